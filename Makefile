@@ -1,0 +1,40 @@
+# Everything a person needs: `make demo` to see it work, `make test` to prove it does.
+SHELL := bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test check bench lock clean
+
+setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Gossamer needs Python 3.11 or newer; set PYTHON=python3.x"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup  ## Start the fake web, crawl it, show where the pages are.
+	$(BIN)/gossamer demo
+
+check: setup  ## Lint, types, arrows.
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: setup check  ## All tests, on real servers.
+	bash tests/servers/install
+	$(BIN)/pytest
+
+bench: setup  ## The comparison table, from one run.
+	bash bench/install
+	$(BIN)/python -m bench $(ARGS)
+
+lock:  ## Pin every dependency with hashes and no addresses (needs uv).
+	uv pip compile --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml --all-extras --group dev -o requirements.lock
+
+clean:
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,3 @@
+"""Gossamer: one frontier that any number of crawlers share."""
+
+__version__ = "0.1.0"

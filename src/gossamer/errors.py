@@ -1,0 +1,162 @@
+"""Every error Gossamer raises on purpose. A class's docstring is the message a person reads; details follow a colon."""
+
+
+class GossamerError(Exception):
+    """Gossamer could not go on."""
+
+    def __init__(self, detail: str = "") -> None:
+        self.detail = detail
+        message = (type(self).__doc__ or "").strip().splitlines()[0].removesuffix(".")
+        super().__init__(f"{message}: {detail}" if detail else f"{message}.")
+
+
+class BadInput(GossamerError):
+    """This cannot be used."""
+
+
+class BadUrl(BadInput):
+    """This is not an http or https URL."""
+
+
+# --- the frontier -----------------------------------------------------------------------------------------------------
+
+
+class FrontierError(GossamerError):
+    """The frontier could not do this."""
+
+
+class FrontierUnavailable(FrontierError):
+    """The frontier could not be reached. The call may be repeated."""
+
+
+class FrontierFull(FrontierError):
+    """The frontier's server is out of memory; adding is refused, finishing what is there is not."""
+
+
+class FrontierIncompatible(FrontierError):
+    """This frontier was written by another version of Gossamer."""
+
+
+class FrontierBusy(FrontierError):
+    """The frontier in this data directory is in use by another running crawl or service."""
+
+
+class CrawlRefused(FrontierError):
+    """This crawl takes no more requests."""
+
+
+class StaleWorker(FrontierError):
+    """This worker was taken for dead and its leases were given to others; it must start afresh."""
+
+
+class ServerMissing(GossamerError):
+    """No Valkey or Redis server was found to run."""
+
+
+# --- fetching ---------------------------------------------------------------------------------------------------------
+
+
+class FetchError(GossamerError):
+    """The page could not be fetched."""
+
+    kind = "fetch"
+    """Stable word for records, counters and the retry table. Every subclass has its own."""
+
+
+class BlockedAddress(FetchError):
+    """The address is not on the public internet; --allow-private permits it."""
+
+    kind = "blocked_address"
+
+
+class DnsFailed(FetchError):
+    """The host name could not be resolved."""
+
+    kind = "dns"
+
+
+class ConnectFailed(FetchError):
+    """The connection was not accepted."""
+
+    kind = "connect"
+
+
+class ConnectTimeout(FetchError):
+    """The connection took too long."""
+
+    kind = "connect_timeout"
+
+
+class TlsFailed(FetchError):
+    """The secure connection could not be established."""
+
+    kind = "tls"
+
+
+class ProxyFailed(FetchError):
+    """The proxy could not be used."""
+
+    kind = "proxy"
+
+
+class FirstByteTimeout(FetchError):
+    """No answer began in time."""
+
+    kind = "first_byte_timeout"
+
+
+class IdleTimeout(FetchError):
+    """The answer stopped in the middle."""
+
+    kind = "idle_timeout"
+
+
+class TotalTimeout(FetchError):
+    """The whole answer took too long."""
+
+    kind = "total_timeout"
+
+
+class ConnectionLost(FetchError):
+    """The connection ended before the answer did."""
+
+    kind = "connection_lost"
+
+
+class BadResponse(FetchError):
+    """The answer is not HTTP."""
+
+    kind = "bad_response"
+
+
+class HeadersTooLarge(FetchError):
+    """The answer's headers exceed the limit."""
+
+    kind = "headers_too_large"
+
+
+class DecodeFailed(FetchError):
+    """The answer's content encoding is broken."""
+
+    kind = "decode"
+
+
+class DecodeBomb(FetchError):
+    """The answer expands beyond the limits of size or ratio."""
+
+    kind = "decode_bomb"
+
+
+# --- sinks ------------------------------------------------------------------------------------------------------------
+
+
+class SinkError(GossamerError):
+    """The output could not be written."""
+
+
+class SinkFull(SinkError):
+    """The output has no room; crawling waits until there is."""
+
+
+class IllegalTransition(GossamerError):
+    """A request cannot go from this state by this event."""
