@@ -1,0 +1,138 @@
+"""The frontier's contract: where URLs wait. Every call is one atomic step per shard and may be repeated.
+
+Errors of every call: FrontierUnavailable (repeat it), FrontierFull (adding only), FrontierIncompatible.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Run, Terms
+from gossamer.model.domain import DomainPolicy
+from gossamer.model.info import CrawlInfo, DomainInfo, UrlInfo
+from gossamer.model.outcome import Settled
+from gossamer.model.request import Batch, Lease, Settlement
+
+
+@dataclass(slots=True)
+class Added:
+    """What became of the URLs of one `add`: `added + duplicates + dropped` is their number."""
+
+    added: int = 0
+    duplicates: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    """By reason: `budget` (domain_max_pending; not marked as seen), `stopped`, `expired`."""
+    rejected: list[tuple[int, int]] = field(default_factory=list)
+    """(batch, position) of every URL that a cap dropped: they are not seen and may be found again."""
+
+
+class Hop(StrEnum):
+    """What a redirect inside its domain may do."""
+
+    GRANTED = "granted"
+    """A hit was charged: fetch the target now."""
+    WAIT = "wait"
+    """No free hit: settle as `forwarded`; the target is marked as seen by this request already."""
+    SEEN = "seen"
+    """The target was seen in this run: the request ends here, with a record that shows the chain."""
+
+
+class Leaseholder(Protocol):
+    """One worker's seat at the frontier. Not to be shared between tasks except where said.
+
+    When the worker was taken for dead, calls raise StaleWorker (settle answers it); `renew` starts a new epoch.
+    """
+
+    @property
+    def worker(self) -> str:
+        """The worker's name with its epoch."""
+        ...
+
+    async def lease(self, *, limit: int) -> list[Lease]:
+        """Requests that are due, at most `limit`. Empty means 'none now', not 'finished'."""
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """Report outcomes; one answer each, in order. May run beside `lease`. Safe to repeat."""
+
+    async def hop(self, lease: Lease, *, fingerprint: int, payload: bytes) -> Hop:
+        """Ask for a hit for a redirect inside the lease's domain; `payload` (the chain) replaces the entry's own,
+        so that whoever takes it over goes on there."""
+
+    async def wait(self, *, at_most_seconds: float) -> None:
+        """Return when work may be due, when some arrived, or after `at_most_seconds`."""
+
+    async def heartbeat(self) -> None:
+        """Say on every shard that the worker lives. `lease` and `settle` say so on theirs too."""
+
+    async def renew(self) -> None:
+        """Forget every lease and begin a new epoch: after StaleWorker."""
+
+    async def close(self) -> None:
+        """Give back whatever is still leased, in front of its queue, and leave."""
+
+
+class Frontier(Protocol):
+    """The whole of it: submitting, asking, steering; `holder` gives a worker its seat."""
+
+    @property
+    def secret(self) -> int:
+        """Keys the fingerprints (unsigned 64-bit); made once per frontier."""
+        ...
+
+    async def open_crawl(self, crawl: Crawl, *, fresh: bool = False) -> Run:
+        """The run that submissions join: the running one, or the next after a finished one. `fresh`: a new run with
+        an empty seen-set, of a finished crawl only. Raises CrawlRefused for a stopped or expired crawl."""
+
+    async def add(self, run: Run, terms: Terms, batches: Sequence[Batch]) -> Added:
+        """Queue what this run has not seen. Dedupe and enqueue are one step."""
+
+    async def holder(
+        self, *, pool: str, spiders: Sequence[str], egress: str = "", crawl: CrawlId | None = None
+    ) -> Leaseholder:
+        """A seat for a worker that takes these spiders' requests in this pool, fetching from this egress address."""
+
+    async def reclaim(self) -> int:
+        """Housekeeping that any process may do at any time: take back what dead workers held, finish idle crawls,
+        sweep what has outlived its retention. Returns the number of requests taken back."""
+
+    async def crawl_info(self, crawl: CrawlId) -> CrawlInfo | None:
+        """Counters only, whatever the size of the crawl. None: no such crawl (or past its retention)."""
+
+    async def crawl_domains(
+        self, crawl: CrawlId, *, cursor: str = "", limit: int = 100
+    ) -> tuple[list[DomainInfo], str]:
+        """A page of the domains with queued requests, about `limit`, and the cursor of the next page ('' at the end)."""
+
+    async def find(self, run: Run, *, spider: str, domain: str, url: str, fingerprint: int) -> UrlInfo:
+        """What is known of one URL. Looks through at most 100,000 queue entries."""
+
+    async def stop_crawl(
+        self, crawl: CrawlId, *, spider: str | None = None, state: CrawlState = CrawlState.STOPPED
+    ) -> int:
+        """Stop (or expire) a crawl or one spider's part of it; how many waiting requests were purged. From the next
+        lease on nothing of it is handed out; what is leased may still be settled. Repeating it purges 0."""
+
+    async def set_domain_policy(self, domain: str | None, policy: DomainPolicy | None) -> None:
+        """Set or (None) remove a domain's policy; domain None: the default. In force from the next lease."""
+
+    async def domain_policies(self) -> tuple[DomainPolicy, dict[str, DomainPolicy]]:
+        """The operator's default and all domains' policies."""
+
+    async def block_domain(self, domain: str, *, seconds: float) -> None:
+        """Nothing of this domain is leased for so long, cluster-wide (Retry-After). Never shortens a block."""
+
+    async def set_crawl_delay(self, domain: str, *, seconds: float) -> None:
+        """What robots.txt asks between two hits; forgotten after a day."""
+
+    async def load_robots(self, domain: str, origin: str) -> bytes | None:
+        """The shared record of an origin's robots.txt. None: not known."""
+
+    async def claim_robots(self, domain: str, origin: str, *, seconds: float) -> bool:
+        """True: you are to fetch it, nobody else will for so long."""
+
+    async def save_robots(self, domain: str, origin: str, record: bytes, *, ttl_seconds: float) -> None:
+        """Share a record and end the claim."""
+
+    async def close(self) -> None:
+        """Close the connections. Not the leaseholders: close those first."""

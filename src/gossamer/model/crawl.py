@@ -1,0 +1,116 @@
+"""A crawl, its runs, and the terms its requests travel under. Frozen data; no I/O."""
+
+import base64
+import hashlib
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class CrawlId(msgspec.Struct, frozen=True, order=True):
+    """Who a crawl is: the application that owns it and its name there."""
+
+    appid: str
+    crawlid: str
+
+    @property
+    def token(self) -> str:
+        """16 characters that stand for the crawl in key names (96 bits of BLAKE2b: no two crawls share one)."""
+        name = f"{self.appid}\0{self.crawlid}".encode()
+        return base64.urlsafe_b64encode(hashlib.blake2b(name, digest_size=12).digest()).decode()
+
+    def __str__(self) -> str:
+        return f"{self.appid}/{self.crawlid}"
+
+
+class Order(StrEnum):
+    """In which order one queue gives its entries out: first in first out, or last in first out."""
+
+    FIFO = "fifo"
+    LIFO = "lifo"
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """At most `hits` in any rolling `window_seconds`; `moderated`: also spaced `window/hits` apart."""
+
+    hits: int
+    window_seconds: float
+    moderated: bool = True
+
+
+class Crawl(msgspec.Struct, frozen=True, kw_only=True):
+    """What belongs to a whole crawl, whatever is submitted to it. Of a running crawl the first submission's counts."""
+
+    id: CrawlId
+    pool: str = "shared"
+    """Which workers may lease it."""
+    order: Order = Order.FIFO
+    max_pages: int | None = None
+    """Requests settled as fetched in one run, never exceeded. None: no limit."""
+    rate: Rate | None = None
+    """The crawl's own wish for every domain; capped by what the operator set and by robots.txt. None: the default."""
+    concurrency: int | None = None
+    """The crawl's own wish for requests in flight per domain. None: the default for the rate."""
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One run of a crawl, as `open_crawl` named it; every call about its requests carries it."""
+
+    crawl: Crawl
+    number: int
+    """1 for the first."""
+    generation: int
+    """Of the seen-set: a fresh run has its own, others go on with the one before."""
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one submission asks; its requests and all their outlinks carry it. Stored once per distinct set.
+
+    Filters apply to discovered links and redirect targets, never to the submitted URL itself.
+    """
+
+    maxdepth: int | None = None
+    """Links are followed while depth < maxdepth. None: no limit; 0: only the submitted URL."""
+    domain_max_pages: int | None = None
+    domain_max_pending: int | None = None
+    """At most so many queued URLs of this crawl on one domain; more are dropped, counted, and not marked as seen."""
+    allowed_domains: tuple[str, ...] | None = None
+    """With their subdomains. None: any."""
+    allowed_hosts: tuple[str, ...] | None = None
+    allowed_prefixes: tuple[str, ...] | None = None
+    """Canonical URL prefixes (scheme, host and directory) of which a link must have one."""
+    allow_regex: tuple[str, ...] | None = None
+    deny_regex: tuple[str, ...] | None = None
+    deny_extensions: tuple[str, ...] | None = None
+    """None: the default list."""
+    expires: float = 0.0
+    """Epoch seconds after which nothing of this submission is leased. 0: never."""
+    useragent: str | None = None
+    cookie: str | None = None
+    headers: dict[str, str] | None = None
+    attrs: dict[str, Any] | None = None
+    """Travels untouched from the submission to every page."""
+    follow_nofollow: bool = False
+    """Follow links marked rel=nofollow and pages marked nofollow too."""
+    sitemaps: bool = False
+    """Also feed what the sitemaps named in robots.txt list."""
+    links: bool = False
+    """Page records list all links with their anchor texts."""
+    ignore_robots: bool = False
+    insecure: bool = False
+    """Certificates are not verified."""
+    private_hosts: tuple[str, ...] = ()
+    """Hosts that may have a private address (the seeds' own, where the person said so)."""
+    proxy: str | None = None
+    timeout_seconds: float | None = None
+    retries: int | None = None
+
+
+class CrawlState(StrEnum):
+    """Where a run stands. `stopped` and `expired` keep their mark; a finished crawl starts a new run when asked."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    EXPIRED = "expired"

@@ -1,0 +1,89 @@
+"""Answers about crawls and workers."""
+
+from dataclasses import dataclass, field
+
+from gossamer.model.crawl import CrawlId, CrawlState
+
+
+@dataclass(slots=True)
+class SpiderCounts:
+    """One spider's part of a crawl. `added = queued + later + leased + fetched + failed + dropped` always holds;
+    `links_dropped` counts links that never became requests."""
+
+    added: int = 0
+    queued: int = 0
+    later: int = 0
+    leased: int = 0
+    fetched: int = 0
+    failed: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
+    links_dropped: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def done(self) -> int:
+        return self.fetched + sum(self.failed.values()) + sum(self.dropped.values())
+
+
+@dataclass(slots=True)
+class CrawlInfo:
+    """Where a crawl stands, all shards together."""
+
+    crawl: CrawlId
+    pool: str
+    state: CrawlState
+    run: int
+    started: float
+    """Epoch seconds by the server's clock."""
+    ended: float | None
+    domains: int
+    """With queued requests now."""
+    seen: int
+    queued_by_priority: dict[int, int] = field(default_factory=dict)
+    spiders: dict[str, SpiderCounts] = field(default_factory=dict)
+
+    def total(self) -> SpiderCounts:
+        """All spiders together."""
+        whole = SpiderCounts()
+        for part in self.spiders.values():
+            whole.added += part.added
+            whole.queued += part.queued
+            whole.later += part.later
+            whole.leased += part.leased
+            whole.fetched += part.fetched
+            for mine, theirs in (
+                (whole.failed, part.failed),
+                (whole.dropped, part.dropped),
+                (whole.links_dropped, part.links_dropped),
+            ):
+                for reason, count in theirs.items():
+                    mine[reason] = mine.get(reason, 0) + count
+        return whole
+
+
+@dataclass(slots=True)
+class DomainInfo:
+    """One domain's share of a crawl's queue."""
+
+    domain: str
+    queued: int
+    by_priority: dict[int, int]
+    pages: int
+    """Handed out or fetched, where a budget per domain is kept; else 0."""
+
+
+@dataclass(slots=True)
+class UrlInfo:
+    """What the frontier knows of one URL in a crawl: the answer behind `gossamer why`."""
+
+    seen: bool
+    place: str
+    """`queued`, `later`, `leased`, `done` (seen, and nowhere now) or `unknown`."""
+    position: int | None = None
+    """Entries before it in its queue; None when it is not queued or lies deeper than was looked."""
+    priority: int | None = None
+    due: float | None = None
+    """Epoch seconds before which its domain (or its retry) is not due."""
+    held_by: str | None = None
+    """The worker that has it."""
+    blocked_until: float | None = None
+    blacklisted: bool = False

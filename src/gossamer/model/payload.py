@@ -1,0 +1,38 @@
+"""What travels with an entry beyond its URL, as the fast lane packs it. The frontier never looks inside."""
+
+import msgspec
+
+
+class Payload(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True):
+    """The rest of a request: everything optional, nothing repeated that the terms already say."""
+
+    method: str = "GET"
+    body: bytes = b""
+    headers: dict[str, str] | None = None
+    chain: tuple[tuple[str, int], ...] = ()
+    """The redirects behind it: (URL that redirected, its status), oldest first. The entry's URL is where it began."""
+    location: str | None = None
+    """Where the chain has led; None: fetch the entry's own URL."""
+    cookies: dict[str, str] | None = None
+    """Cookies set along the redirect chain; they live for the chain only."""
+    request_id: str | None = None
+    """Of a request that went on under another domain: the id it began with."""
+    attrs: dict[str, object] | None = None
+    """Overrides the terms' attrs (a spider that counts its steps)."""
+    sitemap: bool = False
+    """The answer is read as a sitemap."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Payload)
+EMPTY = Payload()
+
+
+def pack(payload: Payload) -> bytes | None:
+    """None for a payload that says nothing."""
+    return None if payload == EMPTY else _encoder.encode(payload)
+
+
+def unpack(data: bytes | None) -> Payload:
+    """The payload that `pack` made; raises msgspec.ValidationError for bytes of another make."""
+    return EMPTY if data is None else _decoder.decode(data)

@@ -1,0 +1,72 @@
+"""Requests on their way through the frontier."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gossamer.model.crawl import Run, Terms
+from gossamer.model.outcome import Outcome
+
+
+@dataclass(slots=True)
+class Batch:
+    """URLs of one spider and domain that enter the frontier together: parallel lists, never an object per link."""
+
+    spider: str
+    domain: str
+    priority: int
+    depth: int
+    urls: list[str] = field(default_factory=list)
+    """Canonical URLs."""
+    fingerprints: list[int] = field(default_factory=list)
+    """Of each URL, signed 64-bit, the spider included."""
+    payloads: Sequence[bytes | None] | None = None
+    """What travels with each entry, opaque to the frontier (method, body, headers, redirect chain). None: nothing."""
+    unfiltered: bool = False
+    """Added even when seen (`dont_filter`); such a call is made exactly once by its call number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A request handed to one worker until it settles it or dies."""
+
+    id: int
+    """Unique within its shard."""
+    shard: int
+    run: Run
+    spider: str
+    domain: str
+    priority: int
+    depth: int
+    attempt: int
+    """0 at first; each retry and each reclaim adds one."""
+    url: str
+    payload: bytes | None
+    terms: Terms
+    request_id: str
+    """Fixed when the request was added, the same on every attempt."""
+
+
+@dataclass(slots=True)
+class Settlement:
+    """What became of a lease."""
+
+    lease: Lease
+    outcome: Outcome
+    reason: str = ""
+    """Of `failed` and `dropped`: a short stable word, counted per crawl."""
+    delay_seconds: float = 0.0
+    """Of `retry`: not before so long from now."""
+    payload: bytes | None = None
+    """Of `forwarded` and `retry`: replaces the entry's payload. None keeps it."""
+    drops: dict[str, int] | None = None
+    """Links of this page that went nowhere, by reason; counted with the settlement, so exactly once."""
+
+
+def request_id(run: Run, identity: bytes) -> str:
+    """32 hex digits, the same on every attempt.
+
+    `identity`: spider and URL, with what makes an entry unique beyond them. A pure function of what the entry holds, so the frontier spends no bytes on it.
+    """
+    name = f"{run.crawl.id.token}:{run.number}:".encode() + identity
+    return hashlib.blake2b(name, digest_size=16).hexdigest()
