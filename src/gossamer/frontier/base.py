@@ -102,7 +102,7 @@ class Frontier(Protocol):
     async def crawl_domains(
         self, crawl: CrawlId, *, cursor: str = "", limit: int = 100
     ) -> tuple[list[DomainInfo], str]:
-        """A page of the domains with queued requests, about `limit`, and the cursor of the next page ('' at the end)."""
+        """A page of the domains with queued requests, about `limit`, and the next page's cursor ('' at the end)."""
 
     async def find(self, run: Run, *, spider: str, domain: str, url: str, fingerprint: int) -> UrlInfo:
         """What is known of one URL. Looks through at most 100,000 queue entries."""

@@ -66,7 +66,8 @@ class Settlement:
 def request_id(run: Run, identity: bytes) -> str:
     """32 hex digits, the same on every attempt.
 
-    `identity`: spider and URL, with what makes an entry unique beyond them. A pure function of what the entry holds, so the frontier spends no bytes on it.
+    `identity`: spider and URL, with what makes an entry unique beyond them.
+    A pure function of what the entry holds, so the frontier spends no bytes on it.
     """
     name = f"{run.crawl.id.token}:{run.number}:".encode() + identity
     return hashlib.blake2b(name, digest_size=16).hexdigest()
