@@ -1,0 +1,175 @@
+"""Which addresses a crawler may connect to: those of the public internet. Pure judgement; resolving is next door.
+
+The tables follow the IANA special-purpose address registries for IPv4 and IPv6 (RFC 6890 and its updates) and the IANA
+IPv6 address space. They are written out instead of asking `ipaddress.is_global`, whose answer changed between Python
+versions, and they are stricter: what is globally reachable by the letter but serves no web page (protocol anycast, 6to4
+relays) is refused as well.
+
+What no table can know: a NAT64 prefix of the operator's own (RFC 6052) looks like any public IPv6 network. Where one is
+in use, its gateway has to refuse private targets.
+"""
+
+import functools
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+import ada_url
+
+from gossamer.errors import BadInput
+
+Network = IPv4Network | IPv6Network
+Address = IPv4Address | IPv6Address
+
+_REFUSED_IPV4: tuple[tuple[IPv4Network, str], ...] = tuple(
+    (IPv4Network(network), reason)
+    for network, reason in (
+        ("0.0.0.0/8", "unspecified, this network"),  # RFC 791; connecting to 0.0.0.0 reaches this very machine
+        ("10.0.0.0/8", "private"),  # RFC 1918
+        ("100.64.0.0/10", "shared by a carrier's NAT"),  # RFC 6598
+        ("127.0.0.0/8", "loopback"),  # RFC 1122
+        ("169.254.0.0/16", "link-local"),  # RFC 3927; cloud metadata services live here
+        ("172.16.0.0/12", "private"),  # RFC 1918
+        ("192.0.0.0/24", "protocol assignments"),  # RFC 6890, with the anycast addresses of PCP and TURN
+        ("192.0.2.0/24", "documentation"),  # RFC 5737
+        ("192.88.99.0/24", "6to4 relay"),  # RFC 7526
+        ("192.168.0.0/16", "private"),  # RFC 1918
+        ("198.18.0.0/15", "benchmarking"),  # RFC 2544
+        ("198.51.100.0/24", "documentation"),  # RFC 5737
+        ("203.0.113.0/24", "documentation"),  # RFC 5737
+        ("224.0.0.0/4", "multicast"),  # RFC 5771
+        ("255.255.255.255/32", "broadcast"),  # RFC 8190
+        ("240.0.0.0/4", "reserved"),  # RFC 1112
+    )
+)
+
+_REFUSED_IPV6: tuple[tuple[IPv6Network, str], ...] = tuple(
+    (IPv6Network(network), reason)
+    for network, reason in (
+        ("::/128", "unspecified"),  # RFC 4291
+        ("::1/128", "loopback"),  # RFC 4291
+        ("::/96", "IPv4-compatible, deprecated"),  # RFC 4291
+        ("::ffff:0:0:0/96", "IPv4-translated"),  # RFC 2765, RFC 7915
+        ("64:ff9b:1::/48", "NAT64 for local use"),  # RFC 8215
+        ("100::/64", "discard only"),  # RFC 6666
+        ("2001::/23", "protocol assignments"),  # RFC 2928: benchmarking, ORCHID, DRIP, anycast; Teredo is judged before
+        ("2001:db8::/32", "documentation"),  # RFC 3849
+        ("3ffe::/16", "6bone, returned"),  # RFC 3701
+        ("3fff::/20", "documentation"),  # RFC 9637
+        ("fc00::/7", "unique local"),  # RFC 4193
+        ("fe80::/10", "link-local"),  # RFC 4291
+        ("fec0::/10", "site-local, deprecated"),  # RFC 3879
+        ("ff00::/8", "multicast"),  # RFC 4291
+    )
+)
+
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
+_MAPPED = IPv6Network("::ffff:0:0/96")
+_NAT64 = IPv6Network("64:ff9b::/96")
+_SIX_TO_FOUR = IPv6Network("2002::/16")
+_TEREDO = IPv6Network("2001::/32")
+_ISATAP = 0x5EFE
+
+
+@functools.lru_cache(maxsize=4096)
+def verdict(ip: str) -> str | None:
+    """Why this address may not be connected to, in a few words; None when it is on the public internet.
+
+    `ip` is an address in any spelling `ipaddress` reads. An IPv6 address that carries an IPv4 one (mapped, NAT64, 6to4,
+    Teredo, ISATAP) is judged by what it carries too. A scoped address (`fe80::1%eth0`) and text that is no address are
+    refused.
+    """
+    try:
+        address = ip_address(ip)
+    except ValueError:
+        return "not an IP address"
+    if isinstance(address, IPv4Address):
+        return _verdict_ipv4(address)
+    return _verdict_ipv6(address)
+
+
+def host_address(host: str) -> str | None:
+    """The address that a URL's host spells, in its shortest form and without brackets; None when it is a name.
+
+    Reads what the WHATWG URL host parser reads, so `127.1`, `0x7f.1`, `2130706433`, `0177.0.0.1`, percent-encoded and
+    full-width digits are all 127.0.0.1. An IPv6 address may stand in brackets or not. Text that can be no host at all
+    is no address either: None.
+    """
+    if not host or any(character in _NOT_IN_HOST for character in host):
+        return None
+    if ":" in host and not host.startswith("["):
+        host = f"[{host}]"
+    try:
+        url = ada_url.URL(f"http://{host}/")
+    except ValueError:
+        return None
+    if url.host_type == ada_url.HostType.DEFAULT:
+        return None
+    return str(plain(ip_address(url.hostname.strip("[]"))))
+
+
+def plain(address: Address) -> Address:
+    """The IPv4 address within an IPv4-mapped IPv6 one (the kernel connects by IPv4 there); any other as it is."""
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def parse_networks(networks: Iterable[str]) -> tuple[Network, ...]:
+    """Networks in CIDR notation, or single addresses. Raises BadInput for anything else, host bits set included."""
+    parsed = []
+    for network in networks:
+        try:
+            parsed.append(ip_network(network.strip()))
+        except ValueError as exc:
+            raise BadInput(f"{network!r} is no network; write for example 10.0.0.0/8 or fd00::/8 ({exc})") from None
+    return tuple(parsed)
+
+
+def within(ip: str, networks: Iterable[Network]) -> bool:
+    """Whether the address lies in one of the networks. A mapped IPv6 address counts as the IPv4 one it is."""
+    try:
+        address = plain(ip_address(ip))
+    except ValueError:
+        return False
+    return any(address in network for network in networks)
+
+
+# A URL would end its host at these, so they would be judged as something else than what is meant.
+_NOT_IN_HOST = frozenset("/\\?#@\t\n\r")
+
+
+def _verdict_ipv4(address: IPv4Address) -> str | None:
+    for network, reason in _REFUSED_IPV4:
+        if address in network:
+            return reason
+    return None
+
+
+def _verdict_ipv6(address: IPv6Address) -> str | None:
+    if address.scope_id is not None:
+        return "scoped to one interface"
+    for carried in _carried(address):
+        reason = _verdict_ipv4(carried)
+        if reason is not None:
+            return f"{reason} ({carried})"
+    if address in _MAPPED or address in _NAT64 or address in _TEREDO:
+        return None
+    for network, reason in _REFUSED_IPV6:
+        if address in network:
+            return reason
+    return None if address in _GLOBAL_UNICAST else "not global unicast"
+
+
+def _carried(address: IPv6Address) -> tuple[IPv4Address, ...]:
+    """The IPv4 addresses that this one leads to, by the mechanisms that translate or tunnel."""
+    bits = int(address)
+    last = IPv4Address(bits & 0xFFFFFFFF)
+    if address in _MAPPED or address in _NAT64:  # RFC 4291, RFC 6052
+        return (last,)
+    if address in _SIX_TO_FOUR:  # RFC 3056
+        return (IPv4Address(bits >> 80 & 0xFFFFFFFF),)
+    if address in _TEREDO:  # RFC 4380: the server, and the client with its bits flipped
+        return (IPv4Address(bits >> 64 & 0xFFFFFFFF), IPv4Address(~bits & 0xFFFFFFFF))
+    if bits >> 32 & 0xFDFFFFFF == _ISATAP:  # RFC 5214; the bit that is masked out says "universal"
+        return (last,)
+    return ()
