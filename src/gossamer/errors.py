@@ -160,3 +160,7 @@ class SinkFull(SinkError):
 
 class IllegalTransition(GossamerError):
     """A request cannot go from this state by this event."""
+
+
+class FakeWebFailed(GossamerError):
+    """The fake web did not start or cannot be read."""

@@ -1,0 +1,92 @@
+"""What the fake web sends for a request: a value. A hostile page is one more value, or one more `Ending`."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from http import HTTPStatus
+
+import msgspec
+
+
+class Ending(StrEnum):
+    """How the server goes about an answer."""
+
+    WHOLE = "whole"
+    """Everything is sent; the connection may be used again."""
+    REFUSE = "refuse"
+    """Nothing is sent, the connection is reset. (Which host is meant is known only from the request, so a reset
+    instead of an answer stands for a port on which nobody listens.)"""
+    RESET = "reset"
+    """Headers and half of the body, then the connection is reset."""
+    CUT = "cut"
+    """Headers and half of the body, then the connection is closed in good order."""
+    STALL = "stall"
+    """Headers, then nothing until the client leaves."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer. `Content-Length` is added unless `headers` have it or Transfer-Encoding, or `raw` is set."""
+
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+    """Sent as they are, in this order. A Content-Type is not added."""
+    body: bytes = b""
+    ending: Ending = Ending.WHOLE
+    delay_ms: float = 0.0
+    """Wait before it begins, on top of the web's `latency_ms`."""
+    raw: bool = False
+    """`body` is the whole answer, status line and headers included; the connection is closed after it."""
+
+
+Mounts = Mapping[tuple[str, str], Answer | Sequence[Answer]]
+"""Handmade answers by (host name, path with query). Of a sequence each request takes the next; the last one stays."""
+
+
+def html(body: str | bytes, *, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
+    """A page in UTF-8."""
+    content = body.encode() if isinstance(body, str) else body
+    return Answer(status=status, headers=(("Content-Type", "text/html; charset=utf-8"), *headers), body=content)
+
+
+def plain(text: str, *, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
+    """Plain text, as robots.txt is."""
+    return Answer(status=status, headers=(("Content-Type", "text/plain; charset=utf-8"), *headers), body=text.encode())
+
+
+def redirect(location: str, *, status: int = 302) -> Answer:
+    """A redirect with a short page, as servers send it."""
+    return html(f"<html><body>Moved to {location}</body></html>", status=status, headers=(("Location", location),))
+
+
+def encode(answer: Answer, *, head_only: bool, close: bool) -> bytes:
+    """The bytes on the wire that come before the ending: all of them, half the body, only the headers, or none."""
+    if answer.ending is Ending.REFUSE:
+        return b""
+    body = answer.body
+    if answer.raw:
+        content = body
+    else:
+        content = _head(answer, len(body), close)
+        if not head_only:
+            content += body
+    if answer.ending is Ending.WHOLE:
+        return content
+    if answer.ending is Ending.STALL:
+        return content[: len(content) - len(body)] if not (head_only or answer.raw) else content
+    return content[: len(content) - (len(body) + 1) // 2] if not head_only else content
+
+
+_REASONS = {int(status): status.phrase for status in HTTPStatus}
+
+
+def _head(answer: Answer, length: int, close: bool) -> bytes:
+    lines = [f"HTTP/1.1 {answer.status} {_REASONS.get(answer.status, 'Unknown')}\r\nServer: fakeweb\r\n"]
+    framed = answer.status < 200 or answer.status in (204, 304)  # RFC 9110: these have no body
+    for name, value in answer.headers:
+        lines.append(f"{name}: {value}\r\n")
+        framed = framed or name.lower() in ("content-length", "transfer-encoding")
+    if not framed:
+        lines.append(f"Content-Length: {length}\r\n")
+    if close:
+        lines.append("Connection: close\r\n")
+    lines.append("\r\n")
+    return "".join(lines).encode("latin-1")

@@ -1,0 +1,200 @@
+"""Decides the answer to each request: the generated site, its robots.txt and sitemaps, and handmade pages."""
+
+import gzip
+from collections.abc import Sequence
+
+from gossamer.fakeweb.answer import Answer, Ending, Mounts, html, plain, redirect
+from gossamer.fakeweb.page import Writer
+from gossamer.fakeweb.site import Fate, Page, Site
+from gossamer.fakeweb.spec import Robots, Sitemap
+
+CACHE_BYTES = 64 * 1024 * 1024
+"""Generated pages kept, at most; they can be written again at any time."""
+INDEX_STEP = 1000
+"""Pages of each sitemap that an index names."""
+
+_NOTHING = html("<html><head><title>Not found</title></head><body><h1>Not found</h1></body></html>", status=404)
+_NOBODY = plain("No such host here.\n", status=421)
+_BROKEN_ROBOTS = plain("Broken.\n", status=500)
+_REDIRECTS = (301, 302, 303, 307, 308)
+_XML = (("Content-Type", "application/xml"),)
+_SITEMAP_NS = "http://www.sitemaps.org/schemas/sitemap/0.9"
+_REFUSE = Answer(ending=Ending.REFUSE)
+
+
+class Answers:
+    """The content of a running fake web. `answer` is repeatable except where `errors_once` or a mounted sequence
+    make the first request differ from the next; `reset` makes them all first again."""
+
+    def __init__(self, site: Site, mounts: Mounts | None = None, *, cache_bytes: int = CACHE_BYTES) -> None:
+        self.site = site
+        self._writer = Writer(site)
+        self._cache: dict[tuple[int, str], Answer] = {}
+        self._cached = 0
+        self._cache_bytes = cache_bytes
+        self._healed: set[tuple[int, str]] = set()
+        self._mounts: dict[tuple[str, str], tuple[Answer, ...]] = {}
+        self._taken: dict[tuple[str, str], int] = {}
+        self._mounted_hosts: set[str] = set()
+        for (host, path), answers in (mounts or {}).items():
+            self.mount(host, path, answers)
+        self._retry = (("Retry-After", str(site.spec.retry_after_seconds)),)
+        self._failures = {
+            Fate.NOT_FOUND: _NOTHING,
+            Fate.RATE_LIMITED: plain("Too many requests.\n", status=429, headers=self._retry),
+            Fate.SERVER_ERROR: plain("Internal error.\n", status=500),
+            Fate.UNAVAILABLE: plain("Come back later.\n", status=503, headers=self._retry),
+            Fate.REFUSE: _REFUSE,
+        }
+
+    def mount(self, host: str, path: str, answers: Answer | Sequence[Answer]) -> None:
+        """Serve these at this address from now on, before anything generated. Any host name will do."""
+        several = (answers,) if isinstance(answers, Answer) else tuple(answers)
+        if not several:
+            raise ValueError("a mounted address needs an answer")
+        self._mounts[host, path] = several
+        self._taken.pop((host, path), None)
+        self._mounted_hosts.add(host)
+
+    def reset(self) -> None:
+        """Pages that fail once fail again; mounted sequences begin again."""
+        self._healed.clear()
+        self._taken.clear()
+
+    def mounted_hosts(self) -> list[str]:
+        """Host names that only handmade pages have."""
+        return sorted(host for host in self._mounted_hosts if self.site.host_number(host) is None)
+
+    def serves(self, host: str) -> bool:
+        """Whether there is anything under this host name."""
+        return host in self._mounted_hosts or self.site.host_number(host) is not None
+
+    def answer(self, host: str, path: str) -> Answer:
+        """The answer for a path (with its query) of a lower-case host name without port."""
+        if self._mounts:
+            mounted = self._mounted(host, path)
+            if mounted is not None:
+                return mounted
+        number = self.site.host_number(host)
+        if number is None:
+            return _NOTHING if host in self._mounted_hosts else _NOBODY
+        key = (number, path)
+        cached = self._cache.get(key)
+        if cached is not None:
+            return cached
+        place = self.site.place(number, path)
+        if place is None:
+            return self._side_file(number, path)
+        page, hop = place
+        fate = self.site.fate(page)
+        if fate is Fate.PAGE:
+            return self._page(key, page, at_home=True)
+        if fate in (Fate.REDIRECT_SAME, Fate.REDIRECT_CROSS):
+            return self._hop(key, page, hop)
+        if self.site.heals(fate):
+            if key in self._healed:
+                return self._page(key, page, at_home=True, cached=False)
+            self._healed.add(key)
+        failure = self._failures.get(fate)
+        if failure is not None:
+            return failure
+        return self._page(key, page, at_home=True, cached=False, ending=Ending(fate.value))
+
+    def _mounted(self, host: str, path: str) -> Answer | None:
+        key = (host, path)
+        answers = self._mounts.get(key)
+        if answers is None:
+            return None
+        turn = self._taken.get(key, 0)
+        self._taken[key] = turn + 1
+        return answers[min(turn, len(answers) - 1)]
+
+    def _page(
+        self, key: tuple[int, str], page: Page, *, at_home: bool, cached: bool = True, ending: Ending = Ending.WHOLE
+    ) -> Answer:
+        answer = Answer(
+            headers=(("Content-Type", "text/html; charset=utf-8"),),
+            body=self._writer.write(page, at_home=at_home),
+            ending=ending,
+        )
+        if cached:
+            self._keep(key, answer)
+        return answer
+
+    def _keep(self, key: tuple[int, str], answer: Answer) -> None:
+        self._cache[key] = answer
+        self._cached += len(answer.body)
+        while self._cached > self._cache_bytes:
+            oldest = next(iter(self._cache))
+            self._cached -= len(self._cache.pop(oldest).body)
+
+    def _hop(self, key: tuple[int, str], page: Page, hop: int) -> Answer:
+        hops = self.site.hops(page)
+        if hop == len(hops):
+            return self._page(key, page, at_home=False)
+        host, path = hops[hop]
+        status = _REDIRECTS[self.site.look(page) % len(_REDIRECTS)]
+        # Within a host the location is a path, as many servers send it; a client must join it (RFC 9110, 10.2.2).
+        return redirect(path if host == key[0] else self.site.base(host) + path, status=status)
+
+    # --- robots.txt and sitemaps --------------------------------------------------------------------------------------
+
+    def _side_file(self, host: int, path: str) -> Answer:
+        if path == "/robots.txt":
+            return self._robots(host)
+        spec = self.site.spec
+        pages = range(spec.pages)
+        match spec.sitemap, path:
+            case Sitemap.PLAIN, "/sitemap.xml":
+                return self._sitemap(host, pages)
+            case Sitemap.GZ, "/sitemap.xml.gz":
+                content = gzip.compress(self._sitemap(host, pages).body, mtime=0)
+                return Answer(headers=(("Content-Type", "application/gzip"),), body=content)
+            case Sitemap.INDEX, "/sitemap.xml":
+                return self._sitemap_index(host)
+            case Sitemap.INDEX, _ if path.startswith("/sitemap-") and path.endswith(".xml"):
+                part = path[len("/sitemap-") : -len(".xml")]
+                if part.isdecimal() and len(part) < 12 and int(part) * INDEX_STEP < spec.pages:
+                    start = int(part) * INDEX_STEP
+                    return self._sitemap(host, pages[start : start + INDEX_STEP])
+        return _NOTHING
+
+    def _robots(self, host: int) -> Answer:
+        spec = self.site.spec
+        lines = ["User-agent: *"]
+        delay = 0.0
+        match self.site.robots(host):
+            case Robots.NONE:
+                return _NOTHING
+            case Robots.BROKEN:
+                key = (host, "/robots.txt")
+                if not spec.errors_once or key not in self._healed:
+                    self._healed.add(key)
+                    return _BROKEN_ROBOTS
+                lines.append("Disallow:")
+            case Robots.DISALLOW:
+                lines += [f"Disallow: {prefix}" for prefix in spec.robots_disallow]
+            case Robots.CRAWL_DELAY:
+                lines += ["Disallow:", f"Crawl-delay: {spec.crawl_delay_seconds:g}"]
+            case Robots.SLOW:
+                lines.append("Disallow:")
+                delay = spec.robots_slow_ms
+            case Robots.ALLOW:
+                lines.append("Disallow:")
+        if spec.sitemap is not Sitemap.NONE:
+            name = "/sitemap.xml.gz" if spec.sitemap is Sitemap.GZ else "/sitemap.xml"
+            lines += ["", f"Sitemap: {self.site.base(host)}{name}"]
+        text = "\n".join(lines) + "\n"
+        return Answer(headers=(("Content-Type", "text/plain"),), body=text.encode(), delay_ms=delay)
+
+    def _sitemap(self, host: int, pages: range) -> Answer:
+        rows = "".join([f"<url><loc>{self.site.url(host, page)}</loc></url>\n" for page in pages])
+        text = f'<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="{_SITEMAP_NS}">\n{rows}</urlset>\n'
+        return Answer(headers=_XML, body=text.encode())
+
+    def _sitemap_index(self, host: int) -> Answer:
+        parts = range(-(-self.site.spec.pages // INDEX_STEP))
+        base = self.site.base(host)
+        rows = "".join([f"<sitemap><loc>{base}/sitemap-{part}.xml</loc></sitemap>\n" for part in parts])
+        text = f'<?xml version="1.0" encoding="UTF-8"?>\n<sitemapindex xmlns="{_SITEMAP_NS}">\n{rows}</sitemapindex>\n'
+        return Answer(headers=_XML, body=text.encode())

@@ -1,0 +1,76 @@
+"""The reserved host `_fakeweb.test`: how another process reads the log and mounts pages. Its requests are not logged.
+
+GET  /spec                 the `WebSpec` as JSON
+GET  /stats                `Stats` as JSON
+GET  /log?from=N&limit=M   records N to N+M as JSON lines; fewer than M lines: that was the end for now
+POST /reset                forget the log; pages that fail once fail again
+POST /mount                a `Mount` as JSON: serve these answers there
+"""
+
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from gossamer.fakeweb.answer import Answer, plain
+
+if TYPE_CHECKING:
+    from gossamer.fakeweb.server import Server
+
+HOST = "_fakeweb.test"
+LOG_PAGE = 10_000
+"""Records of one answer, at most."""
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """Counted since the start or the last reset."""
+
+    requests: int
+    missed: int
+    """Requests that the log had no room for. While this is not 0 the log proves nothing."""
+    connections: int
+    """Connections accepted, those of the control host included."""
+    open_connections: int
+    cpu_seconds: float
+    """What the server's whole process has used since it started; a reset does not clear it."""
+
+
+class Mount(msgspec.Struct, frozen=True, kw_only=True):
+    """Handmade answers for one address."""
+
+    host: str
+    path: str
+    answers: tuple[Answer, ...]
+
+
+def answer(server: "Server", method: str, target: str, body: bytes) -> Answer:
+    """Do what the request asks. 400 with the reason for what cannot be understood."""
+    parts = urlsplit(target)
+    match method, parts.path:
+        case "GET", "/spec":
+            return _json(msgspec.json.encode(server.spec))
+        case "GET", "/stats":
+            return _json(msgspec.json.encode(server.stats()))
+        case "GET", "/log":
+            query = parse_qs(parts.query)
+            try:
+                start = int(query.get("from", ["0"])[0])
+                limit = min(LOG_PAGE, int(query.get("limit", [str(LOG_PAGE)])[0]))
+            except ValueError:
+                return plain("from and limit are numbers\n", status=400)
+            return _json(server.journal.lines(max(0, start), max(0, start) + max(0, limit)))
+        case "POST", "/reset":
+            server.reset()
+            return plain("reset\n")
+        case "POST", "/mount":
+            try:
+                mount = msgspec.json.decode(body, type=Mount)
+                server.mount(mount.host, mount.path, mount.answers)
+            except (msgspec.DecodeError, ValueError) as error:
+                return plain(f"{error}\n", status=400)
+            return plain("mounted\n")
+    return plain("GET /spec, /stats, /log; POST /reset, /mount\n", status=404)
+
+
+def _json(content: bytes) -> Answer:
+    return Answer(headers=(("Content-Type", "application/json"),), body=content)

@@ -1,0 +1,139 @@
+"""What a correct crawler finds in a fake web: the other half of the oracle, beside the access log."""
+
+from collections.abc import Collection, Iterable
+from enum import StrEnum
+
+import msgspec
+
+from gossamer.fakeweb.site import HEALING, Fate, Page, Site
+from gossamer.fakeweb.spec import Robots
+
+
+class Ends(StrEnum):
+    """How a request ends."""
+
+    PAGE = "page"
+    FAILED = "failed"
+    DROPPED = "dropped"
+    WAITS = "waits"
+    """It does not end in a test's lifetime: the host's robots.txt answers 500 and must be asked again first."""
+
+
+class Expected(msgspec.Struct, frozen=True, kw_only=True):
+    """What one URL that is linked (or a seed) must end with."""
+
+    ends: Ends
+    reason: str = ""
+    """FAILED: a `Fate`. DROPPED: `robots` or `offsite` (a redirect left the scope). Otherwise empty."""
+    status: int | None = None
+    """The last HTTP status seen; None where none is (refuse, dropped, waits)."""
+    depth: int
+    """Fewest links from a seed; redirects do not count."""
+    redirects: tuple[str, ...] = ()
+    """The addresses asked after the first, in order. The last is where the page was, if it ends with one."""
+    asked: bool = True
+    """Whether the URL itself may be asked for at all; a redirect of it may still end elsewhere."""
+    heals: bool = False
+    """The first request fails, the second succeeds (`errors_once`)."""
+
+
+STATUS = {
+    Fate.REFUSE: None,
+    Fate.RESET: 200,
+    Fate.STALL: 200,
+    Fate.NOT_FOUND: 404,
+    Fate.RATE_LIMITED: 429,
+    Fate.SERVER_ERROR: 500,
+    Fate.UNAVAILABLE: 503,
+}
+
+
+def graph(site: Site, *, seeds: Iterable[int] | None = None) -> set[str]:
+    """Every URL that links lead to from the first pages of the hosts `seeds` (None: all), were there no failures,
+    robots.txt or scope. The seeds are in it; the hops of redirects are not."""
+    found = {Page(host, 0) for host in (range(site.spec.hosts) if seeds is None else seeds)}
+    level = list(found)
+    while level:
+        fresh: list[Page] = []
+        for page in level:
+            for link in site.outlinks(page):
+                if link not in found:
+                    found.add(link)
+                    fresh.append(link)
+        level = fresh
+    return {site.url(*page) for page in found}
+
+
+def expected(
+    site: Site,
+    *,
+    seeds: Iterable[int] | None = None,
+    scope: Collection[int] | None = None,
+    depth: int | None = None,
+    obey_robots: bool = True,
+) -> dict[str, Expected]:
+    """What a correct crawler ends with, for every URL it takes up.
+
+    `seeds`: numbers of the hosts whose first page it starts from (None: all). `scope`: numbers of the hosts it may
+    visit (None: all). `depth`: follow links so many times (None: without end). Links that lead out of the scope are
+    not in the answer. A page that fails for good hides what only it links to, exactly as for a crawler.
+    """
+    allowed = None if scope is None else frozenset(scope)
+    level = [Page(host, 0) for host in (range(site.spec.hosts) if seeds is None else seeds)]
+    seen = set(level)
+    results: dict[str, Expected] = {}
+    distance = 0
+    while level:
+        fresh: list[Page] = []
+        for page in level:
+            result = _result(site, page, distance, allowed, obey_robots)
+            results[site.url(*page)] = result
+            if result.ends is not Ends.PAGE or (depth is not None and distance >= depth):
+                continue
+            for link in site.outlinks(page):
+                if link not in seen and (allowed is None or link.host in allowed):
+                    seen.add(link)
+                    fresh.append(link)
+        level = fresh
+        distance += 1
+    return results
+
+
+def fetched(results: dict[str, Expected]) -> set[str]:
+    """Every page address a correct crawler asks for at least once: the URLs and the hops of their redirects.
+    (robots.txt and sitemaps are not pages.)"""
+    urls: set[str] = set()
+    for url, result in results.items():
+        if result.asked:
+            urls.add(url)
+            urls.update(result.redirects)
+    return urls
+
+
+def _result(site: Site, page: Page, depth: int, scope: frozenset[int] | None, obey_robots: bool) -> Expected:
+    verdict = _verdict(site, page.host, site.path(page.number), scope, obey_robots)
+    if verdict is not None:
+        return Expected(ends=verdict[0], reason=verdict[1], depth=depth, asked=False)
+    fate = site.fate(page)
+    asked: list[str] = []
+    for host, path in site.hops(page):
+        verdict = _verdict(site, host, path, scope, obey_robots)
+        if verdict is not None:
+            return Expected(ends=verdict[0], reason=verdict[1], depth=depth, redirects=tuple(asked))
+        asked.append(site.base(host) + path)
+    if fate in STATUS and not site.heals(fate):
+        return Expected(ends=Ends.FAILED, reason=fate, status=STATUS[fate], depth=depth)
+    return Expected(ends=Ends.PAGE, status=200, depth=depth, redirects=tuple(asked), heals=fate in HEALING)
+
+
+def _verdict(
+    site: Site, host: int, path: str, scope: frozenset[int] | None, obey_robots: bool
+) -> tuple[Ends, str] | None:
+    """Why this address is not asked; None: it is."""
+    if scope is not None and host not in scope:
+        return Ends.DROPPED, "offsite"
+    if not obey_robots:
+        return None
+    if site.robots(host) is Robots.BROKEN and not site.spec.errors_once:
+        return Ends.WAITS, ""
+    return None if site.allowed(host, path) else (Ends.DROPPED, "robots")

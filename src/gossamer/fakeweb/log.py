@@ -1,0 +1,123 @@
+"""Reading the access log: what was fetched, how often, how fast, how much at once. The oracle's questions."""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+
+class How(StrEnum):
+    """How a request ended. The middle ones are as the spec wanted them; LEFT is the client's doing."""
+
+    OPEN = "open"
+    """It is still being answered."""
+    WHOLE = "whole"
+    REFUSE = "refuse"
+    RESET = "reset"
+    CUT = "cut"
+    STALL = "stall"
+    LEFT = "left"
+    """The client closed the connection before it had the answer."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One request. Times in seconds; `started` and `ended` on the machine's monotonic clock, `wall` since 1970."""
+
+    url: str
+    host: str
+    """Lower case, without the port."""
+    path: str
+    """With the query."""
+    method: str
+    status: int
+    """0: no status was sent."""
+    how: How
+    started: float
+    """When the request was complete at the server."""
+    ended: float | None
+    """When the answer was handed to the kernel, or the connection was gone. None: not yet."""
+    wall: float
+    """`started` as wall time."""
+    agent: str
+    """User-Agent; empty if there was none."""
+    connection: int
+    """Connections are counted from 1; equal numbers mean that the connection was kept alive."""
+
+
+Counted = Callable[[Record], bool]
+
+
+def is_page(record: Record) -> bool:
+    """Not robots.txt: fetching that is outside the politeness budget (RFC 9309 fetches belong to no page)."""
+    return record.path != "/robots.txt"
+
+
+def domain_of(host: str) -> str:
+    """The registered domain of a fake host: under the public suffix list's default rule, its last two labels."""
+    return ".".join(host.split(".")[-2:])
+
+
+def read(file: Path) -> list[Record]:
+    """The records of a log file, in order of arrival. Raises `msgspec.DecodeError` for a file that is none."""
+    records = msgspec.json.Decoder(Record).decode_lines(file.read_bytes())
+    return sorted(records, key=lambda record: record.started)
+
+
+def fetches(records: Iterable[Record], *, counted: Counted = is_page) -> Counter[str]:
+    """How often each URL was asked for, whatever the answer."""
+    return Counter(record.url for record in records if counted(record))
+
+
+def repeated(records: Iterable[Record], *, counted: Counted = is_page) -> dict[str, int]:
+    """URLs whose page was sent whole with status 200 more than once: fetched twice for nothing."""
+    whole = fetches(records, counted=lambda record: counted(record) and _arrived(record))
+    return {url: count for url, count in whole.items() if count > 1}
+
+
+def max_in_any_window(
+    records: Iterable[Record], name: str, window_seconds: float, *, counted: Counted = is_page
+) -> int:
+    """The most requests that began within any `window_seconds` (rolling, half open), for a domain or a host."""
+    most = 0
+    window: deque[float] = deque()
+    for started in sorted(record.started for record in records if _of(record, name) and counted(record)):
+        while window and started - window[0] >= window_seconds:
+            window.popleft()
+        window.append(started)
+        most = max(most, len(window))
+    return most
+
+
+def max_concurrency(records: Iterable[Record], name: str, *, counted: Counted = is_page) -> int:
+    """The most requests that were being answered at one moment, for a domain or a host.
+
+    A request that has not ended counts until the end of time.
+    """
+    edges: list[tuple[float, int]] = []
+    for record in records:
+        if _of(record, name) and counted(record):
+            edges.append((record.started, 1))
+            edges.append((float("inf") if record.ended is None else record.ended, -1))
+    most = current = 0
+    for _, step in sorted(edges):  # at one moment ends sort before starts
+        current += step
+        most = max(most, current)
+    return most
+
+
+def by_domain(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """The records of each registered domain, in their order."""
+    domains: dict[str, list[Record]] = {}
+    for record in records:
+        domains.setdefault(domain_of(record.host), []).append(record)
+    return domains
+
+
+def _arrived(record: Record) -> bool:
+    return record.status == 200 and record.how is How.WHOLE and record.method != "HEAD"
+
+
+def _of(record: Record, name: str) -> bool:
+    return record.host == name or record.host.endswith(f".{name}")

@@ -1,0 +1,157 @@
+"""The fake web as a process of its own, for tests, bench and demo: started, asked and stopped from here."""
+
+import http.client
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from gossamer.errors import FakeWebFailed
+from gossamer.fakeweb import control
+from gossamer.fakeweb.answer import Answer, Mounts
+from gossamer.fakeweb.arguments import spec_arguments
+from gossamer.fakeweb.control import Mount, Stats
+from gossamer.fakeweb.log import Record
+from gossamer.fakeweb.spec import WebSpec
+from gossamer.fakeweb.web import ADDRESS, Web
+
+_STOP_SECONDS = 10.0
+_ASK_SECONDS = 30.0
+
+
+class FakeWeb(Web):
+    """A fake web in another process. A context manager; it dies with this process, however this one ends.
+
+    Calls block for as long as the server takes to answer on loopback. `pid` is the server's, for measuring it.
+    """
+
+    def __init__(self, spec: WebSpec, *, scheme: str, port: int, process: "subprocess.Popen[str]", folder: str) -> None:
+        super().__init__(spec, scheme=scheme, port=port)
+        self._process = process
+        self._folder = folder
+        self.pid = process.pid
+        self.ca_path: Path | None = Path(folder, "ca.pem") if scheme == "https" else None
+        """The certificate (PEM) that clients must trust; None without TLS."""
+        self._mounted: set[str] = set()
+
+    @classmethod
+    def start(
+        cls,
+        spec: WebSpec,
+        *,
+        tls: bool = False,
+        port: int = 0,
+        mounts: Mounts | None = None,
+        log_file: Path | None = None,
+    ) -> Self:
+        """Start it and wait until it listens. Raises `FakeWebFailed` with what it said if it does not."""
+        holder = tempfile.TemporaryDirectory(prefix="fakeweb-")
+        arguments = [f"--port={port}", "--until-stdin-closes", *spec_arguments(spec)]
+        if tls:
+            arguments += ["--tls", f"--ca-file={Path(holder.name, 'ca.pem')}"]
+        if log_file:
+            arguments += [f"--log={log_file}"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gossamer.fakeweb", *arguments],
+            stdin=subprocess.PIPE,  # held open by us alone: when we are gone, it ends
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout
+        assert process.stderr
+        line = process.stdout.readline()
+        if not line:
+            complaint = process.communicate()[1].strip()
+            holder.cleanup()
+            raise FakeWebFailed(complaint)
+        bound = int(line.split()[-1].rpartition(":")[2])
+        web = cls(spec, scheme="https" if tls else "http", port=bound, process=process, folder=holder.name)
+        web._holder = holder
+        try:
+            for (host, path), answers in (mounts or {}).items():
+                web.mount(host, path, answers)
+        except BaseException:
+            web.stop()
+            raise
+        return web
+
+    _holder: "tempfile.TemporaryDirectory[str]"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the process and wait for it. Repeatable."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe:
+                pipe.close()
+        self._holder.cleanup()
+
+    def log(self) -> list[Record]:
+        """All requests since the start or the last reset. Raises `FakeWebFailed` if there were too many to remember."""
+        missed = self.stats().missed
+        if missed:
+            raise FakeWebFailed(f"the log had no room for {missed:,} requests")
+        decoder = msgspec.json.Decoder(Record)
+        records: list[Record] = []
+        while True:
+            fresh = decoder.decode_lines(self._ask("GET", f"/log?from={len(records)}"))
+            records += fresh
+            if len(fresh) < control.LOG_PAGE:
+                return records
+
+    def stats(self) -> Stats:
+        """Counters of the server."""
+        return msgspec.json.decode(self._ask("GET", "/stats"), type=Stats)
+
+    def reset(self) -> None:
+        """Forget the log; pages that fail once fail again."""
+        self._ask("POST", "/reset")
+
+    def mount(self, host: str, path: str, answers: Answer | Sequence[Answer]) -> None:
+        """Serve these at this address from now on, before anything generated (see `Answers.mount`)."""
+        several = (answers,) if isinstance(answers, Answer) else tuple(answers)
+        self._ask("POST", "/mount", msgspec.json.encode(Mount(host=host, path=path, answers=several)))
+        if self.site.host_number(host) is None:
+            self._mounted.add(host)
+
+    def resolve_overrides(self) -> list[str]:
+        """`host:address` for each host, handmade ones included."""
+        return super().resolve_overrides() + [f"{host}:{ADDRESS}" for host in sorted(self._mounted)]
+
+    def _ask(self, method: str, target: str, body: bytes | None = None) -> bytes:
+        connection = http.client.HTTPConnection(ADDRESS, self.port, timeout=_ASK_SECONDS)
+        try:
+            connected = socket.create_connection((ADDRESS, self.port), timeout=_ASK_SECONDS)
+            if self.ca_path:
+                context = ssl.create_default_context(cafile=str(self.ca_path))
+                connected = context.wrap_socket(connected, server_hostname=control.HOST)
+            connection.sock = connected
+            connection.request(method, target, body=body, headers={"Host": control.HOST})
+            response = connection.getresponse()
+            content = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise FakeWebFailed(f"no answer on port {self.port}: {error}") from error
+        finally:
+            connection.close()
+        if response.status != 200:
+            raise FakeWebFailed(content.decode(errors="replace").strip())
+        return content

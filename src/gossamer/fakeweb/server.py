@@ -1,0 +1,124 @@
+"""The fake web as a server: all hosts on one address and port, told apart by the Host header."""
+
+import asyncio
+import socket
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from gossamer.errors import FakeWebFailed
+from gossamer.fakeweb import control
+from gossamer.fakeweb.answer import Answer, Mounts
+from gossamer.fakeweb.answers import Answers
+from gossamer.fakeweb.authority import Authority
+from gossamer.fakeweb.connection import Connection
+from gossamer.fakeweb.control import Stats
+from gossamer.fakeweb.journal import Journal
+from gossamer.fakeweb.log import Record
+from gossamer.fakeweb.spec import WebSpec
+from gossamer.fakeweb.web import ADDRESS, Web
+
+_BACKLOG = 4096
+_FLUSH_SECONDS = 1.0
+
+
+class Server(Web):
+    """A fake web that runs in this event loop. Made by `serve`."""
+
+    def __init__(self, spec: WebSpec, *, scheme: str, port: int, mounts: Mounts | None, log_file: Path | None) -> None:
+        super().__init__(spec, scheme=scheme, port=port)
+        self.loop = asyncio.get_running_loop()
+        self.answers = Answers(self.site, mounts)
+        self.journal = Journal(base=self.site.base("{host}"), file=log_file)
+        self.connections: set[Connection] = set()
+        self.ca_path: Path | None = None
+        """The certificate (PEM) that clients must trust; None without TLS."""
+        self._accepted = 0
+
+    def serves(self, host: str) -> bool:
+        """Whether this host name is answered, the control host included."""
+        return host in (control.HOST, "localhost") or self.answers.serves(host)
+
+    def accept(self) -> Connection:
+        """The protocol of a new connection."""
+        self._accepted += 1
+        return Connection(self, self._accepted)
+
+    def log(self) -> list[Record]:
+        """All requests since the start or the last reset. Raises `FakeWebFailed` if there were too many to remember."""
+        if self.journal.missed:
+            raise FakeWebFailed(f"the log had no room for {self.journal.missed:,} requests")
+        return list(self.journal.records())
+
+    def stats(self) -> Stats:
+        """Counters, at once."""
+        return Stats(
+            requests=len(self.journal) + self.journal.missed,
+            missed=self.journal.missed,
+            connections=self._accepted,
+            open_connections=len(self.connections),
+            cpu_seconds=time.process_time(),
+        )
+
+    def mount(self, host: str, path: str, answers: Answer | Sequence[Answer]) -> None:
+        """Serve these at this address from now on, before anything generated (see `Answers.mount`)."""
+        self.answers.mount(host, path, answers)
+
+    def resolve_overrides(self) -> list[str]:
+        """`host:address` for each host, handmade ones included."""
+        return super().resolve_overrides() + [f"{host}:{ADDRESS}" for host in self.answers.mounted_hosts()]
+
+    def reset(self) -> None:
+        """Forget the log; pages that fail once fail again."""
+        self.journal.clear()
+        self.answers.reset()
+        self._accepted = 0
+
+    async def keep_flushing(self) -> None:
+        """Hand the log's lines to the file system every second, so that a reader need not wait for the end."""
+        while True:
+            await asyncio.sleep(_FLUSH_SECONDS)
+            self.journal.flush()
+
+
+@asynccontextmanager
+async def serve(
+    spec: WebSpec,
+    *,
+    port: int = 0,
+    tls: bool = False,
+    mounts: Mounts | None = None,
+    log_file: Path | None = None,
+) -> AsyncIterator[Server]:
+    """Run a fake web in this event loop, on 127.0.0.1, until the block ends; then every connection is reset.
+
+    `port` 0: any free one. Raises `FakeWebFailed` where it cannot listen or, for TLS, sign.
+    """
+    try:
+        listening = socket.create_server((ADDRESS, port), backlog=_BACKLOG)
+    except OSError as error:
+        raise FakeWebFailed(f"{ADDRESS}:{port}: {error.strerror}") from error
+    with listening, tempfile.TemporaryDirectory(prefix="fakeweb-") as folder:
+        bound = int(listening.getsockname()[1])
+        try:
+            web = Server(spec, scheme="https" if tls else "http", port=bound, mounts=mounts, log_file=log_file)
+        except OSError as error:
+            raise FakeWebFailed(f"{log_file}: {error.strerror}") from error
+        context = None
+        if tls:
+            authority = Authority(Path(folder), serves=web.serves)
+            web.ca_path = authority.ca_path
+            context = authority.context
+        server = await web.loop.create_server(web.accept, sock=listening, ssl=context, backlog=_BACKLOG)
+        flushing = web.loop.create_task(web.keep_flushing())
+        try:
+            yield web
+        finally:
+            flushing.cancel()
+            server.close()
+            for connection in list(web.connections):
+                connection.reset()
+            await server.wait_closed()
+            web.journal.close()

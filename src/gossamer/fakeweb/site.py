@@ -1,0 +1,217 @@
+"""The shape of a fake web: which hosts, which pages, which links, which fate. Pure arithmetic on the seed."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+from gossamer.fakeweb.spec import RATES, Robots, WebSpec
+
+_MASK = (1 << 64) - 1
+_FATE, _LINKS, _TARGET, _LOOK = 1, 2, 3, 4
+NAVIGATION = 5
+"""Every page links to the first pages of its host, as a real site's menu does, if `out_degree` has room for it."""
+
+
+class Fate(StrEnum):
+    """What becomes of a request for a page. All but PAGE are named as the `WebSpec` field that sets their rate."""
+
+    PAGE = "page"
+    REFUSE = "refuse"
+    RESET = "reset"
+    STALL = "stall"
+    NOT_FOUND = "not_found"
+    RATE_LIMITED = "rate_limited"
+    SERVER_ERROR = "server_error"
+    UNAVAILABLE = "unavailable"
+    REDIRECT_SAME = "redirect_same"
+    REDIRECT_CROSS = "redirect_cross"
+
+
+HEALING = frozenset(
+    {Fate.REFUSE, Fate.RESET, Fate.STALL, Fate.RATE_LIMITED, Fate.SERVER_ERROR, Fate.UNAVAILABLE},
+)
+"""What `errors_once` cures. A 404 stays: a correct crawler does not ask for it again."""
+
+
+class Page(NamedTuple):
+    """One page: the host's number and the page's number on it. Page 0 is the host's `/`."""
+
+    host: int
+    number: int
+
+
+class Place(NamedTuple):
+    """What a path stands for: a page, seen after `hop` redirects (0: at its own address)."""
+
+    page: Page
+    hop: int
+
+
+class Site:
+    """The web of one `WebSpec`, as its server and its visitors address it (`scheme`, `port`)."""
+
+    def __init__(self, spec: WebSpec, *, scheme: str = "http", port: int = 80) -> None:
+        self.spec = spec
+        self.scheme = scheme
+        self.port = port
+        self._suffix = "" if port == {"http": 80, "https": 443}[scheme] else f":{port}"
+        thresholds: list[tuple[float, Fate]] = []
+        share = 0.0
+        for name in RATES:
+            share += getattr(spec, name)
+            thresholds.append((share, Fate(name)))
+        self._thresholds = thresholds if share else []
+        self._navigation = min(NAVIGATION, max(0, spec.out_degree - 2))
+
+    # --- names --------------------------------------------------------------------------------------------------------
+
+    def host(self, number: int) -> str:
+        """The host's name: `site7.test`; with several hosts per domain `h1.site3.test`."""
+        domain, sub = divmod(number, self.spec.subdomains)
+        return f"site{domain}.test" if self.spec.subdomains == 1 else f"h{sub}.site{domain}.test"
+
+    def hosts(self) -> Iterator[str]:
+        """All host names, in the order of their numbers."""
+        return map(self.host, range(self.spec.hosts))
+
+    def host_number(self, name: str) -> int | None:
+        """The number of a (lower-case) host name; None when this web has no such host."""
+        sub, _, rest = name.rpartition("site")
+        digits = rest.removesuffix(".test")
+        sub_digits = sub[1:-1] or "0"
+        if not (digits.isdecimal() and sub_digits.isdecimal() and len(digits) < 12 and len(sub_digits) < 12):
+            return None
+        number = int(digits) * self.spec.subdomains + int(sub_digits)
+        # Spelling it again is the check: `site07.test`, `h9.site0.test` and the like are nobody's names.
+        return number if number < self.spec.hosts and self.host(number) == name else None
+
+    def base(self, host: int | str) -> str:
+        """`http://site0.test:8080`, without a slash at the end, for a host's number or any host name."""
+        name = self.host(host) if isinstance(host, int) else host
+        return f"{self.scheme}://{name}{self._suffix}"
+
+    def path(self, number: int) -> str:
+        """The path of a page at its own address."""
+        return f"/p/{number}" if number else "/"
+
+    def url(self, host: int, number: int = 0) -> str:
+        """The URL of a page at its own address; by default of the host's first page."""
+        return self.base(host) + self.path(number)
+
+    def seeds(self) -> list[str]:
+        """The first page of every host: from there all pages can be reached."""
+        return [self.url(host) for host in range(self.spec.hosts)]
+
+    # --- fates --------------------------------------------------------------------------------------------------------
+
+    def fate(self, page: Page) -> Fate:
+        """What a first request for this page gets."""
+        if not self._thresholds or not page.number:
+            return Fate.PAGE
+        drawn = draw(self.spec.seed, _FATE, page) / 2**64
+        for threshold, fate in self._thresholds:
+            if drawn < threshold:
+                return fate
+        return Fate.PAGE
+
+    def heals(self, fate: Fate) -> bool:
+        """Whether a second request for a page of this fate gets the page."""
+        return self.spec.errors_once and fate in HEALING
+
+    def robots(self, host: int) -> Robots:
+        """The host's robots.txt variant."""
+        return self.spec.robots[host % len(self.spec.robots)]
+
+    def allowed(self, host: int, path: str) -> bool:
+        """Whether the host's robots.txt, where it can be read, allows this path."""
+        return self.robots(host) is not Robots.DISALLOW or not path.startswith(self.spec.robots_disallow)
+
+    # --- redirects ----------------------------------------------------------------------------------------------------
+
+    def hops(self, page: Page) -> list[tuple[int, str]]:
+        """Where a redirecting page sends its visitor, hop by hop: (host number, path). Empty for other pages.
+
+        The last hop serves the page. Hops have addresses of their own that no link leads to, so a crawl that follows
+        every redirect once fetches every address once.
+        """
+        fate = self.fate(page)
+        chain = range(1, self.spec.redirect_chain + 1)
+        if fate is Fate.REDIRECT_SAME:
+            return [(page.host, f"/r/{page.number}/{hop}") for hop in chain]
+        if fate is Fate.REDIRECT_CROSS:
+            away = self._other_host(page.host, draw(self.spec.seed, _TARGET, page))
+            return [(away, f"/x/{page.host}/{page.number}/{hop}") for hop in chain]
+        return []
+
+    def place(self, host: int, path: str) -> Place | None:
+        """What this path of this host stands for; None: nothing (404). A query is part of it: pages have none."""
+        if path == "/":
+            return Place(Page(host, 0), 0)
+        kind, *numbers = path[1:].split("/")
+        if not all(number.isdecimal() and number.isascii() and len(number) < 12 for number in numbers):
+            return None
+        match kind, [int(number) for number in numbers]:
+            case "p", [number]:
+                place, spelled = Place(Page(host, number), 0), self.path(number)
+            case "r", [number, hop]:
+                place, spelled = Place(Page(host, number), hop), f"/r/{number}/{hop}"
+            case "x", [origin, number, hop]:
+                place, spelled = Place(Page(origin, number), hop), f"/x/{origin}/{number}/{hop}"
+            case _:
+                return None
+        if spelled != path or place.page.number >= self.spec.pages or place.page.host >= self.spec.hosts:
+            return None
+        if place.hop and (host, path) not in self.hops(place.page):
+            return None
+        return place
+
+    # --- links --------------------------------------------------------------------------------------------------------
+
+    def outlinks(self, page: Page) -> list[Page]:
+        """The pages this one links to, in the order of its HTML, `out_degree` of them; the same may come twice.
+
+        First the navigation, then the page's children in a tree over the host's pages, which is why every page can be
+        reached, then random ones.
+        """
+        spec, host, number = self.spec, page.host, page.number
+        pages, degree = spec.pages, spec.out_degree
+        links = [Page(host, target) for target in range(min(self._navigation, pages))]
+        fanout = min(2, degree)
+        links += [
+            Page(host, child) for child in range(fanout * number + 1, fanout * number + fanout + 1) if child < pages
+        ]
+        free = degree - len(links)
+        crossing = min(1.0, spec.cross_host_share * degree / free) if free and spec.cross_host_share else 0.0
+        cross_below = int(crossing * 2**32)
+        state = draw(spec.seed, _LINKS, page)
+        for _ in range(free):
+            # A linear congruential step: a few hundred links a page must not cost a hash each.
+            state = (state * 6364136223846793005 + 1442695040888963407) & _MASK
+            high = state >> 32
+            target = high * pages >> 32
+            if cross_below and (state * 0x9E3779B97F4A7C15 & _MASK) >> 32 < cross_below:
+                links.append(Page(self._other_host(host, scramble(state)), target))
+            else:
+                links.append(Page(host, target))
+        return links
+
+    def look(self, page: Page) -> int:
+        """64 random bits for how the page is written: spelling of links, choice of text."""
+        return draw(self.spec.seed, _LOOK, page)
+
+    def _other_host(self, host: int, bits: int) -> int:
+        other = bits % (self.spec.hosts - 1)
+        return other + (other >= host)
+
+
+def draw(seed: int, purpose: int, page: Page) -> int:
+    """64 uniform bits that depend on all arguments."""
+    return scramble(scramble(scramble(seed * 8 + purpose) + page.host) + page.number)
+
+
+def scramble(value: int) -> int:
+    """The finaliser of SplitMix64 (Steele, Lea, Flood 2014): neighbouring numbers give unrelated ones."""
+    value = (value + 0x9E3779B97F4A7C15) & _MASK
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _MASK
+    value = (value ^ value >> 27) * 0x94D049BB133111EB & _MASK
+    return value ^ value >> 31

@@ -1,0 +1,118 @@
+"""What a fake web is made of: one frozen value. The same value gives the same web, byte for byte, on every machine."""
+
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+
+from gossamer.errors import BadInput
+
+
+class Robots(StrEnum):
+    """How a host answers `/robots.txt` (RFC 9309)."""
+
+    NONE = "none"
+    """404: everything is allowed."""
+    ALLOW = "allow"
+    DISALLOW = "disallow"
+    """The paths of `robots_disallow` are forbidden."""
+    CRAWL_DELAY = "crawl_delay"
+    BROKEN = "broken"
+    """500: the host must not be crawled until its robots.txt can be read."""
+    SLOW = "slow"
+    """Allows everything, after `robots_slow_ms`."""
+
+
+class Sitemap(StrEnum):
+    """How a host lists its pages. Robots.txt names the sitemap wherever the host has a robots.txt."""
+
+    NONE = "none"
+    PLAIN = "plain"
+    """`/sitemap.xml`."""
+    GZ = "gz"
+    """`/sitemap.xml.gz`."""
+    INDEX = "index"
+    """`/sitemap.xml` is an index of `/sitemap-0.xml`, `/sitemap-1.xml` …"""
+
+
+def _help(text: str) -> dict[str, str]:
+    return {"help": text}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WebSpec:
+    """The knobs. Each field's `help` metadata says what it does; the command line is made from the same words.
+
+    Rates are shares of a host's pages, 0..1, and together at most 1. A host's page 0 (`/`) never fails or redirects,
+    so that a seed always opens its host. Raises `BadInput` for what cannot be built.
+    """
+
+    seed: int = field(default=1, metadata=_help("everything random is drawn from this number"))
+    hosts: int = field(default=5, metadata=_help("host names"))
+    pages: int = field(default=100, metadata=_help("pages of each host"))
+    out_degree: int = field(default=20, metadata=_help("links on a page, navigation included"))
+    page_bytes: int = field(default=12_000, metadata=_help("size of a page's HTML; more where its links need more"))
+    cross_host_share: float = field(default=0.0, metadata=_help("share of a page's links that lead to other hosts"))
+    subdomains: int = field(default=1, metadata=_help("hosts of each registered domain"))
+    latency_ms: float = field(default=0.0, metadata=_help("wait before each answer begins"))
+    refuse: float = field(default=0.0, metadata=_help("rate: connection reset before a byte is answered"))
+    reset: float = field(default=0.0, metadata=_help("rate: connection reset in the middle of the body"))
+    stall: float = field(default=0.0, metadata=_help("rate: headers, then nothing until the client leaves"))
+    not_found: float = field(default=0.0, metadata=_help("rate: 404; permanent, even with --errors-once"))
+    rate_limited: float = field(default=0.0, metadata=_help("rate: 429 with Retry-After"))
+    server_error: float = field(default=0.0, metadata=_help("rate: 500"))
+    unavailable: float = field(default=0.0, metadata=_help("rate: 503 with Retry-After"))
+    retry_after_seconds: int = field(default=1, metadata=_help("the Retry-After of 429 and 503"))
+    errors_once: bool = field(default=False, metadata=_help("a failing page succeeds when it is asked again"))
+    redirect_same: float = field(default=0.0, metadata=_help("rate: redirected within the host"))
+    redirect_cross: float = field(default=0.0, metadata=_help("rate: redirected to another host"))
+    redirect_chain: int = field(default=1, metadata=_help("hops of each redirect"))
+    robots: tuple[Robots, ...] = field(
+        default=(Robots.NONE,), metadata=_help("robots.txt variants, in turn over the hosts")
+    )
+    robots_disallow: tuple[str, ...] = field(default=("/p/7",), metadata=_help("path prefixes that `disallow` forbids"))
+    crawl_delay_seconds: float = field(default=1.0, metadata=_help("what `crawl_delay` asks for"))
+    robots_slow_ms: float = field(default=2000.0, metadata=_help("how long `slow` takes"))
+    sitemap: Sitemap = field(default=Sitemap.NONE, metadata=_help("list each host's pages"))
+    keep_alive: bool = field(default=True, metadata=_help("connections may be used again; off: closed after an answer"))
+
+    def __post_init__(self) -> None:
+        at_least = {"hosts": 1, "pages": 1, "out_degree": 1, "page_bytes": 0, "subdomains": 1, "redirect_chain": 1}
+        for name, least in at_least.items():
+            if getattr(self, name) < least:
+                raise BadInput(f"{name} must be at least {least}, not {getattr(self, name)}")
+        for name in ("latency_ms", "retry_after_seconds", "crawl_delay_seconds", "robots_slow_ms", "seed"):
+            if getattr(self, name) < 0:
+                raise BadInput(f"{name} must not be negative")
+        shares = (*RATES, "cross_host_share")
+        for name in shares:
+            if not 0 <= getattr(self, name) <= 1:
+                raise BadInput(f"{name} is a share between 0 and 1, not {getattr(self, name)}")
+        if sum(getattr(self, name) for name in RATES) > 1 + 1e-9:
+            raise BadInput(f"the rates ({', '.join(RATES)}) add up to more than 1")
+        if self.hosts == 1 and (self.cross_host_share or self.redirect_cross):
+            raise BadInput("cross_host_share and redirect_cross need a second host")
+        if self.page_bytes > MAX_PAGE_BYTES:
+            raise BadInput(f"page_bytes is at most {MAX_PAGE_BYTES:,}")
+        if not self.robots:
+            raise BadInput("robots needs at least one variant")
+        if self.sitemap in (Sitemap.PLAIN, Sitemap.GZ) and self.pages > SITEMAP_LIMIT:
+            raise BadInput(f"a sitemap lists at most {SITEMAP_LIMIT:,} pages; choose `index`")
+
+
+RATES = (
+    "refuse",
+    "reset",
+    "stall",
+    "not_found",
+    "rate_limited",
+    "server_error",
+    "unavailable",
+    "redirect_same",
+    "redirect_cross",
+)
+"""The fields of `WebSpec` that are rates of one draw, in the order of the draw."""
+
+MAX_PAGE_BYTES = 16 * 1024 * 1024
+SITEMAP_LIMIT = 50_000
+"""The sitemap protocol's limit for one file (sitemaps.org)."""
+
+KNOBS = fields(WebSpec)
