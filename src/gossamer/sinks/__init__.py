@@ -1,0 +1,1 @@
+"""Where records go: JSON Lines, WARC, Parquet, standard output, and remote places."""

@@ -1,0 +1,73 @@
+"""Standard output: whole lines for the next program in the pipe. Nothing there is durable."""
+
+import fcntl
+import os
+import select
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gossamer.errors import SinkError
+from gossamer.model.record import Output
+from gossamer.sinks.append import make_folder
+from gossamer.sinks.encode import encode_lines
+from gossamer.sinks.thread import SinkThread
+
+
+class StdoutSink:
+    """Writes JSON lines to a file descriptor. A reader that went away is a `SinkError`; a slow one is waited for.
+
+    Processes that share the pipe take turns by a lock file in `lock_folder`, because the kernel mixes what two of them
+    write as soon as it is longer than a pipe's atomic size. None: this is the only process.
+    """
+
+    wants_wire = False
+
+    def __init__(self, lock_folder: Path | None, fd: int | None = None) -> None:
+        self._fd = sys.stdout.fileno() if fd is None else fd
+        self._lock_path = lock_folder / "stdout.lock" if lock_folder else None
+        self._lock = -1
+        self._thread = SinkThread("sink-stdout")
+
+    async def write(self, outputs: Sequence[Output]) -> None:
+        if outputs:
+            await self._thread.run(lambda: self._write(outputs))
+
+    async def close(self) -> None:
+        await self._thread.run(self._close)
+
+    def _write(self, outputs: Sequence[Output]) -> None:
+        rest = memoryview(encode_lines([output.record for output in outputs]))
+        try:
+            self._take_turn()
+            try:
+                while rest:
+                    rest = rest[self._write_some(rest) :]
+            finally:
+                self._end_turn()
+        except OSError as exc:
+            raise SinkError(f"standard output: {exc.strerror or exc}") from exc
+
+    def _write_some(self, rest: memoryview) -> int:
+        try:
+            return os.write(self._fd, rest)
+        except BlockingIOError:  # another program in the pipe made it non-blocking
+            select.select([], [self._fd], [])
+            return 0
+
+    def _take_turn(self) -> None:
+        if self._lock_path is None:
+            return
+        if self._lock < 0:
+            make_folder(self._lock_path.parent)
+            self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def _end_turn(self) -> None:
+        if self._lock >= 0:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _close(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = -1
