@@ -1,0 +1,127 @@
+"""Which failures are worth another attempt, and when. One table; pure: chance and time are arguments."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from email.utils import parsedate_tz
+from enum import StrEnum
+
+Failure = str | int
+"""The `kind` of a FetchError, or the status of an answer."""
+
+RETRY_AFTER_CAP_SECONDS = 3600.0
+"""The longest that a server's Retry-After is obeyed. Beyond it a mistake or an insult is likelier than a wish."""
+
+WORTH_A_RETRY: dict[Failure, bool] = {
+    # Kinds of FetchError.
+    "dns": True,  # resolvers have bad minutes, and a dead name costs little: its failure is cached
+    "connect": True,
+    "connect_timeout": True,
+    "first_byte_timeout": True,
+    "idle_timeout": True,
+    "total_timeout": True,
+    "connection_lost": True,
+    "proxy": True,
+    "fetch": True,  # no more specific kind was known
+    "tls": False,  # a certificate does not get better within minutes
+    "blocked_address": False,  # asking again would be another chance for DNS rebinding
+    "bad_response": False,
+    "headers_too_large": False,
+    "decode": False,
+    "decode_bomb": False,
+    # Statuses. What is not listed is an answer like any other.
+    408: True,  # Request Timeout (RFC 9110)
+    425: True,  # Too Early (RFC 8470)
+    429: True,  # Too Many Requests (RFC 6585)
+    500: True,
+    502: True,
+    503: True,
+    504: True,
+    520: True,  # 520 to 524: a well-known CDN could not get an answer from the site behind it
+    521: True,
+    522: True,
+    523: True,
+    524: True,
+}
+"""True: the same request may well succeed later. False: it would fail again the same way."""
+
+
+class GiveUp(StrEnum):
+    """No further attempt, and why."""
+
+    NOT_WORTH_IT = "not_worth_it"
+    """Not a failure, or one that repeats itself."""
+    EXHAUSTED = "exhausted"
+    """Worth another attempt, but there were enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Another attempt, at the earliest `delay_seconds` from now."""
+
+    delay_seconds: float
+
+
+def is_worth_a_retry(failure: Failure) -> bool:
+    """Whether the table says so. A kind or status it does not know is not."""
+    return WORTH_A_RETRY.get(failure, False)
+
+
+def retry_delay(attempt: int, *, random: float, base_seconds: float = 10.0, cap_seconds: float = 600.0) -> float:
+    """Seconds to wait after the `attempt`-th attempt (1 is the first): doubling from the base up to the cap.
+
+    `random` in [0, 1) spreads it over the upper half of that ("equal jitter"), so that what failed together does not
+    come back together, and yet never at once. Raises ValueError for an attempt below 1.
+    """
+    if attempt < 1:
+        raise ValueError(f"attempts are counted from 1, not {attempt}")
+    # The exponent is bounded because 2.0 to the power of a huge attempt is an OverflowError.
+    full = min(cap_seconds, base_seconds * 2.0 ** min(attempt - 1, 64))
+    return full * (0.5 + 0.5 * random)
+
+
+def decide(
+    failure: Failure,
+    attempt: int,
+    retries: int,
+    *,
+    random: float,
+    retry_after_seconds: float | None = None,
+    base_seconds: float = 10.0,
+    cap_seconds: float = 600.0,
+) -> Retry | GiveUp:
+    """Whether there is another attempt after the `attempt`-th one (1 is the first) ended in `failure`, and when.
+
+    `retries` is how many attempts may follow the first; 0 means none. `retry_after_seconds` is what the server wished
+    (see `parse_retry_after`): never sooner than that, up to RETRY_AFTER_CAP_SECONDS.
+    """
+    if not is_worth_a_retry(failure):
+        return GiveUp.NOT_WORTH_IT
+    if attempt > retries:
+        return GiveUp.EXHAUSTED
+    delay = retry_delay(attempt, random=random, base_seconds=base_seconds, cap_seconds=cap_seconds)
+    return Retry(max(delay, min(retry_after_seconds or 0.0, RETRY_AFTER_CAP_SECONDS)))
+
+
+def parse_retry_after(value: str, *, now: float, cap_seconds: float = RETRY_AFTER_CAP_SECONDS) -> float | None:
+    """Seconds that a Retry-After header (RFC 9110, section 10.2.3) asks for, from 0 to the cap.
+
+    `value` is a number of seconds or a date in any of HTTP's three formats; `now` is Unix time in seconds. A date that
+    has passed gives 0.0. None: the header says nothing that can be understood.
+    """
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        # More digits than the cap has can only be more; int() refuses thousands of them.
+        return cap_seconds if len(text.lstrip("0")) > 12 else min(float(text), cap_seconds)
+    moment = _parse_http_date(text)
+    return None if moment is None else min(max(moment - now, 0.0), cap_seconds)
+
+
+def _parse_http_date(text: str) -> float | None:
+    try:
+        fields = parsedate_tz(text)
+        if fields is None:
+            return None
+        zone = UTC if fields[9] is None else timezone(timedelta(seconds=fields[9]))
+        return datetime(*fields[:6], tzinfo=zone).timestamp()
+    except (ValueError, OverflowError, IndexError, TypeError):
+        return None
