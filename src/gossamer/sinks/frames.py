@@ -45,7 +45,7 @@ class Frames:
                 if end < 0:
                     break
             offset = end
-            while recent and recent[0] < size - RECENT:
+            while len(recent) > 1 and recent[0] < offset - RECENT:
                 recent.popleft()
         if doubt:
             for begin in recent:

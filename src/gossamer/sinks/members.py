@@ -48,7 +48,7 @@ class Members:
                 if end < 0:
                     break
             offset = end
-            while recent and recent[0] < size - RECENT:
+            while len(recent) > 1 and recent[0] < offset - RECENT:
                 recent.popleft()
         if doubt:
             for begin in recent:

@@ -1,56 +1,112 @@
 """From the paths a person names to sinks."""
 
+import hashlib
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, SinkError
 from gossamer.sinks.base import Sink
-from gossamer.sinks.frames import Frames
-from gossamer.sinks.framing import Framing
-from gossamer.sinks.jsonl import JsonLinesSink
-from gossamer.sinks.lines import Lines
-from gossamer.sinks.members import Members
+from gossamer.sinks.fanout import Fanout
+from gossamer.sinks.file import FileSink
+from gossamer.sinks.finish import concatenate, finish_local, finish_remote
+from gossamer.sinks.kinds import JSONL_ZST, kind_of
+from gossamer.sinks.parquet import build_parquet, check_parquet, require_parquet
+from gossamer.sinks.remote import Remote
+from gossamer.sinks.spool import SpooledSink
 from gossamer.sinks.stdout import StdoutSink
 
-SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+_HEAD = 64
 
 
-def open_sinks(paths: Sequence[str], *, spool_dir: Path) -> list[Sink]:
-    """One sink a path, for this process; `-` is standard output. Nothing is created before the first write.
+def check_outputs(paths: Sequence[str]) -> None:
+    """Whether these outputs can be opened, as far as one can tell without writing; once, before anything starts.
 
-    `spool_dir`: where locks and what is not finished yet may wait; the same for all processes of a crawl.
-    `BadInput`: a path that cannot be written, twice the same, or of an unknown kind.
+    A remote one is asked too. `BadInput`: unknown ending or protocol, not installed, not writable, a directory,
+    contents of another kind, named twice, not reachable.
     """
     if not paths:
         raise BadInput("no output is named; try -o pages.jsonl")
     seen: set[str] = set()
     for path in paths:
-        same = path if path == "-" else os.path.realpath(path)
+        same = _place(path)
         if same in seen:
             raise BadInput(f"the output {path} is named twice")
         seen.add(same)
+        if path != "-":
+            if _is_url(path):
+                _check_remote(path)
+            else:
+                _check_local(_local(path))
+
+
+def open_sinks(paths: Sequence[str], *, spool_dir: Path) -> list[Sink]:
+    """One sink a path, for this process, unlocked and unopened until the first write; `-` is standard output.
+
+    `spool_dir`: where locks, and what is not finished yet, may wait; the same for all processes of a crawl and when it
+    is resumed. Opening and closing without a write finishes what an earlier run left there. `BadInput` for an unknown
+    ending or a missing extra; the rest is what `check_outputs` is for.
+    """
     return [_open_sink(path, spool_dir) for path in paths]
+
+
+def open_output(paths: Sequence[str], *, spool_dir: Path) -> Sink:
+    """All of `open_sinks` as one sink."""
+    sinks = open_sinks(paths, spool_dir=spool_dir)
+    return sinks[0] if len(sinks) == 1 else Fanout(sinks)
 
 
 def _open_sink(path: str, spool_dir: Path) -> Sink:
     if path == "-":
         return StdoutSink(spool_dir)
-    return JsonLinesSink(_checked(Path(path), framing := _framing(path)), framing)
+    kind = kind_of(path)
+    if kind is None:
+        require_parquet()
+    folder = spool_dir / "outputs" / hashlib.sha256(os.fsencode(_place(path))).hexdigest()[:16]
+    if _is_url(path):
+        remote = Remote(path)
+        remote.require()
+        build = build_parquet if kind is None else concatenate(kind.framing())
+        return SpooledSink(remote.shown, folder, kind or JSONL_ZST, partial(finish_remote, remote, build))
+    if kind is None:
+        return SpooledSink(path, folder, JSONL_ZST, partial(finish_local, _local(path)))
+    return FileSink(_local(path), kind)
 
 
-def _framing(path: str) -> Framing:
-    if path.endswith(".jsonl"):
-        return Lines()
-    if path.endswith(".jsonl.gz"):
-        return Members()
-    if path.endswith(".jsonl.zst"):
-        return Frames()
-    raise BadInput(f"the output {path} has an unknown ending; known are {', '.join(SUFFIXES)}, and - (standard output)")
+def _is_url(path: str) -> bool:
+    return "://" in path and not path.startswith("file://")
 
 
-def _checked(path: Path, framing: Framing) -> Path:
-    """The path, if it can be written to as far as one can tell without writing."""
+def _local(path: str) -> Path:
+    return Path(unquote(urlsplit(path).path) if path.startswith("file://") else path)
+
+
+def _place(path: str) -> str:
+    """The same text for two spellings of one output."""
+    return path if path == "-" or _is_url(path) else os.path.realpath(_local(path))
+
+
+def _check_remote(url: str) -> None:
+    kind = kind_of(url)
+    if kind is None:
+        require_parquet()
+    remote = Remote(url)
+    remote.require()
+    try:
+        head = remote.head(_HEAD)
+    except SinkError as exc:
+        raise BadInput(f"the output cannot be reached: {exc.detail}") from exc
+    begins = kind.framing().begins if kind else b"PAR1".startswith
+    if head is not None and not begins(head if kind else head[:4]):
+        raise BadInput(f"the output {remote.shown} exists and its contents are of another kind; name another file")
+
+
+def _check_local(path: Path) -> None:
+    kind = kind_of(str(path))
+    if kind is None:
+        require_parquet()
     if path.is_dir():
         raise BadInput(f"the output {path} is a directory; name a file in it")
     if path.exists():
@@ -58,15 +114,22 @@ def _checked(path: Path, framing: Framing) -> Path:
             raise BadInput(f"the output {path} is not a regular file")
         if not os.access(path, os.R_OK | os.W_OK):
             raise BadInput(f"the output {path} may not be written; check its permissions")
-        with path.open("rb") as stream:
-            if not framing.begins(stream.read(64)):
-                raise BadInput(f"the output {path} exists and its contents are of another kind; name another file")
-        return path
+        if kind is None:
+            check_parquet(path)
+        else:
+            with path.open("rb") as stream:
+                if not kind.framing().begins(stream.read(_HEAD)):
+                    raise BadInput(f"the output {path} exists and its contents are of another kind; name another file")
+    if not path.exists() or kind is None:
+        _check_folder(path)
+
+
+def _check_folder(path: Path) -> None:
+    """Whether a file can be made there, and the folders it lacks."""
     folder = path.absolute().parent
-    while not folder.exists() and folder != folder.parent:
+    while not folder.exists():
         folder = folder.parent
     if not folder.is_dir():
-        raise BadInput(f"the output {path} lies under {folder}, which is not a directory")
+        raise BadInput(f"the output {path} cannot be made: {folder} is not a directory")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise BadInput(f"the output {path} cannot be created: {folder} may not be written")
-    return path
+        raise BadInput(f"the output {path} cannot be made: {folder} may not be written")

@@ -10,7 +10,7 @@ from pathlib import Path
 from gossamer.errors import SinkError
 from gossamer.model.record import Output
 from gossamer.sinks.append import make_folder
-from gossamer.sinks.encode import encode_lines
+from gossamer.sinks.jsonl import encode_lines
 from gossamer.sinks.thread import SinkThread
 
 
