@@ -30,7 +30,8 @@ class Answers:
         self.site = site
         self._writer = Writer(site)
         self._cache: dict[tuple[int, str], Answer] = {}
-        self._cached = 0
+        self.cached_bytes = 0
+        """Bytes of generated pages in memory."""
         self._cache_bytes = cache_bytes
         self._healed: set[tuple[int, str]] = set()
         self._mounts: dict[tuple[str, str], tuple[Answer, ...]] = {}
@@ -123,10 +124,10 @@ class Answers:
 
     def _keep(self, key: tuple[int, str], answer: Answer) -> None:
         self._cache[key] = answer
-        self._cached += len(answer.body)
-        while self._cached > self._cache_bytes:
+        self.cached_bytes += len(answer.body)
+        while self.cached_bytes > self._cache_bytes:
             oldest = next(iter(self._cache))
-            self._cached -= len(self._cache.pop(oldest).body)
+            self.cached_bytes -= len(self._cache.pop(oldest).body)
 
     def _hop(self, key: tuple[int, str], page: Page, hop: int) -> Answer:
         hops = self.site.hops(page)

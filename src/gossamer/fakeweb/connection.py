@@ -67,6 +67,7 @@ class Connection(asyncio.Protocol):
         # No buffer between us and the kernel: an answer has ended when the kernel has taken all of it.
         self._transport.set_write_buffer_limits(high=0)
         self._server.connections.add(self)
+        self._server.idle.clear()
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
@@ -96,6 +97,8 @@ class Connection(asyncio.Protocol):
             self._server.journal.end(self._entry, self._how)
             self._busy = False
         self._waiting.clear()
+        if not self._server.connections:
+            self._server.idle.set()
 
     # --- httptools ----------------------------------------------------------------------------------------------------
 

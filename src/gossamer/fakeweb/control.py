@@ -2,7 +2,7 @@
 
 GET  /spec                 the `WebSpec` as JSON
 GET  /stats                `Stats` as JSON
-GET  /log?from=N&limit=M   records N to N+M as JSON lines; fewer than M lines: that was the end for now
+GET  /log?from=N&limit=M   records N to N+M (at most 10,000) as JSON lines; none: that was the end for now
 POST /reset                forget the log; pages that fail once fail again
 POST /mount                a `Mount` as JSON: serve these answers there
 """

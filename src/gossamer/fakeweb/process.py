@@ -114,9 +114,9 @@ class FakeWeb(Web):
         records: list[Record] = []
         while True:
             fresh = decoder.decode_lines(self._ask("GET", f"/log?from={len(records)}"))
-            records += fresh
-            if len(fresh) < control.LOG_PAGE:
+            if not fresh:
                 return records
+            records += fresh
 
     def stats(self) -> Stats:
         """Counters of the server."""

@@ -33,6 +33,9 @@ class Server(Web):
         self.answers = Answers(self.site, mounts)
         self.journal = Journal(base=self.site.base("{host}"), file=log_file)
         self.connections: set[Connection] = set()
+        self.idle = asyncio.Event()
+        """Set while no connection is open."""
+        self.idle.set()
         self.ca_path: Path | None = None
         """The certificate (PEM) that clients must trust; None without TLS."""
         self._accepted = 0
