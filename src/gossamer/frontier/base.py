@@ -84,12 +84,13 @@ class Frontier(Protocol):
         """The run that submissions join: the running one, or the next after a finished one. `fresh`: a new run with
         an empty seen-set, of a finished crawl only. Raises CrawlRefused for a stopped or expired crawl."""
 
-    async def add(self, run: Run, terms: Terms, batches: Sequence[Batch]) -> Added:
-        """Queue what this run has not seen. Dedupe and enqueue are one step."""
+    async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> Added:
+        """Queue what this run has not seen. Dedupe and enqueue are one step. Repeat it with the same Batch objects.
 
-    async def holder(
-        self, *, pool: str, spiders: Sequence[str], egress: str = "", crawl: CrawlId | None = None
-    ) -> Leaseholder:
+        `seeds`: somebody submits these; where the run has just finished they begin the next one (CrawlRefused when it
+        was stopped). Otherwise they are outlinks: of a run that is over they are dropped, as `stopped`."""
+
+    async def holder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> Leaseholder:
         """A seat for a worker that takes these spiders' requests in this pool, fetching from this egress address."""
 
     async def reclaim(self) -> int:

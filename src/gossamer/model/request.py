@@ -23,7 +23,9 @@ class Batch:
     payloads: Sequence[bytes | None] | None = None
     """What travels with each entry, opaque to the frontier (method, body, headers, redirect chain). None: nothing."""
     unfiltered: bool = False
-    """Added even when seen (`dont_filter`); such a call is made exactly once by its call number."""
+    """Added even when seen (`dont_filter`)."""
+    call: str = ""
+    """Of an unfiltered batch: set by the frontier at the first attempt, so that repeating it adds nothing twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,15 @@ class Lease:
     depth: int
     attempt: int
     """0 at first; each retry and each reclaim adds one."""
+    deaths: int
+    """Times a worker died with it. 3: do not touch it; record it and settle it as failed, `worker_died`."""
     url: str
     payload: bytes | None
     terms: Terms
     request_id: str
     """Fixed when the request was added, the same on every attempt."""
+    identity: bytes
+    """What makes the entry unique beyond spider and URL; empty: nothing does. The frontier's own business."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,5 @@
+"""The frontier on Valkey or Redis >= 7.0."""
+
+from gossamer.frontier.valkey.frontier import ValkeyFrontier
+
+__all__ = ["ValkeyFrontier"]

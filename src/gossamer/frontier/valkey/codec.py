@@ -1,0 +1,204 @@
+"""How requests look on the wire between this room and its scripts."""
+
+import hashlib
+import secrets
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from gossamer.errors import BadInput
+from gossamer.model.crawl import Crawl, Order, Run, Terms
+from gossamer.model.domain import DomainPolicy
+from gossamer.model.request import Batch, Lease, request_id
+
+MAX_PAYLOAD = 1 << 20
+"""Bytes of payload an entry may carry."""
+
+_HEADER = struct.Struct(">BBHBH")  # flags, attempt, depth, number of the terms (high byte, low bytes)
+_TAIL = struct.Struct(">8sH")  # identity, length of the URL
+_EXTENDED = 1
+_PLAIN = bytes(8)
+"""The identity of an entry that nothing distinguishes but spider and URL."""
+
+_pack = msgspec.msgpack.Encoder().encode
+_crawl = msgspec.msgpack.Decoder(Crawl).decode
+_terms = msgspec.msgpack.Decoder(Terms).decode
+
+
+@dataclass(frozen=True, slots=True)
+class PackedTerms:
+    """One submission's terms as `add` sends them."""
+
+    digest: bytes
+    blob: bytes
+
+
+def pack_terms(terms: Terms) -> PackedTerms:
+    blob = _pack(terms)
+    limits = _pack((terms.expires * 1000, _limit(terms.domain_max_pages), _limit(terms.domain_max_pending)))
+    return PackedTerms(hashlib.blake2b(blob, digest_size=8).hexdigest().encode(), limits + blob)
+
+
+def _limit(value: int | None) -> int | bool:
+    return False if value is None else value
+
+
+def unpack_terms(blob: bytes) -> Terms:
+    return _terms(blob)
+
+
+def pack_crawl(crawl: Crawl) -> bytes:
+    return _pack(crawl)
+
+
+def unpack_crawl(blob: bytes) -> Crawl:
+    return _crawl(blob)
+
+
+def pack_options(crawl: Crawl, *, single: bool) -> bytes:
+    """What the scripts need of a crawl: pool, lifo, wish (hits, window ms, moderated), cap, max_pages, first quota."""
+    rate = crawl.rate
+    return _pack(
+        (
+            crawl.pool,
+            crawl.order is Order.LIFO,
+            rate.hits if rate else False,
+            rate.window_seconds * 1000 if rate else False,
+            rate.moderated if rate else False,
+            crawl.concurrency or False,
+            crawl.max_pages if crawl.max_pages is not None else False,
+            crawl.max_pages if single and crawl.max_pages is not None else False,
+        )
+    )
+
+
+def pack_policy(policy: DomainPolicy) -> bytes:
+    names = {
+        "hits": policy.hits,
+        "window": None if policy.window_seconds is None else policy.window_seconds * 1000,
+        "moderated": policy.moderated,
+        "elastic": policy.elastic,
+        "scale": policy.scale,
+        "scope": None if policy.scope is None else policy.scope.value,
+        "concurrency": policy.concurrency,
+        "blacklisted": policy.blacklisted,
+    }
+    return _pack({name: value for name, value in names.items() if value is not None})
+
+
+def unpack_policy(blob: bytes) -> DomainPolicy:
+    row = msgspec.msgpack.decode(blob)
+    if "window" in row:
+        row["window_seconds"] = row.pop("window") / 1000
+    return msgspec.convert(row, DomainPolicy)
+
+
+def pack_tail(url: str, payload: bytes | None, identity: bytes) -> bytes:
+    """An entry behind its header, extended: 8 bytes of identity (empty: none beyond spider and URL), URL, payload."""
+    if payload is not None and len(payload) > MAX_PAYLOAD:
+        raise BadInput(f"a request's payload is {len(payload)} bytes, at most {MAX_PAYLOAD} fit: {url[:200]}")
+    encoded = url.encode()
+    return _TAIL.pack(identity or _PLAIN, len(encoded)) + encoded + (payload or b"")
+
+
+def batch_arguments(batch: Batch) -> list[bytes | str | int]:
+    """The arguments of one batch for `add`: extended entries where anything needs it."""
+    payloads = batch.payloads
+    extended = batch.unfiltered or (payloads is not None and any(p is not None for p in payloads))
+    head: list[bytes | str | int] = [
+        batch.spider,
+        batch.domain,
+        batch.priority,
+        batch.depth,
+        1 if batch.unfiltered else 0,
+        1 if extended else 0,
+        len(batch.urls),
+    ]
+    rest: list[bytes | str | int] = [b""] * (2 * len(batch.urls))
+    rest[::2] = batch.fingerprints
+    if not extended:
+        rest[1::2] = batch.urls
+    else:
+        for index, url in enumerate(batch.urls):
+            identity = (
+                secrets.token_bytes(8)
+                if batch.unfiltered
+                else batch.fingerprints[index].to_bytes(8, "big", signed=True)
+            )
+            rest[2 * index + 1] = pack_tail(url, payloads[index] if payloads else None, identity)
+    return head + rest
+
+
+def split_batches(batches: Sequence[Batch], most: int) -> Iterator[list[tuple[int, int, Batch]]]:
+    """Groups of (index of the batch, offset in it, part) with at most `most` URLs each."""
+    group: list[tuple[int, int, Batch]] = []
+    room = most
+    for index, batch in enumerate(batches):
+        offset = 0
+        while offset < len(batch.urls):
+            count = min(room, len(batch.urls) - offset)
+            if offset == 0 and count == len(batch.urls):
+                part = batch
+            else:
+                part = Batch(
+                    batch.spider,
+                    batch.domain,
+                    batch.priority,
+                    batch.depth,
+                    batch.urls[offset : offset + count],
+                    batch.fingerprints[offset : offset + count],
+                    None if batch.payloads is None else batch.payloads[offset : offset + count],
+                    batch.unfiltered,
+                )
+            group.append((index, offset, part))
+            offset += count
+            room -= count
+            if room == 0:
+                yield group
+                group, room = [], most
+    if group:
+        yield group
+
+
+def decode_entry(entry: bytes) -> tuple[int, int, int, int, str, bytes | None, bytes]:
+    """(deaths, attempt, depth, number of the terms, URL, payload, identity)."""
+    flags, attempt, depth, high, low = _HEADER.unpack_from(entry)
+    number = high << 16 | low
+    deaths = flags >> 1 & 3
+    if not flags & _EXTENDED:
+        return deaths, attempt, depth, number, entry[7:].decode(), None, b""
+    identity, length = _TAIL.unpack_from(entry, 7)
+    end = 17 + length
+    return (
+        deaths,
+        attempt,
+        depth,
+        number,
+        entry[17:end].decode(),
+        entry[end:] or None,
+        b"" if identity == _PLAIN else identity,
+    )
+
+
+def decode_lease(shard: int, row: Sequence[bytes], run: Run, terms: Terms) -> Lease:
+    """A lease from its row of a reply: id, token, run, spider, domain, priority, entry."""
+    deaths, attempt, depth, _, url, payload, identity = decode_entry(row[6])
+    spider = row[3].decode()
+    return Lease(
+        id=int(row[0]),
+        shard=shard,
+        run=run,
+        spider=spider,
+        domain=row[4].decode(),
+        priority=int(row[5]),
+        depth=depth,
+        attempt=attempt,
+        deaths=deaths,
+        url=url,
+        payload=payload,
+        terms=terms,
+        request_id=request_id(run, identity or f"{spider}\0{url}".encode()),
+        identity=identity,
+    )

@@ -1,0 +1,416 @@
+"""The frontier on Valkey or Redis: every verb is one script per shard; what crosses shards is in `finishing`."""
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Self
+
+from gossamer.errors import BadInput, CrawlRefused, FrontierIncompatible
+from gossamer.frontier.base import Added
+from gossamer.frontier.valkey import codec, info, lookup
+from gossamer.frontier.valkey.commands import Argument, Commands
+from gossamer.frontier.valkey.finishing import LETTERS, halt, touched_shards, try_finish
+from gossamer.frontier.valkey.holder import ValkeyHolder
+from gossamer.frontier.valkey.placing import home_shard, shard_of
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Run, Terms
+from gossamer.model.domain import DomainPolicy
+from gossamer.model.info import CrawlInfo, DomainInfo, UrlInfo
+from gossamer.model.request import Batch
+from gossamer.valkey.shards import Shards
+
+FORMAT = "1"
+"""Of the keys; a frontier of another format is recognised before the first write."""
+
+_URLS_A_CALL = 1280
+"""So many URLs take a script a few milliseconds."""
+
+_CRAWL_DELAY_LIFE_MS = 24 * 3600 * 1000
+_DAY_MS = 24 * 3600 * 1000
+
+
+class ValkeyFrontier:
+    """Implements Frontier. Use `connect`."""
+
+    def __init__(
+        self,
+        commands: Commands,
+        *,
+        secret: int,
+        heartbeat_seconds: float,
+        retention_seconds: float,
+        mark_seconds: float,
+        clock: Callable[[], float] | None,
+    ) -> None:
+        self._commands = commands
+        self._secret = secret
+        self._heartbeat_ms = int(heartbeat_seconds * 1000)
+        self._retention_ms = int(retention_seconds * 1000)
+        self._mark_ms = int(mark_seconds * 1000)
+        self._clock = clock
+        self._touched: OrderedDict[tuple[str, int], set[int]] = OrderedDict()
+        self._stopped: dict[tuple[str, int], str] = {}
+        self._packed: OrderedDict[int, tuple[Terms, codec.PackedTerms]] = OrderedDict()
+
+    @classmethod
+    async def connect(
+        cls,
+        address: str,
+        *,
+        prefix: str = "gossamer",
+        shards: int | None = None,
+        heartbeat_seconds: float = 10.0,
+        retention_seconds: float = 86400.0,
+        mark_seconds: float = 30 * 86400.0,
+        clock: Callable[[], float] | None = None,
+    ) -> Self:
+        """Join the frontier at this address, or make it with so many shards (None: as it is, or 1).
+
+        `heartbeat_seconds`: after so long without a sign a worker counts as dead; `retention_seconds`: how long a
+        finished crawl is remembered; `mark_seconds`: how long a stopped one is refused. `clock`: for tests only.
+        Raises FrontierUnavailable, FrontierIncompatible, BadInput for an address that is none.
+        """
+        return await cls.over(
+            await Shards.connect(address),
+            prefix=prefix,
+            shards=shards,
+            heartbeat_seconds=heartbeat_seconds,
+            retention_seconds=retention_seconds,
+            mark_seconds=mark_seconds,
+            clock=clock,
+        )
+
+    @classmethod
+    async def over(
+        cls,
+        connection: Shards,
+        *,
+        prefix: str = "gossamer",
+        shards: int | None = None,
+        heartbeat_seconds: float = 10.0,
+        retention_seconds: float = 86400.0,
+        mark_seconds: float = 30 * 86400.0,
+        clock: Callable[[], float] | None = None,
+    ) -> Self:
+        """The same over connections that are there already; closed with the frontier."""
+        first = Commands(connection, prefix=prefix, count=1, clock=clock)
+        wanted = shards or 1
+        form, count, secret = await first.call(0, "meta", FORMAT, wanted, secrets.randbits(64))
+        if form.decode() != FORMAT:
+            raise FrontierIncompatible(
+                f"its format is {form.decode()}, this Gossamer writes {FORMAT}; use the version that made it, "
+                f"or another prefix than {prefix!r}"
+            )
+        if shards is not None and int(count) != shards:
+            raise FrontierIncompatible(f"it was made with {int(count)} shards, not {shards}; leave the number out")
+        return cls(
+            Commands(connection, prefix=prefix, count=int(count), clock=clock),
+            secret=int(secret),
+            heartbeat_seconds=heartbeat_seconds,
+            retention_seconds=retention_seconds,
+            mark_seconds=mark_seconds,
+            clock=clock,
+        )
+
+    @property
+    def secret(self) -> int:
+        return self._secret
+
+    @property
+    def shards(self) -> int:
+        """How many there are."""
+        return self._commands.count
+
+    # --- submitting ---------------------------------------------------------------------------------------------------
+
+    async def open_crawl(self, crawl: Crawl, *, fresh: bool = False) -> Run:
+        if fresh:
+            known = await self.crawl_info(crawl.id)
+            if known is not None and known.state is CrawlState.RUNNING:
+                raise CrawlRefused(f"{crawl.id} is running; it can start afresh when it is finished or given up")
+        return await self._open(crawl, fresh=fresh, touch=[0] if self._commands.count == 1 else [])
+
+    async def _open(self, crawl: Crawl, *, fresh: bool = False, touch: Sequence[int] = (), expected: int = 0) -> Run:
+        token = crawl.id.token
+        home = home_shard(token, self._commands.count)
+        reply = await self._commands.call_confirmed(
+            home, "open", token, codec.pack_crawl(crawl), int(fresh), ",".join(map(str, touch)), expected
+        )
+        if reply[0] == b"refused":
+            raise CrawlRefused(f"{crawl.id} is {reply[1].decode()}")
+        run = Run(codec.unpack_crawl(reply[3]), int(reply[1]), int(reply[2]))
+        key = (token, run.number)
+        self._touched.setdefault(key, set()).update(touch)
+        self._stopped[key] = ",".join(spider.decode() for spider in reply[4:])
+        if len(self._touched) > 10_000:
+            old, _ = self._touched.popitem(last=False)
+            self._stopped.pop(old, None)
+        return run
+
+    async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> Added:
+        added = Added()
+        by_shard: dict[int, list[tuple[int, Batch]]] = {}
+        for index, batch in enumerate(batches):
+            if batch.unfiltered and not batch.call:
+                batch.call = secrets.token_hex(8)
+            by_shard.setdefault(shard_of(batch.domain, self._commands.count), []).append((index, batch))
+        # The home shard knows which shards a run touched before they hold work.
+        fresh = [s for s in by_shard if s not in self._touched.get((run.crawl.id.token, run.number), ())]
+        if fresh:
+            opened = await self._confirm(run, fresh, seeds=seeds)
+            if opened is None:
+                return self._drop_all(added, batches)
+            run = opened
+        await asyncio.gather(
+            *(self._add_shard(run, terms, shard, part, added, seeds=seeds) for shard, part in by_shard.items())
+        )
+        return added
+
+    async def _confirm(self, run: Run, touch: Sequence[int], *, seeds: bool) -> Run | None:
+        """Ask the home shard; None: the run is over and these are its late outlinks."""
+        try:
+            return await self._open(run.crawl, touch=touch, expected=0 if seeds else run.number)
+        except CrawlRefused:
+            if seeds:
+                raise
+            return None
+
+    @staticmethod
+    def _drop_all(added: Added, batches: Sequence[Batch]) -> Added:
+        count = sum(len(batch.urls) for batch in batches)
+        added.dropped["stopped"] = added.dropped.get("stopped", 0) + count
+        return added
+
+    async def _add_shard(
+        self, run: Run, terms: Terms, shard: int, part: list[tuple[int, Batch]], added: Added, *, seeds: bool
+    ) -> None:
+        for group in _groups(part):
+            reply = await self._add_group(run, terms, shard, group, reopen=False)
+            if reply[0] == b"closed":
+                opened = await self._confirm(run, [shard], seeds=seeds)
+                if opened is None:
+                    self._drop_all(added, [batch for _, _, batch in group])
+                    continue
+                run = opened
+                reply = await self._add_group(run, terms, shard, group, reopen=True)
+            _, new, duplicates, dropped, reason, idle = reply[:6]
+            added.added += new
+            added.duplicates += duplicates
+            if dropped:
+                word = reason.decode()
+                added.dropped[word] = added.dropped.get(word, 0) + dropped
+            if len(reply) > 6:
+                where = [(i, offset + k) for i, offset, batch in group for k in range(len(batch.urls))]
+                added.rejected += [where[position] for position in reply[6:]]
+            if idle:
+                await try_finish(self._commands, run.crawl.id.token, retention_ms=self._retention_ms)
+
+    async def _add_group(
+        self, run: Run, terms: Terms, shard: int, group: list[tuple[int, int, Batch]], *, reopen: bool
+    ) -> list[bytes]:
+        packed = self._pack_terms(terms)
+        token = run.crawl.id.token
+        _, offset, first = group[0]
+        arguments: list[Argument] = [
+            token,
+            run.number,
+            run.generation,
+            codec.pack_options(run.crawl, single=self._commands.count == 1),
+            codec.pack_crawl(run.crawl),
+            packed.digest,
+            packed.blob,
+            int(reopen),
+            f"{first.call}.{offset}" if first.call else "",
+            self._stopped.get((token, run.number), ""),
+            self._retention_ms,
+        ]
+        for _, _, batch in group:
+            arguments += codec.batch_arguments(batch)
+        reply: list[bytes] = await self._commands.call_confirmed(shard, "add", *arguments)
+        return reply
+
+    def _pack_terms(self, terms: Terms) -> codec.PackedTerms:
+        known = self._packed.get(id(terms))
+        if known is not None and known[0] is terms:
+            return known[1]
+        packed = codec.pack_terms(terms)
+        self._packed[id(terms)] = (terms, packed)
+        if len(self._packed) > 1000:
+            self._packed.popitem(last=False)
+        return packed
+
+    # --- working ------------------------------------------------------------------------------------------------------
+
+    async def holder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> ValkeyHolder:
+        for word in (pool, egress, *spiders):
+            if "|" in word or "\n" in word or "," in word:
+                raise BadInput(f"a pool, spider or egress may not contain '|', ',' or a line break: {word!r}")
+        holder = ValkeyHolder(
+            self._commands,
+            pool=pool,
+            spiders=spiders,
+            egress=egress,
+            heartbeat_ms=self._heartbeat_ms,
+            retention_ms=self._retention_ms,
+            clock=self._clock,
+        )
+        await holder.start()
+        return holder
+
+    async def reclaim(self) -> int:
+        counts = await asyncio.gather(*(self._keep_shard(shard) for shard in range(self._commands.count)))
+        return sum(counts)
+
+    async def _keep_shard(self, shard: int) -> int:
+        call, keys = self._commands.call, self._commands.keys[shard]
+        total, more = 0, 1
+        while more:
+            reply = await call(shard, "reclaim", self._heartbeat_ms, self._retention_ms, 200, "")
+            count, more = reply[0], reply[1]
+            total += count
+            for token in reply[2:]:
+                await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
+        while await call(shard, "purge", 100):
+            pass
+        for token in await self._commands.plain(shard, "ZRANGE", keys.idle, 0, 99):
+            await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
+        while await call(shard, "sweep", 1000):
+            pass
+        return total
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    async def crawl_info(self, crawl: CrawlId) -> CrawlInfo | None:
+        token = crawl.token
+        home = home_shard(token, self._commands.count)
+        row = info.pairs(await self._commands.plain(home, "HGETALL", self._commands.keys[home].home(token)))
+        if b"state" not in row:
+            return None
+        ended = row.get(b"ended")
+        answer = CrawlInfo(
+            crawl=crawl,
+            pool=codec.unpack_crawl(row[b"crawl"]).pool,
+            state=CrawlState(row[b"state"].decode()),
+            run=int(row[b"run"]),
+            started=float(row[b"started"]) / 1000,
+            ended=None if ended is None else float(ended) / 1000,
+            domains=0,
+            seen=0,
+        )
+        shards = touched_shards(row.get(b"shards"))
+        for part in await asyncio.gather(
+            *(self._commands.plain(s, "HGETALL", self._commands.keys[s].crawl(token)) for s in shards)
+        ):
+            counters = info.pairs(part)
+            if counters.get(b"run") == row[b"run"]:
+                info.count_shard(answer, counters)
+        return answer
+
+    async def crawl_domains(
+        self, crawl: CrawlId, *, cursor: str = "", limit: int = 100
+    ) -> tuple[list[DomainInfo], str]:
+        token = crawl.token
+        shard, _, inner = (cursor or "0:0").partition(":")
+        at = int(shard)
+        domains: list[DomainInfo] = []
+        while at < self._commands.count and len(domains) < limit:
+            inner_bytes, row = await self._commands.plain(
+                at, "HSCAN", self._commands.keys[at].shares(token), inner, "COUNT", limit
+            )
+            domains += [d for d in (info.domain_info(k, v) for k, v in info.pairs(row).items()) if d.queued]
+            inner = inner_bytes.decode()
+            if inner == "0":
+                at += 1
+        return domains, f"{at}:{inner}" if at < self._commands.count else ""
+
+    async def find(self, run: Run, *, spider: str, domain: str, url: str, fingerprint: int) -> UrlInfo:
+        shard = shard_of(domain, self._commands.count)
+        return await lookup.find(
+            self._commands, shard, run, spider=spider, domain=domain, url=url, fingerprint=fingerprint
+        )
+
+    # --- steering -----------------------------------------------------------------------------------------------------
+
+    async def stop_crawl(
+        self, crawl: CrawlId, *, spider: str | None = None, state: CrawlState = CrawlState.STOPPED
+    ) -> int:
+        token = crawl.token
+        home = home_shard(token, self._commands.count)
+        field = await self._commands.call(
+            home, "stop", token, state.value, spider or "", self._mark_ms, self._retention_ms
+        )
+        if field is None:
+            return 0
+        shards = touched_shards(field)
+        purged = await halt(
+            self._commands, token, LETTERS[state], spider or "", shards, retention_ms=self._retention_ms
+        )
+        for shard in shards:
+            while await self._commands.call(shard, "purge", 100):
+                pass
+        return purged
+
+    async def set_domain_policy(self, domain: str | None, policy: DomainPolicy | None) -> None:
+        blob: Argument = "" if policy is None else codec.pack_policy(policy)
+        if domain is not None:
+            shard = shard_of(domain, self._commands.count)
+            await self._commands.call(shard, "policy", f"d:{domain}", blob)
+            await self._commands.call(shard, "rescore", domain, "", 0)
+            return
+        await self._commands.everywhere("policy", "*", blob)
+        await asyncio.gather(*(self._rescore(shard) for shard in range(self._commands.count)))
+
+    async def _rescore(self, shard: int) -> None:
+        cursor = ""
+        while True:
+            cursor = (await self._commands.call(shard, "rescore", "", cursor, 300)).decode()
+            if not cursor:
+                return
+
+    async def domain_policies(self) -> tuple[DomainPolicy, dict[str, DomainPolicy]]:
+        default, domains = DomainPolicy(), {}
+        for shard, keys in enumerate(self._commands.keys):
+            row = info.pairs(await self._commands.plain(shard, "HGETALL", keys.policy))
+            for field, value in row.items():
+                if field == b"*":
+                    default = codec.unpack_policy(value)
+                elif field.startswith(b"d:"):
+                    domains[field[2:].decode()] = codec.unpack_policy(value)
+        return default, domains
+
+    async def block_domain(self, domain: str, *, seconds: float) -> None:
+        shard = shard_of(domain, self._commands.count)
+        await self._commands.call(shard, "block", domain, seconds * 1000, "", _CRAWL_DELAY_LIFE_MS)
+
+    async def set_crawl_delay(self, domain: str, *, seconds: float) -> None:
+        shard = shard_of(domain, self._commands.count)
+        await self._commands.call(shard, "block", domain, "", seconds * 1000, _CRAWL_DELAY_LIFE_MS)
+
+    async def load_robots(self, domain: str, origin: str) -> bytes | None:
+        shard = shard_of(domain, self._commands.count)
+        record: bytes | None = await self._commands.plain(shard, "GET", self._commands.keys[shard].robots(origin))
+        return record
+
+    async def claim_robots(self, domain: str, origin: str, *, seconds: float) -> bool:
+        shard = shard_of(domain, self._commands.count)
+        key = self._commands.keys[shard].robots_claim(origin)
+        return await self._commands.plain(shard, "SET", key, "1", "NX", "PX", int(seconds * 1000)) is not None
+
+    async def save_robots(self, domain: str, origin: str, record: bytes, *, ttl_seconds: float) -> None:
+        shard = shard_of(domain, self._commands.count)
+        keys = self._commands.keys[shard]
+        await self._commands.plain(shard, "SET", keys.robots(origin), record, "PX", max(1, int(ttl_seconds * 1000)))
+        await self._commands.plain(shard, "DEL", keys.robots_claim(origin))
+
+    async def close(self) -> None:
+        await self._commands.shards.close()
+
+
+def _groups(part: list[tuple[int, Batch]]) -> list[list[tuple[int, int, Batch]]]:
+    """Splits one shard's batches into calls; a batch that must be made once is a call of its own."""
+    calls = [[pair for pair in part if not pair[1].unfiltered], *([pair] for pair in part if pair[1].unfiltered)]
+    return [
+        [(batches[index][0], offset, batch) for index, offset, batch in group]
+        for batches in calls
+        for group in codec.split_batches([batch for _, batch in batches], _URLS_A_CALL)
+    ]

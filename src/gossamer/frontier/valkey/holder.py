@@ -1,0 +1,267 @@
+"""A worker's seat at the frontier: leases from many shards as if they were one."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from gossamer.errors import FrontierUnavailable, StaleWorker
+from gossamer.frontier.base import Hop
+from gossamer.frontier.valkey import codec
+from gossamer.frontier.valkey.commands import Argument, Commands
+from gossamer.frontier.valkey.finishing import rebalance, try_finish
+from gossamer.model.crawl import Run, Terms
+from gossamer.model.outcome import Settled
+from gossamer.model.request import Lease, Settlement
+
+_FOREVER = float("inf")
+_SETTLE_AT_ONCE = 256
+_SHARDS_AT_ONCE = 8
+_CACHED_TERMS = 10_000
+
+
+class ValkeyHolder:
+    """Implements Leaseholder. Made by `ValkeyFrontier.holder`."""
+
+    def __init__(
+        self,
+        commands: Commands,
+        *,
+        pool: str,
+        spiders: Sequence[str],
+        egress: str,
+        heartbeat_ms: int,
+        retention_ms: int,
+        clock: Callable[[], float] | None,
+    ) -> None:
+        self._commands = commands
+        self._pool = pool
+        self._spiders = list(spiders)
+        self._egress = egress
+        self._heartbeat_ms = heartbeat_ms
+        self._retention_ms = retention_ms
+        self._time = clock or time.monotonic
+        self._name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._epoch = 0
+        self._woken = asyncio.Event()
+        self._listener: asyncio.Task[None] | None = None
+        self._next_shard = 0
+        self._runs: OrderedDict[tuple[bytes, bytes], Run] = OrderedDict()
+        self._terms: OrderedDict[tuple[bytes, bytes], Terms] = OrderedDict()
+        self._begin_epoch()
+
+    def _begin_epoch(self) -> None:
+        self._epoch += 1
+        self.worker = f"{self._name}-{self._epoch}"
+        self._calls = [0] * self._commands.count
+        self._unanswered = [False] * self._commands.count
+        self._due = [0.0] * self._commands.count
+        self._starving: dict[tuple[str, int], float] = {}
+
+    async def start(self) -> None:
+        """Listen for work that arrives while nothing is due."""
+        ready = asyncio.Event()
+        self._listener = asyncio.create_task(self._listen(ready))
+        await ready.wait()
+
+    async def _listen(self, ready: asyncio.Event) -> None:
+        channel = self._commands.keys[0].wake(self._pool)
+        async for message in self._commands.shards.subscribe(channel, ready):
+            if message is None:  # a gap: anything may have been said
+                self._due = [0.0] * self._commands.count
+            else:
+                self._due[int(message)] = 0.0
+            self._woken.set()
+
+    # --- leasing ------------------------------------------------------------------------------------------------------
+
+    async def lease(self, *, limit: int) -> list[Lease]:
+        self._woken.clear()
+        await self._feed_starving()
+        now = self._time()
+        count = self._commands.count
+        turn = [(self._next_shard + i) % count for i in range(count)]
+        if count > _SHARDS_AT_ONCE:
+            turn = [shard for shard in turn if self._due[shard] <= now]
+        leases: list[Lease] = []
+        for first in range(0, len(turn), _SHARDS_AT_ONCE):
+            group = turn[first : first + _SHARDS_AT_ONCE]
+            share = -(-(limit - len(leases)) // len(group))
+            for part in await asyncio.gather(*(self._lease_shard(shard, share) for shard in group)):
+                leases += part
+            self._next_shard = (group[-1] + 1) % count
+            if len(leases) >= limit:
+                break
+        return leases
+
+    async def _lease_shard(self, shard: int, limit: int) -> list[Lease]:
+        if not self._unanswered[shard]:
+            self._calls[shard] += 1
+        self._unanswered[shard] = True
+        reply = await self._commands.call(
+            shard, "lease", self.worker, self._calls[shard], limit, self._pool, self._egress, self._retention_ms, 1,
+            *self._spiders,
+        )  # fmt: skip
+        self._unanswered[shard] = False
+        if reply[0] == b"stale":
+            raise StaleWorker(self.worker)
+        _, due, rows, crawls, terms, starved, idle, enroll = reply
+        self._due[shard] = (
+            0.0 if len(rows) >= 7 * limit else _FOREVER if due == b"" else self._time() + float(due) / 1000
+        )
+        self._spiders.append(self._spiders.pop(0))
+        leases = self._decode(shard, rows, crawls, terms)
+        if self._commands.count > 1:
+            for token in starved:
+                self._starving.setdefault((token.decode(), shard), 0.0)
+        for token in idle:
+            await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
+        if enroll:
+            await self._enroll(shard)
+        return leases
+
+    def _decode(
+        self, shard: int, rows: Sequence[bytes], crawls: Sequence[bytes], terms: Sequence[bytes]
+    ) -> list[Lease]:
+        shown: dict[bytes, tuple[bytes, bytes]] = {
+            crawls[i]: (crawls[i + 1], crawls[i + 2]) for i in range(0, len(crawls), 3)
+        }
+        told: dict[tuple[bytes, int], Terms] = {}
+        for i in range(0, len(terms), 3):
+            told[terms[i], int(terms[i + 1])] = self._terms_of(terms[i], terms[i + 2])
+        leases = []
+        for i in range(0, len(rows), 7):
+            row = rows[i : i + 7]
+            token, run = row[1], row[2]
+            entry = row[6]
+            number = entry[4] << 16 | entry[5] << 8 | entry[6]
+            leases.append(codec.decode_lease(shard, row, self._run_of(token, run, *shown[token]), told[token, number]))
+        return leases
+
+    def _run_of(self, token: bytes, number: bytes, generation: bytes, blob: bytes) -> Run:
+        key = (token, number)
+        run = self._runs.get(key)
+        if run is None or run.generation != int(generation):
+            run = Run(codec.unpack_crawl(blob), int(number), int(generation))
+            self._runs[key] = run
+            if len(self._runs) > _CACHED_TERMS:
+                self._runs.popitem(last=False)
+        return run
+
+    def _terms_of(self, token: bytes, blob: bytes) -> Terms:
+        key = (token, blob)
+        terms = self._terms.get(key)
+        if terms is None:
+            terms = codec.unpack_terms(blob)
+            self._terms[key] = terms
+            if len(self._terms) > _CACHED_TERMS:
+                self._terms.popitem(last=False)
+        return terms
+
+    async def _enroll(self, shard: int) -> None:
+        cursor = ""
+        while True:
+            cursor = (await self._commands.call(shard, "enroll", self._egress, cursor, 500)).decode()
+            if not cursor:
+                self._due[shard] = 0.0
+                self._woken.set()
+                return
+
+    async def _feed_starving(self) -> None:
+        """Ask again for pages of a budget where requests wait for one, once a second."""
+        for (token, shard), due in list(self._starving.items()):
+            if due <= self._time():
+                if await rebalance(self._commands, token, shard, retention_ms=self._retention_ms):
+                    self._starving.pop((token, shard), None)
+                else:
+                    self._starving[token, shard] = self._time() + 1.0
+
+    # --- settling -----------------------------------------------------------------------------------------------------
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        answers = [Settled.ALREADY] * len(settlements)
+        by_shard: dict[int, list[int]] = {}
+        for index, settlement in enumerate(settlements):
+            by_shard.setdefault(settlement.lease.shard, []).append(index)
+
+        async def settle_shard(shard: int, indexes: list[int]) -> None:
+            for first in range(0, len(indexes), _SETTLE_AT_ONCE):
+                group = indexes[first : first + _SETTLE_AT_ONCE]
+                for index, answer in zip(group, await self._settle_group(shard, settlements, group), strict=True):
+                    answers[index] = answer
+
+        await asyncio.gather(*(settle_shard(shard, indexes) for shard, indexes in by_shard.items()))
+        return answers
+
+    async def _settle_group(self, shard: int, settlements: Sequence[Settlement], indexes: list[int]) -> list[Settled]:
+        arguments: list[Argument] = [self.worker, self._retention_ms]
+        for index in indexes:
+            s = settlements[index]
+            tail = b"" if s.payload is None else codec.pack_tail(s.lease.url, s.payload, s.lease.identity)
+            drops = s.drops or {}
+            arguments += (s.lease.id, s.outcome.value, s.reason, s.delay_seconds * 1000, tail, len(drops))
+            for reason, count in drops.items():
+                arguments += (reason, count)
+        reply = await self._commands.call(shard, "settle", *arguments)
+        if reply[0] == b"stale":
+            return [Settled.STALE_WORKER] * len(indexes)
+        codes, idle, spent = reply
+        for token in idle:
+            await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
+        for token in spent:
+            await rebalance(self._commands, token.decode(), shard, retention_ms=self._retention_ms)
+        return [Settled.SETTLED if code else Settled.ALREADY for code in codes]
+
+    async def hop(self, lease: Lease, *, fingerprint: int, payload: bytes) -> Hop:
+        tail = codec.pack_tail(lease.url, payload, lease.identity)
+        answer = await self._commands.call(lease.shard, "hop", self.worker, lease.id, fingerprint, tail)
+        if answer < 0:
+            raise StaleWorker(self.worker)
+        return (Hop.SEEN, Hop.GRANTED, Hop.WAIT)[answer]
+
+    # --- living -------------------------------------------------------------------------------------------------------
+
+    async def wait(self, *, at_most_seconds: float) -> None:
+        due = min([*self._due, *self._starving.values()])
+        seconds = min(at_most_seconds, due - self._time())
+        if seconds > 0 and not self._woken.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._woken.wait()
+
+    def _joined(self) -> list[int]:
+        return [shard for shard in range(self._commands.count) if self._calls[shard]]
+
+    async def heartbeat(self) -> None:
+        alive = await asyncio.gather(*(self._commands.call(s, "heartbeat", self.worker) for s in self._joined()))
+        # A shard whose first lease was never answered may not know the worker yet.
+        if not all(ok or self._unanswered[s] for s, ok in zip(self._joined(), alive, strict=False)):
+            raise StaleWorker(self.worker)
+
+    async def renew(self) -> None:
+        self._begin_epoch()
+
+    async def close(self) -> None:
+        if self._listener is not None:
+            self._listener.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._listener
+            self._listener = None
+        with contextlib.suppress(FrontierUnavailable):  # then the reaper does it
+            await asyncio.gather(*(self._leave(shard) for shard in self._joined()))
+
+    async def _leave(self, shard: int) -> None:
+        more = 1
+        while more:
+            reply = await self._commands.call(
+                shard, "reclaim", self._heartbeat_ms, self._retention_ms, 200, self.worker
+            )
+            count, more = reply[0], reply[1]
+            for token in reply[2:]:
+                await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
+            if not count:
+                return

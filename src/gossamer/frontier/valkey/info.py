@@ -1,0 +1,47 @@
+"""Reads counters into answers."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from gossamer.model.info import CrawlInfo, DomainInfo, SpiderCounts
+
+_COUNTERS = {b"a": "added", b"q": "queued", b"l": "later", b"h": "leased", b"f": "fetched"}
+_REASONS = {b"F": "failed", b"D": "dropped", b"L": "links_dropped"}
+
+
+def pairs(row: Sequence[bytes]) -> dict[bytes, bytes]:
+    """A hash as the server sends it."""
+    return dict(zip(row[::2], row[1::2], strict=True))
+
+
+def count_shard(answer: CrawlInfo, row: Mapping[bytes, bytes]) -> None:
+    """Add one shard's counters of a crawl."""
+    answer.domains += int(row.get(b"doms", 0))
+    answer.seen += int(row.get(b"n", 0))
+    for field, value in row.items():
+        kind, _, rest = field.partition(b":")
+        if not rest:
+            continue
+        if kind in _COUNTERS:
+            part = answer.spiders.setdefault(rest.decode(), SpiderCounts())
+            name = _COUNTERS[kind]
+            setattr(part, name, getattr(part, name) + int(value))
+        elif kind in _REASONS:
+            spider, _, reason = rest.rpartition(b":")
+            part = answer.spiders.setdefault(spider.decode(), SpiderCounts())
+            counts = getattr(part, _REASONS[kind])
+            counts[reason.decode()] = counts.get(reason.decode(), 0) + int(value)
+        elif kind == b"p":
+            priority = int(rest.rpartition(b":")[2])
+            answer.queued_by_priority[priority] = answer.queued_by_priority.get(priority, 0) + int(value)
+
+
+def domain_info(domain: bytes, row: bytes) -> DomainInfo:
+    """One row of a crawl's shares: [reserved, fetched, spider, priority, count, ...]."""
+    share = msgspec.msgpack.decode(row)
+    by_priority: dict[int, int] = {}
+    for index in range(2, len(share), 3):
+        priority = int(share[index + 1])
+        by_priority[priority] = by_priority.get(priority, 0) + int(share[index + 2])
+    return DomainInfo(domain.decode(), sum(by_priority.values()), by_priority, int(share[0]))

@@ -1,0 +1,166 @@
+"""Every key of the frontier, with its type and its end. The braces keep a shard's keys in one cluster slot.
+
+The scripts build the same names from the shard's prefix; the letters stand here and nowhere else in Python.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one shard."""
+
+    prefix: str
+    shard: int
+
+    @property
+    def base(self) -> str:
+        """What all keys of the shard begin with, and KEYS[1] of every script."""
+        return f"{self.prefix}:{{{self.shard}}}:"
+
+    @property
+    def meta(self) -> str:
+        """hash, shard 0 only: format, shards, secret. Ends never: it is what makes the rest readable."""
+        return f"{self.base}meta"
+
+    @property
+    def numbers(self) -> str:
+        """hash: the last lease id and turn. Ends never (two fields)."""
+        return f"{self.base}n"
+
+    def home(self, token: str) -> str:
+        """hash, the crawl's home shard: state, run, shards touched. Ends with the retention; a stopped mark later."""
+        return f"{self.base}h:{token}"
+
+    def crawl(self, token: str) -> str:
+        """hash: what a shard knows of a crawl, its counters. Ends with the retention.
+
+        Fields: run gen st(ate) o(ptions) crawl parts; A(dded) Z (done) R(eserved) Q(uota) Y (fetched) of a page budget;
+        n b (fingerprints and buckets of the seen-set); doms; and counters by spider: a: added, q: queued,
+        l: later, h: held (leased), f: fetched, F: failed by reason, D: dropped by reason, L: links dropped by reason,
+        p: queued by priority.
+        """
+        return f"{self.base}c:{token}"
+
+    def terms(self, token: str) -> str:
+        """hash: number -> one submission's terms, and d<digest> -> number. Ends with the crawl."""
+        return f"{self.base}t:{token}"
+
+    def shares(self, token: str) -> str:
+        """hash: domain -> the crawl's pages and queues there. Rows end when empty, the hash with the crawl."""
+        return f"{self.base}d:{token}"
+
+    def starved(self, token: str) -> str:
+        """set: domains whose queues wait for a page of the budget. Ends when empty, or with the crawl."""
+        return f"{self.base}z:{token}"
+
+    def seen(self, token: str, generation: int, bucket: int) -> str:
+        """set of integers: a bucket of fingerprints. Ends with the crawl, or after a fresh run began."""
+        return f"{self.base}s:{token}:{generation}:{bucket}"
+
+    def queue(self, token: str, spider: str, domain: str, priority: int) -> str:
+        """list of entries. Ends when empty."""
+        return f"{self.base}q:{token}|{spider}|{domain}|{priority}"
+
+    def agenda(self, pool: str, spider: str, domain: str) -> str:
+        """zset: "<token>|<priority>" by priority, then turn. Ends when empty."""
+        return f"{self.base}a:{pool}|{spider}|{domain}"
+
+    def ready(self, pool: str, spider: str, band: int, egress: str = "") -> str:
+        """zset: domains by next allowed time. Ends when empty."""
+        return f"{self.base}r:{pool}|{spider}|{band}" + (f"|{egress}" if egress else "")
+
+    def off(self, pool: str, spider: str) -> str:
+        """set: domains with work that are blacklisted or paused. Ends when empty."""
+        return f"{self.base}off:{pool}|{spider}"
+
+    def roster(self, pool: str, spider: str) -> str:
+        """set: domains with work whose budget is per egress. Ends when empty."""
+        return f"{self.base}roster:{pool}|{spider}"
+
+    @property
+    def homes(self) -> str:
+        """zset: "<pool>|<spider>" by when work last came. Rows end after a week."""
+        return f"{self.base}homes"
+
+    @property
+    def egresses(self) -> str:
+        """zset: egress addresses, 0 while one is being enrolled. Ends never (a few rows)."""
+        return f"{self.base}egresses"
+
+    @property
+    def later(self) -> str:
+        """zset: retries by due time. Ends when empty."""
+        return f"{self.base}later"
+
+    def throttle(self, scope: str) -> str:
+        """string: the rolling window of one scope. Ends a window after the last hit, once nothing is in flight."""
+        return f"{self.base}w:{scope}"
+
+    def block(self, domain: str) -> str:
+        """string: blocked until, crawl delay. Ends with the later of the two."""
+        return f"{self.base}x:{domain}"
+
+    def leases(self, worker: str) -> str:
+        """hash: lease id -> where it came from and the entry; `last`: the last call. Ends with the worker."""
+        return f"{self.base}l:{worker}"
+
+    @property
+    def workers(self) -> str:
+        """zset: worker by last sign of life. Rows end when reclaimed."""
+        return f"{self.base}workers"
+
+    @property
+    def dead(self) -> str:
+        """zset: workers whose leases are being taken back. Ends when that is done."""
+        return f"{self.base}dead"
+
+    def waiting(self, pool: str) -> str:
+        """zset: idle workers by the due time they wait for. Ends when one is woken, or after an hour."""
+        return f"{self.base}wait:{pool}"
+
+    @property
+    def policy(self) -> str:
+        """hash: "d:<domain>" and "*" -> policy; version. The operator's."""
+        return f"{self.base}policy"
+
+    @property
+    def idle(self) -> str:
+        """zset: crawls with nothing to do on this shard, to be looked at. Rows end when decided, or with the crawl."""
+        return f"{self.base}idle"
+
+    @property
+    def ending(self) -> str:
+        """zset: crawls by when their keys are to be removed. Rows end then."""
+        return f"{self.base}ending"
+
+    @property
+    def marks(self) -> str:
+        """zset: stopped and expired crawls by when their mark ends. Rows end then."""
+        return f"{self.base}marks"
+
+    @property
+    def purge(self) -> str:
+        """zset: crawls whose queues are being unlinked. Ends when that is done."""
+        return f"{self.base}purge"
+
+    @property
+    def old(self) -> str:
+        """list: seen-sets that fresh runs left behind, to be removed. Ends when empty."""
+        return f"{self.base}old"
+
+    def call(self, caller: str) -> str:
+        """string: a caller's last call number and its answer. Ends after an hour."""
+        return f"{self.base}call:{caller}"
+
+    def robots(self, origin: str) -> str:
+        """string: an origin's robots.txt as the fetch room packed it. Ends with the time it was saved for."""
+        return f"{self.base}robots:{origin}"
+
+    def robots_claim(self, origin: str) -> str:
+        """string: somebody is fetching it. Ends by itself."""
+        return f"{self.base}robots-claim:{origin}"
+
+    def wake(self, pool: str) -> str:
+        """channel: the number of a shard on which work became due sooner than somebody waits for."""
+        return f"{self.prefix}:wake:{pool}"

@@ -1,0 +1,132 @@
+-- Queue what the run has not seen: dedupe and enqueue in one step.
+-- KEYS  1 shard prefix
+-- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 options (msgpack)  7 crawl (opaque)  8 digest of the terms
+--       9 limits (msgpack) and terms (opaque)  10 reopen: 1 after the home shard confirmed the run, else 0
+--       11 call: "", or a name under which it is made only once  12 stopped spiders (comma separated)  13 retention ms
+--       then for each batch: spider, domain, priority, depth, unfiltered 1|0, extended 1|0, count,
+--       and for each URL: fingerprint (decimal), tail (URL, or what the client packed)
+-- Returns { "closed" } when the run was closed here (ask the home shard), or
+--         { "ok", added, duplicates, dropped, reason of the dropped, shard became idle: 1|0, rejected positions ... }
+-- include common
+-- include seen
+-- include throttle
+-- include queues
+-- include finish
+local token, run, gen, reopen = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[10] == "1"
+local once = ARGV[11]
+if once ~= "" then
+  local answer = redis.call("GET", P .. "call:" .. once)
+  if answer then
+    return cmsgpack.unpack(answer)
+  end
+end
+
+local crawl = crawl_of(token)
+local crawl_key = P .. "c:" .. token
+if crawl and crawl.run == run and crawl.state == "f" and not reopen then
+  return { "closed" }
+end
+local refused -- the whole call, by this reason
+if crawl and crawl.run > run then
+  refused = "stopped"
+elseif not crawl or crawl.run < run then
+  -- First touch in this run. What was seen stays, unless the run has a seen-set of its own.
+  if crawl and crawl.gen ~= gen then
+    redis.call("RPUSH", P .. "old", cmsgpack.pack(token, crawl.gen, crawl.buckets))
+  end
+  local keep = crawl and crawl.gen == gen
+  local seen, buckets = keep and crawl.seen or 0, keep and crawl.buckets or 1
+  redis.call("DEL", crawl_key)
+  redis.call("HSET", crawl_key, "run", run, "gen", gen, "st", "r", "o", ARGV[6], "crawl", ARGV[7])
+  if keep then
+    redis.call("HSET", crawl_key, "n", seen, "b", buckets)
+  end
+  local quota = cmsgpack.unpack(ARGV[6])[8] -- where one shard is all there is, the whole page budget is granted here
+  if quota then
+    redis.call("HSET", crawl_key, "Q", quota)
+  end
+  redis.call("ZREM", P .. "ending", token)
+  if ARGV[12] ~= "" then
+    redis.call("HSET", crawl_key, "parts", 1)
+    for spider in string.gmatch(ARGV[12], "[^,]+") do
+      redis.call("HSET", crawl_key, "st:" .. spider, "s")
+    end
+  end
+  crawls[token] = nil
+  crawl = crawl_of(token)
+elseif crawl.state == "f" then
+  redis.call("HSET", crawl_key, "st", "r")
+  redis.call("ZREM", P .. "ending", token)
+  crawl.state = "r"
+end
+
+local limits = unpack_terms(ARGV[9])
+local pending_cap = limits[3]
+local header_number -- of the terms on this shard, once something is queued
+
+local function terms_number()
+  if not header_number then
+    local key = P .. "t:" .. token
+    header_number = redis.call("HGET", key, "d" .. ARGV[8])
+    if not header_number then
+      header_number = redis.call("HLEN", key) / 2 + 1
+      redis.call("HSET", key, header_number, ARGV[9], "d" .. ARGV[8], header_number)
+    end
+    header_number = tonumber(header_number)
+  end
+  return header_number
+end
+
+local added, duplicates, dropped, reason, rejected = 0, 0, 0, "", {}
+local position = 0
+local i = 14
+while i <= #ARGV do
+  local spider, domain, priority, depth = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
+  local unfiltered, extended, count = ARGV[i + 4] == "1", tonumber(ARGV[i + 5]), tonumber(ARGV[i + 6])
+  i = i + 7
+  local stop = refused or ended(crawl, spider) or (limits[1] > 0 and now >= limits[1] and "expired") or nil
+  if stop then
+    dropped, reason = dropped + count, stop
+    tally(token, "L:" .. spider .. ":" .. stop, count)
+  else
+    local header = entry_header(extended, depth, terms_number())
+    local room = pending_cap and (pending_cap - share_total(share_of(token, domain))) or INF
+    local entries = {}
+    for k = 0, count - 1 do
+      local fingerprint = ARGV[i + 2 * k]
+      if #entries >= room then
+        if not unfiltered and is_seen(crawl, fingerprint) then
+          duplicates = duplicates + 1
+          tally(token, "L:" .. spider .. ":duplicate", 1)
+        else
+          dropped, reason = dropped + 1, "budget"
+          rejected[#rejected + 1] = position + k
+          tally(token, "L:" .. spider .. ":budget", 1)
+        end
+      elseif mark_seen(crawl, fingerprint) or unfiltered then
+        entries[#entries + 1] = header .. ARGV[i + 2 * k + 1]
+      else
+        duplicates = duplicates + 1
+        tally(token, "L:" .. spider .. ":duplicate", 1)
+      end
+    end
+    if #entries > 0 then
+      added = added + #entries
+      count_added(crawl, spider, #entries)
+      enqueue(crawl, spider, domain, priority, entries, false)
+    end
+  end
+  position = position + count
+  i = i + 2 * count
+end
+if not refused then
+  grow_seen(crawl)
+end
+-- A run that begins with nothing but duplicates is over at once.
+local idle = added == 0 and not refused and check_done(token, tonumber(ARGV[13])) and 1 or 0
+local answer = { "ok", added, duplicates, dropped, reason, idle, unpack(rejected) }
+if once ~= "" then
+  redis.call("SET", P .. "call:" .. once, cmsgpack.pack(answer), "PX", 3600000)
+end
+write_all()
+return answer

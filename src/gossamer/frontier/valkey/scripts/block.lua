@@ -1,0 +1,35 @@
+-- Block a domain for a while (Retry-After), or note what robots.txt asks between two hits.
+-- KEYS  1 shard prefix
+-- ARGV  1 now  2 prefix  3 domain  4 blocked for ms, or ""  5 crawl delay ms, or ""  6 life of the crawl delay, ms
+-- Returns 1
+-- include common
+-- include throttle
+-- include queues
+local domain = ARGV[3]
+local block = block_of(domain)
+local changed = false
+if ARGV[4] ~= "" and now + tonumber(ARGV[4]) > block[1] then
+  block[1] = now + tonumber(ARGV[4])
+  changed = true
+end
+if ARGV[5] ~= "" and tonumber(ARGV[5]) ~= block[2] then
+  block[2] = tonumber(ARGV[5])
+  changed = true
+end
+local key = P .. "x:" .. domain
+local life = math.max(math.ceil(block[1] - now), block[2] > 0 and tonumber(ARGV[6]) or 0)
+if life > 0 then
+  redis.call("SET", key, cmsgpack.pack(block), "PX", life)
+else
+  redis.call("DEL", key)
+end
+if changed then
+  for _, home in ipairs(redis.call("ZRANGE", P .. "homes", 0, -1)) do
+    local _, priority = head_of(home, domain)
+    if priority then
+      place(home, domain, band_of(priority))
+    end
+  end
+end
+write_all()
+return 1

@@ -1,0 +1,143 @@
+-- What every script shares: the shard's keys, the clock, and writes that are gathered and made once at the end.
+-- KEYS  1 the shard's key prefix, e.g. "gossamer:{0}:"; its braces keep every key of the script in one slot
+-- ARGV  1 now in milliseconds, or "" for the server's clock
+local P = KEYS[1]
+local INF = math.huge
+local now
+if ARGV[1] == "" then
+  local time = redis.call("TIME")
+  now = time[1] * 1000 + time[2] / 1000
+else
+  now = tonumber(ARGV[1])
+end
+
+-- State of a crawl on a shard: "r" running, "f" finished, and the ways to end early, which are also reasons.
+local REASON = { s = "stopped", e = "expired", b = "budget", f = "stopped" }
+
+local tallies = {}
+
+-- Adds to a crawl's counter; written once per script by write_all.
+local function tally(token, field, count)
+  local fields = tallies[token]
+  if not fields then
+    fields = {}
+    tallies[token] = fields
+  end
+  fields[field] = (fields[field] or 0) + count
+end
+
+local function write_tallies()
+  for token, fields in pairs(tallies) do
+    local key = P .. "c:" .. token
+    for field, count in pairs(fields) do
+      if count ~= 0 and redis.call("HINCRBY", key, field, count) == 0 then
+        redis.call("HDEL", key, field)
+      end
+    end
+  end
+  tallies = {}
+end
+
+local crawls = {}
+
+-- The crawl as this shard knows it, or false. Counters in it are kept current while the script runs.
+local function crawl_of(token)
+  local crawl = crawls[token]
+  if crawl ~= nil then
+    return crawl
+  end
+  local v = redis.call("HMGET", P .. "c:" .. token, "run", "gen", "st", "o", "n", "b", "A", "Z", "R", "Q", "Y", "parts")
+  if not v[1] then
+    crawls[token] = false
+    return false
+  end
+  local o = cmsgpack.unpack(v[4])
+  crawl = {
+    token = token, run = tonumber(v[1]), gen = v[2], state = v[3],
+    pool = o[1], lifo = o[2], wish = o[3] and { o[3], o[4], o[5] }, cap = o[6], max_pages = o[7],
+    seen = tonumber(v[5] or 0), buckets = tonumber(v[6] or 1),
+    added = tonumber(v[7] or 0), done = tonumber(v[8] or 0),
+    reserved = tonumber(v[9] or 0), quota = tonumber(v[10] or 0), fetched = tonumber(v[11] or 0),
+    parts = v[12] and {},
+  }
+  crawls[token] = crawl
+  return crawl
+end
+
+-- Why this spider's part of the crawl takes and gives nothing more; nil while it runs.
+local function ended(crawl, spider)
+  if crawl.state ~= "r" then
+    return REASON[crawl.state]
+  end
+  if crawl.parts then
+    local part = crawl.parts[spider]
+    if part == nil then
+      part = redis.call("HGET", P .. "c:" .. crawl.token, "st:" .. spider)
+      crawl.parts[spider] = part
+    end
+    return part and REASON[part] or nil
+  end
+  return nil
+end
+
+local function count_added(crawl, spider, count)
+  crawl.added = crawl.added + count
+  tally(crawl.token, "A", count)
+  tally(crawl.token, "a:" .. spider, count)
+end
+
+-- Ends `count` requests: field is "f:<spider>", "F:<spider>:<reason>" (failed) or "D:<spider>:<reason>" (dropped).
+local function count_done(crawl, field, count)
+  crawl.done = crawl.done + count
+  tally(crawl.token, "Z", count)
+  tally(crawl.token, field, count)
+end
+
+local terms = {}
+
+-- Limits come as msgpack, an opaque blob right behind them: { expires in ms or 0, domain_max_pages, domain_max_pending, blob }.
+local function unpack_terms(raw)
+  local offset, found = cmsgpack.unpack_one(raw)
+  found[4] = offset > 0 and string.sub(raw, offset + 1) or ""
+  return found
+end
+
+local function terms_of(token, number)
+  local key = token .. number
+  local found = terms[key]
+  if found == nil then
+    local raw = redis.call("HGET", P .. "t:" .. token, number)
+    found = raw and unpack_terms(raw) or { 0, false, false, "" }
+    terms[key] = found
+  end
+  return found
+end
+
+-- An entry: 7 bytes of header, then the URL or what the client packed.
+-- flags (1: extended, 2+4: deaths), attempt, depth (2 bytes), number of its terms (3 bytes)
+local function entry_terms(entry)
+  local a, b, c = string.byte(entry, 5, 7)
+  return a * 65536 + b * 256 + c
+end
+
+local function entry_header(extended, depth, number)
+  if depth > 65535 then depth = 65535 end
+  return string.char(extended, 0, math.floor(depth / 256), depth % 256,
+    math.floor(number / 65536), math.floor(number / 256) % 256, number % 256)
+end
+
+local turn
+
+-- Queues created by one script share a turn; each later one comes behind it.
+local function next_turn()
+  turn = turn or redis.call("HINCRBY", P .. "n", "turn", 1)
+  return turn
+end
+
+local function push(command, key, entries)
+  local length
+  for first = 1, #entries, 1000 do
+    length = redis.call(command, key, unpack(entries, first, math.min(first + 999, #entries)))
+  end
+  return length
+end

@@ -1,0 +1,13 @@
+-- When a domain may be leased from next, and what stands against it.
+-- KEYS  1 shard prefix
+-- ARGV  1 now  2 prefix  3 pool  4 spider  5 domain
+-- Returns { blocked until ms or "", due ms or "" (unknown, or a request in flight must end first), 1 when switched off }
+-- include common
+-- include throttle
+-- include queues
+local home, domain = ARGV[3] .. "|" .. ARGV[4], ARGV[5]
+local token = head_of(home, domain)
+local blocked = block_of(domain)[1]
+local due = token and due_of(home, ARGV[4], domain, "", token) or INF
+return { blocked > now and string.format("%.3f", blocked) or "", due < INF and string.format("%.3f", due) or "",
+  policy_of(domain).off and 1 or 0 }

@@ -1,0 +1,46 @@
+-- The end of a run, and the ends of keys.
+
+-- Counts everything that waits (of one spider, or all) as dropped for a reason, at once; queues are unlinked later by
+-- whoever meets them. Returns how many.
+local function drop_waiting(crawl, only_spider, reason)
+  write_tallies()
+  local total = 0
+  local row = redis.call("HGETALL", P .. "c:" .. crawl.token)
+  for i = 1, #row, 2 do
+    local kind, rest = string.match(row[i], "^([pql]):(.*)$")
+    if kind then
+      local spider = kind == "p" and string.match(rest, "^(.*):[^:]*$") or rest
+      if not only_spider or spider == only_spider then
+        local count = tonumber(row[i + 1])
+        redis.call("HDEL", P .. "c:" .. crawl.token, row[i])
+        if kind ~= "p" then
+          total = total + count
+          count_done(crawl, "D:" .. spider .. ":" .. reason, count)
+        end
+      end
+    end
+  end
+  redis.call("ZADD", P .. "purge", now, crawl.token)
+  return total
+end
+
+-- Notes that everything of this crawl on this shard is done. Where this shard is all the crawl ever touched, that ends
+-- the run here and now; else the caller looks at the other shards. Returns true for the latter.
+local function check_done(token, retention)
+  local crawl = crawl_of(token)
+  if not crawl or crawl.added ~= crawl.done or crawl.state == "f" then
+    return false
+  end
+  local home = redis.call("HMGET", P .. "h:" .. token, "state", "shards", "run")
+  local shard = string.match(P, "{(.-)}")
+  if home[1] and home[2] == shard and tonumber(home[3]) == crawl.run then
+    if home[1] == "running" then
+      redis.call("HSET", P .. "h:" .. token, "state", "finished", "ended", now)
+      redis.call("HSET", P .. "c:" .. token, "st", "f")
+      redis.call("ZADD", P .. "ending", now + retention, token)
+    end
+    return false
+  end
+  redis.call("ZADD", P .. "idle", now, token)
+  return true
+end

@@ -1,0 +1,10 @@
+-- Say that a worker lives.
+-- KEYS  1 shard prefix
+-- ARGV  1 now  2 prefix  3 worker
+-- Returns 1, or 0 when it was taken for dead
+-- include common
+if not redis.call("ZSCORE", P .. "workers", ARGV[3]) then
+  return 0
+end
+redis.call("ZADD", P .. "workers", now, ARGV[3])
+return 1

@@ -1,0 +1,259 @@
+-- Hand out requests that are due to a worker.
+-- KEYS  1 shard prefix
+-- ARGV  1 now  2 prefix  3 worker  4 call number (1 joins the shard)  5 limit  6 pool  7 egress  8 retention ms
+--       9 wait: 1 to be woken when less than the limit was found  10... spiders, the first is served first
+-- Returns { "stale" } or { "ok", ms until the next is due or "", { leases }, { crawls }, { terms }, { starved tokens }, { idle tokens },
+--         enroll: 1 when this egress is new here }
+--   leases: id, token, run, spider, domain, priority, entry, ...  crawls: token, generation, crawl, ...
+--   terms: token, number, blob, ...
+-- include common
+-- include throttle
+-- include queues
+-- include finish
+local worker, number, limit, pool, egress = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
+local retention = tonumber(ARGV[8])
+local leases_key = P .. "l:" .. worker
+
+if not redis.call("ZSCORE", P .. "workers", worker) and number ~= "1" then
+  return { "stale" }
+end
+redis.call("ZADD", P .. "workers", now, worker)
+
+local leases, crawl_rows, terms_rows, starved, idle = {}, {}, {}, {}, {}
+local shown = {}
+
+local function show(id, run, token, priority, spider, domain, entry)
+  local n = #leases
+  leases[n + 1], leases[n + 2], leases[n + 3], leases[n + 4] = id, token, run, spider
+  leases[n + 5], leases[n + 6], leases[n + 7] = domain, priority, entry
+  local name = token .. run
+  if not shown[name] then
+    shown[name] = true
+    local row = redis.call("HMGET", P .. "c:" .. token, "gen", "crawl")
+    crawl_rows[#crawl_rows + 1] = token
+    crawl_rows[#crawl_rows + 1] = row[1] or "0"
+    crawl_rows[#crawl_rows + 1] = row[2] or ""
+  end
+  local terms_number = entry_terms(entry)
+  name = token .. "/" .. terms_number
+  if not shown[name] then
+    shown[name] = true
+    terms_rows[#terms_rows + 1] = token
+    terms_rows[#terms_rows + 1] = terms_number
+    terms_rows[#terms_rows + 1] = terms_of(token, terms_number)[4]
+  end
+end
+
+-- The same call again, its reply was lost: the same answer, from the leases themselves.
+local last = redis.call("HGET", leases_key, "last")
+if last then
+  local done, first, count = string.match(last, "^(%d+) (%d+) (%d+)$")
+  if done == number then
+    for id = tonumber(first), tonumber(first) + tonumber(count) - 1 do
+      local raw = redis.call("HGET", leases_key, id)
+      if raw then
+        local run, token, priority, spider, domain, _, entry = cmsgpack.unpack(raw)
+        show(id, run, token, priority, spider, domain, entry)
+      end
+    end
+    return { "ok", "", leases, crawl_rows, terms_rows, {}, {}, 0 }
+  end
+end
+
+-- Retries whose time has come join their queues.
+for _, member in ipairs(redis.call("ZRANGEBYSCORE", P .. "later", "-inf", now, "LIMIT", 0, 256)) do
+  local token, run, priority, spider, domain, entry = cmsgpack.unpack(member)
+  redis.call("ZREM", P .. "later", member)
+  local crawl = crawl_of(token)
+  if crawl and crawl.run == run and not ended(crawl, spider) then
+    tally(token, "l:" .. spider, -1)
+    enqueue(crawl, spider, domain, priority, { entry }, false)
+  end
+end
+
+local taken = {} -- { run, token, priority, spider, domain, scope, entry } of each
+
+-- Takes what is free at the head of one queue; true when the domain may have more.
+local function take(home, spider, domain, lease_egress, policy, token, priority)
+  local crawl = crawl_of(token)
+  local stop = not crawl and "stopped" or ended(crawl, spider)
+  if stop then
+    discard_queue(token, home, spider, domain, priority)
+    return true
+  end
+  if block_of(domain)[1] > now then
+    return false
+  end
+  local scope = scope_of(policy, spider, domain, lease_egress)
+  local record = record_of(scope)
+  local budgets = budgets_of(policy, crawl, domain)
+  local free = math.min(limit - #taken, free_hits(record, policy, budgets),
+    cap_of(policy, crawl, budgets) - record.inflight)
+  if free <= 0 then
+    return false
+  end
+  if crawl.max_pages then
+    if crawl.reserved >= crawl.quota then
+      starve(crawl, home, domain, priority)
+      starved[token] = true
+      return true
+    end
+    free = math.min(free, crawl.quota - crawl.reserved)
+  end
+  -- Crawls of one priority take turns.
+  local second = redis.call("ZRANGE", agenda_key(home, domain), 1, 1)[1]
+  local turns = second and tonumber(string.sub(second, 18)) == priority
+  if turns then
+    free = 1
+  end
+  local share = share_of(token, domain)
+  local queue = queue_key(token, spider, domain, priority)
+  local entries = redis.call(crawl.lifo and "RPOP" or "LPOP", queue, math.min(free, 1000)) or {}
+  local gone, count, held_back = 0, 0, nil
+  for index, entry in ipairs(entries) do
+    local limits = terms_of(token, entry_terms(entry))
+    if limits[1] > 0 and now >= limits[1] then
+      count_done(crawl, "D:" .. spider .. ":expired", 1)
+      gone = gone + 1
+    elseif limits[2] and share.row[1] >= limits[2] then
+      if share.row[2] >= limits[2] then
+        count_done(crawl, "D:" .. spider .. ":budget", 1)
+        gone = gone + 1
+      else
+        held_back = index
+        break
+      end
+    else
+      if limits[2] then
+        share.row[1] = share.row[1] + 1
+        share.dirty = true
+      end
+      count = count + 1
+      taken[#taken + 1] = { crawl.run, token, priority, spider, domain, scope, entry }
+    end
+  end
+  if gone > 0 and check_done(token, retention) then
+    idle[#idle + 1] = token
+  end
+  if held_back then
+    local back = {}
+    for index = #entries, held_back, -1 do
+      back[#back + 1] = entries[index]
+    end
+    push(crawl.lifo and "RPUSH" or "LPUSH", queue, back)
+    starve(crawl, home, domain, priority)
+  end
+  local left = gone + count
+  share_add(share, spider, priority, -left)
+  tally(token, "q:" .. spider, -left)
+  tally(token, "p:" .. spider .. ":" .. priority, -left)
+  if count > 0 then
+    tally(token, "h:" .. spider, count)
+    charge(record, policy, budgets, count)
+    record.inflight = record.inflight + count
+    if crawl.max_pages then
+      crawl.reserved = crawl.reserved + count
+      tally(token, "R", count)
+    end
+  end
+  if share_count(share, spider, priority) == 0 then
+    redis.call("ZREM", agenda_key(home, domain), token .. "|" .. priority)
+  elseif turns and not held_back then
+    redis.call("ZADD", agenda_key(home, domain), "XX",
+      agenda_score(priority, redis.call("HINCRBY", P .. "n", "turn", 1)), token .. "|" .. priority)
+  end
+  return left > 0 or held_back ~= nil
+end
+
+local due, inspected = INF, 0
+
+local function lease_from(home, spider, band, lease_egress)
+  local key = ready_key(home, band, lease_egress)
+  while #taken < limit and inspected < 1000 do
+    local domains = redis.call("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, math.min(64, limit - #taken))
+    if #domains == 0 then
+      break
+    end
+    for _, domain in ipairs(domains) do
+      if #taken >= limit then
+        break
+      end
+      inspected = inspected + 1
+      local policy = policy_of(domain)
+      if (policy.by_ip and lease_egress == nil) or (not policy.by_ip and lease_egress) then
+        redis.call("ZREM", key, domain) -- the scope changed under it; place knows where it belongs
+      elseif not policy.off then
+        local more = true
+        while more and #taken < limit do
+          local token, priority = head_of(home, domain)
+          if not token or band_of(priority) ~= band then
+            break
+          end
+          more = take(home, spider, domain, lease_egress or "", policy, token, priority)
+        end
+      end
+      place(home, domain, band)
+    end
+  end
+  if #taken < limit then
+    local first = redis.call("ZRANGE", key, 0, 0, "WITHSCORES")
+    if first[2] and first[2] ~= "inf" then
+      due = math.min(due, tonumber(first[2]))
+    end
+  end
+end
+
+local enroll = 0
+if egress ~= "" then
+  local complete = redis.call("ZSCORE", P .. "egresses", egress)
+  if not complete then
+    redis.call("ZADD", P .. "egresses", 0, egress)
+  end
+  enroll = (not complete or complete == "0") and 1 or 0
+end
+for band = 1, BANDS do
+  for i = 10, #ARGV do
+    local spider = ARGV[i]
+    local home = pool .. "|" .. spider
+    lease_from(home, spider, band, nil)
+    if egress ~= "" then
+      lease_from(home, spider, band, egress)
+    end
+  end
+end
+
+local first = 0
+if #taken > 0 then
+  first = redis.call("HINCRBY", P .. "n", "lease", #taken) - #taken + 1
+  for index, lease in ipairs(taken) do
+    local run, token, priority, spider, domain, scope, entry = unpack(lease)
+    redis.call("HSET", leases_key, first + index - 1, cmsgpack.pack(run, token, priority, spider, domain, scope, entry))
+    show(first + index - 1, run, token, priority, spider, domain, entry)
+  end
+end
+redis.call("HSET", leases_key, "last", number .. " " .. first .. " " .. #taken)
+
+local next_due = ""
+if #taken < limit then
+  if inspected >= 1000 then
+    due = now
+  end
+  local later = redis.call("ZRANGE", P .. "later", 0, 0, "WITHSCORES")
+  if later[2] then
+    due = math.min(due, tonumber(later[2]))
+  end
+  if due < INF then
+    next_due = string.format("%.3f", math.max(0, due - now))
+  end
+  if ARGV[9] == "1" then
+    local key = P .. "wait:" .. pool
+    redis.call("ZADD", key, due == INF and "inf" or due, worker)
+    redis.call("PEXPIRE", key, 3600000)
+  end
+end
+local starved_tokens = {}
+for token in pairs(starved) do
+  starved_tokens[#starved_tokens + 1] = token
+end
+write_all()
+return { "ok", next_due, leases, crawl_rows, terms_rows, starved_tokens, idle, enroll }

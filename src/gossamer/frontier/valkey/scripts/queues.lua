@@ -1,0 +1,301 @@
+-- Queues of entries, the agenda of a domain (which queue is next) and the ready sets (which domain is next).
+-- A home is "<pool>|<spider>": who may lease.
+local BANDS = 5
+local TURNS = 68719476736 -- 2^36 turns before priorities would blur
+
+local function band_of(priority)
+  if priority >= 75 then return 1 end
+  if priority >= 50 then return 2 end
+  if priority >= 25 then return 3 end
+  if priority >= 1 then return 4 end
+  return 5
+end
+
+local function queue_key(token, spider, domain, priority)
+  return P .. "q:" .. token .. "|" .. spider .. "|" .. domain .. "|" .. priority
+end
+
+local function agenda_key(home, domain)
+  return P .. "a:" .. home .. "|" .. domain
+end
+
+local function ready_key(home, band, egress)
+  return P .. "r:" .. home .. "|" .. band .. (egress and ("|" .. egress) or "")
+end
+
+-- A crawl's share of a domain: { reserved pages, fetched pages, spider, priority, count, ... }: what `info` shows by
+-- domain, and where `stop` finds the queues.
+local shares = {}
+
+local function share_of(token, domain)
+  local key = token .. domain
+  local share = shares[key]
+  if not share then
+    local raw = redis.call("HGET", P .. "d:" .. token, domain)
+    share = { token = token, domain = domain, row = raw and cmsgpack.unpack(raw) or { 0, 0 } }
+    shares[key] = share
+  end
+  return share
+end
+
+local function share_total(share)
+  local row, total = share.row, 0
+  for i = 5, #row, 3 do
+    total = total + row[i]
+  end
+  return total
+end
+
+local function share_add(share, spider, priority, count)
+  local row = share.row
+  share.dirty = true
+  for i = 3, #row, 3 do
+    if row[i] == spider and row[i + 1] == priority then
+      row[i + 2] = row[i + 2] + count
+      if row[i + 2] <= 0 then
+        local last = #row
+        row[i], row[i + 1], row[i + 2] = row[last - 2], row[last - 1], row[last]
+        row[last], row[last - 1], row[last - 2] = nil, nil, nil
+        if #row == 2 then
+          tally(share.token, "doms", -1)
+        end
+      end
+      return
+    end
+  end
+  if count > 0 then
+    if #row == 2 then
+      tally(share.token, "doms", 1)
+    end
+    local last = #row
+    row[last + 1], row[last + 2], row[last + 3] = spider, priority, count
+  end
+end
+
+local function share_count(share, spider, priority)
+  local row = share.row
+  for i = 3, #row, 3 do
+    if row[i] == spider and row[i + 1] == priority then
+      return row[i + 2]
+    end
+  end
+  return 0
+end
+
+local function write_shares()
+  for _, share in pairs(shares) do
+    if share.dirty then
+      local key = P .. "d:" .. share.token
+      if #share.row == 2 and share.row[1] == 0 and share.row[2] == 0 then
+        redis.call("HDEL", key, share.domain)
+      else
+        redis.call("HSET", key, share.domain, cmsgpack.pack(share.row))
+      end
+    end
+  end
+  shares = {}
+end
+
+local woken = {}
+
+-- Remembers that a pool has work due at this time; write_all tells those who wait for something later.
+local function wake(pool, at)
+  if at < (woken[pool] or INF) then
+    woken[pool] = at
+  end
+end
+
+local function write_wakes()
+  for pool, at in pairs(woken) do
+    local key = P .. "wait:" .. pool
+    if #redis.call("ZREVRANGEBYSCORE", key, "+inf", "(" .. at, "LIMIT", 0, 1) > 0 then
+      redis.call("DEL", key)
+      redis.call("PUBLISH", ARGV[2] .. ":wake:" .. pool, string.match(P, "{(.-)}"))
+    end
+  end
+  woken = {}
+end
+
+local function write_all()
+  write_tallies()
+  write_shares()
+  write_records()
+  write_wakes()
+end
+
+local function head_of(home, domain)
+  local member = redis.call("ZRANGE", agenda_key(home, domain), 0, 0)[1]
+  if member then
+    return string.sub(member, 1, 16), tonumber(string.sub(member, 18))
+  end
+end
+
+local egresses
+
+local function known_egresses()
+  egresses = egresses or redis.call("ZRANGE", P .. "egresses", 0, -1)
+  return egresses
+end
+
+-- When this home may next lease from the domain through this egress; INF while a request in flight must end first.
+local function due_of(home, spider, domain, egress, token)
+  local policy = policy_of(domain)
+  local crawl = crawl_of(token)
+  local budgets = budgets_of(policy, crawl, domain)
+  local record = record_of(scope_of(policy, spider, domain, egress))
+  if record.inflight >= cap_of(policy, crawl, budgets) then
+    if not string.find("\n" .. record.parked, "\n" .. home .. "\n", 1, true) then
+      record.parked = record.parked .. home .. "\n"
+      record.dirty = true
+    end
+    return INF
+  end
+  return math.max(next_allowed(record, budgets), block_of(domain)[1])
+end
+
+-- Takes the domain out of every ready set of the home.
+local function unready(home, domain)
+  for band = 1, BANDS do
+    redis.call("ZREM", ready_key(home, band), domain)
+    for _, egress in ipairs(known_egresses()) do
+      redis.call("ZREM", ready_key(home, band, egress), domain)
+    end
+  end
+end
+
+local function set_ready(home, pool, band, egress, domain, at)
+  redis.call("ZADD", ready_key(home, band, egress), at == INF and "inf" or at, domain)
+  if at < INF then
+    wake(pool, at)
+  end
+end
+
+-- Puts the domain where its head says: in the ready set of the head's band with the time it may be leased, or, switched
+-- off, aside. `old_band`: where it may stand now (nil: nowhere).
+local function place(home, domain, old_band)
+  local pool, spider = string.match(home, "^(.-)|(.*)$")
+  local policy = policy_of(domain)
+  local token, priority = head_of(home, domain)
+  if not token then
+    if policy.by_ip then
+      redis.call("SREM", P .. "roster:" .. home, domain)
+      unready(home, domain)
+    else
+      if old_band then
+        redis.call("ZREM", ready_key(home, old_band), domain)
+      end
+      local record = record_of(scope_of(policy, spider, domain, ""))
+      if record.idle == 0 then
+        record.idle, record.dirty = 1, true
+      end
+    end
+    if policy.off then
+      redis.call("SREM", P .. "off:" .. home, domain)
+    end
+    return
+  end
+  if policy.off then
+    unready(home, domain)
+    redis.call("SADD", P .. "off:" .. home, domain)
+    return
+  end
+  local band = band_of(priority)
+  if policy.by_ip then
+    redis.call("SADD", P .. "roster:" .. home, domain)
+    for _, egress in ipairs(known_egresses()) do
+      if old_band and old_band ~= band then
+        redis.call("ZREM", ready_key(home, old_band, egress), domain)
+      end
+      set_ready(home, pool, band, egress, domain, due_of(home, spider, domain, egress, token))
+    end
+    return
+  end
+  if old_band and old_band ~= band then
+    redis.call("ZREM", ready_key(home, old_band), domain)
+  end
+  set_ready(home, pool, band, nil, domain, due_of(home, spider, domain, "", token))
+end
+
+local function agenda_score(priority, at_turn)
+  return string.format("%.0f", -priority * TURNS + at_turn)
+end
+
+-- Gives entries (oldest first) to their queue, at the back, or in front as if they had never left.
+local function enqueue(crawl, spider, domain, priority, entries, front)
+  local command = "RPUSH"
+  if front and not crawl.lifo then
+    command = "LPUSH"
+    local reversed = {}
+    for i = #entries, 1, -1 do
+      reversed[#reversed + 1] = entries[i]
+    end
+    entries = reversed
+  end
+  local length = push(command, queue_key(crawl.token, spider, domain, priority), entries)
+  share_add(share_of(crawl.token, domain), spider, priority, #entries)
+  tally(crawl.token, "q:" .. spider, #entries)
+  tally(crawl.token, "p:" .. spider .. ":" .. priority, #entries)
+  if length > #entries then
+    return
+  end
+  local home = crawl.pool .. "|" .. spider
+  local _, old = head_of(home, domain)
+  redis.call("ZADD", agenda_key(home, domain), agenda_score(priority, next_turn()), crawl.token .. "|" .. priority)
+  if not old then
+    redis.call("ZADD", P .. "homes", now, home)
+    place(home, domain, nil)
+  elseif priority > old then
+    place(home, domain, band_of(old))
+  end
+end
+
+-- Removes a queue whose crawl (or part) has ended; its entries were counted when it did.
+local function discard_queue(token, home, spider, domain, priority)
+  redis.call("UNLINK", queue_key(token, spider, domain, priority))
+  redis.call("ZREM", agenda_key(home, domain), token .. "|" .. priority)
+  local share = share_of(token, domain)
+  share_add(share, spider, priority, -share_count(share, spider, priority))
+end
+
+-- Sets a domain's queues of this crawl aside until a page of its budget comes back.
+local function starve(crawl, home, domain, priority)
+  redis.call("ZREM", agenda_key(home, domain), crawl.token .. "|" .. priority)
+  redis.call("SADD", P .. "z:" .. crawl.token, domain)
+end
+
+-- Puts the queues of a starved domain back on the agenda.
+local function unstarve(crawl, domain)
+  local row = share_of(crawl.token, domain).row
+  for i = 3, #row, 3 do
+    local spider, priority = row[i], row[i + 1]
+    local home = crawl.pool .. "|" .. spider
+    local _, old = head_of(home, domain)
+    if redis.call("ZADD", agenda_key(home, domain), "NX", agenda_score(priority, next_turn()),
+      crawl.token .. "|" .. priority) == 1 and (not old or priority > old) then
+      place(home, domain, old and band_of(old))
+    end
+  end
+end
+
+local function unstarve_some(crawl, count)
+  for _, domain in ipairs(redis.call("SPOP", P .. "z:" .. crawl.token, math.min(count, 100))) do
+    unstarve(crawl, domain)
+  end
+end
+
+-- Ends a lease's hold on its scope and lets in who waited for that.
+local function release(scope, domain)
+  local record = record_of(scope)
+  record.inflight = math.max(0, record.inflight - 1)
+  record.dirty = true
+  if record.parked ~= "" then
+    local parked = record.parked
+    record.parked = ""
+    for home in string.gmatch(parked, "([^\n]+)\n") do
+      local _, priority = head_of(home, domain)
+      if priority then
+        place(home, domain, band_of(priority))
+      end
+    end
+  end
+end

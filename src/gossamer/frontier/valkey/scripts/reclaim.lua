@@ -1,0 +1,89 @@
+-- Take back what dead workers, or one that leaves, still hold: in front of its queue. Some at a time; repeat until done.
+-- KEYS  1 shard prefix
+-- ARGV  1 now  2 prefix  3 heartbeat ms  4 retention ms  5 most leases a call  6 worker that leaves, or ""
+-- Returns { requests taken back, 1 when there is more, tokens idle on this shard ... }
+-- include common
+-- include throttle
+-- include queues
+-- include finish
+local heartbeat, retention, most, leaver = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+
+-- From here on a dead worker's calls find it unknown, so nobody works on what goes back now.
+for _, worker in ipairs(redis.call("ZRANGEBYSCORE", P .. "workers", "-inf", now - heartbeat, "LIMIT", 0, 100)) do
+  redis.call("ZREM", P .. "workers", worker)
+  redis.call("ZADD", P .. "dead", now, worker)
+end
+if leaver ~= "" and redis.call("ZREM", P .. "workers", leaver) == 1 then
+  redis.call("ZADD", P .. "dead", now, leaver)
+end
+
+local DEATHS = 3 -- a request whose worker died so often is handed out once more, to be failed and not touched
+local touched, count, more = {}, 0, 0
+
+local function take_back(raw, died)
+  local run, token, priority, spider, domain, scope, entry = cmsgpack.unpack(raw)
+  release(scope, domain)
+  local crawl = crawl_of(token)
+  if not crawl or crawl.run ~= run then
+    return
+  end
+  touched[token] = true
+  tally(token, "h:" .. spider, -1)
+  local limits = terms_of(token, entry_terms(entry))
+  if limits[2] then
+    local share = share_of(token, domain)
+    share.row[1] = math.max(0, share.row[1] - 1)
+    share.dirty = true
+    if redis.call("SREM", P .. "z:" .. token, domain) == 1 then
+      unstarve(crawl, domain)
+    end
+  end
+  if crawl.max_pages then
+    crawl.reserved = crawl.reserved - 1
+    tally(token, "R", -1)
+    unstarve_some(crawl, crawl.quota - crawl.reserved)
+  end
+  local stop = ended(crawl, spider)
+  if stop then
+    count_done(crawl, "D:" .. spider .. ":" .. stop, 1)
+    return
+  end
+  if died then
+    local flags, attempt = string.byte(entry, 1, 2)
+    local deaths = math.floor(flags / 2) % 4
+    if deaths < DEATHS then
+      flags = flags + 2
+    end
+    entry = string.char(flags, math.min(255, attempt + 1)) .. string.sub(entry, 3)
+  end
+  enqueue(crawl, spider, domain, priority, { entry }, true)
+  count = count + 1
+end
+
+for _, worker in ipairs(redis.call("ZRANGE", P .. "dead", 0, 99)) do
+  local key = P .. "l:" .. worker
+  local row = redis.call("HSCAN", key, 0, "COUNT", most - count)[2]
+  for i = 1, #row, 2 do
+    if row[i] ~= "last" and count < most then
+      redis.call("HDEL", key, row[i])
+      take_back(row[i + 1], worker ~= leaver)
+    end
+  end
+  if redis.call("HLEN", key) <= 1 then
+    redis.call("UNLINK", key)
+    redis.call("ZREM", P .. "dead", worker)
+  end
+  if count >= most then
+    break
+  end
+end
+more = redis.call("EXISTS", P .. "dead")
+
+local idle = {}
+for token in pairs(touched) do
+  if check_done(token, retention) then
+    idle[#idle + 1] = token
+  end
+end
+write_all()
+return { count, more, unpack(idle) }

@@ -1,0 +1,8 @@
+-- Whether a fingerprint is in a crawl's seen-set.
+-- KEYS  1 shard prefix
+-- ARGV  1 now  2 prefix  3 token  4 fingerprint
+-- Returns 1 or 0
+-- include common
+-- include seen
+local crawl = crawl_of(ARGV[3])
+return crawl and is_seen(crawl, ARGV[4]) and 1 or 0

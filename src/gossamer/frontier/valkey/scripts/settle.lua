@@ -1,0 +1,126 @@
+-- Report what became of leases.
+-- KEYS  1 shard prefix
+-- ARGV  1 now  2 prefix  3 worker  4 retention ms
+--       then for each lease: id, outcome (fetched, failed, dropped, retry, returned, forwarded), reason, delay ms,
+--       new tail or "", number of drop counts, and for each of those: reason, count
+-- Returns { "stale" } or { answers (1 settled, 0 already), tokens idle on this shard, tokens whose page budget is spent }
+-- include common
+-- include throttle
+-- include queues
+-- include finish
+local worker, retention = ARGV[3], tonumber(ARGV[4])
+local leases_key = P .. "l:" .. worker
+if not redis.call("ZSCORE", P .. "workers", worker) then
+  return { "stale" }
+end
+redis.call("ZADD", P .. "workers", now, worker)
+
+local CHILD = 10 -- a retry's priority is so much lower
+local LOWEST = -65000
+
+local function with_tail(entry, tail)
+  if tail == "" then
+    return entry
+  end
+  local flags = string.byte(entry, 1)
+  return string.char(flags % 2 == 0 and flags + 1 or flags) .. string.sub(entry, 2, 7) .. tail
+end
+
+local touched = {}
+
+local function settle(raw, outcome, reason, delay, tail, drops)
+  local run, token, priority, spider, domain, scope, entry = cmsgpack.unpack(raw)
+  release(scope, domain)
+  local crawl = crawl_of(token)
+  if not crawl or crawl.run ~= run then
+    return
+  end
+  touched[token] = true
+  tally(token, "h:" .. spider, -1)
+  for dropped, count in pairs(drops) do
+    tally(token, "L:" .. spider .. ":" .. dropped, count)
+  end
+  local limits = terms_of(token, entry_terms(entry))
+  local stop = ended(crawl, spider)
+  if outcome == "fetched" then
+    count_done(crawl, "f:" .. spider, 1)
+    if crawl.max_pages then
+      crawl.fetched = crawl.fetched + 1
+      tally(token, "Y", 1)
+    end
+    if limits[2] then
+      local share = share_of(token, domain)
+      share.row[2] = share.row[2] + 1
+      share.dirty = true
+      if share.row[2] >= limits[2] and redis.call("SREM", P .. "z:" .. token, domain) == 1 then
+        unstarve(crawl, domain) -- to be dropped as over budget by the next lease
+      end
+    end
+    return
+  end
+  if outcome == "failed" or outcome == "dropped" then
+    count_done(crawl, (outcome == "failed" and "F:" or "D:") .. spider .. ":" .. reason, 1)
+  elseif stop then
+    count_done(crawl, "D:" .. spider .. ":" .. stop, 1)
+  elseif outcome == "retry" then
+    entry = with_tail(entry, tail)
+    entry = string.sub(entry, 1, 1) .. string.char(math.min(255, string.byte(entry, 2) + 1)) .. string.sub(entry, 3)
+    local lower = math.max(LOWEST, priority - CHILD)
+    redis.call("ZADD", P .. "later", now + delay, cmsgpack.pack(token, run, lower, spider, domain, entry))
+    tally(token, "l:" .. spider, 1)
+    wake(crawl.pool, now + delay)
+  else
+    enqueue(crawl, spider, domain, priority, { with_tail(entry, tail) }, true)
+  end
+  if limits[2] then
+    local share = share_of(token, domain)
+    share.row[1] = math.max(0, share.row[1] - 1)
+    share.dirty = true
+    if redis.call("SREM", P .. "z:" .. token, domain) == 1 then
+      unstarve(crawl, domain)
+    end
+  end
+  if crawl.max_pages then
+    crawl.reserved = crawl.reserved - 1
+    tally(token, "R", -1)
+    unstarve_some(crawl, crawl.quota - crawl.reserved)
+  end
+end
+
+local answers = {}
+local i = 5
+while i <= #ARGV do
+  local id, count = ARGV[i], tonumber(ARGV[i + 5])
+  local drops = {}
+  for k = 0, count - 1 do
+    drops[ARGV[i + 6 + 2 * k]] = tonumber(ARGV[i + 7 + 2 * k])
+  end
+  local raw = redis.call("HGET", leases_key, id)
+  if raw then
+    redis.call("HDEL", leases_key, id)
+    settle(raw, ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4], drops)
+    answers[#answers + 1] = 1
+  else
+    answers[#answers + 1] = 0
+  end
+  i = i + 6 + 2 * count
+end
+
+local idle, spent = {}, {}
+for token in pairs(touched) do
+  local crawl = crawl_of(token)
+  if crawl.max_pages and crawl.state == "r" and crawl.fetched >= crawl.quota then
+    if crawl.quota >= crawl.max_pages then
+      redis.call("HSET", P .. "c:" .. token, "st", "b")
+      crawl.state = "b"
+      drop_waiting(crawl, nil, "budget")
+    else
+      spent[#spent + 1] = token
+    end
+  end
+  if check_done(token, retention) then
+    idle[#idle + 1] = token
+  end
+end
+write_all()
+return { answers, idle, spent }

@@ -1,0 +1,223 @@
+-- Politeness: one small record per scope holds the rolling window of hits. All times in milliseconds.
+local BUILT_IN_HITS, BUILT_IN_WINDOW = 1, 1000
+local SLOTS = 128 -- a window never holds more pairs: beyond, hits of one slot share its latest time (slower, never faster)
+
+local policies, default_policy = {}, nil
+
+-- The operator's word for a domain, over the operator's default, over the built-in.
+local function policy_of(domain)
+  local policy = policies[domain]
+  if policy then
+    return policy
+  end
+  local rows
+  if default_policy == nil then
+    rows = redis.call("HMGET", P .. "policy", "d:" .. domain, "*")
+    default_policy = rows[2] and cmsgpack.unpack(rows[2]) or false
+  else
+    rows = { redis.call("HGET", P .. "policy", "d:" .. domain) }
+  end
+  local own = rows[1] and cmsgpack.unpack(rows[1]) or {}
+  local function pick(name, built_in)
+    if own[name] ~= nil then return own[name] end
+    if default_policy and default_policy[name] ~= nil then return default_policy[name] end
+    return built_in
+  end
+  local scope, scale = pick("scope", "domain"), pick("scale", 1)
+  policy = {
+    explicit = pick("hits") ~= nil or pick("window") ~= nil,
+    hits = pick("hits", BUILT_IN_HITS), window = pick("window", BUILT_IN_WINDOW),
+    moderated = pick("moderated", true), elastic = pick("elastic", true), scale = scale,
+    by_type = scope == "type" or scope == "type+ip", by_ip = scope == "ip" or scope == "type+ip",
+    cap = pick("concurrency"), off = pick("blacklisted", false) or scale <= 0,
+  }
+  policies[domain] = policy
+  return policy
+end
+
+local function scope_of(policy, spider, domain, egress)
+  if policy.by_ip then
+    return domain .. "|" .. (policy.by_type and spider or "") .. "|" .. egress
+  end
+  return policy.by_type and (domain .. "|" .. spider) or domain
+end
+
+local blocks = {}
+
+-- { blocked until, crawl delay }, from Retry-After and robots.txt.
+local function block_of(domain)
+  local block = blocks[domain]
+  if not block then
+    local raw = redis.call("GET", P .. "x:" .. domain)
+    block = raw and cmsgpack.unpack(raw) or { 0, 0 }
+    blocks[domain] = block
+  end
+  return block
+end
+
+local function budget(hits, window, scale, moderated)
+  local effective = hits * scale
+  if effective >= 1 then
+    hits = math.floor(effective)
+  else
+    hits, window = 1, window / effective
+  end
+  return { hits = hits, window = window, spacing = moderated and window / hits or 0 }
+end
+
+-- Every budget that a hit for this crawl must fit into: the operator's where one is set, the crawl's own wish, robots'.
+local function budgets_of(policy, crawl, domain)
+  local budgets = {}
+  local wish = crawl and crawl.wish
+  if policy.explicit or not wish then
+    budgets[1] = budget(policy.hits, policy.window, policy.scale, policy.moderated)
+  end
+  if wish then
+    budgets[#budgets + 1] = budget(wish[1], wish[2], policy.scale, wish[3])
+  end
+  local delay = block_of(domain)[2]
+  if delay > 0 then
+    budgets[#budgets + 1] = { hits = 1, window = delay, spacing = delay }
+  end
+  return budgets
+end
+
+local function cap_of(policy, crawl, budgets)
+  local wish = crawl and crawl.cap
+  if policy.cap then
+    return wish and math.min(wish, policy.cap) or policy.cap
+  end
+  if wish then
+    return wish
+  end
+  local rate = INF
+  for _, b in ipairs(budgets) do
+    rate = math.min(rate, b.hits * 1000 / b.window)
+  end
+  return rate <= 1 and 1 or math.min(16, math.ceil(2 * rate))
+end
+
+local records = {}
+
+-- A scope's record. `slot`: when the next evenly spaced hit is due; `idle`: 1 while nothing waited, so that a pause
+-- without work earns no catch-up; `parked`: homes that wait for a request in flight to end; `hits`: time, count, ...
+local function record_of(scope)
+  local record = records[scope]
+  if not record then
+    local raw = redis.call("GET", P .. "w:" .. scope)
+    local r = raw and cmsgpack.unpack(raw) or { 0, 0, 1, "", 0, {} }
+    record = { slot = r[1], inflight = r[2], idle = r[3], parked = r[4], keep = r[5], hits = r[6] }
+    records[scope] = record
+  end
+  return record
+end
+
+local function write_records()
+  for scope, r in pairs(records) do
+    if r.dirty then
+      local last = r.hits[#r.hits - 1] or 0
+      local life = math.ceil(math.max(last + r.keep, r.slot) - now)
+      local key = P .. "w:" .. scope
+      if r.inflight > 0 then
+        redis.call("SET", key, cmsgpack.pack({ r.slot, r.inflight, r.idle, r.parked, r.keep, r.hits }))
+      elseif life > 0 then
+        redis.call("SET", key, cmsgpack.pack({ r.slot, 0, r.idle, r.parked, r.keep, r.hits }), "PX", life)
+      else
+        redis.call("DEL", key)
+      end
+    end
+  end
+  records = {}
+end
+
+-- Hits still free in a budget's rolling window, and when the next one is if there is none.
+local function window_of(record, b)
+  local hits, used = record.hits, 0
+  for i = #hits - 1, 1, -2 do
+    if hits[i] <= now - b.window then
+      break
+    end
+    used = used + hits[i + 1]
+    if used >= b.hits then
+      return 0, hits[i] + b.window
+    end
+  end
+  return b.hits - used, now
+end
+
+local function spacing_of(budgets)
+  local spacing = 0
+  for _, b in ipairs(budgets) do
+    spacing = math.max(spacing, b.spacing)
+  end
+  return spacing
+end
+
+-- Where even spacing counts from: with elastic, slots missed while work waited are made up for, one window's at most.
+local function slot_base(record, policy, budgets)
+  if policy.elastic and record.idle == 0 then
+    return math.max(record.slot, now - budgets[1].window)
+  end
+  return math.max(record.slot, now)
+end
+
+-- The earliest time of the next hit.
+local function next_allowed(record, budgets)
+  local at = now
+  for _, b in ipairs(budgets) do
+    local _, free_at = window_of(record, b)
+    at = math.max(at, free_at)
+  end
+  if spacing_of(budgets) > 0 then
+    at = math.max(at, record.slot)
+  end
+  return at
+end
+
+-- How many hits are free at this moment.
+local function free_hits(record, policy, budgets)
+  local free = INF
+  for _, b in ipairs(budgets) do
+    free = math.min(free, (window_of(record, b)))
+  end
+  local spacing = spacing_of(budgets)
+  if spacing > 0 then
+    if record.slot > now then
+      return 0
+    end
+    local base = slot_base(record, policy, budgets)
+    free = math.min(free, math.floor((now - base) / spacing) + 1)
+  end
+  return free
+end
+
+local function charge(record, policy, budgets, count)
+  local spacing = spacing_of(budgets)
+  if spacing > 0 then
+    record.slot = slot_base(record, policy, budgets) + spacing * count
+  end
+  record.idle = 0
+  for _, b in ipairs(budgets) do
+    record.keep = math.max(record.keep, b.window)
+  end
+  local hits = record.hits
+  local first = 1
+  while hits[first] and hits[first] <= now - record.keep do
+    first = first + 2
+  end
+  if first > 1 then
+    hits = { unpack(hits, first) }
+    record.hits = hits
+  end
+  local slot = record.keep / SLOTS
+  local last = #hits - 1
+  if last > 2 * SLOTS and math.floor(hits[last] / slot) == math.floor(now / slot) then
+    hits[last], hits[last + 1] = now, hits[last + 1] + count
+  elseif last > 0 and hits[last] == now then
+    hits[last + 1] = hits[last + 1] + count
+  else
+    hits[#hits + 1] = now
+    hits[#hits + 1] = count
+  end
+  record.dirty = true
+end
