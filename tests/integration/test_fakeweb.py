@@ -394,6 +394,17 @@ async def test_a_client_that_leaves_before_the_answer_is_noted(here: Server) -> 
     assert [record.how for record in here.log()] == [How.WHOLE, How.LEFT]
 
 
+async def test_what_is_open_at_the_end_is_in_the_log_file(tmp_path: Path) -> None:
+    async with serve(WebSpec(pages=5, stall=1.0), log_file=tmp_path / "log") as web:
+        reader, writer = await asyncio.open_connection("127.0.0.1", web.port)
+        writer.write(request("site0.test", "/p/1"))
+        await reader.readuntil(b"\r\n\r\n")
+    with pytest.raises(ConnectionResetError):
+        await reader.read(1)
+    writer.close()
+    assert [record.how for record in log_reading.read(tmp_path / "log")] == [How.STALL]
+
+
 # --- TLS ------------------------------------------------------------------------------------------------------------
 
 
@@ -503,6 +514,8 @@ def test_pages_can_be_mounted_in_the_other_process(web: FakeWeb) -> None:
     assert "b.test:127.0.0.1" in web.resolve_overrides()
     with pytest.raises(FakeWebFailed, match="needs an answer"):
         web.mount("b.test", "/", [])
+    with pytest.raises(FakeWebFailed, match="latin-1"):
+        web.mount("b.test", "/", Answer(headers=(("X-Spider", "蜘蛛"),)))
 
 
 # --- the process ----------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import gzip
 from collections.abc import Sequence
 
-from gossamer.fakeweb.answer import Answer, Ending, Mounts, html, plain, redirect
+from gossamer.fakeweb.answer import Answer, Ending, Mounts, encode, html, plain, redirect
 from gossamer.fakeweb.page import Writer
 from gossamer.fakeweb.site import Fate, Page, Site
 from gossamer.fakeweb.spec import Robots, Sitemap
@@ -49,10 +49,15 @@ class Answers:
         }
 
     def mount(self, host: str, path: str, answers: Answer | Sequence[Answer]) -> None:
-        """Serve these at this address from now on, before anything generated. Any host name will do."""
+        """Serve these at this address from now on, before anything generated. Any host name will do.
+
+        Raises `ValueError` for no answers, or one that cannot be sent (headers are Latin-1).
+        """
         several = (answers,) if isinstance(answers, Answer) else tuple(answers)
         if not several:
             raise ValueError("a mounted address needs an answer")
+        for answer in several:
+            encode(answer, head_only=True, close=True)
         self._mounts[host, path] = several
         self._taken.pop((host, path), None)
         self._mounted_hosts.add(host)

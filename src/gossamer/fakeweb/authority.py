@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.x509 import Certificate, Name
 
+_ADDRESS = "127.0.0.1"
 CONTEXTS = 4096
 """Host names whose certificate is kept ready; beyond that the oldest is made anew when it comes again."""
 
@@ -44,12 +45,12 @@ class Authority:
         """The authority's certificate (PEM): what a client must trust."""
         self.ca_path.write_bytes(_pem(self._certificate))
         self._key_pem = self._encode_key()
-        self.context = self._context("127.0.0.1")
+        self.context = self._context(_ADDRESS)
         """The server's context. It picks the certificate by SNI; without SNI it is one for 127.0.0.1."""
         self.context.sni_callback = self._choose
 
     def _choose(self, connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> int | None:
-        if name is None:
+        if name is None or name == _ADDRESS:  # an address is no server name (RFC 6066, 3), but some clients send it
             return None
         host = name.lower()
         context = self._contexts.get(host)

@@ -68,15 +68,20 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=0)
         self._server.connections.add(self)
         self._server.idle.clear()
+        if self._server.closing:
+            self.reset()
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._bad()
-        except httptools.HttpParserError:
+        except httptools.HttpParserCallbackError as error:
+            # A fault of ours, not of the client: it must not pass for a bad request.
+            self._server.loop.call_exception_handler({"message": "The fake web failed", "exception": error})
+            self._closing = True
+            self.reset()
+        except (httptools.HttpParserUpgrade, httptools.HttpParserError):
             self._bad()
 
     def pause_writing(self) -> None:

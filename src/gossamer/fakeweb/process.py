@@ -32,12 +32,20 @@ class FakeWeb(Web):
     Calls block for as long as the server takes to answer on loopback. `pid` is the server's, for measuring it.
     """
 
-    def __init__(self, spec: WebSpec, *, scheme: str, port: int, process: "subprocess.Popen[str]", folder: str) -> None:
+    def __init__(
+        self,
+        spec: WebSpec,
+        *,
+        scheme: str,
+        port: int,
+        process: "subprocess.Popen[str]",
+        folder: "tempfile.TemporaryDirectory[str]",
+    ) -> None:
         super().__init__(spec, scheme=scheme, port=port)
         self._process = process
         self._folder = folder
         self.pid = process.pid
-        self.ca_path: Path | None = Path(folder, "ca.pem") if scheme == "https" else None
+        self.ca_path: Path | None = Path(folder.name, "ca.pem") if scheme == "https" else None
         """The certificate (PEM) that clients must trust; None without TLS."""
         self._mounted: set[str] = set()
 
@@ -58,23 +66,24 @@ class FakeWeb(Web):
             arguments += ["--tls", f"--ca-file={Path(holder.name, 'ca.pem')}"]
         if log_file:
             arguments += [f"--log={log_file}"]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "gossamer.fakeweb", *arguments],
-            stdin=subprocess.PIPE,  # held open by us alone: when we are gone, it ends
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        complaints = Path(holder.name, "stderr")
+        with complaints.open("wb") as stderr:  # a file: nobody would empty a pipe
+            process = subprocess.Popen(
+                [sys.executable, "-m", "gossamer.fakeweb", *arguments],
+                stdin=subprocess.PIPE,  # held open by us alone: when we are gone, it ends
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
         assert process.stdout
-        assert process.stderr
         line = process.stdout.readline()
         if not line:
-            complaint = process.communicate()[1].strip()
+            process.communicate()
+            complaint = complaints.read_text(errors="replace").strip()
             holder.cleanup()
             raise FakeWebFailed(complaint)
         bound = int(line.split()[-1].rpartition(":")[2])
-        web = cls(spec, scheme="https" if tls else "http", port=bound, process=process, folder=holder.name)
-        web._holder = holder
+        web = cls(spec, scheme="https" if tls else "http", port=bound, process=process, folder=holder)
         try:
             for (host, path), answers in (mounts or {}).items():
                 web.mount(host, path, answers)
@@ -82,8 +91,6 @@ class FakeWeb(Web):
             web.stop()
             raise
         return web
-
-    _holder: "tempfile.TemporaryDirectory[str]"
 
     def __enter__(self) -> Self:
         return self
@@ -100,10 +107,13 @@ class FakeWeb(Web):
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+        for pipe in (self._process.stdin, self._process.stdout):
             if pipe:
                 pipe.close()
-        self._holder.cleanup()
+        complaints = Path(self._folder.name, "stderr")
+        if complaints.exists() and complaints.stat().st_size:  # a fault must not go unseen
+            sys.stderr.write(complaints.read_text(errors="replace"))
+        self._folder.cleanup()
 
     def log(self) -> list[Record]:
         """All requests since the start or the last reset. Raises `FakeWebFailed` if there were too many to remember."""

@@ -36,6 +36,8 @@ class Server(Web):
         self.idle = asyncio.Event()
         """Set while no connection is open."""
         self.idle.set()
+        self.closing = False
+        """No connection is served any more."""
         self.ca_path: Path | None = None
         """The certificate (PEM) that clients must trust; None without TLS."""
         self._accepted = 0
@@ -121,7 +123,8 @@ async def serve(
         finally:
             flushing.cancel()
             server.close()
+            web.closing = True  # for connections still in their handshake
             for connection in list(web.connections):
                 connection.reset()
-            await server.wait_closed()
+            await web.idle.wait()
             web.journal.close()
