@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -112,14 +113,15 @@ def _check_local(path: Path) -> None:
     if path.exists():
         if not path.is_file():
             raise BadInput(f"the output {path} is not a regular file")
-        if not os.access(path, os.R_OK | os.W_OK):
-            raise BadInput(f"the output {path} may not be written; check its permissions")
+        try:
+            with path.open("r+b") as stream:
+                head = stream.read(_HEAD)
+        except OSError as exc:
+            raise BadInput(f"the output {path} may not be written: {exc.strerror}") from exc
         if kind is None:
             check_parquet(path)
-        else:
-            with path.open("rb") as stream:
-                if not kind.framing().begins(stream.read(_HEAD)):
-                    raise BadInput(f"the output {path} exists and its contents are of another kind; name another file")
+        elif not kind.framing().begins(head):
+            raise BadInput(f"the output {path} exists and its contents are of another kind; name another file")
     if not path.exists() or kind is None:
         _check_folder(path)
 
@@ -131,5 +133,9 @@ def _check_folder(path: Path) -> None:
         folder = folder.parent
     if not folder.is_dir():
         raise BadInput(f"the output {path} cannot be made: {folder} is not a directory")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise BadInput(f"the output {path} cannot be made: {folder} may not be written")
+    try:
+        tempfile.TemporaryFile(
+            dir=folder
+        ).close()  # nameless where the file system can; permission bits do not tell all
+    except OSError as exc:
+        raise BadInput(f"the output {path} cannot be made: {folder} may not be written ({exc.strerror})") from exc

@@ -4,12 +4,14 @@ import gzip
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import msgspec
 import zstandard
 
 from gossamer.errors import BadInput
 from gossamer.model.record import ItemRecord, PageRecord
+from gossamer.sinks.frames import Frames
 
 
 class _Kind(msgspec.Struct):
@@ -43,16 +45,20 @@ def decode_line(line: bytes) -> PageRecord | ItemRecord:
     return _item.decode(line) if _kind.decode(line).type == "item" else _page.decode(line)
 
 
-def open_lines(path: Path) -> io.BufferedIOBase:
-    """The decompressed bytes of the file."""
-    with path.open("rb") as stream:
-        magic = stream.read(4)
+def open_lines(path: Path) -> BinaryIO:
+    """The decompressed bytes of the file. `EOFError`, here or while reading, if it is torn."""
+    stream = path.open("rb")
+    magic = stream.read(4)
+    stream.seek(0)
     if magic.startswith(b"\x1f\x8b"):
-        return gzip.open(path, "rb")
+        stream.close()
+        return cast(BinaryIO, gzip.open(path, "rb"))
     if magic == b"\x28\xb5\x2f\xfd" or magic[1:] == b"\x2a\x4d\x18":
-        return io.BufferedReader(_zstd(path), 1 << 20)
-    return path.open("rb")
-
-
-def _zstd(path: Path) -> io.RawIOBase:
-    return zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True, closefd=True)  # type: ignore[return-value]
+        size = path.stat().st_size
+        # The library takes a torn frame for the end of the file, and says nothing.
+        if Frames().tail(stream.fileno(), 0, size, doubt=False).end < size:
+            stream.close()
+            raise EOFError("the last frame is torn")
+        decompressed = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=True)
+        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, decompressed), 1 << 20))
+    return stream

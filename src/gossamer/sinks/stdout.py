@@ -3,19 +3,21 @@
 import fcntl
 import os
 import select
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from gossamer.errors import SinkError
 from gossamer.model.record import Output
-from gossamer.sinks.append import make_folder
+from gossamer.sinks.append import border, make_folder
 from gossamer.sinks.jsonl import encode_lines
 from gossamer.sinks.thread import SinkThread
 
 
 class StdoutSink:
     """Writes JSON lines to a file descriptor. A reader that went away is a `SinkError`; a slow one is waited for.
+    Where it is redirected to a file on a full disk, the batch is taken back and may be repeated, as with any sink.
 
     Processes that share the pipe take turns by a lock file in `lock_folder`, because the kernel mixes what two of them
     write as soon as it is longer than a pipe's atomic size. None: this is the only process.
@@ -37,16 +39,26 @@ class StdoutSink:
         await self._thread.run(self._close)
 
     def _write(self, outputs: Sequence[Output]) -> None:
-        rest = memoryview(encode_lines([output.record for output in outputs]))
-        try:
+        lines = encode_lines([output.record for output in outputs])
+        with border("standard output"):
             self._take_turn()
             try:
-                while rest:
-                    rest = rest[self._write_some(rest) :]
+                self._write_lines(memoryview(lines))
             finally:
                 self._end_turn()
+
+    def _write_lines(self, rest: memoryview) -> None:
+        status = os.fstat(self._fd)
+        try:
+            while rest:
+                rest = rest[self._write_some(rest) :]
         except OSError as exc:
-            raise SinkError(f"standard output: {exc.strerror or exc}") from exc
+            if not stat.S_ISREG(status.st_mode):
+                # What went down a pipe cannot be taken back, so this batch must not come again.
+                raise SinkError(f"standard output: {exc.strerror or exc}") from exc
+            os.ftruncate(self._fd, status.st_size)
+            os.lseek(self._fd, 0, os.SEEK_END)
+            raise
 
     def _write_some(self, rest: memoryview) -> int:
         try:

@@ -1,0 +1,76 @@
+"""Lines come out whatever is in a record."""
+
+import datetime
+import json
+import math
+
+import msgspec
+import pytest
+
+from gossamer.model.record import ItemRecord
+from gossamer.sinks.jsonl import encode_lines, encode_value
+from gossamer.sinks.read import decode_line
+
+
+def item(value):
+    return ItemRecord(
+        appid="a",
+        crawlid="c",
+        spiderid="s",
+        request_id="r",
+        attempt=1,
+        url="u",
+        attrs=None,
+        timestamp="2026-01-02T03:04:05Z",
+        item={"value": value},
+    )
+
+
+def test_a_record_comes_back_as_it_was(page):
+    records = [page("r1", attrs={"step": 3}).record, item([1, "two"])]
+    lines = encode_lines(records)
+    assert [decode_line(line) for line in lines.splitlines()] == records
+
+
+def test_a_line_holds_no_break_of_its_own(page):
+    lines = encode_lines([page(body="a\r\nb\x00c\u2028d").record])
+    assert lines.count(b"\n") == 1
+    assert lines.endswith(b"\n")
+    assert b"\0" not in lines
+    assert json.loads(lines)["body"] == "a\r\nb\x00c\u2028d"
+
+
+def test_half_surrogate_pairs_are_replaced_and_whole_ones_joined(page):
+    lines = encode_lines([page("r1").record, page("r2", body="a\ud83d\ude00b\ude00").record])
+    first, second = map(json.loads, lines.decode("utf-8").splitlines())
+    assert first["request_id"] == "r1"
+    assert second["body"] == "a\U0001f600b\ufffd"
+
+
+class Odd:
+    def __str__(self):
+        return "odd\ud800"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (math.nan, None),
+        (math.inf, None),
+        (2**80, 2**80),
+        (datetime.date(2026, 1, 2), "2026-01-02"),
+        (b"bytes", "Ynl0ZXM="),
+        (Odd(), "odd\ufffd"),
+        ({(1, 2): "key"}, {"(1, 2)": "key"}),
+        ({"k\udfff": {"\ud800"}}, {"k\ufffd": ["\ufffd"]}),
+    ],
+)
+def test_what_a_spider_yields_never_raises(value, expected):
+    assert json.loads(encode_lines([item(value)]))["item"]["value"] == expected
+
+
+def test_endless_nesting_is_cut():
+    value = []
+    value.append(value)
+    assert b"..." in encode_value(value)
+    assert msgspec.json.decode(encode_lines([item(value)]))["type"] == "item"

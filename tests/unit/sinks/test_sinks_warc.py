@@ -1,0 +1,138 @@
+"""Archive records, read back by warcio and fastwarc."""
+
+import io
+import json
+
+import fastwarc.warc
+import pytest
+from warcio.archiveiterator import ArchiveIterator
+from warcio.checker import Checker
+
+from gossamer.model.record import ItemRecord, Output, Wire
+from gossamer.sinks.blocks import Blocks
+from gossamer.sinks.members import Members
+from gossamer.sinks.warc import info_units, warc_units
+
+
+def wire(**fields):
+    return Wire(
+        **{
+            "request_head": b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n",
+            "request_body": b"",
+            "response_head": b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n",
+            "response_body": b"<p>hi</p>",
+            "ip": "192.0.2.1",
+            "url": "https://a.test/",
+            "timestamp": "2026-01-02T03:04:05.678901Z",
+            "truncated": False,
+            **fields,
+        }
+    )
+
+
+def read(outputs, framing=None):
+    """(type, header, body) of every record."""
+    data = (framing or Members()).pack([*info_units(), *warc_units(outputs)])
+    return [
+        (record.rec_type, record.rec_headers, record.http_headers, record.raw_stream.read())
+        for record in ArchiveIterator(io.BytesIO(data), check_digests="raise")
+    ]
+
+
+@pytest.mark.parametrize("framing", [Members(), Blocks()], ids=["gzip", "plain"])
+def test_both_sides_and_what_the_crawl_knows(page, framing):
+    records = read([page("r7", (wire(),), depth=2)], framing)
+    assert [record[0] for record in records] == ["warcinfo", "response", "request", "metadata"]
+    _, response, request, metadata = records
+    assert response[1]["WARC-Target-URI"] == "https://a.test/"
+    assert response[1]["WARC-Date"] == "2026-01-02T03:04:05.678901Z"
+    assert response[1]["WARC-IP-Address"] == "192.0.2.1"
+    assert response[1]["WARC-Protocol"] == "http/1.1"
+    assert response[1]["WARC-Concurrent-To"] == request[1]["WARC-Record-ID"]
+    assert response[2].get_statuscode() == "200"
+    assert response[3] == b"<p>hi</p>"
+    assert request[1]["WARC-Concurrent-To"] == metadata[1]["WARC-Concurrent-To"] == response[1]["WARC-Record-ID"]
+    facts = json.loads(metadata[3])
+    assert (facts["request_id"], facts["depth"], facts["spiderid"], facts["crawlid"]) == ("r7", 2, "link", "crawl")
+    assert "body" not in facts
+
+
+def test_every_hop_is_kept(page):
+    hops = (wire(url="https://a.test/1"), wire(url="https://a.test/2"))
+    records = read([page("r", hops)])
+    assert [record[1].get("WARC-Target-URI") for record in records if record[0] == "response"] == [
+        "https://a.test/1",
+        "https://a.test/2",
+    ]
+    concurrent = [value for name, value in records[-1][1].headers if name == "WARC-Concurrent-To"]
+    assert concurrent == [record[1]["WARC-Record-ID"] for record in records if record[0] == "response"]
+
+
+def test_a_failure_and_an_item_are_metadata(page):
+    failed = page("r", success=False, reason="dns", response_url="", body="")
+    item = ItemRecord(
+        appid="a",
+        crawlid="c",
+        spiderid="s",
+        request_id="r",
+        attempt=1,
+        url="https://a.test/item",
+        attrs=None,
+        timestamp="",
+        item={"price": 3},
+    )
+    records = read([failed, Output(record=item)])
+    assert [record[0] for record in records] == ["warcinfo", "metadata", "metadata"]
+    assert json.loads(records[1][3])["reason"] == "dns"
+    assert json.loads(records[2][3])["item"] == {"price": 3}
+
+
+def test_a_chunked_answer_is_readable_as_stored(page):
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding : chunked\r\nX-Transfer-Encoding: left\r\n\r\n"
+    data = Members().pack(warc_units([page("r", (wire(response_head=head),))]))
+    record = next(ArchiveIterator(io.BytesIO(data)))
+    assert record.http_headers.get_header("transfer-encoding") is None
+    assert record.http_headers.get_header("X-Crawler-transfer-encoding") == "chunked"
+    assert record.http_headers.get_header("X-Transfer-Encoding") == "left"
+    assert record.content_stream().read() == b"<p>hi</p>"
+
+
+def test_a_posted_body_and_a_cut_answer(page):
+    sent = wire(request_body=b"a=1", truncated=True, response_body=b"\0\r\n\r\nWARC/1.1\r\n")
+    _, response, request, _ = read([page("r", (sent,))])
+    assert response[1]["WARC-Truncated"] == "length"
+    assert response[3] == sent.response_body
+    assert request[3] == b"a=1"
+
+
+def test_nothing_a_server_says_ends_a_header_line(page):
+    evil = wire(url="https://a.test/\r\nWARC-Type: x\ud800ü", response_head=b"HTTP/1.1 200 OK")
+    _, response, *_ = read([page("r", (evil,), response_url="https://a.test/\n\n")])
+    assert response[1]["WARC-Target-URI"] == "https://a.test/%0D%0AWARC-Type:%20x%3F%C3%BC"
+    assert response[2].get_statuscode() == "200"
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ("2026-01-02T03:04:05", "2026-01-02T03:04:05.000000Z"),
+        ("2026-01-02T03:04:05+02:00", "2026-01-02T01:04:05.000000Z"),
+    ],
+)
+def test_every_form_of_a_time(page, given, written):
+    _, response, *_ = read([page("r", (wire(timestamp=given),))])
+    assert response[1]["WARC-Date"] == written
+
+
+@pytest.mark.parametrize("framing", [Members(), Blocks()], ids=["gzip", "plain"])
+def test_other_tools_agree(page, tmp_path, capsys, framing):
+    path = tmp_path / ("a.warc.gz" if isinstance(framing, Members) else "a.warc")
+    path.write_bytes(framing.pack([*info_units(), *warc_units([page("r", (wire(), wire()))])]))
+    checker = type("Arguments", (), {"inputs": [str(path)], "verbose": True})
+    assert Checker(checker).process_all() in (0, None)
+    assert "digest failed" not in capsys.readouterr().out
+    with path.open("rb") as stream:
+        kinds = [record.headers["WARC-Type"] for record in fastwarc.warc.ArchiveIterator(stream)]
+    assert kinds == ["warcinfo", "response", "request", "response", "request", "metadata"]
+    with path.open("rb") as stream:
+        assert all(record.verify_block_digest() for record in fastwarc.warc.ArchiveIterator(stream, parse_http=False))
