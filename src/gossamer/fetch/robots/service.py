@@ -1,0 +1,278 @@
+"""Asks each origin for its robots.txt once a day, however many workers want to know, and answers for its URLs."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import ada_url
+import msgspec
+
+from gossamer.errors import BlockedAddress, FetchError, ProxyFailed
+from gossamer.fetch.exchange import Exchange
+from gossamer.fetch.robots.record import RobotsRecord, pack, unpack
+from gossamer.fetch.robots.rules import Robots, RobotsVerdict
+from gossamer.fetch.robots.store import RobotsStore
+from gossamer.policy import robots as policy
+from gossamer.policy.retry import parse_retry_after
+from gossamer.policy.robots import Meaning
+
+
+class Answer(Protocol):
+    """What is read of an answer; the client's `Fetched` has it, and more."""
+
+    @property
+    def status(self) -> int:
+        """Of the answer itself: redirects are followed here."""
+
+    @property
+    def headers(self) -> Sequence[tuple[str, str]]:
+        """Names in any case."""
+
+    @property
+    def body(self) -> bytes:
+        """Decoded."""
+
+    @property
+    def truncated(self) -> bool:
+        """The body was longer."""
+
+
+Fetch = Callable[[Exchange], Awaitable[Answer]]
+"""One request, one answer, through the address guard. Raises FetchError."""
+
+_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+
+
+@dataclass(frozen=True, slots=True)
+class RobotsUnavailable:
+    """The origin's robots.txt could not be had, so nothing of the origin may be fetched now."""
+
+    retry_at: float
+    """Unix seconds; until then the origin is not asked again and is best blocked."""
+    reason: str
+    """What happened, in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    record: RobotsRecord
+    robots: Robots
+    weight: int
+
+
+class RobotsService:
+    """The verdict of an origin's robots.txt on a URL. Belongs to one event loop.
+
+    What is known is kept here, bounded by bytes, and shared with other processes through the store. One fetch per
+    origin at a time: within the process callers wait for the same one, across processes the store's claim decides.
+    """
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        store: RobotsStore,
+        *,
+        cache_bytes: int = 64 * 1024 * 1024,
+        fetch_seconds: float = 30.0,
+        poll_seconds: float = 0.05,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`fetch_seconds`: the longest that one robots.txt may take, redirects included; a claim lasts a little longer.
+
+        `cache_bytes`: about how much memory parsed files may take. `poll_seconds`: the first wait for another process
+        that is at it; it doubles up to a second. `now`: Unix time in seconds.
+        """
+        self._fetch = fetch
+        self._store = store
+        self._cache_bytes = cache_bytes
+        self._fetch_seconds = fetch_seconds
+        self._poll_seconds = poll_seconds
+        self._now = now
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._weight = 0
+        self._learning: dict[tuple[str, bool, str | None], asyncio.Task[_Known]] = {}
+
+    async def check(
+        self, url: str, *, user_agent: str, template: Exchange, explain: bool = False
+    ) -> RobotsVerdict | RobotsUnavailable:
+        """May this user agent fetch this canonical URL?
+
+        `template` says how the origin is reached: its `proxy`, `insecure` and `allow_private` count (the last for the
+        origin's own host only, not for where it redirects). Its headers are not sent, as they may hold secrets.
+        `explain` fills in the verdict's `rule`.
+
+        By RFC 9309: no such file (4xx, or redirects without end) allows everything. Where there is no answer (5xx, 429,
+        network errors) the origin is RobotsUnavailable and asked again with backoff, and after 24 h the verdict is a
+        refusal. Raises BlockedAddress and ProxyFailed, which say nothing about the origin and are not remembered, and
+        what the store raises. May be repeated.
+        """
+        known = await self._know(url, user_agent, template)
+        unavailable = self._unavailable(known.record)
+        if unavailable is None:
+            verdict = known.robots.verdict(url, user_agent, explain=explain)
+            if explain and known.record.meaning is Meaning.ALLOW_ALL:
+                return replace(verdict, rule=f"no robots.txt ({known.record.detail})")
+            return verdict
+        if self._now() - known.record.failing_since >= policy.UNREACHABLE_LIMIT_SECONDS:
+            return RobotsVerdict(False, f"robots.txt unreachable for 24 h ({known.record.detail})", None)
+        return unavailable
+
+    async def sitemaps(self, url: str, *, user_agent: str, template: Exchange) -> tuple[str, ...] | RobotsUnavailable:
+        """The sitemaps that the origin's robots.txt names, as canonical URLs; empty when it names none. See `check`."""
+        known = await self._know(url, user_agent, template)
+        return self._unavailable(known.record) or known.robots.sitemaps
+
+    @property
+    def cached_bytes(self) -> int:
+        """About how much memory the parsed files take now."""
+        return self._weight
+
+    async def close(self) -> None:
+        """Give up what is under way. May be repeated."""
+        tasks = list(self._learning.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    @staticmethod
+    def _unavailable(record: RobotsRecord) -> RobotsUnavailable | None:
+        if record.meaning is not Meaning.UNREACHABLE:
+            return None
+        return RobotsUnavailable(record.retry_at, record.detail)
+
+    async def _know(self, url: str, user_agent: str, template: Exchange) -> _Known:
+        origin = url[: url.index("/", url.index("://") + 3)]
+        # A certificate that is not to be checked makes reachable what is unreachable for others.
+        key = f"insecure {origin}" if template.insecure and origin.startswith("https:") else origin
+        known = self._known.get(key)
+        if known is not None and known.record.until > self._now():
+            self._known.move_to_end(key)
+            return known
+        errand = (key, template.allow_private, template.proxy)
+        task = self._learning.get(errand)
+        if task is None:
+            headers = (("User-Agent", user_agent), ("Accept", "text/plain,*/*;q=0.5"))
+            exchange = replace(
+                template, url=f"{origin}/robots.txt", method="GET", headers=headers, body=b"", keep_wire=False
+            )
+            task = asyncio.get_running_loop().create_task(self._learn(key, exchange))
+            self._learning[errand] = task
+            task.add_done_callback(lambda done: self._forget(errand, done))
+        # Shielded: one caller giving up must not fail the others that wait for the same file.
+        return await asyncio.shield(task)
+
+    def _forget(self, errand: tuple[str, bool, str | None], done: asyncio.Task[_Known]) -> None:
+        self._learning.pop(errand, None)
+        if not done.cancelled():
+            done.exception()  # looked at, since every caller may have given up by now
+
+    async def _learn(self, key: str, exchange: Exchange) -> _Known:
+        claim_seconds = self._fetch_seconds + 5.0
+        deadline = asyncio.get_running_loop().time() + 2 * claim_seconds
+        pause = self._poll_seconds
+        while True:
+            record = unpack(await self._store.load(key))
+            if record is None or record.until <= self._now():
+                if await self._store.claim(key, claim_seconds):
+                    break
+                if asyncio.get_running_loop().time() < deadline:
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, 1.0)
+                    continue
+                # Others claimed it again and again and none has said a word.
+                record = self._failure(record, "nobody who asked came back", None)
+            return self._keep(key, record)
+        # Once more: between loading and claiming, the one who held the claim may have finished.
+        earlier = unpack(await self._store.load(key))
+        if earlier is None or earlier.until <= self._now():
+            try:
+                earlier = await self._ask(exchange, earlier)
+            except FetchError:
+                # Nothing was learnt. Holding on to the claim would stall those who may or can reach the origin.
+                await self._store.release(key)
+                raise
+            await self._store.save(key, pack(earlier), earlier.ttl_seconds)
+        return self._keep(key, earlier)
+
+    def _keep(self, key: str, record: RobotsRecord) -> _Known:
+        robots = Robots(record.body, truncated=record.truncated)
+        # The body is not needed any more; parsed, it takes several times its size.
+        known = _Known(msgspec.structs.replace(record, body=b""), robots, 4096 + 16 * len(record.body))
+        replaced = self._known.pop(key, None)
+        self._weight += known.weight - (replaced.weight if replaced else 0)
+        self._known[key] = known
+        while self._weight > self._cache_bytes and len(self._known) > 1:
+            self._weight -= self._known.popitem(last=False)[1].weight
+        return known
+
+    async def _ask(self, exchange: Exchange, earlier: RobotsRecord | None) -> RobotsRecord:
+        try:
+            async with asyncio.timeout(self._fetch_seconds):
+                return await self._follow(exchange, earlier)
+        except TimeoutError:
+            return self._failure(earlier, f"no answer within {self._fetch_seconds:g} s", None)
+
+    async def _follow(self, exchange: Exchange, earlier: RobotsRecord | None) -> RobotsRecord:
+        origin_host = ada_url.URL(exchange.url).host
+        for hop in range(policy.MAX_REDIRECTS + 1):
+            try:
+                fetched = await self._fetch(exchange)
+            except ProxyFailed:
+                raise
+            except FetchError as exc:
+                if isinstance(exc, BlockedAddress) and hop == 0:
+                    raise
+                return self._failure(earlier, f"{exc.kind}: {exc.detail}" if exc.detail else exc.kind, None)
+            if fetched.status not in _REDIRECTS:
+                return self._judge(fetched, earlier)
+            target = _join(exchange.url, _header(fetched, "location"))
+            if target is None:
+                return RobotsRecord(Meaning.ALLOW_ALL, self._now(), detail=f"{fetched.status} to nowhere")
+            same_host = ada_url.URL(target).host == origin_host
+            exchange = replace(exchange, url=target, allow_private=exchange.allow_private and same_host)
+        return RobotsRecord(Meaning.ALLOW_ALL, self._now(), detail=f"more than {policy.MAX_REDIRECTS} redirects")
+
+    def _judge(self, fetched: Answer, earlier: RobotsRecord | None) -> RobotsRecord:
+        meaning = policy.meaning(fetched.status)
+        if meaning is Meaning.UNREACHABLE:
+            wish = _header(fetched, "retry-after")
+            return self._failure(earlier, str(fetched.status), wish)
+        if meaning is Meaning.ALLOW_ALL:
+            return RobotsRecord(meaning, self._now(), detail=str(fetched.status))
+        truncated = fetched.truncated or len(fetched.body) > policy.MAX_BYTES
+        return RobotsRecord(meaning, self._now(), body=fetched.body[: policy.MAX_BYTES], truncated=truncated)
+
+    def _failure(self, earlier: RobotsRecord | None, detail: str, retry_after: str | None) -> RobotsRecord:
+        now = self._now()
+        attempt, since = 1, now
+        if earlier is not None and earlier.meaning is Meaning.UNREACHABLE:
+            attempt, since = earlier.attempt + 1, earlier.failing_since
+        wish = None if retry_after is None else parse_retry_after(retry_after, now=now)
+        return RobotsRecord(
+            Meaning.UNREACHABLE,
+            now,
+            detail=detail[:200],
+            attempt=attempt,
+            failing_since=since,
+            retry_at=now + policy.ask_again_delay(attempt, retry_after_seconds=wish),
+        )
+
+
+def _header(fetched: Answer, name: str) -> str | None:
+    return next((value for key, value in fetched.headers if key.lower() == name), None)
+
+
+def _join(base: str, location: str | None) -> str | None:
+    """The canonical URL that a Location leads to; None where it leads to no web page."""
+    if location is None:
+        return None
+    try:
+        # Servers send UTF-8 here; headers arrive as latin-1, which is turned back.
+        url = ada_url.URL(location.encode("latin-1", "replace").decode("utf-8", "replace"), base)
+    except ValueError:
+        return None
+    url.hash = ""
+    return str(url.href) if url.protocol in ("http:", "https:") else None
