@@ -177,15 +177,20 @@ async def test_rules_are_fetched_once_and_hold_for_a_day(site: Site, service: Ro
     assert len(site.requests) == 2
 
 
-async def test_the_request_names_the_crawler_and_gives_no_secrets(site: Site, service: RobotsService) -> None:
+async def test_the_request_names_the_crawler_and_gives_no_secrets(
+    site: Site, service: RobotsService, fetcher: Fetcher, store: MemoryRobotsStore
+) -> None:
     """Cookies, credentials and bodies of the page's request stay out of it."""
     headers = (("Cookie", "secret=1"), ("Authorization", "secret"), ("User-Agent", "other"))
-    origin = row(site, answer(404))
-    await check(service, Exchange(f"{origin}/", method="POST", headers=headers, body=b"secret"))
+    row(site, answer(404))
+    url = f"http://user:secret@a.test:{site.port}/"
+    await check(service, Exchange(url, method="POST", headers=headers, body=b"secret"))
     (head,) = site.heads
     assert "user-agent: gossamer/0.1\r\n" in head
     assert "secret" not in head
+    assert await store.load(site.origin("a")) is not None
     assert head.startswith("get /robots.txt ")
+    assert [exchange.url for exchange in fetcher.exchanges] == [f"{site.origin('a')}/robots.txt"]
 
 
 async def test_sitemaps(site: Site, service: RobotsService) -> None:

@@ -101,7 +101,8 @@ class RobotsService:
         """May this user agent fetch this canonical URL?
 
         `template` says how the origin is reached: its `proxy`, `insecure` and `allow_private` count (the last for the
-        origin's own host only, not for where it redirects). Its headers are not sent, as they may hold secrets.
+        origin's own host only, not for where it redirects). Its headers, and user and password in the URL, are not
+        sent: they may be secrets, and all share what is found.
         `explain` fills in the verdict's `rule`.
 
         By RFC 9309: no such file (4xx, or redirects without end) allows everything. Where there is no answer (5xx, 429,
@@ -144,7 +145,7 @@ class RobotsService:
         return RobotsUnavailable(record.retry_at, record.detail)
 
     async def _know(self, url: str, user_agent: str, template: Exchange) -> _Known:
-        origin = url[: url.index("/", url.index("://") + 3)]
+        origin = _origin(url)
         # A certificate that is not to be checked makes reachable what is unreachable for others.
         key = f"insecure {origin}" if template.insecure and origin.startswith("https:") else origin
         known = self._known.get(key)
@@ -259,6 +260,13 @@ class RobotsService:
             failing_since=since,
             retry_at=now + policy.ask_again_delay(attempt, retry_after_seconds=wish),
         )
+
+
+def _origin(url: str) -> str:
+    """Scheme, host and port of a canonical URL; without user and password, which robots.txt is none of."""
+    start = url.index("://") + 3
+    authority = url[start : url.index("/", start)]
+    return url[:start] + authority.rpartition("@")[2]
 
 
 def _header(fetched: Answer, name: str) -> str | None:
