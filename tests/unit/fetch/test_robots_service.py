@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import ada_url
 import pytest
-from gossamer.fetch.exchange import Exchange
 
 from gossamer.errors import BlockedAddress, ConnectFailed, ConnectionLost, ProxyFailed
+from gossamer.fetch.exchange import Exchange
 from gossamer.fetch.resolve import Resolver
 from gossamer.fetch.robots import MemoryRobotsStore, RobotsService, RobotsUnavailable, RobotsVerdict
 from gossamer.fetch.robots.record import RobotsRecord, pack, unpack

@@ -263,7 +263,7 @@ class RobotsService:
 
 
 def _origin(url: str) -> str:
-    """Scheme, host and port of a canonical URL; without user and password, which robots.txt is none of."""
+    """Scheme, host and port of a canonical URL, without the user and password it may have."""
     start = url.index("://") + 3
     authority = url[start : url.index("/", start)]
     return url[:start] + authority.rpartition("@")[2]
