@@ -73,7 +73,7 @@ def build_parquet(existing: Path | None, spool: Path, out: Path) -> bool:
     """
     try:
         merged = _digest(spool)
-        if existing is not None and (pq.read_schema(existing).metadata or {}).get(_MERGED) == merged:
+        if existing is not None and (pq.read_metadata(existing).metadata or {}).get(_MERGED) == merged:
             return False
         schema = parquet_schema()
         with out.open("wb") as stream:
