@@ -17,6 +17,21 @@ class BadInput(GossamerError):
 class BadUrl(BadInput):
     """This is not an http or https URL."""
 
+    reason = "bad_url"
+    """Stable word for counters: why a link with such an address is dropped. Subclasses have their own."""
+
+
+class BadScheme(BadUrl):
+    """Only http and https are crawled."""
+
+    reason = "scheme"
+
+
+class UrlTooLong(BadUrl):
+    """This URL is too long."""
+
+    reason = "too_long"
+
 
 # --- the frontier -----------------------------------------------------------------------------------------------------
 
@@ -49,8 +64,16 @@ class StaleWorker(FrontierError):
     """This worker was taken for dead and its leases were given to others; it must start afresh."""
 
 
+class ServerUnsuitable(FrontierError):
+    """The frontier's server cannot be used as it is."""
+
+
 class ServerMissing(GossamerError):
     """No Valkey or Redis server was found to run."""
+
+
+class ServerFailed(FrontierUnavailable):
+    """The frontier's own server did not start."""
 
 
 # --- fetching ---------------------------------------------------------------------------------------------------------

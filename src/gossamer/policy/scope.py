@@ -1,0 +1,248 @@
+"""Which discovered links a crawl follows: domains, hosts, path prefixes, expressions, extensions. Pure.
+
+Filters apply to what a crawl finds (links and the targets of redirects), never to what somebody submitted.
+"""
+
+import re
+import warnings
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gossamer.errors import BadInput, BadUrl
+from gossamer.policy.extensions import DENIED_EXTENSIONS
+from gossamer.policy.urls import MAX_URL_LENGTH, canonical, host, is_address
+
+MAX_REGEX_LENGTH = 1000
+"""Characters of one expression."""
+
+MAX_REGEXES = 100
+"""Expressions of one kind in one scope."""
+
+_HOSTS_REMEMBERED = 10_000
+
+
+class Refusal(NamedTuple):
+    """Why a link is not followed."""
+
+    reason: str
+    """`offsite`, `extension`, `allow_regex`, `deny_regex`, `scheme`, `too_long` or `bad_url`."""
+    rule: str
+    """The rule that refused it, for a person."""
+
+
+class Scope:
+    """The filters of one set of terms, compiled. Made by `compile_scope`; remembers what it decided of a host."""
+
+    def __init__(
+        self,
+        *,
+        domains: frozenset[str],
+        hosts: frozenset[str],
+        prefixes: tuple[str, ...],
+        allow: tuple[re.Pattern[str], ...],
+        deny: tuple[re.Pattern[str], ...],
+        extensions: frozenset[str],
+        schemes: tuple[str, ...],
+        max_length: int,
+    ) -> None:
+        self._domains = domains
+        self._hosts = hosts
+        self._prefixes = prefixes
+        self._anywhere = not (domains or hosts or prefixes)
+        # Searched one by one, not joined to one expression: joining changes group numbers and inline flags, and loses
+        # the literal beginnings that `re` looks for first.
+        self._allow = tuple(pattern.search for pattern in allow)
+        self._deny = tuple(pattern.search for pattern in deny)
+        self._allow_texts = tuple(pattern.pattern for pattern in allow)
+        self._deny_texts = tuple(pattern.pattern for pattern in deny)
+        self._extensions = extensions
+        self._double_extensions = tuple(f".{extension}" for extension in extensions if "." in extension)
+        self._schemes = schemes
+        self._beginnings = tuple(f"{scheme}://" for scheme in schemes)
+        self._max_length = max_length
+        self._known_hosts: dict[str, bool] = {}
+
+    def reason(self, url: str) -> str | None:
+        """Why this *canonical* URL is refused (see Refusal), or None: it is admitted. The quick half of `refusal`.
+
+        The expressions see at most `max_length` characters, so a slow one has a bound to what it is slow on.
+        """
+        if len(url) > self._max_length:
+            return "too_long"
+        if not url.startswith(self._beginnings):
+            return "scheme"
+        if not self._anywhere and not self._is_inside(url):
+            return "offsite"
+        if self._extensions and self._denied_extension(url):
+            return "extension"
+        for search in self._deny:
+            if search(url):
+                return "deny_regex"
+        if self._allow:
+            for search in self._allow:
+                if search(url):
+                    return None
+            return "allow_regex"
+        return None
+
+    def refusal(self, url: str) -> Refusal | None:
+        """Why this URL, canonical or not, is refused and by which rule; None: it is admitted. Never raises."""
+        try:
+            url = canonical(url)
+        except BadUrl as fault:
+            return Refusal(fault.reason, str(fault))
+        reason = self.reason(url)
+        return None if reason is None else Refusal(reason, self._rule(reason, url))
+
+    def _is_inside(self, url: str) -> bool:
+        if self._domains or self._hosts:
+            name = host(url)
+            inside = self._known_hosts.get(name)
+            if inside is None:
+                inside = self._host_is_inside(name.removesuffix("."))
+                if len(self._known_hosts) >= _HOSTS_REMEMBERED:
+                    self._known_hosts.clear()
+                self._known_hosts[name] = inside
+            if inside:
+                return True
+        return bool(self._prefixes) and url.startswith(self._prefixes, url.index("//"))
+
+    def _host_is_inside(self, name: str) -> bool:
+        if name in self._hosts or name in self._domains:
+            return True
+        if is_address(name):
+            return False
+        while (dot := name.find(".")) >= 0:
+            name = name[dot + 1 :]
+            if name in self._domains:
+                return True
+        return False
+
+    def _denied_extension(self, url: str) -> str:
+        """The denied extension of the path's last segment, or empty."""
+        end = url.find("?")
+        path = url if end < 0 else url[:end]
+        segment = path[path.rindex("/") + 1 :]
+        if "." not in segment:
+            return ""
+        # `report.pdf;jsessionid=1` is a PDF too.
+        segment = segment.partition(";")[0].lower()
+        extension = segment[segment.rfind(".") + 1 :]
+        if extension in self._extensions:
+            return extension
+        if self._double_extensions and segment.endswith(self._double_extensions):
+            return next(double[1:] for double in self._double_extensions if segment.endswith(double))
+        return ""
+
+    def _rule(self, reason: str, url: str) -> str:
+        match reason:
+            case "offsite":
+                return "; ".join(
+                    f"{what}: {', '.join(sorted(names))}"
+                    for what, names in (
+                        ("allowed domains", self._domains),
+                        ("allowed hosts", self._hosts),
+                        ("allowed paths", self._prefixes),
+                    )
+                    if names
+                )
+            case "extension":
+                return f"denied extension: {self._denied_extension(url)}"
+            case "deny_regex":
+                searches = zip(self._deny, self._deny_texts, strict=True)
+                return "denied by: " + next(text for search, text in searches if search(url))
+            case "allow_regex":
+                return "allowed by none of: " + ", ".join(self._allow_texts)
+            case "scheme":
+                return "allowed schemes: " + ", ".join(self._schemes)
+            case _:
+                return f"longer than {self._max_length} characters"
+
+
+def compile_scope(
+    *,
+    allowed_domains: Iterable[str] | None = None,
+    allowed_hosts: Iterable[str] | None = None,
+    allowed_prefixes: Iterable[str] | None = None,
+    allow_regex: Iterable[str] | None = None,
+    deny_regex: Iterable[str] | None = None,
+    deny_extensions: Iterable[str] | None = None,
+    schemes: Iterable[str] = ("http", "https"),
+    max_length: int = MAX_URL_LENGTH,
+) -> Scope:
+    """The filters of one submission, compiled once. Raises BadInput with the fault.
+
+    A link is inside if it is on one of the domains (with their subdomains), *or* on one of the hosts (on any port),
+    *or* under one of the prefixes (URLs up to a `/`; http and https count as the same there, as sites move between
+    them). All three None or empty: anywhere. Then, of the expressions (Python's `re`, searched in the canonical URL):
+    one of `allow_regex` must match where there are any, none of `deny_regex` may; deny wins. Extensions without or with
+    their dot, any case; None: the default list, empty: none is denied.
+    """
+    extensions = DENIED_EXTENSIONS if deny_extensions is None else frozenset(map(_extension, deny_extensions))
+    return Scope(
+        domains=frozenset(map(_domain, allowed_domains or ())),
+        hosts=frozenset(map(_domain, allowed_hosts or ())),
+        prefixes=tuple(dict.fromkeys(map(_prefix, allowed_prefixes or ()))),
+        allow=_expressions(allow_regex or (), "allow"),
+        deny=_expressions(deny_regex or (), "deny"),
+        extensions=extensions,
+        schemes=tuple(map(_scheme, schemes)),
+        max_length=max_length,
+    )
+
+
+def _domain(text: str) -> str:
+    name = text.strip().removeprefix("*.").strip(".")
+    if ":" in name and not name.startswith("["):
+        name = f"[{name}]"
+    if name and not any(mark in name for mark in "/?#@\\ "):
+        try:
+            return host(canonical(f"http://{name}/"))
+        except BadUrl:
+            pass
+    raise BadInput(f"{text!r} is not a domain or host name; write it as example.com, without scheme, port or path")
+
+
+def _prefix(text: str) -> str:
+    try:
+        url = canonical(text)
+    except BadUrl as fault:
+        raise BadInput(f"not a URL prefix: {fault.detail}") from None
+    if "?" in url or not url.endswith("/"):
+        raise BadInput(f"{text!r} is not a URL prefix; it ends with a / and has no query, as in https://host/path/")
+    return url[url.index("//") :]
+
+
+def _extension(text: str) -> str:
+    extension = text.strip().removeprefix("*").removeprefix(".").lower()
+    if not extension or any(mark in extension for mark in "/?#; "):
+        raise BadInput(f"{text!r} is not a file extension; write it as pdf")
+    return extension
+
+
+def _scheme(text: str) -> str:
+    scheme = text.strip().lower()
+    if scheme not in ("http", "https"):
+        raise BadInput(f"{text!r} cannot be crawled; http and https can")
+    return scheme
+
+
+def _expressions(texts: Iterable[str], kind: str) -> tuple[re.Pattern[str], ...]:
+    texts = tuple(texts)
+    if len(texts) > MAX_REGEXES:
+        raise BadInput(f"{len(texts)} {kind} expressions; at most {MAX_REGEXES} are taken")
+    return tuple(_expression(text, kind) for text in texts)
+
+
+def _expression(text: str, kind: str) -> re.Pattern[str]:
+    if len(text) > MAX_REGEX_LENGTH:
+        raise BadInput(f"{kind} expression of {len(text)} characters; at most {MAX_REGEX_LENGTH} are taken")
+    try:
+        with warnings.catch_warnings():
+            # What `re` may read otherwise one day is no fault of the crawl's.
+            warnings.simplefilter("ignore")
+            return re.compile(text)
+    except re.error as fault:
+        raise BadInput(f"{kind} expression {text!r}: {fault}") from None
+    except (RecursionError, OverflowError):
+        raise BadInput(f"{kind} expression {text!r} is too deep or counts too far") from None

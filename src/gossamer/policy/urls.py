@@ -1,0 +1,184 @@
+"""URLs: their one spelling (WHATWG), the domain they belong to, and the number they are remembered by. Pure."""
+
+import hashlib
+import re
+from functools import cache, lru_cache
+from typing import Protocol
+
+from ada_url import join_url, normalize_url
+from xxhash import xxh3_64_intdigest
+
+from gossamer.errors import BadScheme, BadUrl, UrlTooLong
+
+MAX_URL_LENGTH = 8192
+"""Characters (all ASCII) of a canonical URL. Longer ones are traps in practice; RFC 9110 asks for 8,000 at least."""
+
+MAX_HOST_LENGTH = 254
+"""Characters: 253 is the longest name that DNS can ask for (RFC 1035), and the trailing dot of a rooted one."""
+
+# What is this long cannot become a short canonical URL by any honest way, and is not worth parsing.
+_MAX_INPUT_LENGTH = 8 * MAX_URL_LENGTH
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_PORT = re.compile(r"[^:/?#\[\]@]+:[0-9]+(?:[/?#]|$)")
+_CREDENTIALS = re.compile(r"^([^/\\]*[/\\]+)?[^/?#\\]*@")
+
+
+def canonical(url: str) -> str:
+    """The URL's one spelling: WHATWG serialisation (https://url.spec.whatwg.org/) without fragment and credentials.
+
+    ASCII only, always with a path, canonical(canonical(x)) == canonical(x). User name and password are left out, so
+    that they never get into records or queues; what needs them sends a header. Raises BadUrl: BadScheme for another
+    scheme than http and https, UrlTooLong above 8 KiB (or a host above 254 characters), else BadUrl itself.
+    """
+    if len(url) > _MAX_INPUT_LENGTH:
+        raise UrlTooLong(_shown(url))
+    try:
+        href = normalize_url(url)
+    except ValueError:
+        try:
+            href = normalize_url(_scalar(url))
+        except ValueError:
+            raise BadUrl(_shown(url)) from None
+    return _accepted(href)
+
+
+def join(base: str, href: str) -> str:
+    """The canonical URL that `href` means in a document whose base URL is `base` (canonical). Raises as canonical."""
+    if len(href) > _MAX_INPUT_LENGTH:
+        raise UrlTooLong(_shown(href))
+    try:
+        joined = join_url(base, href)
+    except ValueError:
+        try:
+            joined = join_url(base, _scalar(href))
+        except ValueError:
+            raise BadUrl(_shown(href)) from None
+    return _accepted(joined)
+
+
+def from_person(text: str) -> str:
+    """The canonical URL a person means: as `canonical`, and `http://` goes before what has no scheme.
+
+    `example.com/x`, `localhost:8000`, `127.1` and `//example.com` will do. Raises BadUrl (BadScheme, UrlTooLong).
+    """
+    text = text.strip()
+    if text.startswith("//"):
+        return canonical("http:" + text)
+    # `localhost:8000` has the form of a scheme and a path, and never means one.
+    if _SCHEME.match(text) and not _PORT.match(text):
+        return canonical(text)
+    if not text or text[0] in "/?#.\\" or "@" in re.split(r"[/?#\\]", text, maxsplit=1)[0]:
+        raise BadUrl(f"{_shown(text)} (write it as https://host/path)")
+    return canonical("http://" + text)
+
+
+def host(url: str) -> str:
+    """The host of a canonical URL, without port; an IPv6 address keeps its brackets."""
+    authority = url.split("/", 3)[2]
+    if authority[-1] == "]":
+        return authority
+    return authority.partition(":")[0] if authority[0] != "[" else authority.rpartition(":")[0]
+
+
+def origin(url: str) -> str:
+    """`scheme://host[:port]` of a canonical URL; the port only where it is not the scheme's own."""
+    return url[: url.index("/", 8)]
+
+
+def directory(url: str) -> str:
+    """A canonical URL up to the last `/` of its path: what its relative links start from."""
+    path_end = url.find("?")
+    return url[: url.rindex("/", 0, path_end if path_end >= 0 else len(url)) + 1]
+
+
+@lru_cache(maxsize=16_384)
+def registered_domain(host: str) -> str:
+    """The domain that a host (of a canonical URL) belongs to, by the public suffix list (https://publicsuffix.org).
+
+    ICANN section only; an unknown top level counts as one (rule `*`). A public suffix, an IP address and a host of a
+    single label are their own domain. A trailing dot is left out. Never raises, never asks the network.
+    """
+    name = host.removesuffix(".")
+    if is_address(name) or "." not in name:
+        return name or host
+    labels = name.split(".")
+    found = _suffix_list()(name)
+    suffix_length = found.suffix.count(".") + 1 if found.suffix else 1
+    return ".".join(labels[-suffix_length - 1 :])
+
+
+def is_address(host: str) -> bool:
+    """Whether the host of a canonical URL is an IP address. In WHATWG URLs a name never ends in a numeric label."""
+    return ":" in host or host.rpartition(".")[2].isdecimal()
+
+
+def fingerprint(url: str | bytes, *, seed: int, method: str = "GET", body: bytes = b"") -> int:
+    """The signed 64-bit number a request is remembered by; `seed` from `spider_seed`, `url` canonical.
+
+    XXH3 of the URL; of `method NUL url NUL body` for anything else than a GET without body. The seed is secret, so
+    that nobody can craft a URL that counts as seen before it was.
+    """
+    data = url.encode() if isinstance(url, str) else url
+    if body or method != "GET":
+        data = b"\0".join((method.encode(), data, body))
+    unsigned: int = xxh3_64_intdigest(data, seed)
+    return unsigned - 0x1_0000_0000_0000_0000 if unsigned & 0x8000_0000_0000_0000 else unsigned
+
+
+@lru_cache(maxsize=1024)
+def spider_seed(secret: int, spider: str) -> int:
+    """The unsigned 64-bit seed of a spider's fingerprints: the frontier's secret (0 <= secret < 2**64) and its name.
+
+    The same URL is another request for another spider; in the seed, the name costs nothing per URL.
+    """
+    key = secret.to_bytes(8, "little")
+    return int.from_bytes(hashlib.blake2b(spider.encode(), digest_size=8, key=key).digest(), "little")
+
+
+def _accepted(href: str) -> str:
+    """A serialised URL without fragment and credentials, if it can be crawled."""
+    if "#" in href:
+        href = href[: href.index("#")]
+    if not href.startswith(("http://", "https://")):
+        raise BadScheme(_shown(href))
+    if "@" in href:
+        start = href.index("//") + 2
+        end = href.index("/", start)
+        href = href[:start] + href[href.rfind("@", start, end) + 1 :] if "@" in href[start:end] else href
+    if len(href) > MAX_HOST_LENGTH and (len(href) > MAX_URL_LENGTH or len(host(href)) > MAX_HOST_LENGTH):
+        raise UrlTooLong(_shown(href))
+    return href
+
+
+def _scalar(text: str) -> str:
+    """Lone surrogates replaced, as where the URL standard takes a USVString."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _shown(text: str) -> str:
+    """For a person: short, printable, and without credentials."""
+    safe = _CREDENTIALS.sub(r"\1…@", text[:_MAX_INPUT_LENGTH])
+    return repr(safe if len(safe) <= 200 else safe[:200] + "…")
+
+
+class _Found(Protocol):
+    """What the list says of a name."""
+
+    @property
+    def suffix(self) -> str: ...
+
+
+class _SuffixList(Protocol):
+    """A name in, its public suffix out; empty where no rule fits."""
+
+    def __call__(self, url: str) -> _Found: ...
+
+
+@cache
+def _suffix_list() -> _SuffixList:
+    # Imported late: it draws in an HTTP library, which would cost every command a tenth of a second at its start.
+    from tldextract import TLDExtract
+
+    # No addresses and no folder: the list inside the package is used, never the network, never a cache on disk.
+    return TLDExtract(suffix_list_urls=(), cache_dir=None, fallback_to_snapshot=True, include_psl_private_domains=False)
