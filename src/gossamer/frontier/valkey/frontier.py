@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 from gossamer.errors import BadInput, CrawlRefused, FrontierIncompatible
 from gossamer.frontier.base import Added
@@ -207,7 +207,7 @@ class ValkeyFrontier:
 
     async def _add_group(
         self, run: Run, terms: Terms, shard: int, group: list[tuple[int, int, Batch]], *, reopen: bool
-    ) -> list[bytes]:
+    ) -> list[Any]:
         packed = self._pack_terms(terms)
         token = run.crawl.id.token
         _, offset, first = group[0]
@@ -226,7 +226,7 @@ class ValkeyFrontier:
         ]
         for _, _, batch in group:
             arguments += codec.batch_arguments(batch)
-        reply: list[bytes] = await self._commands.call_confirmed(shard, "add", *arguments)
+        reply: list[Any] = await self._commands.call_confirmed(shard, "add", *arguments)
         return reply
 
     def _pack_terms(self, terms: Terms) -> codec.PackedTerms:

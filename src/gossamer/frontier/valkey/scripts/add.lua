@@ -1,3 +1,4 @@
+#!lua
 -- Queue what the run has not seen: dedupe and enqueue in one step.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 options (msgpack)  7 crawl (opaque)  8 digest of the terms

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Close a run on one shard if all that was added here is done. A closed run refuses additions until the home shard was
 -- asked, so that the sum over all shards stands still while the home shard decides.
 -- KEYS  1 shard prefix

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- When a domain may be leased from next, and what stands against it.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 pool  4 spider  5 domain

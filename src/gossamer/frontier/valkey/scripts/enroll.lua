@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Give a new egress address its own view of the domains whose budget is per address; some at a time.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 egress  4 cursor, "" to begin  5 most domains a call

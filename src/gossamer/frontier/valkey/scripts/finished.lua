@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Decide that a run is finished, once: only if nothing joined since its version was read. On the home shard.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 run  5 version  6 retention ms

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Stop a crawl, or one spider's part, on one shard: nothing of it is leased or added from here on; what waited is
 -- counted as dropped at once.
 -- KEYS  1 shard prefix

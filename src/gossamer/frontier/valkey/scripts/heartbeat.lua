@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Say that a worker lives.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 worker

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Ask for a hit for a redirect inside the lease's domain, and mark its target as seen by this request.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 worker  4 lease id  5 fingerprint of the target  6 new tail of the entry

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Hand out requests that are due to a worker.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 worker  4 call number (1 joins the shard)  5 limit  6 pool  7 egress  8 retention ms

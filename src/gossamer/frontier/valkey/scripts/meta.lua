@@ -1,3 +1,4 @@
+#!lua
 -- Read what a frontier says of itself, or make it.
 -- KEYS  1 shard prefix (of shard 0)
 -- ARGV  1 now  2 prefix  3 format  4 shards  5 secret

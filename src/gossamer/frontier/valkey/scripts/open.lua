@@ -1,3 +1,4 @@
+#!lua
 -- Join a crawl's run, or begin the next one; note which shards it is about to touch. On the crawl's home shard.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 crawl (opaque)  5 fresh: 1 or 0  6 shards about to be touched, "3,5", or ""

@@ -1,3 +1,4 @@
+#!lua
 -- Set or remove a domain's policy, or the default.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 field: "d:<domain>" or "*"  4 policy (msgpack map), or "" to remove

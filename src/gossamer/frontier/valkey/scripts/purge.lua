@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Unlink the queues of crawls (or parts) that ended early, some at a time. What is not reached yet, a lease discards.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 most domains a call

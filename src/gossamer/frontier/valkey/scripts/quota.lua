@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Move a crawl's page budget between shards. A rebalance has a number; a step of an older one changes nothing, so two
 -- clients at it, or one that died half-way, never grant a page twice.
 -- KEYS  1 shard prefix

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Take back what dead workers, or one that leaves, still hold: in front of its queue. Some at a time; repeat until done.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 heartbeat ms  4 retention ms  5 most leases a call  6 worker that leaves, or ""

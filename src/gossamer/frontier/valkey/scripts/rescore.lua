@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Put domains where their policy now says: one domain, or (after a change of the default) all, some at a time.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 domain or ""  4 cursor, "" to begin  5 most domains a call

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Whether a fingerprint is in a crawl's seen-set.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 fingerprint

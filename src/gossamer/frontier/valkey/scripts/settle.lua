@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Report what became of leases.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 worker  4 retention ms

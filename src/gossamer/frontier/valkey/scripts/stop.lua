@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Mark a crawl, or one spider's part of it, as ended early. On the crawl's home shard, before its shards are halted.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 state: stopped, expired or finished (given up, may run anew)  5 spider or ""

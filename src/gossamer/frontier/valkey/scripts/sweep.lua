@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Remove what has outlived its retention, some keys at a time; repeat until done.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 most keys a call
