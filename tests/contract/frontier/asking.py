@@ -1,0 +1,34 @@
+"""Short words for the requests that tests submit."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gossamer.model.crawl import Crawl, CrawlId
+from gossamer.model.request import Batch
+
+
+def fingerprint(spider: str, url: str) -> int:
+    """As the workers make them: signed 64-bit, the spider included."""
+    digest = hashlib.blake2b(f"{spider}\0{url}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def a_crawl(name: str = "one", **options: Any) -> Crawl:
+    return Crawl(id=CrawlId("app", name), **options)
+
+
+def a_batch(
+    domain: str,
+    paths: Iterable[object],
+    *,
+    spider: str = "link",
+    priority: int = 0,
+    depth: int = 0,
+    payloads: Sequence[bytes | None] | None = None,
+    unfiltered: bool = False,
+) -> Batch:
+    """`https://<domain>/<path>` for each path."""
+    urls = [f"https://{domain}/{path}" for path in paths]
+    prints = [fingerprint(spider, url) for url in urls]
+    return Batch(spider, domain, priority, depth, urls, prints, payloads, unfiltered)

@@ -1,0 +1,545 @@
+"""The frontier in plain Python: what its contract says, with lists and dictionaries, no server and no hurry.
+
+It predicts where the contract decides and judges where it leaves a choice: which domain comes first, or when a
+request whose submission has expired is noticed, is the frontier's own affair, but what it hands out must be due, in
+its queue's order and within every budget. AssertionError: the frontier broke a promise.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from gossamer.frontier.base import Added, Hop
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Order, Run, Terms
+from gossamer.model.info import CrawlInfo, SpiderCounts
+from gossamer.model.lifecycle import ENDS, Event, Status, advance
+from gossamer.model.outcome import Outcome, Settled
+from gossamer.model.request import Batch, Lease, Settlement
+
+from .politeness import Politeness
+
+DEATHS = 3
+"""After so many workers died with it, a request is handed out once more, to be failed and not touched."""
+
+RETRY_PENALTY = 10
+
+LeaseKey = tuple[int, int]
+
+
+@dataclass(eq=False)
+class Entry:
+    """One request, from its submission to its end."""
+
+    spider: str
+    domain: str
+    url: str
+    fingerprint: int
+    priority: int
+    depth: int
+    terms: Terms
+    payload: bytes | None
+    status: Status = Status.DISCOVERED
+    attempt: int = 0
+    deaths: int = 0
+    due: float = 0.0
+    reason: str = ""
+    loose: bool = False
+    """It came back from `later`: where it stands in its queue is not promised."""
+    request_id: str | None = None
+    """As first handed out."""
+
+    @property
+    def waiting(self) -> bool:
+        return self.status in (Status.DISCOVERED, Status.LATER)
+
+    def step(self, event: Event, reason: str = "") -> None:
+        """By the table of the lifecycle, and by nothing else."""
+        self.status, self.reason = advance(self.status, event), reason
+
+    def expired(self, now: float) -> bool:
+        return 0 < self.terms.expires <= now
+
+
+QueueKey = tuple[str, str, int]
+"""Spider, domain, priority."""
+
+
+@dataclass(eq=False)
+class ModelRun:
+    """One run of one crawl."""
+
+    crawl: Crawl
+    number: int
+    seen: set[int]
+    state: CrawlState = CrawlState.RUNNING
+    entries: list[Entry] = field(default_factory=list)
+    queues: dict[QueueKey, list[list[Entry]]] = field(default_factory=dict)
+    """Groups, next out first. Within a group the order is not promised."""
+    stopped_spiders: dict[str, str] = field(default_factory=dict)
+    links_dropped: dict[str, Counter[str]] = field(default_factory=dict)
+    inexact: bool = False
+    """A reply was lost: drops that are no requests may have been counted twice."""
+
+    def of(self, *statuses: Status) -> list[Entry]:
+        return [entry for entry in self.entries if entry.status in statuses]
+
+    def pages(self, domain: str | None = None) -> int:
+        """Fetched or in somebody's hands: what a budget of pages counts."""
+        held = self.of(Status.FETCHED, Status.LEASED)
+        return sum(1 for entry in held if domain is None or entry.domain == domain)
+
+    def fetched(self, domain: str | None = None) -> int:
+        return sum(1 for entry in self.of(Status.FETCHED) if domain is None or entry.domain == domain)
+
+    @property
+    def exhausted(self) -> bool:
+        return self.crawl.max_pages is not None and self.fetched() >= self.crawl.max_pages
+
+    def domain_exhausted(self, entry: Entry) -> bool:
+        cap = entry.terms.domain_max_pages
+        return cap is not None and self.fetched(entry.domain) >= cap
+
+    def doomed(self, entry: Entry, now: float) -> list[str]:
+        """Why a waiting entry may be dropped at any moment: the frontier notices when it comes by."""
+        reasons = []
+        if entry.waiting and entry.expired(now):
+            reasons.append("expired")
+        if entry.waiting and (self.exhausted or self.domain_exhausted(entry)):
+            reasons.append("budget")
+        return reasons
+
+    def plain(self, entry: Entry) -> bool:
+        """Nothing but its domain's politeness can hold it back."""
+        capped = self.crawl.max_pages is not None or entry.terms.domain_max_pages is not None
+        return not capped and self.crawl.rate is None and self.crawl.concurrency is None
+
+    def refusal(self, spider: str) -> str | None:
+        """Why nothing more of this spider's is taken in."""
+        if self.state in (CrawlState.STOPPED, CrawlState.EXPIRED):
+            return self.state.value
+        return self.stopped_spiders.get(spider)
+
+    def put(self, entry: Entry) -> None:
+        """At the end of its queue, or in front where the crawl is last in first out."""
+        queue = self.queues.setdefault((entry.spider, entry.domain, entry.priority), [])
+        if self.crawl.order is Order.LIFO:
+            queue.insert(0, [entry])
+        else:
+            queue.append([entry])
+
+    def put_back(self, entries: Sequence[Entry]) -> None:
+        """In front of their queues, together."""
+        groups: dict[QueueKey, list[Entry]] = {}
+        for entry in entries:
+            entry.loose = False
+            groups.setdefault((entry.spider, entry.domain, entry.priority), []).append(entry)
+        for key, group in groups.items():
+            self.queues.setdefault(key, []).insert(0, group)
+
+    def take(self, entry: Entry) -> None:
+        """Out of its queue; what stood before it and was doomed does not matter."""
+        queue = self.queues.get((entry.spider, entry.domain, entry.priority), [])
+        for group in queue:
+            if entry in group:
+                group.remove(entry)
+        self.queues[entry.spider, entry.domain, entry.priority] = [group for group in queue if group]
+
+    def next_out(self, entry: Entry, now: float) -> list[Entry]:
+        """Who may leave this entry's queue now."""
+        for group in self.queues.get((entry.spider, entry.domain, entry.priority), []):
+            alive = [other for other in group if not self.doomed(other, now)]
+            if alive:
+                return alive
+        return []
+
+    def drop_waiting(self, event: Event, reason: str, spider: str | None = None) -> int:
+        """Purge what waits; how many there were."""
+        gone = [entry for entry in self.entries if entry.waiting and spider in (None, entry.spider)]
+        for entry in gone:
+            entry.step(event, reason)
+            self.take(entry)
+        return len(gone)
+
+    def close_if_done(self) -> None:
+        """A run with requests, all of them ended, has finished."""
+        if self.exhausted and not self.of(Status.LEASED):
+            self.drop_waiting(Event.EXHAUST, "budget")
+        if self.state is CrawlState.RUNNING and self.entries and all(e.status in ENDS for e in self.entries):
+            self.state = CrawlState.FINISHED
+
+
+@dataclass(eq=False)
+class ModelWorker:
+    """One seat: what it takes and what it holds."""
+
+    name: str
+    pool: str
+    spiders: tuple[str, ...]
+    egress: str
+    heard: float
+    """When every shard last heard of it."""
+    alive: bool = True
+    stale: bool = False
+    """Reclaimed while it was silent."""
+    robbed: bool = False
+    """It held something then."""
+    held: dict[LeaseKey, tuple[ModelRun, Entry, Lease]] = field(default_factory=dict)
+    settled: set[LeaseKey] = field(default_factory=set)
+
+
+class Model:
+    """All crawls, all workers, all politeness. `now` is the test's clock."""
+
+    def __init__(self, *, heartbeat_seconds: float) -> None:
+        self.heartbeat_seconds = heartbeat_seconds
+        self.runs: dict[CrawlId, ModelRun] = {}
+        self.workers: list[ModelWorker] = []
+        self.politeness = Politeness()
+
+    # --- crawls ---------------------------------------------------------------------------------------------------
+
+    def open(self, crawl: Crawl, *, fresh: bool) -> ModelRun | None:
+        """The run that requests join; None: refused."""
+        current = self.runs.get(crawl.id)
+        if current is None:
+            self.runs[crawl.id] = current = ModelRun(crawl, 1, set())
+        elif current.state is CrawlState.RUNNING and fresh:
+            return None
+        elif current.state is CrawlState.FINISHED:
+            seen = set() if fresh else current.seen
+            self.runs[crawl.id] = current = ModelRun(crawl, current.number + 1, seen)
+        elif current.state is not CrawlState.RUNNING:
+            return None
+        return current
+
+    def add(self, run: ModelRun, terms: Terms, batches: Sequence[Batch], answer: Added, now: float) -> None:
+        """Take in what the frontier says it took in; what it refused must deserve it."""
+        if run.state is CrawlState.FINISHED:
+            late = sum(len(batch.urls) for batch in batches)
+            assert answer == Added(dropped={"stopped": late}), "outlinks of a run that is over"
+            run.inexact = True  # counted or not: nobody's answer waits for them
+            return
+        rejected = set(answer.rejected)
+        added = duplicates = 0
+        dropped: Counter[str] = Counter()
+        for number, batch in enumerate(batches):
+            refusal = run.refusal(batch.spider) or ("expired" if 0 < terms.expires <= now else None)
+            for position, (url, fingerprint) in enumerate(zip(batch.urls, batch.fingerprints, strict=True)):
+                payload = batch.payloads[position] if batch.payloads else None
+                entry = Entry(batch.spider, batch.domain, url, fingerprint, batch.priority, batch.depth, terms, payload)
+                if refusal is not None:
+                    dropped[refusal] += 1
+                    run.links_dropped.setdefault(batch.spider, Counter())[refusal] += 1
+                elif fingerprint in run.seen and not batch.unfiltered:
+                    duplicates += 1
+                elif (number, position) in rejected:
+                    dropped["budget"] += 1
+                    run.links_dropped.setdefault(batch.spider, Counter())["budget"] += 1
+                    self._deserves_rejection(run, entry)
+                else:
+                    added += 1
+                    run.seen.add(fingerprint)
+                    run.entries.append(entry)
+                    run.put(entry)
+                    cap = terms.domain_max_pending
+                    if cap is not None:
+                        queued = sum(1 for e in run.of(Status.DISCOVERED) if e.domain == batch.domain and not e.loose)
+                        came_back = sum(1 for e in run.entries if e.domain == batch.domain and e.attempt)
+                        assert queued <= cap + came_back, f"{queued} queued for {batch.domain}, {cap} are allowed"
+        expected = (added, duplicates, +dropped)
+        assert (answer.added, answer.duplicates, +Counter(answer.dropped)) == expected, f"{answer}, not {expected}"
+
+    def _deserves_rejection(self, run: ModelRun, entry: Entry) -> None:
+        cap = entry.terms.domain_max_pending
+        pending = sum(1 for e in run.entries if e.domain == entry.domain and e.status not in ENDS)
+        full = cap is not None and pending >= cap
+        assert full or run.domain_exhausted(entry) or run.exhausted, f"{entry.url} was rejected without need"
+
+    def stop(self, crawl: CrawlId, spider: str | None, state: CrawlState) -> int:
+        """How many waiting requests go."""
+        run = self.runs.get(crawl)
+        if run is None:
+            return 0
+        event = Event.EXPIRE if state is CrawlState.EXPIRED else Event.STOP
+        purged = run.drop_waiting(event, state.value, spider)
+        if spider is not None:
+            run.stopped_spiders.setdefault(spider, state.value)
+            run.close_if_done()
+        elif run.state in (CrawlState.RUNNING, CrawlState.FINISHED):
+            run.state = state
+        return purged
+
+    # --- workers --------------------------------------------------------------------------------------------------
+
+    def lease(self, worker: ModelWorker, leases: Sequence[Lease], now: float) -> None:
+        """Judge an answer, in its order."""
+        for lease in leases:
+            run = self.runs[lease.run.crawl.id]
+            assert lease.run.number == run.number, f"a request of run {lease.run.number} lives in run {run.number}"
+            entry = self._which(run, lease, now)
+            self._may_leave(run, entry, worker, now)
+            self.politeness.begin((lease.shard, lease.id), entry.domain, entry.spider, worker.egress, run.crawl, now)
+            if entry.status is Status.LATER:
+                entry.step(Event.DUE)
+            entry.step(Event.LEASE)
+            run.take(entry)
+            assert entry.request_id in (None, lease.request_id), f"the request id of {entry.url} changed"
+            entry.request_id = lease.request_id
+            assert (lease.shard, lease.id) not in worker.settled, "a lease id came twice"
+            worker.held[lease.shard, lease.id] = (run, entry, lease)
+            cap = run.crawl.max_pages
+            assert cap is None or run.pages() <= cap, f"{run.pages()} pages of {run.crawl.id}, {cap} are allowed"
+            cap = entry.terms.domain_max_pages
+            assert cap is None or run.pages(entry.domain) <= cap, f"{run.pages(entry.domain)} pages of {entry.domain}"
+
+    def _which(self, run: ModelRun, lease: Lease, now: float) -> Entry:
+        """The entry that was handed out: where several look alike, one that may leave."""
+        alike = [
+            entry
+            for entry in run.entries
+            if entry.waiting
+            and (entry.spider, entry.domain, entry.url, entry.priority, entry.depth, entry.attempt, entry.payload)
+            == (lease.spider, lease.domain, lease.url, lease.priority, lease.depth, lease.attempt, lease.payload)
+            and (entry.terms, entry.deaths) == (lease.terms, lease.deaths)
+            and entry.request_id in (None, lease.request_id)
+        ]
+        same_url = [e for e in run.entries if (e.spider, e.url) == (lease.spider, lease.url)]
+        assert alike, f"{lease} was handed out; known of this URL: {same_url}"
+        known = [entry for entry in alike if entry.request_id is not None] or alike
+        return next((e for e in known if e.loose or e in run.next_out(e, now)), known[0])
+
+    def _may_leave(self, run: ModelRun, entry: Entry, worker: ModelWorker, now: float) -> None:
+        what = f"{entry.url} of {run.crawl.id}"
+        assert run.refusal(entry.spider) is None, f"{what}: handed out after {run.refusal(entry.spider)}"
+        assert run.crawl.pool == worker.pool, f"{what}: of pool {run.crawl.pool}, to a worker of {worker.pool}"
+        assert entry.spider in worker.spiders, f"{what}: spider {entry.spider} to a worker of {worker.spiders}"
+        assert not entry.expired(now), f"{what}: handed out after it expired"
+        assert entry.status is Status.DISCOVERED or entry.due <= now + 0.002, f"{what}: due at {entry.due}, not {now}"
+        assert not self.politeness.closed(entry.domain, now), f"{what}: its domain is closed"
+        if not entry.loose:
+            assert entry in run.next_out(entry, now), f"{what}: not its turn, {run.next_out(entry, now)} come first"
+        for other_run, other in self.leasable(worker, now):
+            if other.domain == entry.domain and other.spider == entry.spider and not other.loose:
+                plain = other_run.plain(other)
+                assert not plain or other.priority <= entry.priority, f"{other.url} comes before {what}"
+
+    def leasable(self, worker: ModelWorker, now: float) -> Iterator[tuple[ModelRun, Entry]]:
+        """Queued entries which this worker may have, its domain's budget aside."""
+        for run in self.runs.values():
+            if run.crawl.pool != worker.pool:
+                continue
+            for entry in run.entries:
+                due = entry.status is Status.DISCOVERED or (entry.status is Status.LATER and entry.due <= now - 0.002)
+                wanted = entry.spider in worker.spiders and run.refusal(entry.spider) is None
+                if due and wanted and not run.doomed(entry, now):
+                    yield run, entry
+
+    def overdue(self, worker: ModelWorker, now: float) -> list[Entry]:
+        """What nothing holds back: after enough leases that came back empty there must be none."""
+        return [
+            entry
+            for run, entry in self.leasable(worker, now)
+            if run.plain(entry) and self.politeness.surely_free(entry.domain, now)
+        ]
+
+    def hop(self, worker: ModelWorker, lease: Lease, fingerprint: int, payload: bytes, answer: Hop, now: float) -> None:
+        """Judge what a redirect inside the domain was answered."""
+        run, entry, _ = worker.held[lease.shard, lease.id]
+        assert (answer is Hop.SEEN) == (fingerprint in run.seen), (
+            f"{answer} for a target seen: {fingerprint in run.seen}"
+        )
+        if answer is Hop.SEEN:
+            return
+        run.seen.add(fingerprint)
+        entry.payload = payload
+        if answer is Hop.GRANTED:
+            assert not self.politeness.closed(entry.domain, now), "a hop into a closed domain"
+            self.politeness.charge(entry.domain, entry.spider, worker.egress, run.crawl, now)
+
+    def settle(self, worker: ModelWorker, settlements: Sequence[Settlement], now: float) -> list[Settled]:
+        """What each must be answered."""
+        answers = []
+        back: dict[int, tuple[ModelRun, list[Entry]]] = {}
+        for settlement in settlements:
+            key = (settlement.lease.shard, settlement.lease.id)
+            if worker.stale:
+                answers.append(Settled.STALE_WORKER)
+                continue
+            if key in worker.settled:
+                answers.append(Settled.ALREADY)
+                continue
+            run, entry, _ = worker.held.pop(key)
+            worker.settled.add(key)
+            self.politeness.end(key)
+            self._end(run, entry, settlement, back, now)
+            if settlement.drops:
+                run.links_dropped.setdefault(entry.spider, Counter()).update(settlement.drops)
+            answers.append(Settled.SETTLED)
+        for run, entries in back.values():
+            run.put_back([entry for entry in entries if entry.waiting])
+        for run in self.runs.values():
+            run.close_if_done()
+        return answers
+
+    def _end(
+        self,
+        run: ModelRun,
+        entry: Entry,
+        settlement: Settlement,
+        back: dict[int, tuple[ModelRun, list[Entry]]],
+        now: float,
+    ) -> None:
+        match settlement.outcome:
+            case Outcome.FETCHED:
+                entry.step(Event.SETTLE_FETCHED)
+                return
+            case Outcome.FAILED:
+                entry.step(Event.SETTLE_FAILED, settlement.reason)
+                return
+            case Outcome.DROPPED:
+                entry.step(Event.SETTLE_DROPPED, settlement.reason)
+                return
+            case Outcome.RETRY:
+                entry.step(Event.RETRY)
+                entry.priority -= RETRY_PENALTY
+                entry.attempt += 1
+                entry.due = now + settlement.delay_seconds
+                entry.loose = True
+            case Outcome.RETURNED | Outcome.FORWARDED:
+                entry.step(Event.RETURN)
+                back.setdefault(id(run), (run, []))[1].append(entry)
+        if settlement.payload is not None and settlement.outcome is not Outcome.RETURNED:
+            entry.payload = settlement.payload
+        self._drop_if_refused(run, entry)
+
+    def _drop_if_refused(self, run: ModelRun, entry: Entry) -> None:
+        """What comes back to a crawl that was stopped meanwhile does not wait there."""
+        refusal = run.refusal(entry.spider)
+        if refusal is not None:
+            entry.step(Event.STOP, refusal)
+
+    def give_back(self, worker: ModelWorker) -> None:
+        """A worker leaves in good order."""
+        self._put_back_all(worker, Event.RETURN)
+        self.workers.remove(worker)
+
+    def reclaim(self, now: float) -> int:
+        """Take back what the silent ones held; how many requests wait again."""
+        taken = 0
+        for worker in list(self.workers):
+            if now - worker.heard > self.heartbeat_seconds and not worker.stale:
+                worker.robbed = bool(worker.held)
+                taken += self._put_back_all(worker, Event.RECLAIM)
+                worker.stale = True
+        for run in self.runs.values():
+            run.close_if_done()
+        return taken
+
+    def _put_back_all(self, worker: ModelWorker, event: Event) -> int:
+        back: dict[int, tuple[ModelRun, list[Entry]]] = {}
+        for key, (run, entry, _) in worker.held.items():
+            self.politeness.end(key)
+            if event is Event.RECLAIM:
+                entry.attempt += 1
+                entry.deaths = min(entry.deaths + 1, DEATHS)
+            entry.step(event)
+            self._drop_if_refused(run, entry)
+            back.setdefault(id(run), (run, []))[1].append(entry)
+        count = 0
+        for run, entries in back.values():
+            waiting = [entry for entry in entries if entry.waiting]
+            run.put_back(waiting)
+            count += len(waiting)
+        worker.held.clear()
+        for run in self.runs.values():
+            run.close_if_done()
+        return count
+
+    # --- answers --------------------------------------------------------------------------------------------------
+
+    def check_info(self, info: CrawlInfo, now: float) -> None:
+        """Compare what the frontier counts with what is. Doomed requests may be counted as waiting or as dropped."""
+        run = self.runs[info.crawl]
+        for spider in {entry.spider for entry in run.entries} | set(info.spiders):
+            self._check_spider(run, spider, info.spiders.get(spider, SpiderCounts()), now)
+        assert info.run == run.number
+        assert info.pool == run.crawl.pool
+        assert info.seen == len(run.seen), f"{info.seen} seen, not {len(run.seen)}"
+        self._check_state(run, info, now)
+        sure, maybe = self._queued(run, now)
+        for priority in set(info.queued_by_priority) | {entry.priority for entry in sure}:
+            told = info.queued_by_priority.get(priority, 0)
+            low = sum(1 for entry in sure if entry.priority == priority)
+            high = low + sum(1 for entry in maybe if entry.priority == priority)
+            assert low <= told <= high, f"{told} queued at priority {priority}, not {low}..{high}"
+        low, high = len({e.domain for e in sure}), len({e.domain for e in sure + maybe})
+        assert low <= info.domains <= high, f"{info.domains} domains with queued requests, not {low}..{high}"
+
+    def _queued(self, run: ModelRun, now: float) -> tuple[list[Entry], list[Entry]]:
+        """Surely in a queue; perhaps in one (due again and not yet moved, or doomed)."""
+        sure = [e for e in run.of(Status.DISCOVERED) if not run.doomed(e, now)]
+        maybe = [
+            e for e in run.entries if e.waiting and e not in sure and (e.status is not Status.LATER or e.due <= now)
+        ]
+        return sure, maybe
+
+    def _check_spider(self, run: ModelRun, spider: str, told: SpiderCounts, now: float) -> None:
+        mine = [entry for entry in run.entries if entry.spider == spider]
+        doomed = [entry for entry in mine if run.doomed(entry, now)]
+        where = f"{run.crawl.id} run {run.number} spider {spider}: {told}"
+
+        def ended(status: Status) -> Counter[str]:
+            return Counter(entry.reason for entry in mine if entry.status is status)
+
+        whole = told.queued + told.later + told.leased + told.done
+        assert told.added == whole, f"{where}: added is not the sum {whole} of its places"
+        assert told.added == len(mine), f"{where}: {len(mine)} were added"
+        assert told.leased == sum(1 for e in mine if e.status is Status.LEASED), f"{where}: leased"
+        assert told.fetched == sum(1 for e in mine if e.status is Status.FETCHED), f"{where}: fetched"
+        assert +Counter(told.failed) == ended(Status.FAILED), f"{where}: failed, not {ended(Status.FAILED)}"
+        more = +Counter(told.dropped)
+        more.subtract(ended(Status.DROPPED))
+        for reason, extra in more.items():
+            could = sum(1 for e in doomed if reason in run.doomed(e, now))
+            assert 0 <= extra <= could, f"{where}: dropped, not {ended(Status.DROPPED)} (and {could} {reason})"
+        waiting = [e for e in mine if e.waiting]
+        assert told.queued + told.later == len(waiting) - more.total(), f"{where}: {len(waiting)} are waiting"
+        later = [e for e in waiting if e.status is Status.LATER]
+        sure = sum(1 for e in later if e.due > now and e not in doomed)
+        assert sure <= told.later <= len(later), f"{where}: {sure} to {len(later)} are to be retried later"
+        self._check_links(run, spider, told, where)
+        if more.total() == len(doomed):
+            self._drop_doomed(run, doomed, more, now)
+
+    def _check_links(self, run: ModelRun, spider: str, told: SpiderCounts, where: str) -> None:
+        # Duplicates are counted where they are found, at the worker or at the frontier, so they are not compared.
+        counts, expected = Counter(told.links_dropped), Counter(run.links_dropped.get(spider, {}))
+        for reason in (set(counts) | set(expected)) - {"duplicate"}:
+            right = counts[reason] >= expected[reason] if run.inexact else counts[reason] == expected[reason]
+            assert right, f"{where}: links dropped, not {expected}"
+
+    def _drop_doomed(self, run: ModelRun, doomed: list[Entry], more: Counter[str], now: float) -> None:
+        """The frontier has noticed all of them: from now on there is no doubt."""
+        left = Counter(more)
+        for entry in sorted(doomed, key=lambda entry: len(run.doomed(entry, now))):
+            reason = next(reason for reason in run.doomed(entry, now) if left[reason] > 0)
+            left[reason] -= 1
+            entry.step(Event.EXPIRE if reason == "expired" else Event.EXHAUST, reason)
+            run.take(entry)
+
+    def _check_state(self, run: ModelRun, info: CrawlInfo, now: float) -> None:
+        run.close_if_done()
+        where = f"{run.crawl.id} is {info.state}"
+        if run.state is CrawlState.RUNNING:
+            done = all(e.status in ENDS or run.doomed(e, now) for e in run.entries)
+            assert info.state is CrawlState.RUNNING or (info.state is CrawlState.FINISHED and done), where
+            if info.state is CrawlState.FINISHED:
+                assert info.total().done == info.total().added, f"{where} while requests wait"
+                run.state = CrawlState.FINISHED
+        else:
+            assert info.state is run.state, f"{where}, not {run.state}"
+        assert (info.ended is None) == (info.state is CrawlState.RUNNING), f"{where}, ended {info.ended}"
+
+    def run_of(self, run: Run) -> ModelRun:
+        """The model's side of a run that the frontier named."""
+        return self.runs[run.crawl.id]

@@ -1,0 +1,305 @@
+"""A frontier and its model side by side: every verb goes to both, and what the frontier answers is judged at once."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from gossamer.errors import CrawlRefused, FrontierUnavailable, StaleWorker
+from gossamer.frontier.base import Added, Frontier, Hop, Leaseholder
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Run, Terms
+from gossamer.model.domain import DomainPolicy
+from gossamer.model.lifecycle import Status
+from gossamer.model.outcome import Outcome, Settled
+from gossamer.model.request import Batch, Lease, Settlement
+
+from .model import Model, ModelRun, ModelWorker
+
+T = TypeVar("T")
+
+ATTEMPTS = 20
+"""More than replies are ever lost in a row."""
+
+ROUNDS = 100
+"""More than a drain ever takes."""
+
+_UNFINISHED = (Status.DISCOVERED, Status.LATER, Status.LEASED)
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self, start: float = 1_800_000_000.0) -> None:
+        self.now = start
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Pair:
+    """The verbs of both. `lose` arms the loss of the reply to one of the next calls; None: replies cannot be lost."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        clock: Clock,
+        *,
+        heartbeat_seconds: float,
+        shards: int,
+        lose: Callable[[int | None], None] | None = None,
+    ) -> None:
+        self.frontier = frontier
+        self.clock = clock
+        self.shards = shards
+        self.model = Model(heartbeat_seconds=heartbeat_seconds)
+        self.seats: dict[ModelWorker, Leaseholder] = {}
+        self.handles: dict[CrawlId, Run] = {}
+        self.generations: dict[CrawlId, int] = {}
+        self.lost = False
+        """The last call had to be repeated."""
+        self._lose = lose
+
+    def lose_reply(self, nth: int | None) -> None:
+        """The nth reply from now on (0: the next) does not arrive, though its call is carried out."""
+        if self._lose is not None:
+            self._lose(nth)
+
+    # --- crawls ---------------------------------------------------------------------------------------------------
+
+    async def open(self, crawl: Crawl, *, fresh: bool = False) -> ModelRun | None:
+        """None: both say that it is refused."""
+        before = self.model.runs.get(crawl.id)
+        expected = self.model.open(crawl, fresh=fresh)
+        try:
+            run = await self.again(lambda: self.frontier.open_crawl(crawl, fresh=fresh))
+        except CrawlRefused:
+            assert expected is None, f"{crawl.id} was refused"
+            return None
+        assert expected is not None, f"{crawl.id} was opened though it is {before and before.state} (fresh: {fresh})"
+        assert run.number == expected.number
+        assert run.crawl == expected.crawl
+        if before is not None:
+            renewed = run.generation != self.generations[crawl.id]
+            assert renewed == (fresh and before is not expected), "a seen-set of its own is for a fresh run only"
+        self.generations[crawl.id] = run.generation
+        self.handles[crawl.id] = run
+        return expected
+
+    async def add(self, run: ModelRun, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> Added:
+        """A lost reply is followed by the same call; a filtered one then meets what it has added itself."""
+        handle = self.handles[run.crawl.id]
+        answer = await self.again(lambda: self.frontier.add(handle, terms, batches, seeds=seeds))
+        if self.lost:
+            run.inexact = True
+            answer = self._as_if_once(run, batches, answer)
+        self.model.add(run, terms, batches, answer, self.clock.now)
+        return answer
+
+    def _as_if_once(self, run: ModelRun, batches: Sequence[Batch], answer: Added) -> Added:
+        """The repeated call's answer with its own additions counted as such, not as duplicates."""
+        seen = set(run.seen)
+        rejected = set(answer.rejected)
+        duplicates = added = 0
+        for number, batch in enumerate(batches):
+            if run.refusal(batch.spider) is not None:
+                continue
+            for position, fingerprint in enumerate(batch.fingerprints):
+                if (number, position) in rejected:
+                    continue
+                if fingerprint in seen and not batch.unfiltered:
+                    duplicates += 1
+                else:
+                    added += 1
+                    seen.add(fingerprint)
+        if not answer.added and not answer.duplicates:
+            return answer
+        assert answer.added + answer.duplicates == added + duplicates
+        return Added(added, duplicates, answer.dropped, answer.rejected)
+
+    async def stop(self, crawl: CrawlId, *, spider: str | None = None, state: CrawlState = CrawlState.STOPPED) -> None:
+        waiting = self.model.runs.get(crawl)
+        doomed = [e for e in waiting.entries if waiting.doomed(e, self.clock.now)] if waiting else []
+        purged = await self.again(lambda: self.frontier.stop_crawl(crawl, spider=spider, state=state))
+        expected = self.model.stop(crawl, spider, state)
+        assert self.lost or expected - len(doomed) <= purged <= expected, f"{purged} purged, not {expected}"
+
+    # --- workers --------------------------------------------------------------------------------------------------
+
+    async def hire(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> ModelWorker:
+        seat = await self.again(lambda: self.frontier.holder(pool=pool, spiders=spiders, egress=egress))
+        worker = ModelWorker(seat.worker, pool, tuple(spiders), egress, self.clock.now)
+        self.model.workers.append(worker)
+        self.seats[worker] = seat
+        return worker
+
+    async def lease(self, worker: ModelWorker, *, limit: int) -> list[Lease]:
+        leases = await self.again(lambda: self.seats[worker].lease(limit=limit))
+        assert len(leases) <= limit
+        self.model.lease(worker, leases, self.clock.now)
+        return leases
+
+    async def lease_all_due(self, worker: ModelWorker, *, limit: int = 50) -> list[Lease]:
+        """Until nothing more comes; then nothing may be left that had to."""
+        found: list[Lease] = []
+        empty = 0
+        while empty <= self.shards:
+            leases = await self.lease(worker, limit=limit)
+            found += leases
+            empty = 0 if leases else empty + 1
+        assert self.model.overdue(worker, self.clock.now) == [], "due, and handed out to nobody"
+        return found
+
+    async def settle(self, worker: ModelWorker, settlements: Sequence[Settlement]) -> list[Settled]:
+        answers = await self.again(lambda: self.seats[worker].settle(settlements))
+        expected = self.model.settle(worker, settlements, self.clock.now)
+        assert len(answers) == len(expected)
+        for told, right in zip(answers, expected, strict=True):
+            twice = self.lost and right is Settled.SETTLED and told is Settled.ALREADY
+            assert told is right or twice, f"{told}, not {right}"
+        return answers
+
+    async def fetch(self, worker: ModelWorker, leases: Sequence[Lease]) -> None:
+        """Settle all of them as fetched."""
+        await self.settle(worker, [Settlement(lease, Outcome.FETCHED) for lease in leases])
+
+    async def hop(self, worker: ModelWorker, lease: Lease, *, fingerprint: int, payload: bytes) -> Hop:
+        seat = self.seats[worker]
+        answer = await self.again(lambda: seat.hop(lease, fingerprint=fingerprint, payload=payload))
+        self.model.hop(worker, lease, fingerprint, payload, answer, self.clock.now)
+        return answer
+
+    async def close(self, worker: ModelWorker) -> None:
+        await self.again(self.seats.pop(worker).close)
+        self.model.give_back(worker)
+
+    def kill(self, worker: ModelWorker) -> None:
+        """It says nothing more; its connection's end is not a message to anybody."""
+        worker.alive = False
+
+    async def wake(self, worker: ModelWorker) -> ModelWorker:
+        """A silent one comes back: what was taken from it is gone, and it starts afresh. Returns who it is now."""
+        worker.alive = True
+        seat = self.seats[worker]
+        if not worker.stale:
+            await self.again(seat.heartbeat)
+            worker.heard = self.clock.now
+            return worker
+        try:
+            await self.again(seat.heartbeat)
+        except StaleWorker:
+            await self.again(seat.renew)
+        else:
+            assert not worker.robbed, "a worker that was taken for dead goes on as if nothing had happened"
+            worker.stale = False
+            worker.heard = self.clock.now
+            return worker
+        assert seat.worker != worker.name, "a new epoch has a new name"
+        fresh = ModelWorker(seat.worker, worker.pool, worker.spiders, worker.egress, self.clock.now)
+        self.model.workers[self.model.workers.index(worker)] = fresh
+        self.seats[fresh] = self.seats.pop(worker)
+        return fresh
+
+    # --- time and chores --------------------------------------------------------------------------------------------
+
+    async def pass_time(self, seconds: float) -> None:
+        """The living say so often enough."""
+        step = self.model.heartbeat_seconds / 2
+        while seconds > 0:
+            self.clock.now += min(step, seconds)
+            seconds -= step
+            await self.beat()
+
+    async def beat(self) -> None:
+        for worker, seat in self.seats.items():
+            if worker.alive:
+                await self.again(seat.heartbeat)
+                worker.heard = self.clock.now
+
+    async def reclaim(self) -> int:
+        taken = await self.again(self.frontier.reclaim)
+        expected = self.model.reclaim(self.clock.now)
+        assert taken == expected or self.lost, f"{taken} taken back, not {expected}"
+        return taken
+
+    async def set_policy(self, domain: str | None, policy: DomainPolicy | None) -> None:
+        await self.again(lambda: self.frontier.set_domain_policy(domain, policy))
+        politeness = self.model.politeness
+        if domain is None:
+            politeness.default = policy or DomainPolicy()
+        elif policy is None:
+            politeness.policies.pop(domain, None)
+        else:
+            politeness.policies[domain] = policy
+
+    async def block(self, domain: str, seconds: float) -> None:
+        await self.again(lambda: self.frontier.block_domain(domain, seconds=seconds))
+        blocked = self.model.politeness.blocked_until
+        blocked[domain] = max(blocked.get(domain, 0.0), self.clock.now + seconds)
+
+    async def ask_delay(self, domain: str, seconds: float) -> None:
+        await self.again(lambda: self.frontier.set_crawl_delay(domain, seconds=seconds))
+        self.model.politeness.crawl_delay[domain] = seconds
+
+    # --- judging ----------------------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Every counter of every crawl against the model."""
+        default, policies = await self.again(self.frontier.domain_policies)
+        assert (default, policies) == (self.model.politeness.default, self.model.politeness.policies)
+        for crawl, run in self.model.runs.items():
+            if run.exhausted or (self.shards > 1 and not run.of(*_UNFINISHED)):
+                # One shard knows at once that a run is over; several agree on it a moment later. What a spent budget
+                # leaves behind is cleared away by housekeeping.
+                await self.reclaim()
+            info = await self.again(lambda crawl=crawl: self.frontier.crawl_info(crawl))
+            assert info is not None
+            self.model.check_info(info, self.clock.now)
+            await self._check_domains(crawl, info.total().queued)
+
+    async def _check_domains(self, crawl: CrawlId, queued: int) -> None:
+        cursor, total, names = "", 0, []
+        for _ in range(50):
+            page, cursor = await self.again(
+                lambda cursor=cursor: self.frontier.crawl_domains(crawl, cursor=cursor, limit=3)
+            )
+            for domain in page:
+                assert domain.queued == sum(domain.by_priority.values())
+                names.append(domain.domain)
+                total += domain.queued
+            if not cursor:
+                break
+        assert total == queued, f"{total} queued by domain, {queued} in all"
+        assert len(names) == len(set(names)), f"a domain is listed twice: {names}"
+
+    async def drain(self) -> None:
+        """Nothing is stuck: with time, living workers and open domains every request comes to its end."""
+        for domain in list(self.model.politeness.policies):
+            await self.set_policy(domain, None)
+        await self.set_policy(None, DomainPolicy(hits=1000, window_seconds=1.0, moderated=False))
+        for worker in list(self.seats):
+            if worker.alive:
+                await self.close(worker)
+        await self.pass_time(1.5 * self.model.heartbeat_seconds)
+        await self.reclaim()
+        parts = {(run.crawl.pool, e.spider) for run in self.model.runs.values() for e in run.entries}
+        workers = [await self.hire(pool=pool, spiders=[spider]) for pool, spider in sorted(parts)]
+        for _ in range(ROUNDS):
+            if not any(run.of(*_UNFINISHED) for run in self.model.runs.values()):
+                break
+            await self.pass_time(self.model.heartbeat_seconds / 2)
+            for worker in workers:
+                await self.fetch(worker, await self.lease_all_due(worker))
+            await self.check()
+        left = [entry for run in self.model.runs.values() for entry in run.of(*_UNFINISHED)]
+        assert left == [], "stuck"
+        for worker in workers:
+            await self.close(worker)
+        await self.check()
+
+    async def again(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a call whose reply was lost, as every caller may."""
+        self.lost = False
+        for _ in range(ATTEMPTS):
+            try:
+                return await call()
+            except FrontierUnavailable:
+                self.lost = True
+        return await call()

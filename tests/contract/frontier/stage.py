@@ -1,0 +1,148 @@
+"""Where a frontier is tried: a server, some shards on it, a clock, and replies that may be lost."""
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, Protocol
+
+from gossamer.errors import FrontierUnavailable
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.valkey.scripts import Script
+from gossamer.valkey.shards import Shards
+
+from .pair import Clock, Pair
+
+_numbers = count()
+
+
+class Server(Protocol):
+    """A real server, or a cluster of them."""
+
+    @property
+    def address(self) -> str:
+        """As `ValkeyFrontier.connect` takes it."""
+
+    def kill(self) -> None:
+        """SIGKILL, and gone when this returns."""
+
+    def start(self) -> None:
+        """Answering again when this returns, with what it had written."""
+
+
+class LossyConnection:
+    """Connections to shards which lose a reply when told to: the call is carried out and nobody learns of it."""
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+        self.countdown: int | None = None
+        """So many replies arrive before one is lost. None: all arrive."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shards, name)
+
+    def _perhaps_lose(self) -> None:
+        if self.countdown is None:
+            return
+        if self.countdown == 0:
+            self.countdown = None
+            raise FrontierUnavailable("the reply was lost")
+        self.countdown -= 1
+
+    async def call(self, shard: int, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        reply = await self._shards.call(shard, script, keys, args)
+        self._perhaps_lose()
+        return reply
+
+    async def call_confirmed(self, shard: int, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        reply = await self._shards.call_confirmed(shard, script, keys, args)
+        self._perhaps_lose()
+        return reply
+
+
+class Stage:
+    """One frontier of so many shards under a prefix of its own."""
+
+    def __init__(self, server: Server, shards: int) -> None:
+        self.server = server
+        self.shards = shards
+        self.prefix = f"t{next(_numbers)}"
+        self.connections: list[LossyConnection] = []
+        self.frontiers: list[ValkeyFrontier] = []
+
+    async def frontier(self, **options: Any) -> ValkeyFrontier:
+        """Another client of the same frontier."""
+        connection = LossyConnection(await Shards.connect(self.server.address))
+        frontier = await ValkeyFrontier.over(
+            connection,  # type: ignore[arg-type]
+            prefix=self.prefix,
+            **({"shards": self.shards} | options),
+        )
+        self.connections.append(connection)
+        self.frontiers.append(frontier)
+        return frontier
+
+    async def pair(self, *, heartbeat_seconds: float = 10.3, **options: Any) -> Pair:
+        """A frontier beside its model, both on one clock that stands still until it is told to go on."""
+        clock = Clock()
+        frontier = await self.frontier(heartbeat_seconds=heartbeat_seconds, clock=clock, **options)
+        connection = self.connections[-1]
+
+        def lose(nth: int | None) -> None:
+            connection.countdown = nth
+
+        return Pair(frontier, clock, heartbeat_seconds=heartbeat_seconds, shards=self.shards, lose=lose)
+
+    async def every_node(self, *command: str) -> list[Any]:
+        """One plain command on every node that holds shards, once."""
+        connection = self.connections[0]
+        return [await connection.command(f"{self.prefix}:{{{shard}}}:", *command) for shard in range(self.shards)]
+
+    async def flush_scripts(self) -> None:
+        """As after a restart or a failover: no node knows any script."""
+        await self.every_node("SCRIPT", "FLUSH")
+
+    async def kill_server(self) -> None:
+        """SIGKILL, and a start from what is on disk."""
+        self.server.kill()
+        self.server.start()
+
+    async def keys(self) -> dict[str, int]:
+        """All keys of this frontier with their time to live in milliseconds (-1: no end)."""
+        found: dict[str, int] = {}
+        connection = self.connections[0]
+        for shard in range(self.shards):
+            base = f"{self.prefix}:{{{shard}}}:"
+            cursor = b"0"
+            while True:
+                cursor, page = await connection.command(
+                    base, "SCAN", cursor, "MATCH", f"{self.prefix}:*", "COUNT", "1000"
+                )
+                for key in page:
+                    if key.startswith(base.encode()):
+                        found[key.decode()] = await connection.command(key.decode(), "PTTL", key)
+                if cursor == b"0":
+                    break
+        return found
+
+    async def check_nothing_stays(self, pair: Pair) -> None:
+        """After the retention of the last crawl nothing is left but what the frontier says has no end."""
+        for domain in list(pair.model.politeness.policies):
+            await pair.set_policy(domain, None)
+        await pair.set_policy(None, None)
+        for worker in list(pair.seats):
+            await pair.close(worker)
+        pair.clock.now += 31 * 86400
+        await pair.frontier.reclaim()
+        endless = {"meta", "n", "policy", "egresses"}
+        stays = {key for key, ttl in (await self.keys()).items() if ttl == -1}
+        stays = {key for key in stays if key.split("}:")[1] not in endless}
+        assert stays == set(), f"without an end: {sorted(stays)}"
+
+    async def leave(self, pair: Pair | None = None) -> None:
+        """Close what was opened and forget everything."""
+        if pair is not None:
+            pair.lose_reply(None)
+            for seat in list(pair.seats.values()):
+                await seat.close()
+        await self.every_node("FLUSHALL")
+        for frontier in self.frontiers:
+            await frontier.close()

@@ -1,0 +1,383 @@
+"""What the frontier's contract promises to the sites: budgets, scopes, blocks, on every topology.
+
+The model (politeness.py) judges every hit; these tests pin down what is handed out when.
+"""
+
+import pytest
+
+from gossamer.frontier.base import Hop
+from gossamer.model.crawl import Rate, Terms
+from gossamer.model.domain import DomainPolicy, Scope
+from gossamer.model.outcome import Outcome
+from gossamer.model.request import Settlement
+
+from .asking import a_batch, a_crawl, fingerprint
+from .model import ModelWorker
+from .pair import Pair
+
+PLAIN = Terms()
+
+
+async def fill(pair: Pair, count: int = 30, *domains: str, name: str = "one", **options: object) -> None:
+    run = await pair.open(a_crawl(name, **options))
+    assert run is not None
+    await pair.add(run, PLAIN, [a_batch(domain, range(count)) for domain in domains or ("a.test",)])
+
+
+async def leased(pair: Pair, worker: ModelWorker) -> int:
+    """How many come now; they are fetched at once."""
+    leases = await pair.lease_all_due(worker)
+    await pair.fetch(worker, leases)
+    return len(leases)
+
+
+async def over_time(pair: Pair, worker: ModelWorker, *steps: float) -> list[int]:
+    """How many come now, and after each step of seconds."""
+    counts = [await leased(pair, worker)]
+    for step in steps:
+        await pair.pass_time(step)
+        counts.append(await leased(pair, worker))
+    return counts
+
+
+async def test_out_of_the_box_one_hit_a_second(pair: Pair) -> None:
+    await fill(pair)
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    assert await over_time(pair, worker, 0.5, 0.5, 0.25, 0.5, 0.25) == [1, 0, 1, 0, 0, 1]
+
+
+async def test_a_window_rolls(pair: Pair) -> None:
+    """Three hits in any ten seconds: the fourth comes ten seconds after the first."""
+    await fill(pair)
+    await pair.set_policy("a.test", DomainPolicy(hits=3, window_seconds=10.0, moderated=False, concurrency=9))
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    assert await leased(pair, worker) == 3
+    assert await over_time(pair, worker, 5, 4.75, 0.25, 5) == [0, 0, 0, 3, 0]
+
+
+async def test_moderated_hits_are_spaced(pair: Pair) -> None:
+    await fill(pair)
+    await pair.set_policy("a.test", DomainPolicy(hits=4, window_seconds=8.0, elastic=False))
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    assert await over_time(pair, worker, 1, 1, 1, 1, 2, 2) == [1, 0, 1, 0, 1, 1, 1]
+
+
+async def test_without_elastic_nothing_is_caught_up(pair: Pair) -> None:
+    await fill(pair)
+    await pair.set_policy("a.test", DomainPolicy(hits=4, window_seconds=8.0, elastic=False))
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    assert await over_time(pair, worker, 30, 0.5, 1.5) == [1, 1, 0, 1]
+
+
+async def test_elastic_catches_up_within_the_window(pair: Pair) -> None:
+    """After a stall more than one may come at once; the model sees that no window holds more than its hits."""
+    await fill(pair)
+    await pair.set_policy("a.test", DomainPolicy(hits=4, window_seconds=8.0, elastic=True, concurrency=9))
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    counts = await over_time(pair, worker, 30, 0.5, 0.5, 0.5, 0.5, 2, 2, 2, 2)
+    assert sum(counts[1:6]) <= 5
+
+
+async def test_many_hits_a_window_are_kept_within_one_percent(pair: Pair) -> None:
+    """Long windows of many hits are stored coarsely: never faster than asked, at most a hundredth slower."""
+    await fill(pair, 700)
+    await pair.set_policy("a.test", DomainPolicy(hits=200, window_seconds=20.0, moderated=False, concurrency=500))
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    counts = await over_time(pair, worker, *[1.0] * 61)
+    assert sum(counts) >= 594
+
+
+async def test_scale_multiplies_and_below_one_hit_stretches(pair: Pair) -> None:
+    await fill(pair, 30, "a.test", "b.test", "c.test")
+    await pair.set_policy("a.test", DomainPolicy(hits=4, window_seconds=8.0, moderated=False, scale=0.5, concurrency=9))
+    await pair.set_policy("b.test", DomainPolicy(hits=1, window_seconds=2.0, scale=0.25))
+    await pair.set_policy("c.test", DomainPolicy(scale=0.0))
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    by_second: list[dict[str, int]] = []
+    for _ in range(9):
+        leases = await pair.lease_all_due(worker)
+        await pair.fetch(worker, leases)
+        by_second.append({d: sum(1 for x in leases if x.domain == d) for d in ("a.test", "b.test", "c.test")})
+        await pair.pass_time(1)
+    assert [row["a.test"] for row in by_second] == [2, 0, 0, 0, 0, 0, 0, 0, 2]
+    assert [row["b.test"] for row in by_second] == [1, 0, 0, 0, 0, 0, 0, 0, 1]
+    assert sum(row["c.test"] for row in by_second) == 0
+
+
+async def test_a_policy_is_obeyed_from_the_next_lease(pair: Pair) -> None:
+    """Faster, slower, removed; the operator's default likewise."""
+    await fill(pair, 60)
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    assert await leased(pair, worker) == 1
+    await pair.set_policy("a.test", DomainPolicy(hits=5, window_seconds=1.0, moderated=False, concurrency=9))
+    assert await leased(pair, worker) == 4
+    await pair.set_policy("a.test", DomainPolicy(hits=1, window_seconds=20.0))
+    assert await over_time(pair, worker, 10, 9.5, 0.5) == [0, 0, 0, 1]
+    await pair.set_policy("a.test", None)
+    assert await over_time(pair, worker, 1) == [0, 1]
+    await pair.set_policy(None, DomainPolicy(hits=1, window_seconds=4.0))
+    assert await over_time(pair, worker, 2, 2) == [0, 0, 1]
+    await pair.set_policy(None, None)
+    assert await over_time(pair, worker, 1) == [0, 1]
+
+
+async def test_policies_are_told_as_they_were_set(pair: Pair) -> None:
+    whole = DomainPolicy(
+        hits=3,
+        window_seconds=1.5,
+        moderated=False,
+        elastic=False,
+        scale=0.25,
+        scope=Scope.TYPE_IP,
+        concurrency=7,
+        blacklisted=False,
+    )
+    await pair.set_policy("a.test", whole)
+    await pair.set_policy("b.test", DomainPolicy(blacklisted=True))
+    await pair.set_policy("c.test", DomainPolicy(hits=1))
+    await pair.set_policy("c.test", None)
+    await pair.set_policy(None, DomainPolicy(scale=0.5))
+    assert await pair.frontier.domain_policies() == (
+        DomainPolicy(scale=0.5),
+        {"a.test": whole, "b.test": DomainPolicy(blacklisted=True)},
+    )
+
+
+@pytest.mark.parametrize("shut", [DomainPolicy(blacklisted=True), DomainPolicy(scale=0.0)], ids=["blacklist", "pause"])
+async def test_a_closed_domain_keeps_its_backlog(pair: Pair, shut: DomainPolicy) -> None:
+    """What waits, what is added, returned and due again: all of it is there when the domain opens."""
+    await fill(pair, 5, "a.test", "b.test")
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    (held,) = [lease for lease in await pair.lease_all_due(worker) if lease.domain == "a.test"]
+    await pair.set_policy("a.test", shut)
+    await pair.settle(worker, [Settlement(held, Outcome.RETURNED)])
+    await pair.add(pair.model.run_of(held.run), PLAIN, [a_batch("a.test", ["more"])])
+    await pair.pass_time(20)
+    assert {lease.domain for lease in await pair.lease_all_due(worker)} <= {"b.test"}
+    await pair.check()
+    await pair.set_policy("a.test", None)
+    assert "a.test" in {lease.domain for lease in await pair.lease_all_due(worker)}
+    await pair.drain()
+
+
+async def test_the_default_policy_closes_every_domain(pair: Pair) -> None:
+    await fill(pair, 3, "a.test", "b.test")
+    await pair.set_policy(None, DomainPolicy(scale=0.0))
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    assert await leased(pair, worker) == 0
+    await fill(pair, 3, "c.test")
+    await pair.pass_time(5)
+    assert await leased(pair, worker) == 0
+    await pair.set_policy("b.test", DomainPolicy(scale=1.0))
+    assert await leased(pair, worker) == 1
+    await pair.set_policy(None, None)
+    assert await leased(pair, worker) == 2
+
+
+async def test_a_block_holds_for_everybody_and_is_never_shortened(pair: Pair) -> None:
+    await fill(pair, 5, "a.test", "b.test")
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    await pair.block("a.test", 10)
+    await pair.block("a.test", 2)
+    assert await over_time(pair, worker, 5, 4.5) == [1, 1, 1]
+    await pair.pass_time(1)
+    assert await leased(pair, worker) == 2
+
+
+async def test_a_block_before_there_is_work_holds_too(pair: Pair) -> None:
+    await pair.block("a.test", 10)
+    await fill(pair, 5)
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    assert await over_time(pair, worker, 9, 1.5) == [0, 0, 1]
+
+
+async def test_crawl_delay_stretches_the_spacing(pair: Pair) -> None:
+    await fill(pair)
+    await pair.set_policy("a.test", DomainPolicy(hits=5, window_seconds=1.0, moderated=False, concurrency=9))
+    await pair.ask_delay("a.test", 3.0)
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    assert await over_time(pair, worker, 1, 1, 1, 2, 1) == [1, 0, 0, 1, 0, 1]
+
+
+async def test_hits_are_shared_between_crawls_pools_and_spiders(pair: Pair) -> None:
+    """The default scope is the domain, whoever asks."""
+    await fill(pair, 5)
+    await fill(pair, 5, name="two", pool="own")
+    run = pair.model.runs[a_crawl().id]
+    await pair.add(run, PLAIN, [a_batch("a.test", range(5), spider="other")])
+    workers = [
+        await pair.hire(pool=pool, spiders=[spider], egress=egress)
+        for pool, spider, egress in [("shared", "link", "x"), ("own", "link", "y"), ("shared", "other", "")]
+    ]
+    for _ in range(4):
+        assert sum([await leased(pair, worker) for worker in workers]) == 1
+        workers = workers[1:] + workers[:1]
+        await pair.pass_time(1)
+
+
+@pytest.mark.parametrize(("scope", "at_once"), [(Scope.DOMAIN, 1), (Scope.TYPE, 2), (Scope.IP, 3), (Scope.TYPE_IP, 6)])
+async def test_each_scope_has_its_budget(pair: Pair, scope: Scope, at_once: int) -> None:
+    """Two spiders on three egress addresses: how many hits of one domain are free at a time."""
+    await fill(pair, 40)
+    run = pair.model.runs[a_crawl().id]
+    await pair.add(run, PLAIN, [a_batch("a.test", range(40), spider="other")])
+    await pair.set_policy("a.test", DomainPolicy(hits=1, window_seconds=2.0, scope=scope))
+    workers = [
+        await pair.hire(pool="shared", spiders=[spider], egress=egress)
+        for spider in ("link", "other")
+        for egress in ("192.0.2.1", "192.0.2.2", "2001:db8::1")
+    ]
+    for _ in range(3):
+        assert sum([await leased(pair, worker) for worker in workers]) == at_once
+        assert sum([await leased(pair, worker) for worker in workers]) == 0
+        await pair.pass_time(2)
+
+
+async def test_a_scope_may_change_while_work_waits(pair: Pair) -> None:
+    await fill(pair, 40)
+    workers = [await pair.hire(pool="shared", spiders=["link"], egress=egress) for egress in ("192.0.2.1", "192.0.2.2")]
+    for scope in [Scope.IP, Scope.TYPE_IP, Scope.DOMAIN, Scope.TYPE, Scope.IP, Scope.DOMAIN]:
+        await pair.set_policy("a.test", DomainPolicy(scope=scope))
+        await pair.pass_time(2)
+        count = sum([await leased(pair, worker) for worker in workers])
+        assert count == (2 if scope in (Scope.IP, Scope.TYPE_IP) else 1), scope
+    await pair.check()
+
+
+async def test_a_worker_with_a_new_egress_finds_the_work_that_waits(pair: Pair) -> None:
+    await pair.set_policy(None, DomainPolicy(scope=Scope.IP))
+    await fill(pair, 5, "a.test", "b.test")
+    for egress in ["192.0.2.1", "192.0.2.2", ""]:
+        worker = await pair.hire(pool="shared", spiders=["link"], egress=egress)
+        assert await leased(pair, worker) == 2, egress
+
+
+async def test_a_crawls_wish_replaces_the_builtin_and_yields_to_the_operator(pair: Pair) -> None:
+    await fill(pair, 60, "a.test", "b.test", rate=Rate(5, 1.0, moderated=False), concurrency=20)
+    await pair.set_policy("b.test", DomainPolicy(hits=1, window_seconds=1.0))
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    for _ in range(4):
+        leases = await pair.lease_all_due(worker)
+        await pair.fetch(worker, leases)
+        assert sorted(lease.domain for lease in leases) == ["a.test"] * 5 + ["b.test"]
+        await pair.pass_time(1)
+
+
+async def test_a_slow_wish_does_not_hold_up_the_others(pair: Pair) -> None:
+    """Hits are shared; each crawl's own wish is tested against the shared window."""
+    await fill(pair, 20, name="slow", rate=Rate(1, 10.0))
+    await fill(pair, 20, name="usual")
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    names: list[str] = []
+    for _ in range(12):
+        leases = await pair.lease_all_due(worker)
+        await pair.fetch(worker, leases)
+        names += [lease.run.crawl.id.crawlid for lease in leases]
+        await pair.pass_time(1)
+    assert names.count("usual") >= 10
+
+
+@pytest.mark.parametrize(
+    ("policy", "at_once"),
+    [
+        (DomainPolicy(hits=10, window_seconds=10.0, moderated=False), 1),
+        (DomainPolicy(hits=20, window_seconds=10.0, moderated=False), 4),
+        (DomainPolicy(hits=100, window_seconds=2.0, moderated=False), 16),
+        (DomainPolicy(hits=100, window_seconds=2.0, moderated=False, concurrency=30), 30),
+        (DomainPolicy(hits=10, window_seconds=1.0, moderated=False, concurrency=1), 1),
+    ],
+)
+async def test_requests_in_flight_are_capped(pair: Pair, policy: DomainPolicy, at_once: int) -> None:
+    await fill(pair, 40)
+    await pair.set_policy("a.test", policy)
+    worker, other = [await pair.hire(pool="shared", spiders=["link"]) for _ in range(2)]
+    first = await pair.lease_all_due(worker)
+    assert len(first) == at_once
+    assert await pair.lease_all_due(other) == []
+    await pair.fetch(worker, first[:1])
+    await pair.pass_time(10 if policy.window_seconds == 10.0 else 2)
+    assert len(await pair.lease_all_due(other)) == 1
+    await pair.settle(worker, [Settlement(lease, Outcome.RETURNED) for lease in first[1:]])
+    await pair.check()
+
+
+async def test_a_dead_workers_place_in_flight_is_free_again(pair: Pair) -> None:
+    await fill(pair, 5)
+    dead, living = [await pair.hire(pool="shared", spiders=["link"]) for _ in range(2)]
+    assert len(await pair.lease_all_due(dead)) == 1
+    pair.kill(dead)
+    await pair.pass_time(3)
+    assert await pair.lease_all_due(living) == []
+    await pair.pass_time(2 * pair.model.heartbeat_seconds)
+    assert await pair.reclaim() == 1
+    assert len(await pair.lease_all_due(living)) == 1
+
+
+async def test_an_empty_poll_costs_no_hit_and_a_returned_one_is_not_refunded(pair: Pair) -> None:
+    await fill(pair)
+    await pair.set_policy("a.test", DomainPolicy(hits=2, window_seconds=10.0, moderated=False, concurrency=9))
+    others = await pair.hire(pool="shared", spiders=["none"])
+    for _ in range(5):
+        assert await pair.lease(others, limit=5) == []
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    leases = await pair.lease_all_due(worker)
+    assert len(leases) == 2
+    await pair.settle(worker, [Settlement(lease, Outcome.RETURNED) for lease in leases])
+    assert await over_time(pair, worker, 9.5, 0.5) == [0, 0, 2]
+
+
+# --- redirects inside a domain ----------------------------------------------------------------------------------------
+
+
+async def test_a_hop_is_a_hit(pair: Pair) -> None:
+    await fill(pair)
+    await pair.set_policy("a.test", DomainPolicy(hits=2, window_seconds=10.0, moderated=False, concurrency=9))
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    (lease,) = await pair.lease(worker, limit=1) or await pair.lease_all_due(worker)
+    target = fingerprint("link", "https://a.test/target")
+    assert await pair.hop(worker, lease, fingerprint=target, payload=b"1") is Hop.GRANTED
+    assert await pair.lease_all_due(worker) == []
+    await pair.check()
+
+
+async def test_a_hop_without_a_free_hit_goes_back_to_the_front_with_its_chain(pair: Pair) -> None:
+    await fill(pair)
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    (lease,) = await pair.lease_all_due(worker)
+    target = fingerprint("link", "https://a.test/target")
+    assert await pair.hop(worker, lease, fingerprint=target, payload=b"chain") is Hop.WAIT
+    await pair.settle(worker, [Settlement(lease, Outcome.FORWARDED, payload=b"chain")])
+    await pair.check()
+    await pair.pass_time(1)
+    (again,) = await pair.lease_all_due(worker)
+    assert (again.url, again.payload, again.request_id) == (lease.url, b"chain", lease.request_id)
+    late = await pair.add(pair.model.run_of(lease.run), PLAIN, [a_batch("a.test", ["target"])])
+    assert late.duplicates == 1, "the target is this request's now"
+
+
+async def test_a_hop_to_what_was_seen_ends_there(pair: Pair) -> None:
+    await fill(pair)
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    (lease,) = await pair.lease_all_due(worker)
+    await pair.pass_time(2)
+    seen = fingerprint("link", "https://a.test/7")
+    assert await pair.hop(worker, lease, fingerprint=seen, payload=b"chain") is Hop.SEEN
+    assert len(await pair.lease_all_due(worker)) == 0, "one in flight at one hit a second"
+    await pair.settle(worker, [Settlement(lease, Outcome.DROPPED, "duplicate")])
+    assert len(await pair.lease_all_due(worker)) == 1, "no hit was charged"
+
+
+async def test_a_dead_workers_chain_goes_on_with_its_heir(pair: Pair) -> None:
+    await fill(pair, 1)
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    (lease,) = await pair.lease_all_due(worker)
+    await pair.pass_time(2)
+    target = fingerprint("link", "https://a.test/target")
+    assert await pair.hop(worker, lease, fingerprint=target, payload=b"chain") is Hop.GRANTED
+    pair.kill(worker)
+    await pair.pass_time(3 * pair.model.heartbeat_seconds)
+    await pair.reclaim()
+    heir = await pair.hire(pool="shared", spiders=["link"])
+    (again,) = await pair.lease_all_due(heir)
+    assert (again.payload, again.attempt, again.request_id) == (b"chain", 1, lease.request_id)
+    await pair.check()
