@@ -1,10 +1,12 @@
 """Writes pages to an output until it is killed or done, and prints the id of each batch's pages once they are durable.
 
-python sink_writer.py PATH SPOOL NAME BATCHES BODY_BYTES: ids are NAME-0, NAME-1 ...; bodies do not compress.
+python sink_writer.py PATH SPOOL NAME BATCHES BODY_BYTES: ids are NAME-0, NAME-1 ...; bodies do not compress
+to less than a half. Over a limit of file size the process is killed in the middle of its write, as if by SIGKILL.
 """
 
 import asyncio
 import random
+import signal
 import sys
 from pathlib import Path
 
@@ -50,6 +52,8 @@ async def main(path: str, spool: str, name: str, batches: int, body_bytes: int) 
 
 
 if __name__ == "__main__":
+    if sys.argv[6:] == ["die-at-limit"]:
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     try:
         asyncio.run(main(*sys.argv[1:4], int(sys.argv[4]), int(sys.argv[5])))
     except SinkError as exc:

@@ -2,9 +2,12 @@
 
 import json
 import random
+import resource
+import signal
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,7 +47,7 @@ async def test_nothing_durable_is_lost_by_killed_writers(tmp_path, suffix):
     dice = random.Random(suffix)
     path, spool = tmp_path / f"pages{suffix}", tmp_path / "spool"
     durable = set()
-    for generation in range(3):
+    for generation in range(2):
         writers = [start(path, spool, f"w{generation}.{number}") for number in range(2)]
         try:
             for writer in writers:
@@ -65,6 +68,40 @@ async def test_nothing_durable_is_lost_by_killed_writers(tmp_path, suffix):
     assert durable <= set(found)
     assert set(found.values()) == {1}
     assert found["last"] == 1
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc", ".warc.gz", ".parquet"])
+async def test_a_writer_killed_in_the_middle_of_a_write_leaves_a_tail_that_the_next_one_cuts(tmp_path, suffix):
+    """The kernel kills at an exact byte: the file may grow no further."""
+    dice = random.Random(suffix)
+    path, spool = tmp_path / f"pages{suffix}", tmp_path / "spool"
+    durable = set()
+    size = 0
+    for generation in range(3):
+        limit = size + dice.randint(1, 60_000)
+        durable.update(write_until_killed(path, spool, f"w{generation}", limit))
+        (written,) = spool.rglob("spool.*") if suffix == ".parquet" else [path]
+        size = written.stat().st_size
+        assert size == limit  # torn at a byte of the dice's choice
+    sink = open_output([str(path)], spool_dir=spool)
+    await sink.write([page("last")])
+    await sink.close()
+    found = ids_in(path)
+    assert durable | {"last"} <= set(found)
+    assert set(found.values()) == {1}
+
+
+def write_until_killed(path, spool, name, limit):
+    """The ids that the writer called durable before a file reached `limit` bytes."""
+    command = [sys.executable, str(WRITER), str(path), str(spool), name, "1000", "9000", "die-at-limit"]
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=partial(limit_files, limit))
+    assert done.returncode == -signal.SIGXFSZ
+    return done.stdout.split()
+
+
+def limit_files(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc.gz", ".parquet"])

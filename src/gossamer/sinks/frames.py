@@ -32,24 +32,24 @@ class Frames:
 
     def tail(self, fd: int, start: int, size: int, *, doubt: bool) -> Tail:
         offset = start
-        recent: deque[int] = deque()
+        recent: deque[tuple[int, int]] = deque()
         while offset < size:
             head = read_at(fd, offset, _PREFIX)
             if head.startswith(_HEAD) and len(head) == _PREFIX:
                 end = offset + _PREFIX + int(_LENGTH.unpack(head[len(_HEAD) :])[0])
                 if end > size:
                     break
-                recent.append(offset)
+                recent.append((offset, end))
             else:
                 end = _foreign_end(fd, offset, size)
                 if end < 0:
                     break
             offset = end
-            while len(recent) > 1 and recent[0] < offset - RECENT:
+            while len(recent) > 1 and recent[0][0] < offset - RECENT:
                 recent.popleft()
         if doubt:
-            for begin in recent:
-                if _frame_end(fd, begin + _PREFIX, size) < 0:
+            for begin, end in recent:
+                if _frame_end(fd, begin + _PREFIX, end) != end:
                     return Tail(begin)
         return Tail(offset)
 

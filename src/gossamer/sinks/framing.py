@@ -14,7 +14,7 @@ RECENT = 16 * 1024 * 1024
 """Bytes at the end of a file whose contents are checked when it is first opened. A power cut can leave the last batch
 with its full length and zeros inside; batches before it were flushed before the next one began."""
 
-CHUNK = 1024 * 1024
+CHUNK = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)

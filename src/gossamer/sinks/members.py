@@ -15,9 +15,9 @@ _OVERHEAD = len(_HEAD) + _LENGTH.size + _TRAILER.size
 
 
 class Members:
-    """A gzip file of many members. `level` as zlib's, 1 (fast) to 9."""
+    """A gzip file of many members. `level` as zlib's, 1 (fast) to 9; 3 takes half the time of 6 for a tenth more."""
 
-    def __init__(self, level: int = 6) -> None:
+    def __init__(self, level: int = 3) -> None:
         self.level = level
 
     def begins(self, head: bytes) -> bool:
@@ -34,25 +34,25 @@ class Members:
 
     def tail(self, fd: int, start: int, size: int, *, doubt: bool) -> Tail:
         offset = start
-        recent: deque[int] = deque()
+        recent: deque[tuple[int, int]] = deque()
         while offset < size:
             head = read_at(fd, offset, len(_HEAD) + _LENGTH.size)
             if head.startswith(_HEAD) and len(head) == len(_HEAD) + _LENGTH.size:
                 end = offset + int(_LENGTH.unpack(head[len(_HEAD) :])[0])
                 if end - offset < _OVERHEAD or end > size:
                     break
-                recent.append(offset)
+                recent.append((offset, end))
             else:
                 # Another program's member: only inflating it tells where it ends.
                 end = _inflated_end(fd, offset, size)
                 if end < 0:
                     break
             offset = end
-            while len(recent) > 1 and recent[0] < offset - RECENT:
+            while len(recent) > 1 and recent[0][0] < offset - RECENT:
                 recent.popleft()
         if doubt:
-            for begin in recent:
-                if _inflated_end(fd, begin, size) < 0:
+            for begin, end in recent:
+                if _inflated_end(fd, begin, end) != end:
                     return Tail(begin)
         return Tail(offset)
 
