@@ -193,6 +193,9 @@ class ValkeyFrontier:
                     continue
                 run = opened
                 reply = await self._add_group(run, terms, shard, group, reopen=True)
+            while reply[0] == b"purging":
+                await self._purge(shard)
+                reply = await self._add_group(run, terms, shard, group, reopen=False)
             _, new, duplicates, dropped, reason, idle = reply[:6]
             added.added += new
             added.duplicates += duplicates
@@ -249,7 +252,7 @@ class ValkeyFrontier:
             self._commands,
             pool=pool,
             spiders=spiders,
-            egress=egress,
+            egress=egress or "default",
             heartbeat_ms=self._heartbeat_ms,
             retention_ms=self._retention_ms,
             clock=self._clock,
@@ -270,13 +273,16 @@ class ValkeyFrontier:
             total += count
             for token in reply[2:]:
                 await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
-        while await call(shard, "purge", 100):
-            pass
+        await self._purge(shard)
         for token in await self._commands.plain(shard, "ZRANGE", keys.idle, 0, 99):
             await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
         while await call(shard, "sweep", 1000):
             pass
         return total
+
+    async def _purge(self, shard: int) -> None:
+        while await self._commands.call(shard, "purge", 100):
+            pass
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -345,9 +351,7 @@ class ValkeyFrontier:
         purged = await halt(
             self._commands, token, LETTERS[state], spider or "", shards, retention_ms=self._retention_ms
         )
-        for shard in shards:
-            while await self._commands.call(shard, "purge", 100):
-                pass
+        await asyncio.gather(*(self._purge(shard) for shard in shards))
         return purged
 
     async def set_domain_policy(self, domain: str | None, policy: DomainPolicy | None) -> None:

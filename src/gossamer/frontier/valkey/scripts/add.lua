@@ -6,7 +6,8 @@
 --       11 call: "", or a name under which it is made only once  12 stopped spiders (comma separated)  13 retention ms
 --       then for each batch: spider, domain, priority, depth, unfiltered 1|0, extended 1|0, count,
 --       and for each URL: fingerprint (decimal), tail (URL, or what the client packed)
--- Returns { "closed" } when the run was closed here (ask the home shard), or
+-- Returns { "closed" } when the run was closed here (ask the home shard), { "purging" } when the last run has to be
+--         purged first, or
 --         { "ok", added, duplicates, dropped, reason of the dropped, shard became idle: 1|0, rejected positions ... }
 -- include common
 -- include seen
@@ -32,12 +33,15 @@ if crawl and crawl.run > run then
   refused = "stopped"
 elseif not crawl or crawl.run < run then
   -- First touch in this run. What was seen stays, unless the run has a seen-set of its own.
+  if redis.call("ZSCORE", P .. "purge", token) then
+    return { "purging" } -- the last run's queues are still there
+  end
   if crawl and crawl.gen ~= gen then
     redis.call("RPUSH", P .. "old", cmsgpack.pack(token, crawl.gen, crawl.buckets))
   end
   local keep = crawl and crawl.gen == gen
   local seen, buckets = keep and crawl.seen or 0, keep and crawl.buckets or 1
-  redis.call("DEL", crawl_key)
+  redis.call("UNLINK", crawl_key, P .. "d:" .. token, P .. "z:" .. token)
   redis.call("HSET", crawl_key, "run", run, "gen", gen, "st", "r", "o", ARGV[6], "crawl", ARGV[7])
   if keep then
     redis.call("HSET", crawl_key, "n", seen, "b", buckets)

@@ -20,7 +20,9 @@ local function drop_waiting(crawl, only_spider, reason)
       end
     end
   end
-  redis.call("ZADD", P .. "purge", now, crawl.token)
+  if total > 0 then
+    redis.call("ZADD", P .. "purge", now, crawl.token)
+  end
   return total
 end
 

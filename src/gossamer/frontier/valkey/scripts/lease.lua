@@ -72,6 +72,8 @@ for _, member in ipairs(redis.call("ZRANGEBYSCORE", P .. "later", "-inf", now, "
   end
 end
 
+local MOST_DROPPED = 2000 -- expired entries a call may meet; the next call goes on
+local dropped = 0
 local taken = {} -- { run, token, priority, spider, domain, scope, entry } of each
 
 -- Takes what is free at the head of one queue; true when the domain may have more.
@@ -144,6 +146,7 @@ local function take(home, spider, domain, lease_egress, policy, token, priority)
     push(crawl.lifo and "RPUSH" or "LPUSH", queue, back)
     starve(crawl, home, domain, priority)
   end
+  dropped = dropped + gone
   local left = gone + count
   share_add(share, spider, priority, -left)
   tally(token, "q:" .. spider, -left)
@@ -170,7 +173,7 @@ local due, inspected = INF, 0
 
 local function lease_from(home, spider, band, lease_egress)
   local key = ready_key(home, band, lease_egress)
-  while #taken < limit and inspected < 1000 do
+  while #taken < limit and inspected < 1000 and dropped < MOST_DROPPED do
     local domains = redis.call("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, math.min(64, limit - #taken))
     if #domains == 0 then
       break
@@ -185,7 +188,7 @@ local function lease_from(home, spider, band, lease_egress)
         redis.call("ZREM", key, domain) -- the scope changed under it; place knows where it belongs
       elseif not policy.off then
         local more = true
-        while more and #taken < limit do
+        while more and #taken < limit and dropped < MOST_DROPPED do
           local token, priority = head_of(home, domain)
           if not token or band_of(priority) ~= band then
             break
@@ -236,7 +239,7 @@ redis.call("HSET", leases_key, "last", number .. " " .. first .. " " .. #taken)
 
 local next_due = ""
 if #taken < limit then
-  if inspected >= 1000 then
+  if inspected >= 1000 or dropped >= MOST_DROPPED then
     due = now
   end
   local later = redis.call("ZRANGE", P .. "later", 0, 0, "WITHSCORES")

@@ -278,6 +278,9 @@ local function unstarve(crawl, domain)
 end
 
 local function unstarve_some(crawl, count)
+  if count <= 0 then
+    return
+  end
   for _, domain in ipairs(redis.call("SPOP", P .. "z:" .. crawl.token, math.min(count, 100))) do
     unstarve(crawl, domain)
   end
