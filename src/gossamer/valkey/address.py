@@ -1,0 +1,133 @@
+"""How the address of a Valkey or Redis server is written, and what it says."""
+
+import ssl
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+
+from gossamer.errors import BadInput
+
+_FORMS = "unix:///path/to.sock?db=0, redis://user:password@host:6379/0, rediss://…, redis+cluster://host:port,host:port"
+_PORT = 6379
+_DATABASE_OPTION = "db"
+_TLS_OPTIONS = frozenset({"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"})
+_NO = frozenset({"no", "none", "false", "0"})
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where one server listens: a unix socket (`path`), or a host and a port."""
+
+    path: str = ""
+    host: str = ""
+    port: int = 0
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.path or f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server, or the first known nodes of a cluster, and how to introduce oneself there."""
+
+    endpoints: tuple[Endpoint, ...]
+    """One; for a cluster as many as are worth asking for the others."""
+    cluster: bool = False
+    tls: bool = False
+    user: str = ""
+    password: str = ""
+    database: int = 0
+    tls_options: tuple[tuple[str, str], ...] = ()
+    """`ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_cert_reqs`, `ssl_check_hostname`: as redis-py spells them."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `unix://`, `redis://`, `rediss://`, `redis+cluster://`, `rediss+cluster://` (also spelled `valkey…`).
+
+        Raises BadInput, without the password, for anything else.
+        """
+        try:
+            parts = urlsplit(text.strip())
+            options = {name: values[-1] for name, values in parse_qs(parts.query, strict_parsing=False).items()}
+            scheme = parts.scheme.replace("valkey", "redis", 1)
+            if unknown := options.keys() - _TLS_OPTIONS - {_DATABASE_OPTION}:
+                raise ValueError(f"unknown option {min(unknown)}")
+            if scheme == "unix":
+                return cls(
+                    (Endpoint(path=_socket_path(parts)),),
+                    user=unquote(parts.username or ""),
+                    password=unquote(parts.password or ""),
+                    database=_database(options.get(_DATABASE_OPTION, "")),
+                )
+            family, _, kind = scheme.partition("+")
+            if family not in ("redis", "rediss") or kind not in ("", "cluster"):
+                raise ValueError(f"unknown scheme {parts.scheme!r}" if parts.scheme else "no scheme")
+            userinfo, _, hosts = parts.netloc.rpartition("@")
+            user, _, password = userinfo.partition(":")
+            endpoints = tuple(_endpoint(host) for host in hosts.split(","))
+            database = _database(options.get(_DATABASE_OPTION, "") or parts.path.strip("/"))
+            if kind and database:
+                raise ValueError("a cluster has no databases")
+            if not kind and len(endpoints) > 1:
+                raise ValueError("several hosts are a cluster's: redis+cluster://")
+        except ValueError as exc:
+            raise BadInput(f"server address: {exc}; expected one of {_FORMS}") from None
+        return cls(
+            endpoints,
+            cluster=bool(kind),
+            tls=family == "rediss",
+            user=unquote(user),
+            password=unquote(password),
+            database=database,
+            tls_options=tuple(sorted((name, value) for name, value in options.items() if name in _TLS_OPTIONS)),
+        )
+
+    def __str__(self) -> str:
+        """The address for a person to read; a password shows as `***`."""
+        secret = f"{self.user}:***@" if self.password else f"{self.user}@" if self.user else ""
+        where = ",".join(map(str, self.endpoints))
+        if self.endpoints[0].path:
+            return f"unix://{secret}{where}" + (f"?db={self.database}" if self.database else "")
+        scheme = ("rediss" if self.tls else "redis") + ("+cluster" if self.cluster else "")
+        return f"{scheme}://{secret}{where}" + (f"/{self.database}" if self.database else "")
+
+    __repr__ = __str__  # a dataclass would print the password
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """How to verify the server, or None without TLS. Raises BadInput for a file that cannot be used."""
+        if not self.tls:
+            return None
+        options: dict[str, Any] = dict(self.tls_options)
+        try:
+            context = ssl.create_default_context(cafile=options.get("ssl_ca_certs"))
+            if "ssl_certfile" in options:
+                context.load_cert_chain(options["ssl_certfile"], options.get("ssl_keyfile"))
+        except OSError as exc:
+            raise BadInput(f"certificate files of {self}: {exc}") from None
+        if options.get("ssl_check_hostname", "").lower() in _NO:
+            context.check_hostname = False
+        if options.get("ssl_cert_reqs", "").lower() in _NO:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def _socket_path(parts: SplitResult) -> str:
+    path = unquote(parts.path)
+    if not path.startswith("/") or path == "/" or parts.hostname:
+        raise ValueError("a socket's path is absolute: unix:///run/valkey.sock")
+    return path
+
+
+def _endpoint(text: str) -> Endpoint:
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname:
+        raise ValueError("no host")
+    return Endpoint(host=parts.hostname, port=parts.port or _PORT)
+
+
+def _database(text: str) -> int:
+    if text and not text.isdecimal():
+        raise ValueError(f"{text!r} is no database number")
+    return int(text or 0)

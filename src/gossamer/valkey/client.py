@@ -1,0 +1,167 @@
+"""A client of one server: connections that are made when they are first needed, and made again after they broke."""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hiredis import ReplyError
+
+from gossamer.errors import FrontierUnavailable
+from gossamer.valkey.address import Address, Endpoint
+from gossamer.valkey.border import translate, translate_greeting, translate_os_error
+from gossamer.valkey.connection import Argument, Connection, Reply, pack
+
+_REPLICAS_KNOWN_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How to connect: who we are, over what, and how long to wait."""
+
+    user: str = ""
+    password: str = ""
+    database: int = 0
+    tls: ssl.SSLContext | None = None
+    connect_seconds: float = 5.0
+    call_seconds: float = 30.0
+
+    @classmethod
+    def of(cls, address: Address, *, connect_seconds: float, call_seconds: float) -> "Manner":
+        """What an address says about it."""
+        tls = address.tls_context()
+        return cls(address.user, address.password, address.database, tls, connect_seconds, call_seconds)
+
+
+class Client:
+    """One server. Nothing here repeats a call; a call that raises FrontierUnavailable may have been done."""
+
+    def __init__(self, endpoint: Endpoint, manner: Manner) -> None:
+        self.endpoint = endpoint
+        self._manner = manner
+        self._ways = {"calls": _Way(self.open), "confirmed": _Way(self.open)}
+        self._replicas = 0
+        self._replicas_known_until = 0.0
+        self._closed = False
+
+    def __str__(self) -> str:
+        return str(self.endpoint)
+
+    @property
+    def ready(self) -> Connection | None:
+        """The connection for calls if it is there; None means that `connection` has to make one."""
+        connection = self._ways["calls"].connection
+        return connection if connection is not None and connection.alive else None
+
+    async def connection(self, *, confirmed: bool = False) -> Connection:
+        """The connection for calls, or the one whose writes are waited for: a WAIT holds up all that comes after it."""
+        if self._closed:
+            raise FrontierUnavailable(f"{self}: closed")
+        return await self._ways["confirmed" if confirmed else "calls"].take()
+
+    async def open(self) -> Connection:
+        """A connection of one's own, greeted. Raises FrontierUnavailable or ServerUnsuitable."""
+        loop = asyncio.get_running_loop()
+        where, manner, endpoint = str(self), self._manner, self.endpoint
+
+        def protocol() -> Connection:
+            return Connection(where, call_seconds=manner.call_seconds)
+
+        connection: Connection | None = None
+        try:
+            async with asyncio.timeout(manner.connect_seconds):
+                if endpoint.path:
+                    _, connection = await loop.create_unix_connection(protocol, endpoint.path)
+                else:
+                    _, connection = await loop.create_connection(
+                        protocol,
+                        endpoint.host,
+                        endpoint.port,
+                        ssl=manner.tls,
+                        ssl_handshake_timeout=manner.connect_seconds if manner.tls else None,
+                    )
+                await self._greet(connection)
+        except OSError as exc:
+            if connection is not None:
+                await connection.close()
+            raise translate_os_error(exc, doing=f"connecting to {self}") from None
+        except BaseException:
+            if connection is not None:
+                await connection.close()
+            raise
+        return connection
+
+    async def _greet(self, connection: Connection) -> None:
+        manner = self._manner
+        greetings: list[bytes] = []
+        if manner.password or manner.user:
+            who: tuple[str, ...] = (manner.user, manner.password) if manner.user else (manner.password,)
+            greetings.append(pack(("AUTH", *who)))
+        if manner.database:
+            greetings.append(pack(("SELECT", manner.database)))
+        greetings.append(pack(("PING",)))
+        for reply in await connection.ask_all(greetings):
+            if isinstance(reply, ReplyError):
+                raise translate_greeting(reply, doing=f"connecting to {self}")
+
+    async def ask(self, *command: Argument) -> Any:
+        """One plain command, for what concerns this server and no key. Raises what the border makes of a refusal."""
+        connection = self.ready or await self.connection()
+        reply = await connection.ask(pack(command))
+        if isinstance(reply, ReplyError):
+            raise translate(reply, doing=f"{command[0]!s} on {self}")
+        return reply
+
+    async def facts(self, section: str) -> dict[str, str]:
+        """A section of INFO, e.g. `{"redis_version": "7.2.4", …}`."""
+        return read_info(await self.ask("INFO", section))
+
+    async def replicas(self) -> int:
+        """How many replicas follow this server right now, as known for at most a few seconds."""
+        if time.monotonic() >= self._replicas_known_until:
+            facts = await self.facts("replication")
+            self._replicas = sum(
+                "state=online" in value
+                for name, value in facts.items()
+                if name.startswith("slave") and name.removeprefix("slave").isdecimal()
+            )
+            self._replicas_known_until = time.monotonic() + _REPLICAS_KNOWN_SECONDS
+        return self._replicas
+
+    def forget_replicas(self) -> None:
+        """Ask again next time."""
+        self._replicas_known_until = 0.0
+
+    async def close(self) -> None:
+        """End its connections; what is unanswered raises FrontierUnavailable. May be repeated."""
+        self._closed = True
+        for way in self._ways.values():
+            await way.close()
+
+
+def read_info(reply: Reply) -> dict[str, str]:
+    """INFO's text as a dictionary; headings and empty lines left out."""
+    lines = reply.decode(errors="replace").splitlines()
+    return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
+
+
+class _Way:
+    """A connection that is made once however many tasks want it at the same time."""
+
+    def __init__(self, open_connection: Callable[[], Awaitable[Connection]]) -> None:
+        self.connection: Connection | None = None
+        self._open = open_connection
+        self._making = asyncio.Lock()
+
+    async def take(self) -> Connection:
+        async with self._making:
+            if self.connection is None or not self.connection.alive:
+                self.connection = await self._open()
+            return self.connection
+
+    async def close(self) -> None:
+        async with self._making:
+            if self.connection is not None:
+                await self.connection.close()

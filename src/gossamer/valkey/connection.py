@@ -1,0 +1,156 @@
+"""One connection to a server: commands go out as they come, answers come back in the same order."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+import hiredis
+
+from gossamer.errors import FrontierUnavailable
+
+_PARTIAL: Final = object()
+
+Argument = bytes | str | int | float
+
+pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)  # its stub knows tuples of one only
+"""A command and its arguments as they travel."""
+
+Reply = Any
+"""bytes, int, None, a list of replies, or a `hiredis.ReplyError` as a value: an error is an answer too."""
+
+
+class Connection(asyncio.Protocol):
+    """A pipeline. Any number of tasks may ask at once; nobody waits for another's answer before asking.
+
+    `call_seconds`: an answer that takes longer ends the connection, because what comes after it cannot be trusted to
+    come at all. `where` names the server in errors.
+    """
+
+    def __init__(self, where: str, *, call_seconds: float) -> None:
+        self.where = where
+        self.alive = False
+        self._call_seconds = call_seconds
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._reader = hiredis.Reader(notEnoughData=_PARTIAL)
+        self._out: list[bytes] = []
+        self._waiting: deque[tuple[asyncio.Future[Reply], int, float]] = deque()
+        self._collected: list[Reply] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._listener: Callable[[Reply | None], None] | None = None
+        self._ended = self._loop.create_future()
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def ask(self, packed: bytes, *, patience_seconds: float = 0.0) -> "asyncio.Future[Reply]":
+        """Send one packed command; the future is its answer. `patience_seconds` is added to the time it may take.
+
+        The future raises FrontierUnavailable when the connection ended first: nobody knows whether it was done.
+        """
+        return self._enqueue(packed, 0, patience_seconds)
+
+    def ask_all(self, packed: Sequence[bytes], *, patience_seconds: float = 0.0) -> "asyncio.Future[list[Reply]]":
+        """Send commands with nothing of anybody else's between them; the future is the list of their answers."""
+        return self._enqueue(b"".join(packed), len(packed), patience_seconds)
+
+    def _enqueue(self, packed: bytes, count: int, patience: float) -> "asyncio.Future[Reply]":
+        if not self.alive:
+            raise FrontierUnavailable(f"{self.where}: the connection has ended")
+        loop = self._loop
+        future: asyncio.Future[Reply] = loop.create_future()
+        self._waiting.append((future, count, loop.time() + self._call_seconds + patience))
+        if not self._out:
+            # What other tasks ask in this turn of the loop leaves with it: one system call for all of them.
+            loop.call_soon(self._flush)
+        self._out.append(packed)
+        if self._timer is None:
+            self._timer = loop.call_later(self._call_seconds, self._check_time)
+        return future
+
+    def listen(self, packed: bytes, listener: Callable[[Reply | None], None]) -> None:
+        """Subscribe with this packed command: from now on every message goes to `listener`, and None at the end."""
+        self._listener = listener
+        self.tell(packed)
+
+    def tell(self, packed: bytes) -> None:
+        """Send without expecting an answer; for a connection that listens."""
+        if self._transport is not None:
+            self._transport.write(packed)
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if self._transport is not None:
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def _check_time(self) -> None:
+        self._timer = None
+        if not self._waiting or not self.alive:
+            return
+        left = self._waiting[0][2] - self._loop.time()
+        if left <= 0:
+            self._end(FrontierUnavailable(f"{self.where}: no answer within {self._call_seconds:g} s"))
+        else:
+            self._timer = self._loop.call_later(left, self._check_time)
+
+    # --- the protocol -------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.alive = True
+
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        gets = self._reader.gets
+        try:
+            while (reply := gets()) is not _PARTIAL:
+                self._receive(reply)
+        except hiredis.ProtocolError as exc:
+            self._end(FrontierUnavailable(f"{self.where}: this is no Redis protocol ({exc})"))
+
+    def _receive(self, reply: Reply) -> None:
+        if self._listener is not None:
+            self._listener(reply)
+            return
+        if not self._waiting:
+            # A server may say why it hangs up (too many clients, protected mode) before anything is asked.
+            self._end(FrontierUnavailable(f"{self.where}: {reply}"))
+            return
+        future, count, _ = self._waiting[0]
+        if count:
+            self._collected.append(reply)
+            if len(self._collected) < count:
+                return
+            reply, self._collected = self._collected, []
+        self._waiting.popleft()
+        if not future.done():  # a task that was cancelled no longer waits; its answer still had to be read
+            future.set_result(reply)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(FrontierUnavailable(f"{self.where}: the connection was lost" + (f" ({exc})" if exc else "")))
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def _end(self, error: FrontierUnavailable) -> None:
+        if not self.alive:
+            return
+        self.alive = False
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        waiting, self._waiting = self._waiting, deque()
+        for future, _, _ in waiting:
+            if not future.done():
+                future.set_exception(FrontierUnavailable(error.detail))
+        if self._listener is not None:
+            self._listener(None)
+
+    async def close(self) -> None:
+        """End it; what is still unanswered raises FrontierUnavailable. May be repeated."""
+        self._end(FrontierUnavailable(f"{self.where}: closed"))
+        if self._transport is not None:
+            await asyncio.shield(self._ended)

@@ -1,0 +1,143 @@
+"""Calls on one server."""
+
+import asyncio
+
+import pytest
+from tests.servers.valkey import Server, standalone, wait_until
+
+from gossamer.errors import BadInput, FrontierError, FrontierFull, FrontierUnavailable, ServerUnsuitable
+from gossamer.valkey.scripts import Script
+from gossamer.valkey.shards import Shards
+
+COUNT = Script("count", "return redis.call('INCRBY', KEYS[1] .. 'n', ARGV[1])")
+ECHO = Script("echo", "return {KEYS[1], ARGV[1], 7, false, {ARGV[2]}}")
+FAILING = Script("failing", "return redis.call('LPUSH', KEYS[1], 'x') + redis.call('INCR', KEYS[1])")
+
+
+async def test_an_answer_has_bytes_numbers_none_and_lists(shards: Shards) -> None:
+    assert await shards.call(0, ECHO, ["{0}:"], [b"\xff\x00", 1.5]) == [b"{0}:", b"\xff\x00", 7, None, [b"1.5"]]
+
+
+async def test_many_calls_at_once_get_their_own_answers(shards: Shards) -> None:
+    answers = await asyncio.gather(*(shards.call(0, ECHO, ["{0}:"], [str(i), ""]) for i in range(2_000)))
+    assert [int(answer[1]) for answer in answers] == list(range(2_000))
+
+
+async def test_a_script_that_the_server_forgot_is_loaded_again(shards: Shards) -> None:
+    assert await shards.call(0, COUNT, ["{0}:"], [1]) == 1
+    assert await shards.everywhere("SCRIPT", "FLUSH") == [b"OK"]
+    assert await shards.call(0, COUNT, ["{0}:"], [1]) == 2
+
+
+async def test_a_plain_command(shards: Shards) -> None:
+    assert await shards.command("{0}:a", "SET", "{0}:a", b"\x00\r\n") == b"OK"
+    assert await shards.command("{0}:a", "GET", "{0}:a") == b"\x00\r\n"
+
+
+async def test_a_script_that_fails_names_itself_and_its_shard(shards: Shards) -> None:
+    with pytest.raises(FrontierError, match=r"failing on shard 3 .*WRONGTYPE"):
+        await shards.call(3, FAILING, ["{3}:"], [])
+
+
+async def test_what_the_server_is_like_is_known(shards: Shards) -> None:
+    assert shards.max_intset_entries == 512
+    assert int(shards.version.split(".")[0]) >= 7
+
+
+async def test_a_password_lets_in_and_its_absence_says_what_to_do(guarded_server: Server) -> None:
+    good = await Shards.connect(f"redis://:open%20sesame%2F1@127.0.0.1:{guarded_server.port}/2")
+    assert await good.command("a", "SET", "a", "1") == b"OK"
+    await good.close()
+    with pytest.raises(ServerUnsuitable, match="asks for a password"):
+        await Shards.connect(f"redis://127.0.0.1:{guarded_server.port}")
+    with pytest.raises(ServerUnsuitable, match="does not know this user and password") as refused:
+        await Shards.connect(f"redis://:wrong-secret@127.0.0.1:{guarded_server.port}")
+    assert "wrong-secret" not in str(refused.value)
+
+
+async def test_a_server_without_cluster_is_not_asked_as_one(guarded_server: Server) -> None:
+    with pytest.raises(ServerUnsuitable, match="write redis://"):
+        await Shards.connect(f"redis+cluster://:open%20sesame%2F1@127.0.0.1:{guarded_server.port}")
+
+
+async def test_a_database_that_is_not_there(one_server: Server) -> None:
+    with pytest.raises(ServerUnsuitable, match="database"):
+        await Shards.connect(f"{one_server.address}?db=99")
+
+
+async def test_nobody_listens() -> None:
+    with pytest.raises(FrontierUnavailable, match="No such file"):
+        await Shards.connect("unix:///nowhere/s.sock")
+
+
+async def test_an_address_that_is_none() -> None:
+    with pytest.raises(BadInput, match="expected one of"):
+        await Shards.connect("http://127.0.0.1")
+
+
+async def test_a_killed_server_is_unavailable_and_there_again_after_its_restart() -> None:
+    with standalone(options={"appendfsync": "always"}) as server:
+        shards = await Shards.connect(server.address)
+        assert await shards.call(0, COUNT, ["{0}:"], [5]) == 5
+        server.kill()
+        with pytest.raises(FrontierUnavailable):
+            await shards.call(0, COUNT, ["{0}:"], [1])
+        with pytest.raises(FrontierUnavailable):
+            await shards.call_confirmed(0, COUNT, ["{0}:"], [1])
+        server.start()
+        assert await shards.call(0, COUNT, ["{0}:"], [1]) == 6
+        await shards.close()
+
+
+async def test_a_connection_lost_in_mid_call(shards: Shards, one_server: Server) -> None:
+    """The call may have been done or not; the next one connects again."""
+    waiting = asyncio.ensure_future(shards.command("{0}:q", "BLPOP", "{0}:q", 0))
+    other = asyncio.ensure_future(shards.command("{0}:q", "BLPOP", "{0}:q", 0))
+    await blocked(one_server, 1)
+    one_server.command("CLIENT", "KILL", "TYPE", "normal")
+    for lost in (waiting, other):
+        with pytest.raises(FrontierUnavailable):
+            await lost
+    assert await shards.call(0, COUNT, ["{0}:"], [1]) == 1
+
+
+async def test_an_answer_that_takes_too_long_ends_the_connection(one_server: Server) -> None:
+    shards = await Shards.connect(one_server.address, call_seconds=0.1)
+    with pytest.raises(FrontierUnavailable, match="no answer within"):
+        await shards.command("{0}:q", "BLPOP", "{0}:q", 0)
+    assert await shards.command("{0}:q", "LLEN", "{0}:q") == 0
+    await shards.close()
+
+
+async def test_a_cancelled_call_leaves_the_others_their_answers(shards: Shards, one_server: Server) -> None:
+    waiting = asyncio.ensure_future(shards.command("{0}:q", "BLPOP", "{0}:q", 0))
+    await blocked(one_server, 1)
+    after = asyncio.ensure_future(shards.call(0, ECHO, ["{0}:"], ["mine", ""]))
+    waiting.cancel()
+    one_server.command("RPUSH", "{0}:q", "x")
+    assert (await after)[1] == b"mine"
+
+
+async def test_full_memory_refuses_adding_and_says_so() -> None:
+    with standalone(options={"maxmemory": "4mb"}) as server:
+        shards = await Shards.connect(server.address)
+        fill = Script("fill", "return redis.call('APPEND', KEYS[1], string.rep('x', 1000000))")
+        finish = Script("finish", "#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1] .. 's', 1)")
+        answers = [await asyncio.gather(shards.call(0, fill, ["{0}:"], []), return_exceptions=True) for _ in range(8)]
+        refusal = next(answer for (answer,) in answers if isinstance(answer, FrontierFull))
+        assert "of 4.00M; raise maxmemory" in str(refusal)
+        assert await shards.call(0, finish, ["{0}:"], []) == b"OK"
+        await shards.close()
+
+
+async def test_a_server_that_evicts_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    with standalone(options={"maxmemory-policy": "allkeys-lru"}) as server:
+        await (await Shards.connect(server.address)).close()
+    assert "may forget URLs" in caplog.text
+
+
+async def blocked(server: Server, count: int) -> None:
+    """Until so many clients hang in a blocking command; the loop goes on meanwhile."""
+    await asyncio.to_thread(
+        wait_until, lambda: int(server.info("clients")["blocked_clients"]) >= count, "a client to hang"
+    )

@@ -1,0 +1,281 @@
+"""Real Valkey servers for tests and bench: one, or a cluster. Every one lives in a folder and on loopback."""
+
+import contextlib
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import hiredis
+
+from gossamer.valkey.binary import find_server
+from gossamer.valkey.connection import pack
+
+_READY_SECONDS = 60.0
+_STOP_SECONDS = 20.0
+_POLL_SECONDS = 0.02
+_STARTS = 5
+_SLOTS = 16384
+
+
+class Server:
+    """One server process, on a unix socket and, with a port, on 127.0.0.1 too. Not started until `start`."""
+
+    def __init__(
+        self, folder: Path, *, port: int = 0, password: str = "", options: Mapping[str, str] | None = None
+    ) -> None:
+        self.folder = folder
+        self.port = port
+        self.password = password
+        self.options = dict(options or {})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def socket_path(self) -> Path:
+        return self.folder / "s.sock"
+
+    @property
+    def address(self) -> str:
+        """By TCP where it has a port, else by its socket."""
+        secret = f":{self.password}@" if self.password else ""
+        return f"redis://{secret}127.0.0.1:{self.port}" if self.port else f"unix://{secret}{self.socket_path}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it, again or for the first time, and wait until it answers and has read its data."""
+        options = {
+            "port": str(self.port),
+            "bind": "127.0.0.1",
+            "unixsocket": str(self.socket_path),
+            "dir": str(self.folder),
+            "logfile": str(self.folder / "log"),
+            "save": "",
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "enable-debug-command": "yes",
+            **({"requirepass": self.password, "primaryauth": self.password} if self.password else {}),
+            **self.options,
+        }
+        self.socket_path.unlink(missing_ok=True)
+        arguments = [text for name, value in options.items() for text in (f"--{name}", value)]
+        self._process = subprocess.Popen(
+            [str(find_server()), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        wait_until(self._answers, f"the server in {self.folder} to answer")
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise RuntimeError(f"it ended at once: {(self.folder / 'log').read_text()[-500:]}")
+        try:
+            return bool(self.command("PING") == b"PONG")
+        except (OSError, hiredis.ReplyError):
+            return False
+
+    def command(self, *command: bytes | str | int | float) -> Any:
+        """Ask it on a connection of its own, without the client under test. Raises hiredis.ReplyError, OSError."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as wire:
+            wire.settimeout(_READY_SECONDS)
+            wire.connect(str(self.socket_path))
+            reader = hiredis.Reader(notEnoughData=...)
+            if self.password:
+                _ask(wire, reader, ("AUTH", self.password))
+            return _ask(wire, reader, command)
+
+    def info(self, section: str) -> dict[str, str]:
+        """A section of INFO."""
+        lines = self.command("INFO", section).decode().splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
+    def kill(self) -> None:
+        """SIGKILL: as when the power goes, for the process."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL when that takes too long. May be repeated."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+
+class Cluster:
+    """Primaries with all slots between them, and so many replicas of each. `nodes`: first the primaries, in order."""
+
+    def __init__(self, nodes: Sequence[Server], primaries: int) -> None:
+        self.nodes = list(nodes)
+        self.primaries = self.nodes[:primaries]
+        self.replicas = self.nodes[primaries:]
+
+    @property
+    def address(self) -> str:
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.primaries)
+
+    def owner(self, slot: int) -> Server:
+        """The primary that says it serves this slot."""
+        return next(node for node in self.nodes if slot in range(*self._mine(node)) or slot in self._single(node))
+
+    def _lines(self, node: Server) -> list[str]:
+        text = node.command("CLUSTER", "NODES").decode()
+        return next(line for line in text.splitlines() if "myself" in line).split()[8:]
+
+    def _mine(self, node: Server) -> tuple[int, int]:
+        first = next((part for part in self._lines(node) if "-" in part and not part.startswith("[")), "1-0")
+        low, high = map(int, first.split("-"))
+        return low, high + 1
+
+    def _single(self, node: Server) -> list[int]:
+        return [
+            slot
+            for part in self._lines(node)
+            if not part.startswith("[")
+            for slot in range(int(part.split("-")[0]), int(part.split("-")[-1]) + 1)
+        ]
+
+    def wait_ok(self) -> None:
+        """Until every node knows all the others and says that the cluster serves all slots."""
+
+        def ok() -> bool:
+            for node in self.nodes:
+                state = dict(
+                    line.split(":", 1) for line in node.command("CLUSTER", "INFO").decode().splitlines() if ":" in line
+                )
+                if state["cluster_state"] != "ok" or int(state["cluster_known_nodes"]) != len(self.nodes):
+                    return False
+            return all(replica.info("replication")["master_link_status"] == "up" for replica in self.replicas)
+
+        wait_until(ok, "the cluster to be ok")
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[Path]:
+    """A short private folder; a unix socket's path may not be long."""
+    with tempfile.TemporaryDirectory(prefix="gv-") as name:
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def standalone(*, tcp: bool = False, password: str = "", options: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """One server, on a unix socket only unless `tcp`; stopped and forgotten afterwards."""
+    with folder() as place:
+        server = Server(place, password=password, options=options)
+        try:
+            _start_on_free_ports([server], tcp=tcp)
+            yield server
+        finally:
+            server.stop()
+
+
+@contextlib.contextmanager
+def cluster(*, primaries: int = 3, replicas: int = 0, options: Mapping[str, str] | None = None) -> Iterator[Cluster]:
+    """A cluster on loopback, `replicas` for each primary; yields when its state is ok, which takes two seconds."""
+    count = primaries * (1 + replicas)
+    common = {
+        "cluster-enabled": "yes",
+        "cluster-node-timeout": "2000",
+        "repl-diskless-sync-delay": "0",
+        "cluster-allow-replica-migration": "no",
+        **(options or {}),
+    }
+    with folder() as place:
+        nodes = []
+        for number in range(count):
+            home = place / str(number)
+            home.mkdir()
+            nodes.append(Server(home, options=dict(common)))
+        try:
+            _start_on_free_ports(nodes, tcp=True)
+            _join(nodes, primaries)
+            made = Cluster(nodes, primaries)
+            made.wait_ok()
+            yield made
+        finally:
+            for node in nodes:
+                node.stop()
+
+
+def _join(nodes: Sequence[Server], primaries: int) -> None:
+    for number, node in enumerate(nodes):
+        node.command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+        if number < primaries:
+            first, last = _SLOTS * number // primaries, _SLOTS * (number + 1) // primaries - 1
+            node.command("CLUSTER", "ADDSLOTSRANGE", first, last)
+        if number:
+            bus = node.options["cluster-port"]
+            nodes[0].command("CLUSTER", "MEET", "127.0.0.1", node.port, bus)
+    for number, node in enumerate(nodes[primaries:]):
+        primary = nodes[number % primaries].command("CLUSTER", "MYID")
+        wait_until(lambda n=node, p=primary: p in n.command("CLUSTER", "NODES"), "a replica to meet its primary")
+        wait_until(lambda n=node, p=primary: _replicate(n, p), "a replica to be accepted")
+
+
+def _replicate(node: Server, primary: bytes) -> bool:
+    try:
+        node.command("CLUSTER", "REPLICATE", primary)
+    except hiredis.ReplyError:  # it knows the node, and not yet that it is a primary
+        return False
+    return True
+
+
+def _start_on_free_ports(servers: Sequence[Server], *, tcp: bool) -> None:
+    """Free ports are free until somebody else takes them first: then others are tried."""
+    for server in servers:
+        for attempt in range(_STARTS):
+            if tcp:
+                server.port, bus = _free_ports(2)
+                if "cluster-enabled" in server.options:
+                    server.options["cluster-port"] = str(bus)
+            try:
+                server.start()
+            except RuntimeError:
+                if attempt == _STARTS - 1 or not tcp:
+                    raise
+            else:
+                break
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        ports = []
+        for _ in range(count):
+            probe = stack.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            ports.append(probe.getsockname()[1])
+        return ports
+
+
+def _ask(wire: socket.socket, reader: hiredis.Reader, command: tuple[bytes | str | int | float, ...]) -> Any:
+    wire.sendall(pack(command))
+    while (reply := reader.gets()) is ...:
+        received = wire.recv(65536)
+        if not received:
+            raise ConnectionResetError("the server hung up")
+        reader.feed(received)
+    if isinstance(reply, hiredis.ReplyError):
+        raise reply
+    return reply
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Look until it is so. Raises TimeoutError, naming what did not happen, after a minute."""
+    last = time.monotonic() + _READY_SECONDS
+    while not condition():
+        if time.monotonic() > last:
+            raise TimeoutError(f"waited {_READY_SECONDS:g} s for {what}")
+        time.sleep(_POLL_SECONDS)
