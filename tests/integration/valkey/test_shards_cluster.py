@@ -1,0 +1,141 @@
+"""Calls on a real cluster of three, with slots that move, and on one that has a replica."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+from tests.servers.valkey import Cluster, Server, cluster, wait_until
+
+from gossamer.errors import FrontierUnavailable, ServerUnsuitable
+from gossamer.valkey.retrying import retrying
+from gossamer.valkey.scripts import Script
+from gossamer.valkey.shards import Shards
+from gossamer.valkey.slots import slot_of
+
+COUNT = Script("count", "return redis.call('INCRBY', KEYS[1] .. 'n', ARGV[1])")
+COUNT_KEY = Script("count_key", "return redis.call('INCRBY', KEYS[1], ARGV[1])")
+READ = Script("read", "return redis.call('GET', KEYS[1] .. 'n')")
+
+
+async def test_every_shard_is_on_its_node(spread: Shards, three_nodes: Cluster) -> None:
+    answers = await asyncio.gather(*(spread.call(n, COUNT, [f"g:{{{n}}}:"], [n]) for n in range(64)))
+    assert answers == list(range(64))
+    sizes = [int(size) for size in await spread.everywhere("DBSIZE")]
+    assert sum(sizes) == 64
+    assert all(sizes)
+    for n in range(64):
+        assert three_nodes.owner(slot_of(f"{{{n}}}")).command("EXISTS", f"g:{{{n}}}:n") == 1
+
+
+async def test_scripts_that_all_nodes_forgot(spread: Shards) -> None:
+    await spread.everywhere("SCRIPT", "FLUSH")
+    assert [await spread.call(n, COUNT, [f"{{{n}}}:"], [1]) for n in range(9)] == [1] * 9
+
+
+async def test_a_node_of_a_cluster_is_not_taken_for_a_single_server(three_nodes: Cluster) -> None:
+    with pytest.raises(ServerUnsuitable, match=r"write redis\+cluster"):
+        await Shards.connect(three_nodes.nodes[0].address)
+
+
+async def test_one_node_that_answers_is_enough_to_find_the_others(three_nodes: Cluster) -> None:
+    port = three_nodes.nodes[1].port
+    shards = await Shards.connect(f"redis+cluster://127.0.0.1:1,127.0.0.1:{port}")
+    assert [await shards.command(f"{{{n}}}", "EXISTS", f"{{{n}}}none") for n in range(9)] == [0] * 9
+    await shards.close()
+
+
+async def test_a_slot_that_is_moving_and_has_moved(spread: Shards, three_nodes: Cluster) -> None:
+    """ASK while it moves: the key is asked for where it goes to. MOVED afterwards: the map is corrected."""
+    key, other = "{moving}n", "{moving}m"
+    slot = slot_of(key)
+    source = three_nodes.owner(slot)
+    target = next(node for node in three_nodes.primaries if node is not source)
+    assert await spread.call(0, COUNT_KEY, [key], [1]) == 1
+
+    target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", source.command("CLUSTER", "MYID"))
+    source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", target.command("CLUSTER", "MYID"))
+    source.command("MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
+    assert await spread.call(0, COUNT_KEY, [key], [1]) == 2, "ASK, and the script is not known there"
+    assert await spread.call_confirmed(0, COUNT_KEY, [other], [1]) == 1
+    assert target.command("CLUSTER", "COUNTKEYSINSLOT", slot) == 2
+
+    for node in (target, source):
+        node.command("CLUSTER", "SETSLOT", slot, "NODE", target.command("CLUSTER", "MYID"))
+    answers = await asyncio.gather(*(spread.call(0, COUNT_KEY, [key], [1]) for _ in range(5)))
+    assert answers == [3, 4, 5, 6, 7]
+    assert source.command("CLUSTER", "COUNTKEYSINSLOT", slot) == 0
+
+
+async def test_without_a_replica_it_goes_on_and_says_so_once(spread: Shards, caplog: pytest.LogCaptureFixture) -> None:
+    for n in range(3):
+        assert await spread.call_confirmed(n, COUNT, [f"{{{n}}}:"], [1]) == 1
+    assert spread.unconfirmed == 3
+    assert caplog.text.count("has no replica") == 1
+
+
+async def test_what_is_confirmed_is_on_the_replica(mirrored: Cluster) -> None:
+    shards = await Shards.connect(mirrored.address)
+    assert await shards.call_confirmed(0, COUNT, ["{c}:"], [7]) == 7
+    replica = mirrored.replicas[0]
+    assert b"{c}:n" in replica.command("CLUSTER", "GETKEYSINSLOT", slot_of("{c}"), 10)
+    assert shards.unconfirmed == 0
+    await shards.close()
+
+
+async def test_a_replica_that_hangs_confirms_nothing_not_even_a_repeat(mirrored: Cluster) -> None:
+    first = await Shards.connect(mirrored.address, confirm_ms=100)
+    again = await Shards.connect(mirrored.address, confirm_ms=100)
+    assert await first.call_confirmed(0, COUNT, ["{h}:"], [1]) == 1
+    with stopped(mirrored.replicas[0]):
+        with pytest.raises(FrontierUnavailable, match=r"no replica of .* confirmed it"):
+            await first.call_confirmed(0, COUNT, ["{h}:"], [1])
+        # A repeat finds its work done and writes nothing, on a connection that has written nothing yet.
+        with pytest.raises(FrontierUnavailable, match=r"no replica of .* confirmed it"):
+            await again.call_confirmed(0, READ, ["{h}:"], [])
+        assert await first.call(0, COUNT, ["{h}:"], [1]) == 3, "others are not held up"
+    assert await retrying(lambda: again.call_confirmed(0, READ, ["{h}:"], [])) == b"3"
+    await first.close()
+    await again.close()
+
+
+async def test_a_replica_that_took_over_has_what_was_confirmed() -> None:
+    with cluster(primaries=1, replicas=1) as nodes:
+        shards = await Shards.connect(nodes.address)
+        await shards.call_confirmed(0, COUNT, ["{t}:"], [41])
+        replica = nodes.replicas[0]
+        replica.command("CLUSTER", "FAILOVER")
+        wait_until(lambda: replica.info("replication")["role"] == "master", "the replica to take over")
+        assert await shards.call(0, COUNT, ["{t}:"], [1]) == 42
+        nodes.primaries[0].kill()
+        assert await shards.call(0, COUNT, ["{t}:"], [1]) == 43
+        await shards.close()
+
+
+async def test_a_node_that_is_away_is_unavailable_and_the_others_go_on() -> None:
+    with cluster(options={"cluster-require-full-coverage": "no"}) as nodes:
+        shards = await Shards.connect(nodes.address)
+        away = nodes.owner(slot_of("{0}"))
+        here = next(n for n in range(1, 99) if nodes.owner(slot_of(f"{{{n}}}")) is not away)
+        away.kill()
+        with pytest.raises(FrontierUnavailable):
+            await shards.call(0, COUNT, ["{0}:"], [1])
+        assert await shards.call(here, COUNT, [f"{{{here}}}:"], [1]) == 1
+        with pytest.raises(FrontierUnavailable):
+            await shards.call(0, COUNT, ["{0}:"], [1])
+        away.start()
+        nodes.wait_ok()
+        assert await shards.call(0, COUNT, ["{0}:"], [1]) == 1
+        await shards.close()
+
+
+@contextlib.contextmanager
+def stopped(server: Server) -> Iterator[None]:
+    """SIGSTOP for a while."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)

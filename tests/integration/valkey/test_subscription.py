@@ -1,0 +1,78 @@
+"""Messages, and the gaps between connections."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from tests.servers.valkey import Cluster, Server, standalone, wait_until
+
+from gossamer.valkey.shards import Shards
+
+
+async def test_messages_come_in_order_after_a_first_gap(shards: Shards) -> None:
+    heard = shards.subscribe("wake:shared")
+    assert await anext(heard) is None
+    for n in range(3):
+        assert await shards.command("any", "PUBLISH", "wake:shared", n) == 1
+    assert [await anext(heard) for _ in range(3)] == [b"0", b"1", b"2"]
+    await close(heard)
+
+
+async def test_a_lost_connection_is_a_gap(shards: Shards, one_server: Server) -> None:
+    heard = shards.subscribe("wake")
+    await anext(heard)
+    one_server.command("CLIENT", "KILL", "TYPE", "pubsub")
+    assert await anext(heard) is None
+    await shards.command("any", "PUBLISH", "wake", "again")
+    assert await anext(heard) == b"again"
+    await close(heard)
+
+
+async def test_a_server_that_was_away_is_a_gap() -> None:
+    with standalone() as server:
+        shards = await Shards.connect(server.address)
+        ready = asyncio.Event()
+        heard = shards.subscribe("wake", ready)
+        await anext(heard)
+        assert ready.is_set()
+        server.kill()
+        gap = asyncio.ensure_future(anext(heard))
+        await asyncio.to_thread(server.start)
+        assert await gap is None
+        await close(heard)
+        await shards.close()
+
+
+async def test_ready_waits_for_a_server_that_is_away() -> None:
+    with standalone() as server:
+        shards = await Shards.connect(server.address)
+        server.kill()
+        ready = asyncio.Event()
+        heard = shards.subscribe("wake", ready)
+        gap = asyncio.ensure_future(anext(heard))
+        await asyncio.to_thread(server.start)
+        await ready.wait()
+        assert await gap is None
+        await close(heard)
+        await shards.close()
+
+
+async def test_whatever_node_of_a_cluster_publishes(spread: Shards, three_nodes: Cluster) -> None:
+    heard = spread.subscribe("wake")
+    await anext(heard)
+    for node in three_nodes.primaries:
+        node.command("PUBLISH", "wake", node.port)
+        assert await anext(heard) == str(node.port).encode()
+    await close(heard)
+
+
+async def test_who_stops_listening_is_gone_from_the_server(shards: Shards, one_server: Server) -> None:
+    heard = shards.subscribe("wake")
+    await anext(heard)
+    await close(heard)
+    await asyncio.to_thread(
+        wait_until, lambda: one_server.command("PUBSUB", "NUMSUB", "wake") == [b"wake", 0], "the listener to go"
+    )
+
+
+async def close(heard: AsyncIterator[bytes | None]) -> None:
+    await heard.aclose()  # type: ignore[attr-defined]

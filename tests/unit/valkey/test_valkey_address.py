@@ -1,0 +1,65 @@
+"""Addresses: what they mean, and what is none."""
+
+import pytest
+
+from gossamer.errors import BadInput
+from gossamer.valkey.address import Address, Endpoint
+
+
+def test_a_socket() -> None:
+    address = Address.parse("unix://:p%2Fw@/run/my%20frontier/s.sock?db=3")
+    assert address.endpoints == (Endpoint(path="/run/my frontier/s.sock"),)
+    assert (address.password, address.database, address.cluster) == ("p/w", 3, False)
+
+
+def test_a_host_with_everything() -> None:
+    address = Address.parse("rediss://crawler:se%40cret@cache.example:6380/2")
+    assert address.endpoints == (Endpoint(host="cache.example", port=6380),)
+    assert (address.user, address.password, address.database, address.tls) == ("crawler", "se@cret", 2, True)
+
+
+def test_a_cluster_and_ipv6() -> None:
+    address = Address.parse("redis+cluster://a:7000,[::1]:7001,c")
+    assert [str(endpoint) for endpoint in address.endpoints] == ["a:7000", "[::1]:7001", "c:6379"]
+    assert address.cluster
+
+
+def test_valkeys_own_scheme_is_the_same() -> None:
+    assert Address.parse("valkeys://h") == Address.parse("rediss://h")
+    assert Address.parse("valkey+cluster://h") == Address.parse("redis+cluster://h")
+
+
+def test_a_password_is_never_shown() -> None:
+    address = Address.parse("redis://me:hunter2@h/1")
+    assert "hunter2" not in f"{address} {address!r}"
+    assert str(address) == "redis://me:***@h:6379/1"
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("", "no scheme"),
+        ("localhost:6379", "unknown scheme"),
+        ("http://h", "unknown scheme"),
+        ("redis+sentinel://h", "unknown scheme"),
+        ("redis://", "no host"),
+        ("redis://h:port", "ort"),
+        ("redis://h:99999", "ort"),
+        ("redis://h/x", "no database number"),
+        ("redis://a,b", "redis\\+cluster"),
+        ("redis+cluster://a/1", "no databases"),
+        ("unix://s.sock", "absolute"),
+        ("unix:///s.sock?datbase=1", "unknown option datbase"),
+        ("redis://:secret-word@h:6379/x", "no database number"),
+        ("redis://[::1", "expected one of"),
+    ],
+)
+def test_what_is_no_address(text: str, wrong: str) -> None:
+    with pytest.raises(BadInput, match=wrong) as refused:
+        Address.parse(text)
+    assert "secret-word" not in str(refused.value)
+
+
+def test_a_ca_file_that_is_not_there() -> None:
+    with pytest.raises(BadInput, match="certificate files"):
+        Address.parse("rediss://h?ssl_ca_certs=/nowhere.pem").tls_context()
