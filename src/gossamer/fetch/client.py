@@ -1,0 +1,246 @@
+"""The HTTP client: one exchange in, one answer out, over connections that are kept.
+
+A request on a kept connection costs one future: no task, no timer, no look-up that leaves the process.
+"""
+
+import asyncio
+import time
+from typing import NamedTuple
+
+from gossamer.errors import ConnectFailed, ConnectionLost, ConnectTimeout, ProxyFailed, TotalTimeout
+from gossamer.fetch.budget import ByteBudget
+from gossamer.fetch.connection import Connection
+from gossamer.fetch.decode import Decoded, decode, parse_encodings
+from gossamer.fetch.dial import dial
+from gossamer.fetch.exchange import Exchange, Fetched, Timings
+from gossamer.fetch.limits import MIB, Limits, Timeouts
+from gossamer.fetch.pool import Key, Pool
+from gossamer.fetch.request import RequestEncoder
+from gossamer.fetch.response import ResponseReader
+from gossamer.fetch.tls import TlsContexts
+from gossamer.fetch.watch import Watch
+from gossamer.fetch.way import Addresses, Way, Ways
+
+_IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"})  # RFC 9110, section 9.2.2
+
+
+class _Link(NamedTuple):
+    """A connection for one exchange, and what it took to get it."""
+
+    connection: Connection
+    key: Key
+    connect_seconds: float = 0.0
+    tls_seconds: float = 0.0
+
+
+class Client:
+    """Fetches over HTTP/1.1 (and 1.0). Belongs to the event loop in which it is first used; close it there.
+
+    What it does not do, and why: docs/adr/0003-own-http-client.md.
+    """
+
+    def __init__(
+        self,
+        resolver: Addresses,
+        *,
+        limits: Limits | None = None,
+        timeouts: Timeouts | None = None,
+        max_connections: int = 512,
+        per_address: int = 32,
+        idle_seconds: float = 15.0,
+        bodies_in_flight_bytes: int = 64 * MIB,
+        extra_ca: str | None = None,
+    ) -> None:
+        """`resolver` decides which addresses may be connected to; it stays the caller's to close.
+
+        `max_connections`: in total, idle ones included. `per_address`: to one host at one address. Who finds no room
+        waits, within its total timeout. `idle_seconds`: how long a connection waits for another request; 0 keeps none.
+        `bodies_in_flight_bytes`: of all bodies being received together; beyond it all but one of them pause.
+        `extra_ca`: a PEM file of authorities trusted beside the system's.
+        """
+        self._limits = limits or Limits()
+        self._timeouts = timeouts or Timeouts()
+        self._max_connections = max_connections
+        self._per_address = per_address
+        self._idle_seconds = idle_seconds
+        self._budget = ByteBudget(bodies_in_flight_bytes)
+        self._ways = Ways(resolver)
+        self._contexts = TlsContexts(extra_ca=extra_ca)
+        self._requests = RequestEncoder()
+        self._live: set[Connection] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pool: Pool
+        self._watch: Watch
+        self._closed = False
+
+    @property
+    def open_connections(self) -> int:
+        """Connections in use, idle, or being made."""
+        return 0 if self._loop is None else self._pool.open_count
+
+    @property
+    def idle_connections(self) -> int:
+        """Connections that wait for a request."""
+        return 0 if self._loop is None else self._pool.idle_count
+
+    @property
+    def bodies_in_flight_bytes(self) -> int:
+        """Held now of bodies that are not complete yet."""
+        return self._budget.held_bytes
+
+    async def fetch(self, exchange: Exchange) -> Fetched:
+        """Send one request and receive its answer, whatever its status.
+
+        Raises the subclasses of FetchError; BadUrl and BadInput for an exchange that is no HTTP request. If a kept
+        connection turns out to be dead before the answer's first byte, an idempotent request is sent once more, on a
+        new one. Cancelling closes the connection. Any number of calls may run at once.
+        """
+        self._begin()
+        started = time.monotonic()
+        origin, target = self._requests.split(exchange.url)
+        way = await self._ways.find(exchange, origin)
+        dns_seconds = time.monotonic() - started
+        absolute = way.absolute_form
+        head = self._requests.head(
+            origin, target, exchange.method, exchange.headers, len(exchange.body), through_proxy=absolute
+        )
+        request = _with_credentials(head, way) + exchange.body
+        reader = ResponseReader(self._limits, head_only=exchange.method == "HEAD")
+
+        deadline = started + self._timeouts.total
+        link = await self._link(way, deadline, fresh=False)
+        reused = link.connection.served > 0
+        try:
+            await self._converse(link, request, reader, deadline)
+        except ConnectionLost:
+            if not reused or reader.received_bytes or exchange.method not in _IDEMPOTENT:
+                raise
+            # The server closed it while the request was on its way, which is its right (RFC 9112, section 9.3.1).
+            reader = ResponseReader(self._limits, head_only=exchange.method == "HEAD")
+            link = await self._link(way, deadline, fresh=True)
+            reused = False
+            await self._converse(link, request, reader, deadline)
+
+        if absolute and reader.status == 407:
+            raise ProxyFailed("it wants user and password")
+        connection = link.connection
+        wire = reader.body
+        decoded = decode_body(reader, wire, self._limits)
+        return Fetched(
+            url=exchange.url,
+            status=reader.status,
+            reason=reader.reason,
+            http_version=reader.http_version,
+            headers=reader.headers,
+            request_head=head,
+            response_head=reader.head,
+            body=decoded.body,
+            wire_body=wire if exchange.keep_wire else None,
+            truncated=reader.truncated or decoded.truncated,
+            ip=link.key.ip if way.proxy is None else way.target_ip,
+            port=origin.port,
+            reused=reused,
+            timings=Timings(
+                dns=dns_seconds,
+                connect=link.connect_seconds,
+                tls=link.tls_seconds,
+                first_byte=connection.first_byte_at - connection.sent_at,
+                total=time.monotonic() - started,
+            ),
+            received_bytes=reader.received_bytes,
+        )
+
+    async def close(self) -> None:
+        """Close all connections and wait until they are gone; exchanges under way fail. May be repeated."""
+        self._closed = True
+        if self._loop is None:
+            return
+        self._watch.stop()
+        self._pool.close_idle()
+        live = list(self._live)
+        for connection in live:
+            connection.fail(ConnectionLost("the client was closed"))
+        for connection in live:
+            await connection.wait_lost()
+
+    def _begin(self) -> None:
+        if self._closed:
+            raise RuntimeError("the client is closed")
+        if self._loop is None:
+            self._loop = loop = asyncio.get_running_loop()
+            self._pool = Pool(
+                loop, total=self._max_connections, per_key=self._per_address, idle_seconds=self._idle_seconds
+            )
+            self._watch = Watch(loop, self._timeouts, self._budget, self._pool.expire)
+
+    async def _converse(self, link: _Link, request: bytes, reader: ResponseReader, deadline: float) -> None:
+        """Send `request` and wait until `reader` is complete; the connection goes back to the pool in any case."""
+        connection = link.connection
+        self._watch.busy.add(connection)
+        self._watch.start()
+        try:
+            await connection.send(request, reader, deadline=deadline)
+        except BaseException:
+            connection.abort()
+            raise
+        finally:
+            self._watch.busy.discard(connection)
+            self._pool.keep(link.key, connection)
+
+    async def _link(self, way: Way, deadline: float, *, fresh: bool) -> _Link:
+        """A kept connection to any of the addresses, unless a `fresh` one is wanted, else a new one to the first that
+        accepts. Each gets its share of the time that is left."""
+        if not fresh:
+            for ip in way.ips:
+                key = way.key(ip)
+                connection = self._pool.take_idle(key)
+                if connection is not None:
+                    return _Link(connection, key)
+        seconds = self._timeouts.connect
+        for left in range(len(way.ips), 0, -1):
+            ip = way.ips[-left]
+            key = way.key(ip)
+            connection = await self._acquire(key, deadline, fresh=fresh)
+            if connection is not None:
+                return _Link(connection, key)
+            begun = time.monotonic()
+            share = min(max(seconds, 0.0) / left, deadline - begun)
+            try:
+                dialled = await dial(way.route(ip, self._contexts), self._make, timeout_seconds=share)
+            except (ConnectFailed, ConnectTimeout):
+                self._pool.give_up(key)
+                if left == 1:
+                    raise
+                seconds -= time.monotonic() - begun
+            except BaseException:
+                self._pool.give_up(key)
+                raise
+            else:
+                if self._closed:
+                    dialled.connection.abort()
+                return _Link(dialled.connection, key, dialled.connect_seconds, dialled.tls_seconds)
+        raise ConnectFailed(f"{way.origin.host} has no address")
+
+    async def _acquire(self, key: Key, deadline: float, *, fresh: bool) -> Connection | None:
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                return await self._pool.acquire(key, fresh=fresh)
+        except TimeoutError as exc:
+            raise TotalTimeout(f"{self._timeouts.total:g} s, waiting for a free connection") from exc
+
+    def _make(self) -> Connection:
+        return Connection(asyncio.get_running_loop(), self._budget, self._live)
+
+
+def decode_body(reader: ResponseReader, wire: bytes, limits: Limits) -> Decoded:
+    """The body of a complete answer without its encodings. Raises DecodeFailed or DecodeBomb."""
+    if not reader.content_encodings:
+        return Decoded(wire, truncated=False)
+    return decode(wire, parse_encodings(reader.content_encodings), limits)
+
+
+def _with_credentials(head: bytes, way: Way) -> bytes:
+    """What is sent is what is shown, but for the password of a plain proxy."""
+    if not way.absolute_form or way.proxy is None or not way.proxy.authorization:
+        return head
+    return head[:-2] + f"Proxy-Authorization: {way.proxy.authorization}\r\n\r\n".encode("ascii")

@@ -1,0 +1,134 @@
+"""Content encodings undone, within bounds of size and ratio.
+
+The whole body is decoded at once when it has arrived. It is held encoded until then, which is the smaller form, and
+each library is asked for no more than the limit, so a bomb costs at most the limit in memory.
+"""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import brotli
+import zstandard
+
+from gossamer.errors import DecodeBomb, DecodeFailed
+from gossamer.fetch.limits import Limits
+
+ACCEPT_ENCODING = "gzip, deflate, br, zstd"
+"""What this file can undo."""
+
+ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
+"""The largest window a decoder has to support (RFC 9659)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A body without its encodings."""
+
+    body: bytes
+    truncated: bool
+    """Cut at the limit, or the encoded data ended early and this is what there was."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    output: bytes
+    consumed: int
+    complete: bool
+
+
+def decode(wire: bytes, encodings: tuple[str, ...], limits: Limits) -> Decoded:
+    """Undo `encodings`, listed in the order they were applied (as Content-Encoding lists them), lower case.
+
+    Encodings that nobody knows are passed over, as browsers do: servers put charsets and `none` there. An empty body
+    is empty under any encoding. Data that ends early gives what there is, marked as truncated; so does data beyond
+    `limits.body_bytes`. Raises DecodeFailed for broken data or too many layers, DecodeBomb for what expands too much.
+    """
+    known = [encoding for encoding in encodings if encoding in _DECODERS]
+    if len(known) > limits.encodings:
+        raise DecodeFailed(f"{len(known)} content encodings on top of each other")
+    body, truncated = wire, False
+    for encoding in reversed(known):
+        if not body:
+            break
+        layer = _DECODERS[encoding](body, limits.body_bytes)
+        if len(layer.output) > limits.bomb_bytes and len(layer.output) > limits.bomb_ratio * layer.consumed:
+            raise DecodeBomb(f"{encoding} made {len(layer.output)} bytes of {layer.consumed}")
+        body, truncated = layer.output, truncated or not layer.complete
+    return Decoded(body, truncated)
+
+
+def parse_encodings(values: list[str]) -> tuple[str, ...]:
+    """The tokens of all Content-Encoding headers of an answer, in order, lower case (RFC 9110, section 8.4)."""
+    tokens = (token.strip().lower() for value in values for token in value.split(","))
+    return tuple(token for token in tokens if token)
+
+
+def _gunzip(data: bytes, limit: int) -> _Layer:
+    output = bytearray()
+    rest = data
+    while True:
+        inflater = zlib.decompressobj(wbits=31)
+        layer = _inflate("gzip", inflater, rest, limit - len(output))
+        output += layer.output
+        rest = inflater.unused_data
+        if not layer.complete:
+            return _Layer(bytes(output), len(data) - len(inflater.unconsumed_tail), complete=False)
+        # Members may follow each other (RFC 1952, section 2.2). Anything else behind the end is no part of the body.
+        if not rest.startswith(b"\x1f\x8b"):
+            return _Layer(bytes(output), len(data) - len(rest), complete=True)
+        if len(output) >= limit:
+            return _Layer(bytes(output), len(data) - len(rest), complete=False)
+
+
+def _inflate_any(data: bytes, limit: int) -> _Layer:
+    # "deflate" means zlib's format (RFC 9110, section 8.4.1.2), but some servers send the bare one.
+    header = int.from_bytes(data[:2], "big")
+    zlib_format = header >> 8 & 0x0F == 8 and header % 31 == 0
+    return _inflate("deflate", zlib.decompressobj(wbits=15 if zlib_format else -15), data, limit)
+
+
+def _inflate(name: str, inflater: "zlib._Decompress", data: bytes, limit: int) -> _Layer:
+    try:
+        # One more than the limit tells "just reached" from "more to come"; and 0 would mean "no limit" to zlib.
+        output = inflater.decompress(data, max(limit, 0) + 1)
+    except zlib.error as exc:
+        raise DecodeFailed(f"{name}: {exc}") from exc
+    return _cut(output, len(data) - len(inflater.unconsumed_tail), limit, ended=inflater.eof)
+
+
+def _unbrotli(data: bytes, limit: int) -> _Layer:
+    decompressor = brotli.Decompressor()
+    output = bytearray()
+    try:
+        output += decompressor.process(data, output_buffer_limit=limit + 1)
+        while len(output) <= limit and not decompressor.is_finished() and not decompressor.can_accept_more_data():
+            output += decompressor.process(b"", output_buffer_limit=limit + 1 - len(output))
+    except brotli.error as exc:
+        raise DecodeFailed(f"br: {exc}") from exc
+    # It takes all its input at once and does not tell how much it needed, so a ratio is underestimated here.
+    return _cut(bytes(output), len(data), limit, ended=decompressor.is_finished())
+
+
+def _unzstd(data: bytes, limit: int) -> _Layer:
+    reader = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES).stream_reader(data, read_across_frames=True)
+    try:
+        output = reader.read(limit + 1)
+    except zstandard.ZstdError as exc:
+        raise DecodeFailed(f"zstd: {exc}") from exc
+    # This library reports neither its position nor an early end; what HTTP framing says about the latter must do.
+    return _cut(output, len(data), limit, ended=True)
+
+
+def _cut(output: bytes, consumed: int, limit: int, *, ended: bool) -> _Layer:
+    fits = len(output) <= limit
+    return _Layer(output if fits else output[:limit], consumed, complete=fits and ended)
+
+
+_DECODERS: dict[str, Callable[[bytes, int], _Layer]] = {
+    "gzip": _gunzip,
+    "x-gzip": _gunzip,
+    "deflate": _inflate_any,
+    "br": _unbrotli,
+    "zstd": _unzstd,
+}

@@ -1,0 +1,71 @@
+"""One request and one answer, as data. Redirects, cookies and retries are the caller's business: every hop needs its
+own scope, robots, address and budget."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What to send."""
+
+    url: str
+    """A canonical http or https URL (WHATWG serialisation). User and password in it become an Authorization header
+    unless `headers` has one; a fragment is not sent."""
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    """The complete list in the order to send, without what the client owns (see `request.OWNED`). Accept-Encoding is
+    added unless it is here. Passing the same tuple again and again is cheap."""
+    body: bytes = b""
+    proxy: str | None = None
+    """`http://`, `socks5://` or `socks5h://`, with user and password if need be; see `proxy.py`."""
+    insecure: bool = False
+    """Accept any certificate, and weak keys and ciphers."""
+    allow_private: bool = False
+    """The URL's host may be at an address that is not on the public internet."""
+    keep_wire: bool = False
+    """Keep the body as it was sent, too, for an archive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds each phase took; 0.0 for a phase that did not happen, as connecting on a kept-alive connection."""
+
+    dns: float = 0.0
+    connect: float = 0.0
+    """TCP, and the proxy's consent where there is one."""
+    tls: float = 0.0
+    first_byte: float = 0.0
+    """From the request's last byte to the answer's first."""
+    total: float = 0.0
+    """From the call to the decoded body, waiting for a free connection included."""
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What came back, whatever its status."""
+
+    url: str
+    status: int
+    """100 to 999, never an interim (1xx) one."""
+    reason: str
+    http_version: str
+    """`1.0` or `1.1`."""
+    headers: list[tuple[str, str]]
+    """Latin-1 decoded, in the order and the letter case sent. Trailers of a chunked body are not among them."""
+    request_head: bytes
+    response_head: bytes
+    """Raw, from the first line to the empty one. The proxy's credentials are left out of `request_head`."""
+    body: bytes
+    """Content-decoded, at most `Limits.body_bytes`."""
+    wire_body: bytes | None
+    """As sent, content encoding and all, but without the chunks' framing; None unless asked for."""
+    truncated: bool
+    """There was more: the body exceeded its limit (the connection was closed), or its encoding ended early."""
+    ip: str
+    """The address the answer came from. Empty when a proxy looked the name up."""
+    port: int
+    reused: bool
+    """The connection had served before."""
+    timings: Timings
+    received_bytes: int
+    """Taken off the wire for this answer: heads, framing and body; inside TLS."""

@@ -1,0 +1,156 @@
+"""Connections kept for the next request, and how many there may be."""
+
+import asyncio
+import math
+import time
+from typing import NamedTuple
+
+from gossamer.fetch.connection import Connection
+
+
+class Key(NamedTuple):
+    """What makes two requests fit for one connection. A tuple, since it is hashed for every request."""
+
+    scheme: str
+    host: str
+    """Empty for a plain proxy, which takes requests for any host."""
+    ip: str
+    port: int
+    proxy: str | None
+    insecure: bool
+
+
+class Pool:
+    """Bounds connections in total and per key, and keeps the idle ones. Who finds no room waits in line."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, total: int, per_key: int, idle_seconds: float) -> None:
+        self._loop = loop
+        self._total = total
+        self._per_key = per_key
+        self._idle_seconds = idle_seconds
+        self._open = 0
+        self._open_by_key: dict[Key, int] = {}
+        self._idle: dict[Key, list[Connection]] = {}
+        self._idle_in_order: dict[Connection, Key] = {}
+        self._waiting: dict[asyncio.Future[None], Key] = {}
+
+    @property
+    def open_count(self) -> int:
+        """Connections there are, in use, idle or being made."""
+        return self._open
+
+    @property
+    def idle_count(self) -> int:
+        """Connections that wait for a request."""
+        return len(self._idle_in_order)
+
+    def take_idle(self, key: Key) -> Connection | None:
+        """An idle connection, the one used last, since servers close the old ones first; None if there is none."""
+        stack = self._idle.get(key)
+        while stack:
+            connection = stack.pop()
+            if not stack:
+                del self._idle[key]
+            del self._idle_in_order[connection]
+            if not connection.closed:
+                return connection
+            self._count_out(key)
+        return None
+
+    async def acquire(self, key: Key, *, fresh: bool = False) -> Connection | None:
+        """An idle connection, or None: there is room reserved for a new one. Waits for either, first come first served.
+
+        `fresh`: only a new one will do. Whoever got room must `keep` a connection or `give_up`. A full pool makes room
+        by closing what has been idle for longest.
+        """
+        if not self._waiting:
+            if not fresh and (connection := self.take_idle(key)) is not None:
+                return connection
+            if self._reserve(key):
+                return None
+        while True:
+            turn: asyncio.Future[None] = self._loop.create_future()
+            self._waiting[turn] = key
+            self._wake()
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if self._waiting.pop(turn, None) is None:
+                    self._wake()  # the turn had come: it is the next one's now
+                raise
+            if not fresh and (connection := self.take_idle(key)) is not None:
+                return connection
+            if self._reserve(key):
+                return None
+
+    def keep(self, key: Key, connection: Connection) -> None:
+        """Take back a connection after an exchange: keep it for the next, or count it out if it is closed."""
+        if connection.closed or self._idle_seconds <= 0:
+            connection.abort()
+            self.give_up(key)
+            return
+        connection.idle_until = time.monotonic() + self._idle_seconds
+        self._idle.setdefault(key, []).append(connection)
+        self._idle_in_order[connection] = key
+        if self._waiting:
+            self._wake()
+
+    def give_up(self, key: Key) -> None:
+        """A connection of this key is gone, or was never made."""
+        self._count_out(key)
+        if self._waiting:
+            self._wake()
+
+    def expire(self, now: float) -> bool:
+        """Close what has been idle for too long or was closed by its server; whether any idle ones are left."""
+        gone = [connection for connection in self._idle_in_order if connection.closed or connection.idle_until <= now]
+        for connection in gone:
+            self._close_idle(connection)
+        if gone and self._waiting:
+            self._wake()
+        return bool(self._idle_in_order)
+
+    def close_idle(self) -> None:
+        """Close all that is idle."""
+        self.expire(math.inf)
+
+    def _reserve(self, key: Key) -> bool:
+        if not self._has_room(key):
+            return False
+        if self._open_by_key.get(key, 0) >= self._per_key:
+            self._close_idle(self._idle[key][0])
+        elif self._open >= self._total:
+            self._close_idle(next(iter(self._idle_in_order)))
+        self._open += 1
+        self._open_by_key[key] = self._open_by_key.get(key, 0) + 1
+        return True
+
+    def _has_room(self, key: Key) -> bool:
+        if self._open_by_key.get(key, 0) >= self._per_key:
+            return key in self._idle
+        return self._open < self._total or bool(self._idle_in_order)
+
+    def _wake(self) -> None:
+        for turn, key in self._waiting.items():
+            if self._has_room(key):
+                del self._waiting[turn]
+                if not turn.done():
+                    turn.set_result(None)
+                return
+
+    def _close_idle(self, connection: Connection) -> None:
+        key = self._idle_in_order.pop(connection)
+        stack = self._idle[key]
+        stack.remove(connection)
+        if not stack:
+            del self._idle[key]
+        connection.abort()
+        self._count_out(key)
+
+    def _count_out(self, key: Key) -> None:
+        self._open -= 1
+        left = self._open_by_key[key] - 1
+        if left:
+            self._open_by_key[key] = left
+        else:
+            del self._open_by_key[key]

@@ -1,0 +1,276 @@
+"""From bytes to one answer, without a socket: HTTP/1.x framing by llhttp, bounds and raw head by us (RFC 9112).
+
+The parser is given whole heads, cut out here, so that an interim answer ends where it ends, the raw head is at hand,
+and a sloppy one can be mended (see `repair.py`) and read again.
+"""
+
+import httptools
+
+from gossamer.errors import BadResponse, ConnectionLost, HeadersTooLarge
+from gossamer.fetch.limits import Limits
+from gossamer.fetch.repair import repair_head
+
+_START = b"HTTP/1."
+_CONTENT_LENGTH = b"content-length"
+_CONTENT_ENCODING = b"content-encoding"
+_TRANSFER_ENCODING = b"transfer-encoding"
+_FRAMING_LENGTHS = frozenset(map(len, (_CONTENT_LENGTH, _CONTENT_ENCODING, _TRANSFER_ENCODING)))
+
+
+class ResponseReader:
+    """Reads one answer; a new one is made for each. Feed it until `complete`."""
+
+    __slots__ = (
+        "_body",
+        "_chunked",
+        "_content_encodings",
+        "_head_only",
+        "_headers_done",
+        "_interim",
+        "_interim_bytes",
+        "_limits",
+        "_more",
+        "_overhead",
+        "_parser",
+        "_pending",
+        "_reason",
+        "_searched",
+        "_transfer_encodings",
+        "body_bytes",
+        "complete",
+        "content_length",
+        "head",
+        "headers",
+        "http_version",
+        "keep_alive",
+        "received_bytes",
+        "status",
+        "truncated",
+    )
+
+    def __init__(self, limits: Limits, *, head_only: bool = False) -> None:
+        """`head_only`: the request was HEAD, so the answer has no body whatever its headers say."""
+        self._limits = limits
+        self._head_only = head_only
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+        self._pending = b""
+        self._searched = 0
+        self._interim = 0
+        self._interim_bytes = 0
+        self._overhead = 0
+        self._headers_done = False
+        self._chunked = False
+        self._body: bytes | bytearray = b""
+        self._reason = b""
+        self._content_encodings: list[str] = []
+        self._transfer_encodings: list[str] = []
+        self.content_length: int | None = None
+        self.complete = False
+        self.keep_alive = False
+        """Once complete: another request may be sent on this connection."""
+        self.truncated = False
+        """The body exceeded its limit and was cut there."""
+        self.status = 0
+        self.http_version = ""
+        self.head = b""
+        """Raw, as received."""
+        self.headers: list[tuple[str, str]] = []
+        self.received_bytes = 0
+        self.body_bytes = 0
+        """How much of the body there is so far."""
+
+    @property
+    def reason(self) -> str:
+        """The words behind the status; often empty."""
+        return self._reason.decode("latin-1")
+
+    @property
+    def body(self) -> bytes:
+        """Without framing, still content-encoded."""
+        return bytes(self._body)
+
+    @property
+    def content_encodings(self) -> list[str]:
+        """Values of the Content-Encoding headers, then codings that wrongly came as Transfer-Encoding."""
+        return self._content_encodings + self._transfer_encodings
+
+    def feed(self, data: bytes) -> bool:
+        """Take what arrived; whether the answer is complete. What comes behind its end makes `keep_alive` False.
+
+        Raises BadResponse or HeadersTooLarge; the reader is of no use afterwards.
+        """
+        self.received_bytes += len(data)
+        if not self._headers_done:
+            data = self._feed_head(data)
+            if not data:
+                return self.complete
+        if self.complete:
+            self.keep_alive = False
+        else:
+            self._feed_body(data)
+        if self.complete:
+            self._parser = None  # it refers back to this reader; without this, each answer would wait for the cycle GC
+        return self.complete
+
+    def feed_eof(self) -> None:
+        """The connection has ended. Raises ConnectionLost unless the answer is complete, or complete by that."""
+        self._parser = None
+        if self.complete:
+            return
+        self.keep_alive = False
+        if not self.received_bytes:
+            raise ConnectionLost("before the answer's first byte")
+        if not self._headers_done:
+            raise ConnectionLost("within the headers")
+        if self.content_length is not None:
+            raise ConnectionLost(f"after {self.body_bytes} of {self.content_length} bytes")
+        if self._chunked:
+            raise ConnectionLost(f"within a chunked body, after {self.body_bytes} bytes")
+        self.complete = True
+
+    def _feed_head(self, data: bytes) -> bytes:
+        """Take the head, interim ones first; return what is behind it, empty if it is not complete yet."""
+        pending = self._pending + data if self._pending else data
+        while not self._headers_done:
+            if not pending.startswith(_START):
+                pending = pending.lstrip(b"\r\n")
+                if not pending.startswith(_START) and not _START.startswith(pending):
+                    raise BadResponse(f"it begins with {pending[:40]!r}")
+            end = _head_end(pending, self._searched)
+            if (self.received_bytes if end < 0 else self._interim_bytes + end) > self._limits.header_bytes:
+                raise HeadersTooLarge(f"more than {self._limits.header_bytes} bytes")
+            if end < 0:
+                self._pending = pending
+                self._searched = max(0, len(pending) - 3)
+                return b""
+            self.head, pending = pending[:end], pending[end:]
+            self._searched = 0
+            self._parse_head()
+            if 100 <= self.status < 200:
+                self._next_head()
+        self._pending = b""
+        return pending
+
+    def _next_head(self) -> None:
+        self._interim += 1
+        self._interim_bytes += len(self.head)
+        if self._interim > self._limits.interim:
+            raise BadResponse(f"more than {self._limits.interim} interim answers")
+        self._forget_head()
+        self._parser = httptools.HttpResponseParser(self)
+
+    def _forget_head(self) -> None:
+        self.headers = []
+        self._reason = b""
+        self._content_encodings = []
+        self._transfer_encodings = []
+        self.content_length = None
+        self._headers_done = self.complete = False
+
+    def _parse_head(self) -> None:
+        try:
+            self._parser.feed_data(self.head)  # type: ignore[union-attr]  # there is one until the answer is complete
+        except httptools.HttpParserUpgrade:
+            raise BadResponse(f"it changes the protocol unasked (status {self.status})") from None
+        except httptools.HttpParserError:
+            self._forget_head()
+            self._parser = httptools.HttpResponseParser(self)
+            try:
+                self._parser.feed_data(repair_head(self.head))
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
+                raise BadResponse(f"headers: {exc}") from None
+            self.keep_alive = False
+        if len(self.headers) > self._limits.headers:
+            raise HeadersTooLarge(f"more than {self._limits.headers} headers")
+        if 100 <= self.status < 200:
+            return
+        if not self._headers_done:
+            raise BadResponse("its headers do not end")
+        if self._transfer_encodings:
+            codings = [token.strip() for value in self._transfer_encodings for token in value.split(",")]
+            self._chunked = codings[-1] == "chunked"
+            # What is not framing encodes the content. It was never asked for (there is no TE header), but it occurs.
+            self._transfer_encodings = [token for token in codings if token not in ("", "chunked", "identity")]
+
+    def _feed_body(self, data: bytes) -> None:
+        before = self.body_bytes
+        try:
+            self._parser.feed_data(data)  # type: ignore[union-attr]
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
+            # Behind the end the parser looks for the next answer and may not like what it finds. Nobody asked for it.
+            if not self.complete:
+                raise BadResponse(f"body: {exc}") from None
+            self.keep_alive = False
+        if self.complete:
+            return
+        # Chunk extensions and trailers are not body and would have no bound of their own.
+        self._overhead = 0 if self.body_bytes > before else self._overhead + len(data)
+        if self._overhead > self._limits.header_bytes:
+            raise HeadersTooLarge("endless framing or trailers in a chunked body")
+
+    # What llhttp calls. An exception here would come out wrapped, so none is raised.
+
+    def on_status(self, status: bytes) -> None:
+        if not self._headers_done:
+            self._reason += status
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._headers_done:
+            return  # a trailer: no crawler needs one, and nothing of it must be taken for a header
+        self.headers.append((name.decode("latin-1"), value.decode("latin-1")))
+        if len(name) in _FRAMING_LENGTHS:
+            lower = name.lower()
+            if lower == _CONTENT_LENGTH:
+                self.content_length = int(value)
+            elif lower == _CONTENT_ENCODING:
+                self._content_encodings.append(value.decode("latin-1"))
+            elif lower == _TRANSFER_ENCODING:
+                self._transfer_encodings.append(value.decode("latin-1").lower())
+
+    def on_headers_complete(self) -> None:
+        if self._headers_done:
+            return
+        parser = self._parser
+        self.status = parser.get_status_code()  # type: ignore[union-attr]
+        if self.status < 200:
+            return
+        self._headers_done = True
+        self.http_version = parser.get_http_version()  # type: ignore[union-attr]
+        self.keep_alive = parser.should_keep_alive()  # type: ignore[union-attr]
+        if self._head_only:
+            self.complete = True
+
+    def on_body(self, data: bytes) -> None:
+        if self.complete:
+            if data:
+                self.keep_alive = False
+            return
+        room = self._limits.body_bytes - self.body_bytes
+        if len(data) > room:
+            data = data[:room]
+            self.truncated = self.complete = True
+            self.keep_alive = False
+        self.body_bytes += len(data)
+        if not self._body:
+            self._body = data
+        else:
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
+            self._body += data
+
+    def on_message_begin(self) -> None:
+        if self.complete:
+            self.keep_alive = False
+
+    def on_message_complete(self) -> None:
+        if self._headers_done:
+            self.complete = True
+
+
+def _head_end(data: bytes, start: int) -> int:
+    """Where the first empty line from `start` on ends, with CRLF or bare LF; -1 if there is none."""
+    strict = data.find(b"\n\r\n", start)
+    bare = data.find(b"\n\n", start) if strict < 0 else data.find(b"\n\n", start, strict)
+    if bare >= 0:
+        return bare + 2
+    return strict + 3 if strict >= 0 else -1
