@@ -124,6 +124,7 @@ class ValkeyFrontier:
     # --- submitting ---------------------------------------------------------------------------------------------------
 
     async def open_crawl(self, crawl: Crawl, *, fresh: bool = False) -> Run:
+        _check_names(crawl.pool)
         if fresh:
             known = await self.crawl_info(crawl.id)
             if known is not None and known.state is CrawlState.RUNNING:
@@ -151,6 +152,7 @@ class ValkeyFrontier:
         added = Added()
         by_shard: dict[int, list[tuple[int, Batch]]] = {}
         for index, batch in enumerate(batches):
+            _check_names(batch.spider, batch.domain)
             if batch.unfiltered and not batch.call:
                 batch.call = secrets.token_hex(8)
             by_shard.setdefault(shard_of(batch.domain, self._commands.count), []).append((index, batch))
@@ -245,9 +247,7 @@ class ValkeyFrontier:
     # --- working ------------------------------------------------------------------------------------------------------
 
     async def holder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> ValkeyHolder:
-        for word in (pool, egress, *spiders):
-            if "|" in word or "\n" in word or "," in word:
-                raise BadInput(f"a pool, spider or egress may not contain '|', ',' or a line break: {word!r}")
+        _check_names(pool, egress, *spiders)
         holder = ValkeyHolder(
             self._commands,
             pool=pool,
@@ -408,6 +408,12 @@ class ValkeyFrontier:
 
     async def close(self) -> None:
         await self._commands.shards.close()
+
+
+def _check_names(*names: str) -> None:
+    for name in names:
+        if "|" in name or "," in name or "\n" in name:
+            raise BadInput(f"a pool, spider, egress or domain may not contain '|', ',' or a line break: {name!r}")
 
 
 def _groups(part: list[tuple[int, Batch]]) -> list[list[tuple[int, int, Batch]]]:

@@ -25,7 +25,7 @@ class Keys:
 
     @property
     def numbers(self) -> str:
-        """hash: the last lease id and turn. Ends never (two fields)."""
+        """hash: the last lease id and turn; whether any crawl ever had a wish. Ends never (three fields)."""
         return f"{self.base}n"
 
     def home(self, token: str) -> str:

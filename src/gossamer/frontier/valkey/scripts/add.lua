@@ -46,6 +46,9 @@ elseif not crawl or crawl.run < run then
   if keep then
     redis.call("HSET", crawl_key, "n", seen, "b", buckets)
   end
+  if cmsgpack.unpack(ARGV[6])[3] then
+    redis.call("HSET", P .. "n", "wishes", 1)
+  end
   local quota = cmsgpack.unpack(ARGV[6])[8] -- where one shard is all there is, the whole page budget is granted here
   if quota then
     redis.call("HSET", crawl_key, "Q", quota)

@@ -54,7 +54,7 @@ local function crawl_of(token)
   local o = cmsgpack.unpack(v[4])
   crawl = {
     token = token, run = tonumber(v[1]), gen = v[2], state = v[3],
-    pool = o[1], lifo = o[2], wish = o[3] and { o[3], o[4], o[5] }, cap = o[6], max_pages = o[7],
+    pool = o[1], lifo = o[2], wish = o[3] and { o[3], o[4], o[5] }, cap = o[6], max_pages = o[7], alone = o[8],
     seen = tonumber(v[5] or 0), buckets = tonumber(v[6] or 1),
     added = tonumber(v[7] or 0), done = tonumber(v[8] or 0),
     reserved = tonumber(v[9] or 0), quota = tonumber(v[10] or 0), fetched = tonumber(v[11] or 0),

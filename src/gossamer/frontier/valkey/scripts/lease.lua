@@ -76,6 +76,16 @@ local MOST_DROPPED = 2000 -- expired entries a call may meet; the next call goes
 local dropped = 0
 local taken = {} -- { run, token, priority, spider, domain, scope, entry } of each
 
+-- Lets a queue rest that only its own crawl's wish holds up, if a crawl with another wish waits behind it. True if so.
+local function give_way(home, domain, record, crawl, budgets, token, priority)
+  local at = next_allowed(record, budgets)
+  if at <= now or #other_wishes(home, domain, crawl) == 0 then
+    return false
+  end
+  rest(home, domain, record, token, priority, at)
+  return true
+end
+
 -- Takes what is free at the head of one queue; true when the domain may have more.
 local function take(home, spider, domain, lease_egress, policy, token, priority)
   local crawl = crawl_of(token)
@@ -93,7 +103,8 @@ local function take(home, spider, domain, lease_egress, policy, token, priority)
   local free = math.min(limit - #taken, free_hits(record, policy, budgets),
     cap_of(policy, crawl, budgets) - record.inflight)
   if free <= 0 then
-    return false
+    return record.inflight < cap_of(policy, crawl, budgets)
+      and give_way(home, domain, record, crawl, budgets, token, priority)
   end
   if crawl.max_pages then
     if crawl.reserved >= crawl.quota then
@@ -187,10 +198,14 @@ local function lease_from(home, spider, band, lease_egress)
       if (policy.by_ip and lease_egress == nil) or (not policy.by_ip and lease_egress) then
         redis.call("ZREM", key, domain) -- the scope changed under it; place knows where it belongs
       elseif not policy.off then
+        local record = record_of(scope_of(policy, spider, domain, lease_egress or ""))
+        if record.rest > 0 and record.rest <= now then
+          end_rests(home, domain, record)
+        end
         local more = true
         while more and #taken < limit and dropped < MOST_DROPPED do
-          local token, priority = head_of(home, domain)
-          if not token or band_of(priority) ~= band then
+          local token, priority, resting = head_of(home, domain)
+          if not token or resting or band_of(priority) ~= band then
             break
           end
           more = take(home, spider, domain, lease_egress or "", policy, token, priority)

@@ -2,6 +2,7 @@
 -- A home is "<pool>|<spider>": who may lease.
 local BANDS = 5
 local TURNS = 68719476736 -- 2^36 turns before priorities would blur
+local REST = 5000000000000000 -- agenda scores from here on: queues that rest until the time above it
 
 local function band_of(priority)
   if priority >= 75 then return 1 end
@@ -123,10 +124,13 @@ local function write_all()
   write_wakes()
 end
 
+-- The next queue of a domain: its crawl, its priority and, where even the first one rests, until when.
 local function head_of(home, domain)
-  local member = redis.call("ZRANGE", agenda_key(home, domain), 0, 0)[1]
+  local head = redis.call("ZRANGE", agenda_key(home, domain), 0, 0, "WITHSCORES")
+  local member = head[1]
   if member then
-    return string.sub(member, 1, 16), tonumber(string.sub(member, 18))
+    local score = tonumber(head[2])
+    return string.sub(member, 1, 16), tonumber(string.sub(member, 18)), score >= REST and score - REST or nil
   end
 end
 
@@ -137,8 +141,34 @@ local function known_egresses()
   return egresses
 end
 
+local wishes
+
+local function wish_key(crawl)
+  local wish = crawl.wish
+  return wish and table.concat({ wish[1], wish[2], tostring(wish[3]) }, " ") or ""
+end
+
+-- Crawls with another wish than this one's among the next queues of the domain; few are looked at, none where no crawl
+-- ever had a wish.
+local function other_wishes(home, domain, crawl)
+  if wishes == nil then
+    wishes = redis.call("HGET", P .. "n", "wishes")
+  end
+  local others = {}
+  if wishes then
+    local row = redis.call("ZRANGE", agenda_key(home, domain), 1, 20, "WITHSCORES")
+    for i = 1, #row, 2 do
+      local other = tonumber(row[i + 1]) < REST and crawl_of(string.sub(row[i], 1, 16))
+      if other and wish_key(other) ~= wish_key(crawl) then
+        others[#others + 1] = other
+      end
+    end
+  end
+  return others
+end
+
 -- When this home may next lease from the domain through this egress; INF while a request in flight must end first.
-local function due_of(home, spider, domain, egress, token)
+local function due_of(home, spider, domain, egress, token, resting)
   local policy = policy_of(domain)
   local crawl = crawl_of(token)
   local budgets = budgets_of(policy, crawl, domain)
@@ -150,7 +180,16 @@ local function due_of(home, spider, domain, egress, token)
     end
     return INF
   end
-  return math.max(next_allowed(record, budgets), block_of(domain)[1])
+  local at = resting or next_allowed(record, budgets)
+  if at > now and crawl and not resting then
+    for _, other in ipairs(other_wishes(home, domain, crawl)) do
+      at = math.min(at, next_allowed(record, budgets_of(policy, other, domain)))
+    end
+  end
+  if record.rest > 0 then
+    at = math.min(at, record.rest)
+  end
+  return math.max(at, block_of(domain)[1])
 end
 
 -- Takes the domain out of every ready set of the home.
@@ -175,7 +214,7 @@ end
 local function place(home, domain, old_band)
   local pool, spider = string.match(home, "^(.-)|(.*)$")
   local policy = policy_of(domain)
-  local token, priority = head_of(home, domain)
+  local token, priority, resting = head_of(home, domain)
   if not token then
     if policy.by_ip then
       redis.call("SREM", P .. "roster:" .. home, domain)
@@ -206,18 +245,36 @@ local function place(home, domain, old_band)
       if old_band and old_band ~= band then
         redis.call("ZREM", ready_key(home, old_band, egress), domain)
       end
-      set_ready(home, pool, band, egress, domain, due_of(home, spider, domain, egress, token))
+      set_ready(home, pool, band, egress, domain, due_of(home, spider, domain, egress, token, resting))
     end
     return
   end
   if old_band and old_band ~= band then
     redis.call("ZREM", ready_key(home, old_band), domain)
   end
-  set_ready(home, pool, band, nil, domain, due_of(home, spider, domain, "", token))
+  set_ready(home, pool, band, nil, domain, due_of(home, spider, domain, "", token, resting))
 end
 
 local function agenda_score(priority, at_turn)
   return string.format("%.0f", -priority * TURNS + at_turn)
+end
+
+-- Lets a queue rest until its own crawl's wish allows a hit, so that it does not hold up the domain's other crawls.
+local function rest(home, domain, record, token, priority, at)
+  redis.call("ZADD", agenda_key(home, domain), "XX", string.format("%.0f", REST + math.ceil(at)), token .. "|" .. priority)
+  if record.rest == 0 or at < record.rest then
+    record.rest, record.dirty = math.ceil(at), true
+  end
+end
+
+-- Puts queues whose rest is over back in their places.
+local function end_rests(home, domain, record)
+  local key = agenda_key(home, domain)
+  for _, member in ipairs(redis.call("ZRANGEBYSCORE", key, REST, REST + math.floor(now), "LIMIT", 0, 100)) do
+    redis.call("ZADD", key, agenda_score(tonumber(string.sub(member, 18)), next_turn()), member)
+  end
+  local first = redis.call("ZRANGEBYSCORE", key, REST, "+inf", "WITHSCORES", "LIMIT", 0, 1)
+  record.rest, record.dirty = first[2] and tonumber(first[2]) - REST or 0, true
 end
 
 -- Gives entries (oldest first) to their queue, at the back, or in front as if they had never left.
@@ -239,12 +296,12 @@ local function enqueue(crawl, spider, domain, priority, entries, front)
     return
   end
   local home = crawl.pool .. "|" .. spider
-  local _, old = head_of(home, domain)
+  local _, old, resting = head_of(home, domain)
   redis.call("ZADD", agenda_key(home, domain), agenda_score(priority, next_turn()), crawl.token .. "|" .. priority)
   if not old then
     redis.call("ZADD", P .. "homes", now, home)
     place(home, domain, nil)
-  elseif priority > old then
+  elseif priority > old or resting then
     place(home, domain, band_of(old))
   end
 end
@@ -269,9 +326,9 @@ local function unstarve(crawl, domain)
   for i = 3, #row, 3 do
     local spider, priority = row[i], row[i + 1]
     local home = crawl.pool .. "|" .. spider
-    local _, old = head_of(home, domain)
+    local _, old, resting = head_of(home, domain)
     if redis.call("ZADD", agenda_key(home, domain), "NX", agenda_score(priority, next_turn()),
-      crawl.token .. "|" .. priority) == 1 and (not old or priority > old) then
+      crawl.token .. "|" .. priority) == 1 and (not old or resting or priority > old) then
       place(home, domain, old and band_of(old))
     end
   end

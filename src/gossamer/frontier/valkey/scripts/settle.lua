@@ -111,7 +111,7 @@ local idle, spent = {}, {}
 for token in pairs(touched) do
   local crawl = crawl_of(token)
   if crawl.max_pages and crawl.state == "r" and crawl.fetched >= crawl.quota then
-    if crawl.quota >= crawl.max_pages then
+    if crawl.alone then -- no other shard has a say
       redis.call("HSET", P .. "c:" .. token, "st", "b")
       crawl.state = "b"
       drop_waiting(crawl, nil, "budget")

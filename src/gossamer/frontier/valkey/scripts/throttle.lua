@@ -99,14 +99,15 @@ end
 
 local records = {}
 
--- A scope's record. `slot`: when the next evenly spaced hit is due; `idle`: 1 while nothing waited, so that a pause
--- without work earns no catch-up; `parked`: homes that wait for a request in flight to end; `hits`: time, count, ...
+-- A scope's record. `last`: the slot of the last hit, from which even spacing counts; `idle`: 1 while nothing waited, so that a pause
+-- without work earns no catch-up; `parked`: homes that wait for a request in flight to end; `rest`: when the first of
+-- the queues that rest here may go on, or 0; `hits`: time, count, ...
 local function record_of(scope)
   local record = records[scope]
   if not record then
     local raw = redis.call("GET", P .. "w:" .. scope)
-    local r = raw and cmsgpack.unpack(raw) or { 0, 0, 1, "", 0, {} }
-    record = { slot = r[1], inflight = r[2], idle = r[3], parked = r[4], keep = r[5], hits = r[6] }
+    local r = raw and cmsgpack.unpack(raw) or { 0, 0, 1, "", 0, {}, 0 }
+    record = { last = r[1], inflight = r[2], idle = r[3], parked = r[4], keep = r[5], hits = r[6], rest = r[7] }
     records[scope] = record
   end
   return record
@@ -115,13 +116,13 @@ end
 local function write_records()
   for scope, r in pairs(records) do
     if r.dirty then
-      local last = r.hits[#r.hits - 1] or 0
-      local life = math.ceil(math.max(last + r.keep, r.slot) - now)
+      local last = math.max(r.hits[#r.hits - 1] or 0, r.last)
+      local life = math.ceil(math.max(last + r.keep, r.rest) - now)
       local key = P .. "w:" .. scope
       if r.inflight > 0 then
-        redis.call("SET", key, cmsgpack.pack({ r.slot, r.inflight, r.idle, r.parked, r.keep, r.hits }))
+        redis.call("SET", key, cmsgpack.pack({ r.last, r.inflight, r.idle, r.parked, r.keep, r.hits, r.rest }))
       elseif life > 0 then
-        redis.call("SET", key, cmsgpack.pack({ r.slot, 0, r.idle, r.parked, r.keep, r.hits }), "PX", life)
+        redis.call("SET", key, cmsgpack.pack({ r.last, 0, r.idle, r.parked, r.keep, r.hits, r.rest }), "PX", life)
       else
         redis.call("DEL", key)
       end
@@ -153,12 +154,13 @@ local function spacing_of(budgets)
   return spacing
 end
 
--- Where even spacing counts from: with elastic, slots missed while work waited are made up for, one window's at most.
-local function slot_base(record, policy, budgets)
+-- The slot of the next hit. With elastic, slots missed while work waited are made up for, one window's at most.
+local function next_slot(record, policy, budgets, spacing)
+  local slot = record.last + spacing
   if policy.elastic and record.idle == 0 then
-    return math.max(record.slot, now - budgets[1].window)
+    return math.max(slot, now - budgets[1].window)
   end
-  return math.max(record.slot, now)
+  return math.max(slot, now)
 end
 
 -- The earliest time of the next hit.
@@ -168,8 +170,9 @@ local function next_allowed(record, budgets)
     local _, free_at = window_of(record, b)
     at = math.max(at, free_at)
   end
-  if spacing_of(budgets) > 0 then
-    at = math.max(at, record.slot)
+  local spacing = spacing_of(budgets)
+  if spacing > 0 then
+    at = math.max(at, record.last + spacing)
   end
   return at
 end
@@ -182,20 +185,18 @@ local function free_hits(record, policy, budgets)
   end
   local spacing = spacing_of(budgets)
   if spacing > 0 then
-    if record.slot > now then
+    local slot = next_slot(record, policy, budgets, spacing)
+    if slot > now then
       return 0
     end
-    local base = slot_base(record, policy, budgets)
-    free = math.min(free, math.floor((now - base) / spacing) + 1)
+    free = math.min(free, math.floor((now - slot) / spacing) + 1)
   end
   return free
 end
 
 local function charge(record, policy, budgets, count)
   local spacing = spacing_of(budgets)
-  if spacing > 0 then
-    record.slot = slot_base(record, policy, budgets) + spacing * count
-  end
+  record.last = spacing > 0 and next_slot(record, policy, budgets, spacing) + spacing * (count - 1) or now
   record.idle = 0
   for _, b in ipairs(budgets) do
     record.keep = math.max(record.keep, b.window)
