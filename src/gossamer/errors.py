@@ -185,5 +185,9 @@ class IllegalTransition(GossamerError):
     """A request cannot go from this state by this event."""
 
 
+class WorkerFailed(GossamerError):
+    """The worker processes die as soon as they start."""
+
+
 class FakeWebFailed(GossamerError):
     """The fake web did not start or cannot be read."""
