@@ -96,8 +96,7 @@ class Connection(asyncio.Protocol):
     # --- the protocol -------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one without inheriting from it
         self.alive = True
 
     def data_received(self, data: bytes) -> None:

@@ -3,9 +3,11 @@
 import asyncio
 
 import pytest
+import uvloop
 from tests.servers.valkey import Server, standalone, wait_until
 
 from gossamer.errors import BadInput, FrontierError, FrontierFull, FrontierUnavailable, ServerUnsuitable
+from gossamer.valkey.retrying import retrying
 from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
 
@@ -21,6 +23,25 @@ async def test_an_answer_has_bytes_numbers_none_and_lists(shards: Shards) -> Non
 async def test_many_calls_at_once_get_their_own_answers(shards: Shards) -> None:
     answers = await asyncio.gather(*(shards.call(0, ECHO, ["{0}:"], [str(i), ""]) for i in range(2_000)))
     assert [int(answer[1]) for answer in answers] == list(range(2_000))
+
+
+def test_the_same_on_uvloop(one_server: Server) -> None:
+    async def ask() -> None:
+        for address in (one_server.address, f"{one_server.address}?db=1"):
+            shards = await Shards.connect(address)
+            answers = await asyncio.gather(
+                *(shards.call(0, ECHO, ["{0}:"], [i, "x" * i]) for i in range(0, 50_000, 99))
+            )
+            assert [len(answer[4][0]) for answer in answers] == list(range(0, 50_000, 99))
+            heard = shards.subscribe("wake")
+            assert await anext(heard) is None
+            one_server.command("CLIENT", "KILL", "TYPE", "normal")
+            assert await retrying(lambda at=shards: at.command("a", "PUBLISH", "wake", "x")) == 1  # type: ignore[misc]
+            assert await anext(heard) == b"x"
+            await heard.aclose()  # type: ignore[attr-defined]
+            await shards.close()
+
+    uvloop.run(ask())
 
 
 async def test_a_script_that_the_server_forgot_is_loaded_again(shards: Shards) -> None:
