@@ -1,0 +1,120 @@
+"""Bytes to text, as browsers do it where they agree, and never an error where a page lies about its encoding."""
+
+import codecs
+import re
+from typing import NamedTuple
+
+from charset_normalizer import from_bytes
+
+from gossamer.extract.labels import codec_of
+from gossamer.extract.prescan import charset_in, declared_codec
+
+_DETECTED_BYTES = 4096
+"""Detection without a declaration looks at so much around the first byte that is not ASCII: it is slow."""
+
+_SNIFFED_BYTES = 1024
+
+_BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_NOT_ASCII = re.compile(rb"[\x80-\xff]")
+_TEXTUAL = re.compile(
+    r"text/|[^;]*(?:html|xml|json|javascript|ecmascript|yaml|csv|x-www-form-urlencoded)", re.IGNORECASE
+)
+_HTML_TYPE = re.compile(r"\s*(?:text/html|application/xhtml\+xml)\s*(?:;|,|\Z)", re.IGNORECASE)
+_XML_TYPE = re.compile(r"\s*(?:text|application)/xml\s*(?:;|\Z)", re.IGNORECASE)
+_UNKNOWN_TYPE = re.compile(r"\s*(?:\Z|;|unknown/unknown|application/unknown|\*/\*)", re.IGNORECASE)
+_HTML_START = re.compile(
+    rb"\s*(?:<!--.*?-->\s*|<\?xml[^>]*>\s*)*"
+    rb"<(?:!doctype\s+html|html|head|body|script|iframe|h1|div|font|table|a|style|title|b|br|p|meta|link)(?=[\s/>])",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+class Decoded(NamedTuple):
+    """A body as text."""
+
+    text: str
+    encoding: str
+    """The Python codec it was decoded with."""
+    strict_ok: bool
+    """No byte had to be replaced."""
+
+
+def decode(body: bytes, content_type: str | None = None) -> Decoded:
+    """The body's text. Never raises.
+
+    What counts, in this order: byte-order mark; charset of the HTTP Content-Type; declaration in the first 1,024 bytes
+    (HTML, XML, or unknown type); valid UTF-8; detection from a sample; windows-1252. A declared encoding that does not
+    fit the body gives way to UTF-8 where that fits. Labels mean what the WHATWG Encoding standard says (`iso-8859-1` is
+    windows-1252, `gb2312` is GB 18030). Of a type that is not text only UTF-8 is tried (then `strict_ok` is False).
+    """
+    for bom, codec in _BOMS:
+        if body.startswith(bom):
+            return _decoded(body[len(bom) :], codec)
+    content_type = content_type or ""
+    label = charset_in(content_type)
+    codec_named = codec_of(label) if label else None
+    unknown = _UNKNOWN_TYPE.match(content_type) is not None
+    if codec_named is None and (unknown or "html" in content_type.lower() or "xml" in content_type.lower()):
+        codec_named = declared_codec(body)
+    if codec_named is not None and not is_utf8(codec_named):
+        declared = _decoded(body, codec_named)
+        return declared if declared.strict_ok else _as_utf8(body) or declared
+    utf8 = _as_utf8(body)
+    if utf8 is not None:
+        return utf8
+    if codec_named is not None or not (unknown or _TEXTUAL.match(content_type)) or b"\0" in body[:_DETECTED_BYTES]:
+        return Decoded(body.decode("utf-8", "replace"), "utf-8", False)
+    return _detected(body)
+
+
+def decode_as(body: bytes, codec: str) -> str:
+    """The body in this codec with what does not fit replaced; as UTF-8 where there is no such codec. Never raises."""
+    return _decoded(body, codec).text
+
+
+def is_utf8(codec: str) -> bool:
+    """Whether bytes in this codec can be parsed as UTF-8 as they are."""
+    return codec in ("utf-8", "utf8", "ascii")
+
+
+def is_html(content_type: str | None, body_start: bytes) -> bool:
+    """Whether a body is to be read for links: by its type, and where that is missing, by how it begins.
+
+    XML counts where its root is `html`. A type that says something else is believed (MIME Sniffing standard).
+    """
+    content_type = content_type or ""
+    if _HTML_TYPE.match(content_type):
+        return True
+    start = body_start[:_SNIFFED_BYTES].removeprefix(codecs.BOM_UTF8)
+    if _XML_TYPE.match(content_type):
+        return re.search(rb"<(?:\w+:)?html[\s>]", start) is not None
+    return _UNKNOWN_TYPE.match(content_type) is not None and _HTML_START.match(start) is not None
+
+
+def _as_utf8(body: bytes) -> Decoded | None:
+    try:
+        return Decoded(body.decode("utf-8"), "utf-8", True)
+    except UnicodeDecodeError:
+        return None
+
+
+def _decoded(body: bytes, codec: str) -> Decoded:
+    try:
+        return Decoded(body.decode(codec), codec, True)
+    except (UnicodeError, LookupError):
+        pass
+    try:
+        return Decoded(body.decode(codec, "replace"), codec, False)
+    except (UnicodeError, LookupError):  # some codecs give up even so
+        return Decoded(body.decode("utf-8", "replace"), "utf-8", False)
+
+
+def _detected(body: bytes) -> Decoded:
+    first = _NOT_ASCII.search(body)
+    start = max(0, first.start() - _DETECTED_BYTES // 2) if first else 0
+    best = from_bytes(body[start : start + _DETECTED_BYTES], enable_fallback=False).best()
+    if best is not None and not best.encoding.startswith("utf"):
+        guessed = _decoded(body, codec_of(best.encoding.replace("_", "-")) or best.encoding)
+        if guessed.strict_ok:
+            return guessed
+    return _decoded(body, "cp1252")

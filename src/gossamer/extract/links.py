@@ -1,0 +1,250 @@
+"""Links: the bytes of a page and a crawl's scope in; new URLs with their fingerprints, and counts of the rest, out.
+
+The contract is narrow so that one compiled call can take this file's place.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
+
+from gossamer.errors import BadUrl
+from gossamer.extract.encoding import decode_as, is_utf8
+from gossamer.extract.flatten import flatten, is_costly
+from gossamer.extract.memory import HrefMemory
+from gossamer.extract.query import with_encoded_query
+from gossamer.extract.refresh import refresh_target
+from gossamer.policy.scope import Scope
+from gossamer.policy.urls import fingerprint, host, join, registered_domain
+
+MAX_PARSED_BYTES = 2 * 1024 * 1024
+"""HTML above this is cut before parsing."""
+
+MAX_URL_BYTES = 16 * 1024 * 1024
+"""All new URLs of one page together: many short links on a page with a very long URL would be gigabytes."""
+
+MAX_TEXT_LENGTH = 500
+"""Characters of one anchor text."""
+
+KNOWN = "known"
+
+# Without this the tree is also changed as a browser would after parsing, and parsing takes half as long again.
+_PARSE_ONLY = int(LexborDocumentOptions.WO_EVENTS)
+
+
+@dataclass(slots=True)
+class Links:
+    """What one page links to. `found == len(urls) + repeats + sum(dropped.values())`."""
+
+    urls: list[str] = field(default_factory=list)
+    """New targets in scope: canonical, none twice, in document order (after `link rel=next` and a refresh)."""
+    fingerprints: list[int] = field(default_factory=list)
+    """Of each URL, signed 64-bit."""
+    domains: list[str] = field(default_factory=list)
+    """Registered domain of each URL."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Distinct hrefs that are not followed, by reason: those of `Scope` (`offsite, extension, allow_regex, deny_regex,
+    scheme, too_long, bad_url`), `nofollow`, `known` (confirmed before, or the page itself), `budget` (16 MiB of URLs
+    are enough for a page)."""
+    found: int = 0
+    """Elements that link somewhere."""
+    repeats: int = 0
+    """Of these, how many say again what one before them on the page said."""
+    texts: list[tuple[str, str]] | None = None
+    """URL and anchor text of every `a` and `area` whose target is http or https, followed or not. None: not asked."""
+    nofollow: bool = False
+    """The page asks that its links are not followed (`<meta name=robots content=nofollow>` or `none`)."""
+    noindex: bool = False
+    """The page asks not to be indexed."""
+    base: str = ""
+    """The canonical URL that the links were relative to."""
+    cut: bool = False
+    """The HTML was longer than what is parsed; links after that are missing."""
+    hrefs: list[str] = field(default_factory=list)
+    """As the page spelt each URL (without fragment): what `remember` keeps."""
+
+
+class LinkExtractor:
+    """Finds the links of one spider's pages under one submission's terms, in one run. Not to be shared by threads."""
+
+    def __init__(
+        self, scope: Scope, *, seed: int, follow_nofollow: bool = False, texts: bool = False, max_hrefs: int = 50_000
+    ) -> None:
+        """`seed`: of the fingerprints (`spider_seed`). `follow_nofollow`: take links although page or link ask not to.
+        `texts`: also list every link with its text. `max_hrefs`: bound of the memory (about 150 bytes each)."""
+        self._scope = scope
+        self._seed = seed
+        self._follow_nofollow = follow_nofollow
+        self._texts = texts
+        self._memory = HrefMemory(max_hrefs=max_hrefs)
+
+    def extract(self, html: bytes | str, base_url: str, *, encoding: str | None = None) -> Links:
+        """The links of a page whose canonical URL is `base_url`. Never raises, whatever the page holds.
+
+        `encoding`: of the bytes, a Python codec name as `extract.encoding.decode` gives; of a text, what it was decoded
+        from (queries are encoded in it again, as the URL standard asks). None: UTF-8.
+        """
+        links = Links(base=base_url)
+        tree = _parse(html, encoding, links)
+        links.base = base = _base_of(tree, base_url)
+        charset = None if encoding is None or is_utf8(encoding) else encoding
+        anchors = tree.tags("area")
+        anchors = tree.css("a,area") if anchors else tree.tags("a")
+        hrefs = _head_hrefs(tree, links)
+        follow = self._follow_nofollow
+        refused = 0
+        for anchor in anchors:
+            attributes = anchor.attributes
+            href = attributes.get("href")
+            if href is not None:
+                if not follow and "rel" in attributes and "nofollow" in _words(attributes["rel"]):
+                    refused += 1
+                else:
+                    hrefs.append(href)
+        links.found = len(hrefs) + refused
+        if links.nofollow and not follow:
+            refused, hrefs = links.found, []
+        if refused:
+            links.dropped["nofollow"] = refused
+        self._follow(hrefs, base_url, charset, links)
+        if self._texts:
+            links.texts = _texts(anchors, base, charset)
+        return links
+
+    def remember(self, links: Links, *, except_positions: Collection[int] = ()) -> None:
+        """Say that these links are in the frontier (or were already), so that the next pages need not offer them again.
+
+        To be called after the frontier confirmed them: what is remembered too early is lost if adding fails.
+        `except_positions`: indexes of URLs that the frontier dropped by a cap; they may be offered again. Repeatable.
+        """
+        base = links.base
+        for position, href in enumerate(links.hrefs):
+            if position not in except_positions:
+                self._memory.keep(base, href, KNOWN)
+
+    @property
+    def remembered(self) -> int:
+        """Hrefs in the memory now."""
+        return len(self._memory)
+
+    def _follow(self, hrefs: list[str], page: str, charset: str | None, links: Links) -> None:
+        """Sort the hrefs into new URLs, repeats and dropped ones."""
+        base, dropped = links.base, links.dropped
+        on_site, in_directory = self._memory.recall(base)
+        seen: set[str] = set()
+        urls: set[str] = set()
+        size = 0
+        for raw in hrefs:
+            href = raw[: raw.index("#")] if "#" in raw else raw
+            if href in seen:
+                links.repeats += 1
+                continue
+            seen.add(href)
+            outcome = on_site.get(href) or in_directory.get(href)
+            if outcome is None:
+                # Where the document's encoding matters, the same href may mean another URL on the next page.
+                target = href if charset is None else with_encoded_query(href, charset)
+                try:
+                    url = join(base, target)
+                except BadUrl as fault:
+                    outcome = fault.reason
+                else:
+                    if url in urls:
+                        links.repeats += 1
+                        continue
+                    outcome = KNOWN if url == page else self._scope.reason(url)
+                    if outcome is None and size + len(url) > MAX_URL_BYTES:
+                        dropped["budget"] = dropped.get("budget", 0) + 1
+                        continue
+                    if outcome is None:
+                        size += len(url)
+                        urls.add(url)
+                        links.urls.append(url)
+                        links.fingerprints.append(fingerprint(url, seed=self._seed))
+                        links.domains.append(registered_domain(host(url)))
+                        links.hrefs.append(href if target is href else "")
+                        continue
+                if target is href:
+                    self._memory.keep(base, href, outcome)
+            dropped[outcome] = dropped.get(outcome, 0) + 1
+
+
+def _parse(html: bytes | str, encoding: str | None, links: Links) -> LexborHTMLParser:
+    """The document, of at most MAX_PARSED_BYTES; flattened where it would cost too much; empty where it is refused."""
+    if isinstance(html, bytes) and encoding is not None and not is_utf8(encoding):
+        links.cut = len(html) > MAX_PARSED_BYTES
+        html = decode_as(html[:MAX_PARSED_BYTES], encoding)
+    data = html if isinstance(html, bytes) else html[: MAX_PARSED_BYTES + 1].encode("utf-8", "replace")
+    if len(data) > MAX_PARSED_BYTES:
+        links.cut = True
+        data = data[:MAX_PARSED_BYTES]
+    if is_costly(data):
+        data = flatten(data)
+    try:
+        return LexborHTMLParser(data, options=_PARSE_ONLY)
+    except Exception:  # out of memory, or a limit inside the parser: of a hostile page, no links are the answer
+        return LexborHTMLParser(b"", options=_PARSE_ONLY)
+
+
+def _base_of(tree: LexborHTMLParser, page: str) -> str:
+    """The first `base href` if it is an http or https URL, else the page's own (HTML standard, document base URL)."""
+    for base in tree.tags("base"):
+        href = base.attributes.get("href")
+        if href is not None:
+            try:
+                return join(page, href)
+            except BadUrl:
+                return page
+    return page
+
+
+def _head_hrefs(tree: LexborHTMLParser, links: Links) -> list[str]:
+    """Targets of `link rel=next` and of a refresh; notes what `meta name=robots` asks."""
+    hrefs: list[str] = []
+    for link in tree.tags("link"):
+        attributes = link.attributes
+        href = attributes.get("href")
+        if href is not None and "next" in _words(attributes.get("rel")):
+            hrefs.append(href)
+    for meta in tree.tags("meta"):
+        attributes = meta.attributes
+        content = attributes.get("content")
+        if content is None:
+            continue
+        if (attributes.get("name") or "").strip().lower() == "robots":
+            asked = _words(content.replace(",", " "))
+            links.nofollow = links.nofollow or "nofollow" in asked or "none" in asked
+            links.noindex = links.noindex or "noindex" in asked or "none" in asked
+        elif (attributes.get("http-equiv") or "").strip().lower() == "refresh":
+            target = refresh_target(content)
+            if target is not None:
+                hrefs.append(target)
+    return hrefs
+
+
+def _texts(anchors: list[LexborNode], base: str, charset: str | None) -> list[tuple[str, str]]:
+    """URL and text of every link that leads to http or https, within the bounds of a page."""
+    texts: list[tuple[str, str]] = []
+    size = 0
+    for anchor in anchors:
+        attributes = anchor.attributes
+        href = attributes.get("href")
+        if href is None:
+            continue
+        href = href.partition("#")[0]
+        try:
+            url = join(base, href if charset is None else with_encoded_query(href, charset))
+        except BadUrl:
+            continue
+        text = (attributes.get("alt") or "") if anchor.tag == "area" else anchor.text()
+        # Counted before it is shortened: anchors inside anchors would copy the same text again and again.
+        size += len(url) + len(text)
+        text = " ".join(text[: 4 * MAX_TEXT_LENGTH].split())[:MAX_TEXT_LENGTH]
+        if size > MAX_URL_BYTES:
+            break
+        texts.append((url, text))
+    return texts
+
+
+def _words(text: str | None) -> list[str]:
+    return text.lower().split() if text else []

@@ -1,0 +1,162 @@
+"""Sitemaps (https://www.sitemaps.org/protocol.html): XML, index, plain text; packed or not."""
+
+import codecs
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from xml.parsers import expat
+
+from gossamer.errors import BadUrl
+from gossamer.extract.inflate import MAX_BYTES, inflate, is_gzip
+from gossamer.policy.urls import MAX_URL_LENGTH, join
+
+MAX_URLS = 50_000
+"""What one file may list; more is left out."""
+
+_PIECE = 64 * 1024
+
+
+@dataclass(slots=True)
+class Sitemap:
+    """What a sitemap lists."""
+
+    urls: list[str] = field(default_factory=list)
+    """Canonical URLs of pages, none twice, in the file's order."""
+    sitemaps: list[str] = field(default_factory=list)
+    """Canonical URLs of further sitemaps (of an index)."""
+    bad: int = 0
+    """Entries that are no http or https URL."""
+    malformed: bool = False
+    """The XML is broken (or declares entities, which are not read): what stood before that is here."""
+    cut: bool = False
+    """There was more than 50,000 entries or 50 MiB."""
+
+
+def parse_sitemap(body: bytes, url: str) -> Sitemap:
+    """What a sitemap fetched from the canonical `url` lists. Never raises; unpacks gzip itself, within limits.
+
+    Takes about 20 ms for 1,000 URLs at the worst and a second or two for the largest file: not for the event loop.
+    """
+    pieces = inflate(body) if is_gzip(body) else (body[at : at + _PIECE] for at in range(0, len(body), _PIECE))
+    reader = _Reader(url)
+    first = next(pieces, b"")
+    if _is_xml(first):
+        reader.read_xml(first, pieces)
+    else:
+        reader.read_text(first, pieces)
+    return reader.found
+
+
+class _Done(Exception):
+    """Enough was read."""
+
+
+class _Reader:
+    """Collects the entries of one file."""
+
+    def __init__(self, url: str) -> None:
+        self.found = Sitemap()
+        self._url = url
+        self._seen: set[str] = set()
+        self._parent = ""
+        self._inside_loc = False
+        self._text: list[str] = []
+        self._text_length = 0
+
+    def read_xml(self, first: bytes, pieces: Iterator[bytes]) -> None:
+        """Read XML; stops at the first fault, at a limit, and at an entity declaration (a bomb, or worse)."""
+        parser = expat.ParserCreate()
+        parser.buffer_text = True
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._characters
+        parser.EntityDeclHandler = self._entity
+        size = 0
+        piece: bytes | None = first
+        try:
+            while piece is not None:
+                size += len(piece)
+                if size > MAX_BYTES:
+                    self.found.cut = True
+                    return
+                parser.Parse(piece, False)
+                piece = next(pieces, None)
+            parser.Parse(b"", True)
+        except _Done:
+            pass
+        except (expat.ExpatError, UnicodeError, LookupError, ValueError):
+            self.found.malformed = True
+
+    def read_text(self, first: bytes, pieces: Iterator[bytes]) -> None:
+        """Read one URL a line, in UTF-8."""
+        decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
+        size = 0
+        rest = ""
+        piece: bytes | None = first
+        try:
+            while piece is not None:
+                size += len(piece)
+                if size > MAX_BYTES:
+                    self.found.cut = True
+                    return
+                *lines, rest = (rest + decoder.decode(piece)).splitlines() or [""]
+                if piece.endswith(b"\n"):
+                    lines.append(rest)
+                    rest = ""
+                for line in lines:
+                    self._entry(line, self.found.urls)
+                rest = rest[: 2 * MAX_URL_LENGTH]  # a line that goes on for ever is no URL, and need not be kept
+                piece = next(pieces, None)
+            self._entry(rest, self.found.urls)
+        except _Done:
+            pass
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        prefix, _, local = name.rpartition(":")
+        if local in ("url", "sitemap"):
+            self._parent = name
+        # Of the same namespace as its parent: `image:loc` and its like inside a `url` are not pages.
+        self._inside_loc = local == "loc" and self._parent.rpartition(":")[0] == prefix
+        self._text.clear()
+        self._text_length = 0
+
+    def _end(self, name: str) -> None:
+        if self._inside_loc and self._parent:
+            is_page = self._parent.endswith("url")
+            self._entry("".join(self._text), self.found.urls if is_page else self.found.sitemaps)
+        self._inside_loc = False
+        if name.rpartition(":")[2] in ("url", "sitemap"):
+            self._parent = ""
+
+    def _characters(self, text: str) -> None:
+        # A little more than a URL may have, so that one that is too long is seen to be.
+        if self._inside_loc and self._text_length <= 2 * MAX_URL_LENGTH:
+            self._text.append(text)
+            self._text_length += len(text)
+
+    def _entity(self, *_declaration: object) -> None:
+        self.found.malformed = True
+        raise _Done
+
+    def _entry(self, text: str, into: list[str]) -> None:
+        text = text.strip()
+        if not text:
+            return
+        try:
+            url = join(self._url, text)
+        except BadUrl:
+            self.found.bad += 1
+            return
+        if url in self._seen:
+            return
+        if len(self._seen) >= MAX_URLS:
+            self.found.cut = True
+            raise _Done
+        self._seen.add(url)
+        into.append(url)
+
+
+def _is_xml(start: bytes) -> bool:
+    """Whether it begins like XML, in UTF-8 or UTF-16."""
+    for bom in (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        start = start.removeprefix(bom)
+    return start[:1024].lstrip(b" \t\r\n\0").startswith(b"<")
