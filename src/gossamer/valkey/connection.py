@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         out, self._out = self._out, []
-        if self._transport is not None:
+        if self._transport is not None and self.alive:
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def _check_time(self) -> None:

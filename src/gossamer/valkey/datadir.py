@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import os
-import shutil
 import socket
 import tempfile
 from pathlib import Path
@@ -75,8 +74,8 @@ class DataDir:
             return
         with contextlib.suppress(OSError):
             socket_path.unlink(missing_ok=True)
-        if socket_path.parent.name.startswith(_SHORT_PREFIX) and socket_path.parent != self.server:
-            shutil.rmtree(socket_path.parent, ignore_errors=True)
+            if socket_path.parent != self.server and socket_path.parent.name.startswith(_SHORT_PREFIX):
+                socket_path.parent.rmdir()  # empty now, or not ours
 
     def last_log_lines(self, count: int = 5) -> str:
         """The end of the server's log, for an error; empty when there is none."""
