@@ -1,0 +1,1 @@
+"""What a running Gossamer says of itself: names of events, counters, troubles, and the logging setup."""

@@ -1,0 +1,1 @@
+"""The fast lane: lease, fetch, extract, commit. One process, one event loop."""

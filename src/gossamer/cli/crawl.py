@@ -1,0 +1,231 @@
+"""`gossamer crawl`: from URLs to a file of pages."""
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from gossamer.cli import inputs, options
+from gossamer.cli.display import Display
+from gossamer.cli.loop import run as run_loop
+from gossamer.cli.running import work
+from gossamer.cli.seeds import gather_seeds
+from gossamer.cli.summary import Summary
+from gossamer.errors import BadInput, CrawlRefused
+from gossamer.frontier.base import Added
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import CrawlState, Run
+from gossamer.settings import Settings, load
+from gossamer.sinks.open import check_outputs
+from gossamer.telemetry import logs
+from gossamer.telemetry.tally import Tally
+from gossamer.wiring.parts import connect, frontier_address, make_resolver
+from gossamer.wiring.plan import Plan, make_plan
+from gossamer.wiring.private import private_hosts
+from gossamer.worker.spiders import known_spiders
+
+
+def crawl(
+    urls: Annotated[
+        list[str] | None, typer.Argument(metavar="URL...", help="Where to start.", show_default=False)
+    ] = None,
+    seeds: options.Seeds = None,
+    depth: options.Depth = None,
+    max_pages: options.MaxPages = None,
+    domain_max_pages: options.DomainMaxPages = None,
+    scope: options.ScopeOption = None,
+    allow_domain: options.AllowDomain = None,
+    allow: options.Allow = None,
+    deny: options.Deny = None,
+    deny_extension: options.DenyExtension = None,
+    sitemaps: options.Sitemaps = None,
+    follow_nofollow: options.FollowNofollow = None,
+    spider: options.SpiderOption = None,
+    priority: options.Priority = None,
+    expires: options.Expires = None,
+    rate: options.Rate = None,
+    domain_concurrency: options.DomainConcurrency = None,
+    concurrency: options.Concurrency = None,
+    processes: options.ProcessesOption = None,
+    output: options.OutputOption = None,
+    links: options.LinksOption = None,
+    attrs: options.Attrs = None,
+    resolve: options.Resolve = None,
+    allow_private: options.AllowPrivate = None,
+    ignore_robots: options.IgnoreRobots = None,
+    insecure: options.Insecure = None,
+    ca_file: options.CaFile = None,
+    user_agent: options.UserAgent = None,
+    header: options.Header = None,
+    cookie: options.Cookie = None,
+    proxy: options.ProxyOption = None,
+    egress: options.Egress = None,
+    timeout: options.Timeout = None,
+    retries: options.Retries = None,
+    crawl_id: options.CrawlIdOption = None,
+    fresh: options.Fresh = False,
+    frontier: options.FrontierOption = None,
+    data_dir: options.DataDir = None,
+    config: options.Config = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Crawl a site, politely and completely, into a file.
+
+    Out of the box it stays on the URLs' domains, obeys robots.txt, and asks each domain once a second. Ctrl-C stops it
+    in good order; the same command goes on where it stopped and fetches nothing twice.
+
+    gossamer crawl https://example.com
+
+    gossamer crawl https://example.com/docs/ --scope path --depth 3 --rate 5/1 -o docs.jsonl.zst
+
+    Exit code: 0 finished, 1 nothing could be fetched, 2 bad input, 130 interrupted.
+    """
+    settings = load(
+        {
+            "crawl.output": tuple(output) if output else None,
+            "crawl.depth": depth,
+            "crawl.max_pages": max_pages,
+            "crawl.domain_max_pages": domain_max_pages,
+            "crawl.scope": scope,
+            "crawl.allow_domain": tuple(allow_domain) if allow_domain else None,
+            "crawl.allow": tuple(allow) if allow else None,
+            "crawl.deny": tuple(deny) if deny else None,
+            "crawl.deny_extension": tuple(deny_extension) if deny_extension else None,
+            "crawl.sitemaps": sitemaps,
+            "crawl.follow_nofollow": follow_nofollow,
+            "crawl.spider": spider,
+            "crawl.priority": priority,
+            "crawl.expires": expires,
+            "crawl.rate": rate,
+            "crawl.domain_concurrency": domain_concurrency,
+            "crawl.links": links,
+            "crawl.attrs": inputs.attrs(attrs),
+            "crawl.allow_private": allow_private,
+            "crawl.ignore_robots": ignore_robots,
+            "crawl.insecure": insecure,
+            "crawl.header": inputs.pairs(header),
+            "crawl.cookie": cookie,
+            "fetch.resolve": inputs.overrides(resolve),
+            "fetch.ca_file": ca_file,
+            "fetch.user_agent": user_agent,
+            "fetch.proxy": proxy,
+            "fetch.timeout": timeout,
+            "fetch.retries": retries,
+            "worker.concurrency": concurrency,
+            "worker.processes": processes,
+            "egress": egress,
+            "frontier": frontier,
+            "data_dir": data_dir,
+        },
+        config=config,
+    )
+    logs.set_up(settings.log_level)
+    summary = run_loop(
+        run_crawl(settings, urls or [], seeds or [], crawl_id=crawl_id, fresh=fresh, quiet=quiet or json)
+    )
+    tell(summary, as_json=json, quiet=quiet, on_stderr="-" in settings.crawl.output)
+    raise typer.Exit(summary.exit_code())
+
+
+def tell(summary: Summary, *, as_json: bool, quiet: bool, on_stderr: bool) -> None:
+    """Print it: on standard output, or beside it where pages go there."""
+    stream = sys.stderr if on_stderr else sys.stdout
+    if as_json:
+        print(summary.as_json(), file=stream, flush=True)
+    elif not quiet:
+        Console(file=stream, highlight=False, soft_wrap=True).print(summary.as_text(), markup=False)
+
+
+async def run_crawl(
+    settings: Settings, urls: Sequence[str], sources: Sequence[str], *, crawl_id: str | None, fresh: bool, quiet: bool
+) -> Summary:
+    """The whole of it. Raises GossamerError before anything is started, or when the frontier turns out unfit."""
+    plan = await prepare(settings, urls, sources, crawl_id=crawl_id)
+    name = plan.crawl.id.crawlid
+    with Display(f"Crawling {plan.seeds[0]}{_more(plan)} as {name}", quiet=quiet) as display:
+        async with frontier_address(settings, name=f"gossamer crawl {name}", on_trouble=display.say) as address:
+            frontier = await connect(settings, address)
+            try:
+                return await _crawl(settings, plan, frontier, address, display, fresh=fresh)
+            finally:
+                await frontier.close()
+
+
+async def prepare(settings: Settings, urls: Sequence[str], sources: Sequence[str], *, crawl_id: str | None) -> Plan:
+    """The plan, with everything checked that can be checked before the start. Raises BadInput."""
+    check_outputs(settings.crawl.output)
+    resolver = make_resolver(settings)
+    try:
+        seeds = await gather_seeds(settings, resolver, urls, sources)
+        plan = make_plan(settings, seeds, crawl_id=crawl_id, now=time.time())
+        if settings.fetch.proxy and settings.fetch.proxy.startswith("socks5h:"):
+            return plan  # names are not for us to look up
+        private = await private_hosts(resolver, plan.seeds, allowed=settings.crawl.allow_private)
+        if private:
+            plan = make_plan(settings, seeds, crawl_id=crawl_id, now=time.time(), private_hosts=private)
+        return plan
+    finally:
+        resolver.close()
+
+
+async def _crawl(
+    settings: Settings, plan: Plan, frontier: ValkeyFrontier, address: str, display: Display, *, fresh: bool
+) -> Summary:
+    identity = plan.crawl.id
+    outputs = settings.crawl.output
+    before = await frontier.crawl_info(identity)
+    if before is not None and before.state is CrawlState.FINISHED and not fresh:
+        note = "To crawl it anew: the same command with --fresh"
+        return Summary(identity.crawlid, before, Tally(), 0.0, outputs, already_finished=True, notes=[note])
+    if before is not None and before.state is CrawlState.RUNNING and fresh:
+        raise BadInput(
+            f"--fresh: the crawl {identity.crawlid} is not finished; go on without --fresh, or name another --crawl-id"
+        )
+    try:
+        run = await frontier.open_crawl(plan.crawl, fresh=fresh)
+        added = await _feed(frontier, run, plan)
+    except CrawlRefused as error:
+        raise CrawlRefused(f"{error.detail}; another --crawl-id begins a new one") from None
+    if before is not None and before.state is CrawlState.RUNNING:
+        done = before.total().done
+        display.say(f"Going on with {identity.crawlid}: {done:,} done, {before.total().added - done:,} to do.")
+    elif not added.added:
+        display.say("Nothing new is among the URLs given.")
+    began = time.monotonic()
+    tally, interrupted = await work(
+        settings, frontier, address, display, pool=plan.crawl.pool, spiders=spiders_for(plan), run=run
+    )
+    seconds = time.monotonic() - began
+    info = await frontier.crawl_info(identity)
+    summary = Summary(identity.crawlid, info, tally, seconds, outputs, interrupted=interrupted)
+    if interrupted and not summary.finished:
+        summary.notes.append(f"Go on with: {resume_command()}")
+    return summary
+
+
+async def _feed(frontier: ValkeyFrontier, run: Run, plan: Plan) -> Added:
+    total = Added()
+    for batches in plan.batches(frontier.secret):
+        added = await frontier.add(run, plan.terms, batches, seeds=True)
+        total.added += added.added
+        total.duplicates += added.duplicates
+    return total
+
+
+def spiders_for(plan: Plan) -> list[str]:
+    """The crawl's spider first; it may send pages to any other that is installed."""
+    return [plan.spider, *(name for name in known_spiders() if name != plan.spider)]
+
+
+def resume_command() -> str:
+    """This very command line, as a shell takes it."""
+    return shlex.join(["gossamer", *(part for part in sys.argv[1:] if part != "--fresh")])
+
+
+def _more(plan: Plan) -> str:
+    return f" and {len(plan.seeds) - 1:,} more" if len(plan.seeds) > 1 else ""

@@ -1,0 +1,5 @@
+"""later"""
+
+
+def demo() -> None:
+    """Later."""

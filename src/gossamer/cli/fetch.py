@@ -1,0 +1,5 @@
+"""later"""
+
+
+def fetch() -> None:
+    """Later."""

@@ -1,0 +1,98 @@
+"""Every option of the commands, once: its flag, its group in `--help`, and the setting whose words it shows."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gossamer.settings import setting
+
+WHERE = "What to crawl"
+HOW_FAST = "How fast"
+WHAT = "What becomes of the pages"
+REQUEST = "How to ask"
+RUN = "Where it runs"
+SAY = "What is shown"
+
+
+def flag(name: str, *flags: str, panel: str, metavar: str | None = None) -> Any:
+    """The option of a setting: meaning and default come from the settings' table."""
+    meaning, default = setting(name)
+    words = f"{meaning}. Default: {default}." if default else f"{meaning}."
+    return typer.Option(*flags, help=words, show_default=False, rich_help_panel=panel, metavar=metavar)
+
+
+Seeds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--seeds", metavar="FILE|URL|-", help="More URLs, one a line. - reads standard input.", rich_help_panel=WHERE
+    ),
+]
+Depth = Annotated[int | None, flag("crawl.depth", "--depth", panel=WHERE, metavar="N")]
+MaxPages = Annotated[int | None, flag("crawl.max_pages", "--max-pages", panel=WHERE, metavar="N")]
+DomainMaxPages = Annotated[int | None, flag("crawl.domain_max_pages", "--domain-max-pages", panel=WHERE, metavar="N")]
+ScopeOption = Annotated[str | None, flag("crawl.scope", "--scope", panel=WHERE, metavar="domain|host|path|any")]
+AllowDomain = Annotated[list[str] | None, flag("crawl.allow_domain", "--allow-domain", panel=WHERE, metavar="D")]
+Allow = Annotated[list[str] | None, flag("crawl.allow", "--allow", panel=WHERE, metavar="RE")]
+Deny = Annotated[list[str] | None, flag("crawl.deny", "--deny", panel=WHERE, metavar="RE")]
+DenyExtension = Annotated[list[str] | None, flag("crawl.deny_extension", "--deny-extension", panel=WHERE, metavar="E")]
+Sitemaps = Annotated[bool | None, flag("crawl.sitemaps", "--sitemaps", panel=WHERE)]
+FollowNofollow = Annotated[bool | None, flag("crawl.follow_nofollow", "--follow-nofollow", panel=WHERE)]
+SpiderOption = Annotated[str | None, flag("crawl.spider", "--spider", panel=WHERE, metavar="NAME")]
+Priority = Annotated[int | None, flag("crawl.priority", "--priority", panel=WHERE, metavar="N")]
+Expires = Annotated[str | None, flag("crawl.expires", "--expires", panel=WHERE, metavar="TIME")]
+
+Rate = Annotated[str | None, flag("crawl.rate", "--rate", panel=HOW_FAST, metavar="HITS/SECONDS")]
+DomainConcurrency = Annotated[
+    int | None, flag("crawl.domain_concurrency", "--domain-concurrency", panel=HOW_FAST, metavar="N")
+]
+Concurrency = Annotated[int | None, flag("worker.concurrency", "--concurrency", panel=HOW_FAST, metavar="N")]
+ProcessesOption = Annotated[int | None, flag("worker.processes", "--processes", panel=HOW_FAST, metavar="N")]
+
+OutputOption = Annotated[list[str] | None, flag("crawl.output", "-o", "--output", panel=WHAT, metavar="PATH")]
+LinksOption = Annotated[bool | None, flag("crawl.links", "--links", panel=WHAT)]
+Attrs = Annotated[str | None, flag("crawl.attrs", "--attrs", panel=WHAT, metavar="JSON")]
+
+Resolve = Annotated[list[str] | None, flag("fetch.resolve", "--resolve", panel=REQUEST, metavar="HOST:ADDRESS")]
+AllowPrivate = Annotated[bool | None, flag("crawl.allow_private", "--allow-private", panel=REQUEST)]
+IgnoreRobots = Annotated[bool | None, flag("crawl.ignore_robots", "--ignore-robots", panel=REQUEST)]
+Insecure = Annotated[bool | None, flag("crawl.insecure", "--insecure", panel=REQUEST)]
+CaFile = Annotated[str | None, flag("fetch.ca_file", "--ca-file", panel=REQUEST, metavar="FILE")]
+UserAgent = Annotated[str | None, flag("fetch.user_agent", "--user-agent", panel=REQUEST, metavar="S")]
+Header = Annotated[list[str] | None, flag("crawl.header", "--header", panel=REQUEST, metavar="K:V")]
+Cookie = Annotated[str | None, flag("crawl.cookie", "--cookie", panel=REQUEST, metavar="S")]
+ProxyOption = Annotated[str | None, flag("fetch.proxy", "--proxy", panel=REQUEST, metavar="URL")]
+Egress = Annotated[str | None, flag("egress", "--egress", panel=REQUEST, metavar="NAME")]
+Timeout = Annotated[float | None, flag("fetch.timeout", "--timeout", panel=REQUEST, metavar="S")]
+Retries = Annotated[int | None, flag("fetch.retries", "--retries", panel=REQUEST, metavar="N")]
+
+CrawlIdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--crawl-id",
+        metavar="ID",
+        help="The crawl's name. By default it is made from the URLs and options, so that the same command goes on "
+        "where it stopped.",
+        rich_help_panel=RUN,
+        show_default=False,
+    ),
+]
+Fresh = Annotated[
+    bool,
+    typer.Option("--fresh", help="Crawl anew what was finished, as if nothing had been seen.", rich_help_panel=RUN),
+]
+FrontierOption = Annotated[str | None, flag("frontier", "--frontier", panel=RUN, metavar="URL")]
+DataDir = Annotated[Path | None, flag("data_dir", "--data-dir", panel=RUN, metavar="DIR")]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Settings in TOML; gossamer.toml in the working folder is read by itself.",
+        rich_help_panel=RUN,
+        show_default=False,
+    ),
+]
+Pool = Annotated[str, typer.Option("--pool", metavar="NAME", help="Which crawls to work for.", rich_help_panel=RUN)]
+Json = Annotated[bool, typer.Option("--json", help="The summary as one JSON object.", rich_help_panel=SAY)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.", rich_help_panel=SAY)]

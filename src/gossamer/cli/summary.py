@@ -1,0 +1,102 @@
+"""How a crawl ended, for a person or for a program."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from gossamer.cli.display import reasons, size, span
+from gossamer.model.crawl import CrawlState
+from gossamer.model.info import CrawlInfo
+from gossamer.telemetry.tally import Tally
+
+
+@dataclass(slots=True)
+class Summary:
+    """`tally` and `seconds` are this command's share; `info` is the whole crawl, whoever worked on it."""
+
+    crawl_id: str
+    info: CrawlInfo | None
+    tally: Tally
+    seconds: float
+    outputs: tuple[str, ...]
+    interrupted: bool = False
+    already_finished: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def finished(self) -> bool:
+        return self.info is not None and self.info.state is CrawlState.FINISHED
+
+    def exit_code(self) -> int:
+        """0 finished, 1 nothing could be fetched, 130 interrupted."""
+        if self.interrupted and not self.finished:
+            return 130
+        fetched = self.info.total().fetched if self.info else self.tally.pages
+        return 0 if fetched else 1
+
+    def as_json(self) -> str:
+        """One object, on one line."""
+        total = self.info.total() if self.info else None
+        values: dict[str, Any] = {
+            "crawl_id": self.crawl_id,
+            "state": "interrupted"
+            if self.interrupted and not self.finished
+            else self.info.state
+            if self.info
+            else "unknown",
+            "run": self.info.run if self.info else None,
+            "already_finished": self.already_finished,
+            "pages": self.tally.pages,
+            "pages_in_all": total.fetched if total else None,
+            "failed": total.failed if total else self.tally.failed,
+            "dropped": total.dropped if total else self.tally.dropped,
+            "links_dropped": total.links_dropped if total else {},
+            "queued": total.queued + total.later if total else None,
+            "retries": self.tally.retries,
+            "items": self.tally.items,
+            "bytes": self.tally.bytes,
+            "seconds": round(self.seconds, 3),
+            "pages_per_second": round(self.tally.pages / self.seconds, 3) if self.seconds else 0.0,
+            "outputs": list(self.outputs),
+            "exit_code": self.exit_code(),
+        }
+        return json.dumps(values)
+
+    def as_text(self) -> str:
+        """A few lines."""
+        lines = [self._headline()]
+        tally = self.tally
+        if not self.already_finished:
+            rate = tally.pages / self.seconds if self.seconds else 0.0
+            lines.append(
+                f"  {tally.pages:,} pages, {size(tally.bytes)}, in {span(self.seconds)} ({rate:,.1f} pages/s)"
+                + (f"; {tally.items:,} items" if tally.items else "")
+            )
+        if self.info is not None:
+            total = self.info.total()
+            if total.fetched != tally.pages:
+                lines.append(f"  in all: {total.fetched:,} pages")
+            if total.failed:
+                lines.append(f"  failed: {reasons(total.failed)}")
+            if total.dropped:
+                lines.append(f"  not fetched: {reasons(total.dropped)}")
+            if total.links_dropped:
+                lines.append(f"  links not followed: {reasons(total.links_dropped)}")
+            if not self.finished:
+                lines.append(f"  still queued: {total.queued + total.later:,}")
+        if not self.already_finished:
+            written = [path for path in self.outputs if path != "-"]
+            if written:
+                lines.append(f"  pages are in {', '.join(written)}")
+        lines += [f"  {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    def _headline(self) -> str:
+        state = self.info.state if self.info else None
+        if self.already_finished:
+            return f"The crawl {self.crawl_id} is finished already."
+        if state is CrawlState.FINISHED:
+            return f"The crawl {self.crawl_id} is finished."
+        if state in (CrawlState.STOPPED, CrawlState.EXPIRED):
+            return f"The crawl {self.crawl_id} was {state}."
+        return f"The crawl {self.crawl_id} was interrupted; nothing is lost."

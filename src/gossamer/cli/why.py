@@ -1,0 +1,5 @@
+"""later"""
+
+
+def why() -> None:
+    """Later."""

@@ -1,0 +1,88 @@
+"""`gossamer worker`: works for a frontier that others feed."""
+
+import time
+from typing import Annotated
+
+import typer
+
+from gossamer.cli import inputs, options
+from gossamer.cli.crawl import tell
+from gossamer.cli.display import Display
+from gossamer.cli.loop import run as run_loop
+from gossamer.cli.running import work
+from gossamer.cli.summary import Summary
+from gossamer.settings import Settings, load
+from gossamer.sinks.open import check_outputs
+from gossamer.telemetry import logs
+from gossamer.wiring.parts import connect, frontier_address
+from gossamer.worker.spiders import load_spider
+
+Spiders = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--spider", metavar="NAME", help="Only work for this spider. Unset: all that are installed.",
+        rich_help_panel=options.WHERE, show_default=False,
+    ),
+]  # fmt: skip
+
+
+def worker(
+    pool: options.Pool = "shared",
+    spider: Spiders = None,
+    output: options.OutputOption = None,
+    concurrency: options.Concurrency = None,
+    processes: options.ProcessesOption = None,
+    resolve: options.Resolve = None,
+    ca_file: options.CaFile = None,
+    egress: options.Egress = None,
+    frontier: options.FrontierOption = None,
+    data_dir: options.DataDir = None,
+    config: options.Config = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Fetch what others put into a frontier, until told to stop.
+
+    gossamer worker --frontier redis://frontier.example:6379 -o pages.jsonl.zst
+
+    Ctrl-C or SIGTERM stops it in good order: what is under way is finished, the rest given back.
+    """
+    settings = load(
+        {
+            "crawl.output": tuple(output) if output else None,
+            "worker.concurrency": concurrency,
+            "worker.processes": processes,
+            "fetch.resolve": inputs.overrides(resolve),
+            "fetch.ca_file": ca_file,
+            "egress": egress,
+            "frontier": frontier,
+            "data_dir": data_dir,
+        },
+        config=config,
+    )
+    logs.set_up(settings.log_level)
+    check_outputs(settings.crawl.output)
+    for name in spider or []:
+        load_spider(name)
+    summary = run_loop(_work(settings, pool, spider or [], quiet=quiet or json))
+    tell(summary, as_json=json, quiet=quiet, on_stderr="-" in settings.crawl.output)
+    raise typer.Exit(0)
+
+
+async def _work(settings: Settings, pool: str, spiders: list[str], *, quiet: bool) -> Summary:
+    with Display(f"Working for the pool {pool}", quiet=quiet) as display:
+        async with frontier_address(settings, name="gossamer worker", on_trouble=display.say) as address:
+            frontier = await connect(settings, address)
+            try:
+                began = time.monotonic()
+                tally, _ = await work(settings, frontier, address, display, pool=pool, spiders=spiders)
+                return Summary(
+                    f"of the pool {pool}",
+                    None,
+                    tally,
+                    time.monotonic() - began,
+                    settings.crawl.output,
+                    interrupted=True,
+                )
+            finally:
+                await frontier.close()

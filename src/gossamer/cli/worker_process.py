@@ -1,0 +1,76 @@
+"""The hidden command behind --processes: one worker that is told what to do on standard input."""
+
+import asyncio
+import os
+import signal
+import sys
+
+import msgspec
+
+from gossamer.cli.loop import run as run_loop
+from gossamer.settings import Settings
+from gossamer.telemetry import logs
+from gossamer.wiring.parts import connect, working
+from gossamer.wiring.processes import Errand, Word
+from gossamer.worker.worker import Worker
+
+REPORT_SECONDS = 0.5
+
+
+def worker_process() -> None:
+    """One of several worker processes; started by `gossamer crawl --processes N`."""
+    errand = msgspec.json.decode(sys.stdin.buffer.readline(), type=Errand)
+    settings = Settings.model_validate(errand.settings)
+    logs.set_up(settings.log_level)
+    run_loop(_work(settings, errand))
+
+
+async def _work(settings: Settings, errand: Errand) -> None:
+    status = _Status(errand.status_fd)
+    frontier = await connect(settings, errand.address)
+    try:
+        async with working(
+            settings, frontier, pool=errand.pool, spiders=errand.spiders, run=errand.run, say=status.say
+        ) as worker:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, worker.stop)
+            # Standard input ends when the parent does, however it ended.
+            watching, _ = await loop.connect_read_pipe(lambda: _UntilClosed(worker), sys.stdin)
+            reporting = asyncio.create_task(_report(worker, status))
+            try:
+                await worker.run()
+            finally:
+                reporting.cancel()
+                watching.close()
+                status.tell(Word(tally=worker.tally()))
+    finally:
+        await frontier.close()
+
+
+async def _report(worker: Worker, status: "_Status") -> None:
+    while True:
+        status.tell(Word(tally=worker.tally()))
+        await asyncio.sleep(REPORT_SECONDS)
+
+
+class _Status:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def say(self, sentence: str) -> None:
+        self.tell(Word(say=sentence))
+
+    def tell(self, word: Word) -> None:
+        try:
+            os.write(self._descriptor, msgspec.json.encode(word) + b"\n")
+        except OSError:
+            self._descriptor = -1  # the parent is gone; standard input says so too
+
+
+class _UntilClosed(asyncio.Protocol):
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._worker.stop()

@@ -1,0 +1,22 @@
+"""A request that a lane is done with, and everything that must happen before and with its settlement."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from gossamer.model.record import Output
+from gossamer.model.request import Batch, Settlement
+
+Confirmed = Callable[[Collection[int]], None]
+"""Told once the outlinks are in the frontier, with the fingerprints of those that a cap refused."""
+
+
+@dataclass(slots=True)
+class Finished:
+    """One lease's end. The outlinks travel under the lease's own run and terms."""
+
+    settlement: Settlement
+    outputs: Sequence[Output] = ()
+    batches: list[Batch] = field(default_factory=list)
+    confirmed: Confirmed | None = None
+    size: int = 0
+    """About how many bytes it keeps in memory."""

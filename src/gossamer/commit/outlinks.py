@@ -1,0 +1,63 @@
+"""Brings the outlinks of a batch of pages into the frontier, in as few calls as their terms allow."""
+
+from collections.abc import Collection, Iterable
+from functools import partial
+
+from gossamer.commit.finished import Finished
+from gossamer.commit.patience import Patience
+from gossamer.frontier.base import Frontier
+from gossamer.model.crawl import Run, Terms
+from gossamer.model.request import Batch
+
+_NONE: Collection[int] = frozenset()
+
+
+async def add_outlinks(frontier: Frontier, patience: Patience, pages: Iterable[Finished]) -> None:
+    """Return when all of them are queued, known or refused by a cap; each page's `confirmed` has been called then."""
+    for (run, terms), group in _by_terms(pages):
+        batches = _merged(group)
+        rejected = _NONE
+        if batches:
+            added = await patience.frontier(partial(frontier.add, run, terms, batches))
+            if added.rejected:
+                rejected = {batches[batch].fingerprints[position] for batch, position in added.rejected}
+        for page in group:
+            if page.confirmed:
+                page.confirmed(rejected)
+
+
+def _by_terms(pages: Iterable[Finished]) -> list[tuple[tuple[Run, Terms], list[Finished]]]:
+    """Pages that may share a call. Told apart by identity: leases of one submission share the objects, and where they
+    do not, a call more is all it costs."""
+    groups: dict[tuple[int, int], tuple[tuple[Run, Terms], list[Finished]]] = {}
+    for page in pages:
+        if page.batches or page.confirmed:
+            lease = page.settlement.lease
+            key = (id(lease.run), id(lease.terms))
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = ((lease.run, lease.terms), [])
+            group[1].append(page)
+    return list(groups.values())
+
+
+def _merged(pages: Iterable[Finished]) -> list[Batch]:
+    """The pages' batches, those of one spider, domain, priority and depth as one.
+
+    A URL that several of the pages link to travels once; its repeats are counted as the later pages' duplicates.
+    """
+    merged: dict[tuple[str, str, int, int], dict[int, str]] = {}
+    apart: list[Batch] = []
+    for page in pages:
+        for batch in page.batches:
+            if batch.payloads is not None or batch.unfiltered:
+                apart.append(batch)
+                continue
+            known = merged.setdefault((batch.spider, batch.domain, batch.priority, batch.depth), {})
+            expected = len(known) + len(batch.urls)
+            known.update(zip(batch.fingerprints, batch.urls, strict=True))
+            if len(known) < expected:
+                drops = page.settlement.drops = page.settlement.drops or {}
+                drops["duplicate"] = drops.get("duplicate", 0) + expected - len(known)
+    whole = [Batch(*key, urls=list(known.values()), fingerprints=list(known)) for key, known in merged.items()]
+    return whole + apart

@@ -1,0 +1,59 @@
+"""Repeats a step that the frontier or an output cannot take now, until it can."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from gossamer.errors import FrontierFull, FrontierUnavailable, SinkError, SinkFull
+from gossamer.telemetry.troubles import Troubles
+
+T = TypeVar("T")
+
+FIRST_SECONDS = 0.05
+LONGEST_SECONDS = 5.0
+
+
+class Patience:
+    """Tries again with growing, jittered pauses (50 ms doubling to 5 s) and says once what it waits for.
+
+    An outage of the frontier or a full disk pauses a crawl; it loses nothing and it ends nothing.
+    """
+
+    def __init__(self, troubles: Troubles) -> None:
+        self._troubles = troubles
+
+    async def frontier(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The call's answer, once the frontier gives one."""
+        pause = FIRST_SECONDS
+        while True:
+            try:
+                answer = await call()
+            except FrontierUnavailable as error:
+                self._troubles.begin("frontier", f"{error} Waiting for it; nothing is lost.")
+            except FrontierFull as error:
+                self._troubles.begin("frontier", f"{error} Waiting for room; nothing is lost.")
+            else:
+                self._troubles.end("frontier", "The frontier is back; going on.")
+                return answer
+            pause = await self._pause(pause)
+
+    async def output(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Return when the output has taken it."""
+        pause = FIRST_SECONDS
+        while True:
+            try:
+                await write()
+            except SinkFull as error:
+                self._troubles.begin("output", f"{error}. Waiting for room; nothing is lost.")
+            except SinkError as error:
+                self._troubles.begin("output", f"{error}. Waiting until it can be written; nothing is lost.")
+            else:
+                self._troubles.end("output", "The output can be written again; going on.")
+                return
+            pause = await self._pause(pause)
+
+    @staticmethod
+    async def _pause(seconds: float) -> float:
+        await asyncio.sleep(seconds * (0.5 + 0.5 * random.random()))
+        return min(seconds * 2, LONGEST_SECONDS)

@@ -1,0 +1,245 @@
+"""Every setting: name, type, default and meaning, in one table. `--help` and the reference pages are made of it.
+
+A setting `a.b` is GOSSAMER_A__B in the environment, `b` in the section `[a]` of gossamer.toml, and `--b` where a
+command has it. Flags win over the environment, that over the file. Only `wiring` and the commands read settings.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from gossamer import __version__
+from gossamer.errors import BadInput
+
+PROJECT_PAGE = "https://pypi.org/project/gossamer-crawl/"
+CONFIG_FILE = "gossamer.toml"
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", frozen=True)
+
+
+class CrawlSettings(_Group):
+    """What a crawl from the command line asks for."""
+
+    output: tuple[str, ...] = ("pages.jsonl",)
+    """Where the records go: .jsonl, .jsonl.gz, .jsonl.zst, .warc.gz, .parquet, an fsspec URL, or - (standard output)"""
+    depth: Annotated[int, Field(ge=0)] | None = None
+    """Follow links so many times; 0: only the URLs given. Unset: no limit within the scope"""
+    max_pages: Annotated[int, Field(ge=1)] | None = None
+    """Stop after so many fetched pages. Unset: no limit"""
+    domain_max_pages: Annotated[int, Field(ge=1)] | None = None
+    """At most so many pages of one domain. Unset: no limit"""
+    domain_max_pending: Annotated[int, Field(ge=1)] | None = 1_000_000
+    """At most so many queued URLs of one domain; what one endless site has beyond is dropped and counted"""
+    scope: Literal["domain", "host", "path", "any"] = "domain"
+    """Which links are followed: the seeds' domains with subdomains, their hosts, their directories, or any"""
+    allow_domain: tuple[str, ...] = ()
+    """Follow links to this domain (and subdomains) as well"""
+    allow: tuple[str, ...] = ()
+    """Only follow links that match one of these regular expressions"""
+    deny: tuple[str, ...] = ()
+    """Never follow links that match one of these regular expressions; wins over allow"""
+    deny_extension: tuple[str, ...] | None = None
+    """Do not follow links with these endings. Unset: a long list of images, archives, media and office files"""
+    sitemaps: bool = False
+    """Also crawl what the sitemaps named in robots.txt list"""
+    follow_nofollow: bool = False
+    """Follow links marked nofollow, too"""
+    rate: str = ""
+    """HITS/SECONDS for each domain, evenly spaced: 10/60 is ten a minute. Unset: 1/1, or what the operator set"""
+    domain_concurrency: Annotated[int, Field(ge=1)] | None = None
+    """Requests in flight per domain. Unset: 1 up to one hit a second, above it twice the rate, at most 16"""
+    spider: str = "link"
+    """Which spider reads the pages: link, wandering, or one of your own"""
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = 1
+    """Of the URLs given; higher is sooner"""
+    expires: str = ""
+    """Give up what is left at this time: seconds from now, 90m, 12h, 3d, or an ISO 8601 time. Empty: never"""
+    attrs: dict[str, Any] | None = None
+    """A JSON object that travels with every request to its record"""
+    links: bool = False
+    """Records list all links of a page with their texts"""
+    allow_private: bool = False
+    """The URLs given may be at private addresses. It holds for their hosts, not for where they lead"""
+    ignore_robots: bool = False
+    """Do not ask robots.txt"""
+    insecure: bool = False
+    """Do not verify certificates"""
+    header: dict[str, str] = {}
+    """Request headers besides the usual ones"""
+    cookie: str = ""
+    """Sent as the Cookie header with every request of the crawl"""
+
+
+class FetchSettings(_Group):
+    """How pages are fetched."""
+
+    user_agent: str = f"gossamer/{__version__} (+{PROJECT_PAGE})"
+    """The User-Agent, and who robots.txt means by it"""
+    timeout: Annotated[float, Field(gt=0)] = 120.0
+    """Seconds for one exchange, whatever happens in it"""
+    connect_timeout: Annotated[float, Field(gt=0)] = 10.0
+    """Seconds to connect, TLS included"""
+    first_byte_timeout: Annotated[float, Field(gt=0)] = 30.0
+    """Seconds from the request's end to the answer's first byte"""
+    retries: Annotated[int, Field(ge=0)] = 3
+    """Further attempts after a failure that may pass"""
+    retry_base: Annotated[float, Field(ge=0)] = 10.0
+    """Seconds before the first retry, about; it doubles each time, up to 10 minutes"""
+    proxy: str = ""
+    """http://, socks5:// or socks5h:// with user and password if need be. Empty: none"""
+    resolve: dict[str, str] = {}
+    """HOST:ADDRESS in place of DNS; permits a private address for that host only. *.suffix and * are possible"""
+    ca_file: str = ""
+    """Certificates to trust besides the system's (PEM)"""
+    max_body: Annotated[int, Field(ge=1)] = 5 * 1024 * 1024
+    """Bytes of a body, decoded; what is longer is cut and marked truncated"""
+    max_header: Annotated[int, Field(ge=1024)] = 64 * 1024
+    """Bytes of an answer's headers"""
+    bodies_in_flight: Annotated[int, Field(ge=1)] = 64 * 1024 * 1024
+    """Bytes of all bodies being received by one process, together"""
+
+
+class WorkerSettings(_Group):
+    """How much work is done at once, and where."""
+
+    concurrency: Annotated[int, Field(ge=1, le=10_000)] = 64
+    """Requests in flight of one process"""
+    processes: Annotated[int, Field(ge=1, le=256)] = 1
+    """Worker processes"""
+    heartbeat: Annotated[float, Field(gt=0)] = 10.0
+    """Seconds without a sign of life after which a worker counts as dead and its work goes to others"""
+    drain: Annotated[float, Field(ge=0)] = 30.0
+    """Seconds that a stopping worker gives the requests under way"""
+    seen_cache: Annotated[int, Field(ge=0)] = 200_000
+    """Fingerprints of known URLs that a process remembers"""
+
+
+class EmbeddedSettings(_Group):
+    """The Valkey server that Gossamer runs itself where no frontier is named."""
+
+    fsync: Literal["always", "everysec", "no"] = "always"
+    """When its log is flushed to the disk. always: a crawl survives a power cut"""
+
+
+class Settings(BaseSettings):
+    """All of it."""
+
+    frontier: str = ""
+    """The shared frontier: unix://, redis://, rediss:// or redis+cluster://. Empty: a private one in data_dir"""
+    prefix: str = "gossamer"
+    """Of every key in the frontier"""
+    shards: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Of a frontier made now; 64 suits a cluster. Unset: as it is, or 1"""
+    data_dir: Path = Path(".gossamer")
+    """The private frontier, locks and what is not finished yet; one crawl at a time"""
+    retention: Annotated[float, Field(gt=0)] = 24 * 3600.0
+    """Seconds that a finished crawl is remembered"""
+    marks: Annotated[float, Field(gt=0)] = 30 * 24 * 3600.0
+    """Seconds that a stopped crawl is refused"""
+    allow_networks: tuple[str, ...] = ()
+    """Private networks (CIDR) that any host may be in"""
+    egress: str = ""
+    """The name of the public address this machine fetches from, where budgets are kept per address"""
+    log_level: Literal["debug", "info", "warning", "error", "critical"] = "error"
+    """What is logged to standard error"""
+    crawl: CrawlSettings = CrawlSettings()
+    fetch: FetchSettings = FetchSettings()
+    worker: WorkerSettings = WorkerSettings()
+    embedded: EmbeddedSettings = EmbeddedSettings()
+
+    model_config = SettingsConfigDict(
+        env_prefix="GOSSAMER_",
+        env_nested_delimiter="__",
+        use_attribute_docstrings=True,
+        extra="forbid",
+        frozen=True,
+    )
+
+    _config: ClassVar[Path | None] = None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags, then the environment, then the file that `load` names."""
+        sources = [init_settings, env_settings]
+        if cls._config is not None:
+            sources.append(TomlConfigSettingsSource(settings_cls, toml_file=cls._config))
+        return tuple(sources)
+
+
+def load(flags: dict[str, Any] | None = None, *, config: Path | None = None) -> Settings:
+    """The settings in force. `flags`: by dotted name (`crawl.depth`); those that are None are not set.
+
+    `config`: a TOML file; None: gossamer.toml in the working folder, where there is one. Raises BadInput, in one line.
+    """
+    if config is None:
+        config = Path(CONFIG_FILE) if Path(CONFIG_FILE).is_file() else None
+    elif not config.is_file():
+        raise BadInput(f"there is no file {config}")
+    given: dict[str, Any] = {}
+    for name, value in (flags or {}).items():
+        if value is not None:
+            *groups, last = name.split(".")
+            place = given
+            for group in groups:
+                place = place.setdefault(group, {})
+            place[last] = value
+
+    class Configured(Settings):
+        _config = config
+
+    try:
+        return Configured(**given)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        raise BadInput(f"{where}: {fault['msg'].removeprefix('Value error, ')} (given: {fault['input']!r})") from None
+    except (ValueError, OSError) as error:
+        raise BadInput(f"{config or 'the environment'}: {error}") from None
+
+
+def rows() -> list[tuple[str, str, str, str]]:
+    """(name, environment variable, default, meaning) of every setting, in the table's order."""
+    return list(_rows(Settings, ""))
+
+
+def _rows(model: type[BaseModel], before: str) -> "list[tuple[str, str, str, str]]":
+    found: list[tuple[str, str, str, str]] = []
+    for name, field in model.model_fields.items():
+        dotted = f"{before}{name}"
+        if isinstance(field.default, _Group):
+            found += _rows(type(field.default), f"{dotted}.")
+        else:
+            found.append(
+                (dotted, "GOSSAMER_" + dotted.upper().replace(".", "__"), shown(field.default), field.description or "")
+            )
+    return found
+
+
+def shown(default: object) -> str:
+    """A default as a person writes it; empty where nothing is set."""
+    if default is None or default in ((), {}, ""):
+        return ""
+    if isinstance(default, tuple):
+        return " ".join(map(str, default))
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def setting(name: str) -> tuple[str, str]:
+    """(meaning, default) of a setting by its dotted name."""
+    for dotted, _, default, meaning in rows():
+        if dotted == name:
+            return meaning, default
+    raise KeyError(name)

@@ -1,0 +1,42 @@
+"""What one process has done since it started: plain counters, cheap to keep and to send to a parent process."""
+
+import msgspec
+
+
+class Tally(msgspec.Struct):
+    """Counts since the process started. `failed` and `dropped` by reason; `bytes` as received on the wire."""
+
+    pages: int = 0
+    """Settled or about to be settled as fetched."""
+    failed: dict[str, int] = msgspec.field(default_factory=dict)
+    dropped: dict[str, int] = msgspec.field(default_factory=dict)
+    retries: int = 0
+    items: int = 0
+    bytes: int = 0
+    in_flight: int = 0
+    """Requests being fetched now."""
+    committing: int = 0
+    """Finished pages that wait to be written and settled."""
+
+    def fail(self, reason: str) -> None:
+        self.failed[reason] = self.failed.get(reason, 0) + 1
+
+    def drop(self, reason: str) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+
+    def plus(self, other: "Tally") -> "Tally":
+        """The sum of two processes, as a new object."""
+        return Tally(
+            pages=self.pages + other.pages,
+            failed=_added(self.failed, other.failed),
+            dropped=_added(self.dropped, other.dropped),
+            retries=self.retries + other.retries,
+            items=self.items + other.items,
+            bytes=self.bytes + other.bytes,
+            in_flight=self.in_flight + other.in_flight,
+            committing=self.committing + other.committing,
+        )
+
+
+def _added(mine: dict[str, int], theirs: dict[str, int]) -> dict[str, int]:
+    return {reason: mine.get(reason, 0) + theirs.get(reason, 0) for reason in mine | theirs}

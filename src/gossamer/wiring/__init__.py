@@ -1,0 +1,1 @@
+"""From settings to running parts: the only reader of settings. Everything below gets plain arguments."""

@@ -1,0 +1,162 @@
+"""Builds the parts from settings: frontier, resolver, clients, outputs, worker."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from gossamer.commit.committer import Committer
+from gossamer.commit.patience import Patience
+from gossamer.fetch.client import Client
+from gossamer.fetch.limits import Limits, Timeouts
+from gossamer.fetch.resolve import Resolver
+from gossamer.fetch.robots import RobotsService
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import Run, Terms
+from gossamer.settings import Settings
+from gossamer.sinks.base import Sink
+from gossamer.sinks.open import open_output
+from gossamer.telemetry.tally import Tally
+from gossamer.telemetry.troubles import Troubles
+from gossamer.valkey.embedded import EmbeddedValkey
+from gossamer.worker.access import Access
+from gossamer.worker.client import Clients
+from gossamer.worker.context import Context, Contexts
+from gossamer.worker.fetching import Fetching
+from gossamer.worker.page import PageReader
+from gossamer.worker.robots_store import FrontierRobotsStore
+from gossamer.worker.seen_cache import SeenCache
+from gossamer.worker.spiders import known_spiders, load_spider
+from gossamer.worker.worker import Worker
+
+
+@asynccontextmanager
+async def frontier_address(
+    settings: Settings, *, name: str, on_trouble: Callable[[str], None] | None = None
+) -> AsyncIterator[str]:
+    """Where the frontier is. An embedded server lives as long as the context; `name` is shown to whoever finds it."""
+    if settings.frontier:
+        yield settings.frontier
+        return
+    server = EmbeddedValkey(settings.data_dir, name=name, appendfsync=settings.embedded.fsync, on_trouble=on_trouble)
+    await server.start()
+    supervision = asyncio.create_task(server.supervise())
+    try:
+        yield server.address
+    finally:
+        supervision.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await supervision
+        await server.stop()
+
+
+async def connect(settings: Settings, address: str) -> ValkeyFrontier:
+    """Join the frontier there. Raises FrontierUnavailable, FrontierIncompatible, BadInput."""
+    return await ValkeyFrontier.connect(
+        address,
+        prefix=settings.prefix,
+        shards=settings.shards,
+        heartbeat_seconds=settings.worker.heartbeat,
+        retention_seconds=settings.retention,
+        mark_seconds=settings.marks,
+    )
+
+
+def make_resolver(settings: Settings) -> Resolver:
+    """Raises BadInput for an override or a network that is none."""
+    return Resolver(overrides=settings.fetch.resolve, allow_networks=settings.allow_networks)
+
+
+def make_clients(settings: Settings, resolver: Resolver) -> Clients:
+    """HTTP clients with the settings' limits."""
+    fetch = settings.fetch
+    limits = Limits(header_bytes=fetch.max_header, body_bytes=fetch.max_body)
+
+    def make(total_seconds: float | None) -> Client:
+        total = fetch.timeout if total_seconds is None else total_seconds
+        return Client(
+            resolver,
+            limits=limits,
+            timeouts=Timeouts(
+                connect=min(fetch.connect_timeout, total), first_byte=min(fetch.first_byte_timeout, total), total=total
+            ),
+            max_connections=max(512, 2 * settings.worker.concurrency),
+            per_address=settings.worker.concurrency,
+            bodies_in_flight_bytes=fetch.bodies_in_flight,
+            extra_ca=fetch.ca_file or None,
+        )
+
+    return Clients(make)
+
+
+@asynccontextmanager
+async def working(
+    settings: Settings,
+    frontier: ValkeyFrontier,
+    *,
+    pool: str,
+    spiders: Sequence[str] = (),
+    run: Run | None = None,
+    say: Callable[[str], None] | None = None,
+) -> AsyncIterator[Worker]:
+    """A worker of this process, ready to `run`; its connections and outputs are closed with the context.
+
+    `run`: it ends when that run is over; None: it works for its pool until stopped. `spiders` none: all installed.
+    """
+    troubles = Troubles(say)
+    patience = Patience(troubles)
+    tally = Tally()
+    seen = SeenCache(settings.worker.seen_cache)
+    secret = frontier.secret
+    sink: Sink = open_output(settings.crawl.output, spool_dir=settings.data_dir / "spool")
+    resolver = make_resolver(settings)
+    clients = make_clients(settings, resolver)
+    robots = RobotsService(clients.fetch, FrontierRobotsStore(frontier))
+
+    def make_context(run: Run, spider: str, terms: Terms) -> Context:
+        return Context(
+            run,
+            spider,
+            terms,
+            spider=load_spider(spider),
+            secret=secret,
+            user_agent=settings.fetch.user_agent,
+            seen=seen,
+        )
+
+    try:
+        holder = await frontier.holder(pool=pool, spiders=spiders or known_spiders(), egress=settings.egress)
+        committer = Committer(frontier, holder, sink, patience)
+        fetching = Fetching(
+            frontier,
+            holder,
+            clients,
+            Access(frontier, robots, patience),
+            Contexts(make_context),
+            PageReader(tally),
+            patience,
+            tally,
+            keep_wire=sink.wants_wire,
+            retries=settings.fetch.retries,
+            retry_base_seconds=settings.fetch.retry_base,
+        )
+        yield Worker(
+            frontier,
+            holder,
+            fetching,
+            committer,
+            seen,
+            patience,
+            troubles,
+            tally,
+            crawl=run.crawl.id if run else None,
+            run=run.number if run else 0,
+            concurrency=settings.worker.concurrency,
+            heartbeat_seconds=settings.worker.heartbeat,
+            drain_seconds=settings.worker.drain,
+        )
+    finally:
+        await robots.close()
+        await clients.close()
+        resolver.close()
+        await sink.close()

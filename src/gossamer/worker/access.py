@@ -1,0 +1,112 @@
+"""May this URL be fetched now? Robots.txt, asked for each hop, and what else it says about its site."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gossamer.commit.patience import Patience
+from gossamer.fetch.robots import RobotsService, RobotsUnavailable
+from gossamer.frontier.base import Frontier
+from gossamer.model.payload import Payload, pack
+from gossamer.model.request import Batch
+from gossamer.policy.urls import fingerprint, host, origin, registered_domain
+from gossamer.worker.context import Context
+from gossamer.worker.journey import Journey
+
+_DELAY_LIFE_SECONDS = 12 * 3600.0
+"""The frontier forgets a crawl delay after a day; it is told again well before."""
+_DELAYS_KEPT = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It may not; `rule` says why."""
+
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotNow:
+    """Nobody knows yet; ask again in so many seconds."""
+
+    seconds: float
+    reason: str
+
+
+class Access:
+    """Asks robots.txt; tells the frontier what it says of speed, and feeds the sitemaps it names where asked to."""
+
+    def __init__(
+        self, frontier: Frontier, robots: RobotsService, patience: Patience, *, now: Callable[[], float] = time.time
+    ) -> None:
+        self._frontier = frontier
+        self._robots = robots
+        self._patience = patience
+        self._now = now
+        self._delays: dict[str, tuple[float, float]] = {}
+
+    async def check(self, journey: Journey) -> Refused | NotNow | None:
+        """None: go on. Raises BlockedAddress and ProxyFailed."""
+        terms = journey.context.terms
+        if terms.ignore_robots:
+            if terms.sitemaps:
+                await self._sitemaps(journey)
+            return None
+        template = journey.exchange(keep_wire=False)
+        verdict = await self._patience.frontier(
+            lambda: self._robots.check(journey.url, user_agent=journey.context.user_agent, template=template)
+        )
+        if isinstance(verdict, RobotsUnavailable):
+            return NotNow(max(1.0, verdict.retry_at - self._now()), f"robots.txt: {verdict.reason}")
+        if verdict.crawl_delay:
+            await self._slow_down(journey.url, verdict.crawl_delay)
+        if not verdict.allowed:
+            return Refused(verdict.rule)
+        if terms.sitemaps:
+            await self._sitemaps(journey)
+        return None
+
+    async def _slow_down(self, url: str, seconds: float) -> None:
+        domain = registered_domain(host(url))
+        said, at = self._delays.get(domain, (0.0, 0.0))
+        if said == seconds and self._now() - at < _DELAY_LIFE_SECONDS:
+            return
+        if len(self._delays) >= _DELAYS_KEPT:
+            self._delays.clear()
+        self._delays[domain] = (seconds, self._now())
+        await self._patience.frontier(lambda: self._frontier.set_crawl_delay(domain, seconds=seconds))
+
+    async def _sitemaps(self, journey: Journey) -> None:
+        context = journey.context
+        place = origin(journey.url)
+        if place in context.sitemap_origins:
+            return
+        template = journey.exchange(keep_wire=False)
+        named = await self._patience.frontier(
+            lambda: self._robots.sitemaps(journey.url, user_agent=context.user_agent, template=template)
+        )
+        if isinstance(named, RobotsUnavailable):
+            return
+        batches = sitemap_batches(context, named, priority=journey.lease.priority, depth=journey.lease.depth)
+        if batches:
+            lease = journey.lease
+            await self._patience.frontier(lambda: self._frontier.add(lease.run, lease.terms, batches))
+        context.sitemap_origins.add(place)
+
+
+def sitemap_batches(context: Context, urls: tuple[str, ...], *, priority: int, depth: int) -> list[Batch]:
+    """Sitemaps as requests of their own, each under its domain; those out of scope are left out."""
+    packed = pack(Payload(sitemap=True))
+    return [
+        Batch(
+            context.spider_name,
+            registered_domain(host(url)),
+            priority,
+            depth,
+            [url],
+            [fingerprint(url, seed=context.seed)],
+            [packed],
+        )
+        for url in urls
+        if (refusal := context.scope.refusal(url)) is None or refusal.reason == "extension"
+    ]

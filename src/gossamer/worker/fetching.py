@@ -1,0 +1,256 @@
+"""One lease from its start to its end: robots, the exchange, redirects, retries, and then the page."""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from gossamer.commit.finished import Finished
+from gossamer.commit.patience import Patience
+from gossamer.errors import BlockedAddress, FetchError, FrontierError
+from gossamer.fetch.exchange import Fetched
+from gossamer.frontier.base import Frontier, Hop, Leaseholder
+from gossamer.model.outcome import Dropped, Outcome
+from gossamer.model.record import Output
+from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.policy.retry import Retry, decide, parse_retry_after
+from gossamer.policy.urls import fingerprint, host, registered_domain
+from gossamer.telemetry import names
+from gossamer.telemetry.tally import Tally
+from gossamer.worker.access import Access, NotNow, Refused
+from gossamer.worker.client import Clients
+from gossamer.worker.context import Contexts
+from gossamer.worker.journey import Journey
+from gossamer.worker.page import PageReader
+from gossamer.worker.records import page_record, wire_of
+from gossamer.worker.redirects import MAX_HOPS, REDIRECTS, location, target
+
+log = logging.getLogger("gossamer.worker")
+
+DEATHS = 3
+"""A request with which so many workers died is not touched again."""
+_BLOCKING = (429, 503)
+_BODY_OVERHEAD = 4096
+"""About what a finished page costs beside its body."""
+
+
+class Fetching:
+    """Works on one lease at a time per call of `work`; calls overlap as there are slots."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        holder: Leaseholder,
+        clients: Clients,
+        access: Access,
+        contexts: Contexts,
+        reader: PageReader,
+        patience: Patience,
+        tally: Tally,
+        *,
+        keep_wire: bool,
+        retries: int = 3,
+        retry_base_seconds: float = 10.0,
+        now: Callable[[], float] = time.time,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """`retries` and `retry_base_seconds` where the terms do not say; `keep_wire`: an output wants the raw bytes."""
+        self._frontier = frontier
+        self._holder = holder
+        self._clients = clients
+        self._access = access
+        self._contexts = contexts
+        self._reader = reader
+        self._patience = patience
+        self._tally = tally
+        self._keep_wire = keep_wire
+        self._retries = retries
+        self._retry_base_seconds = retry_base_seconds
+        self._now = now
+        self._chance = chance
+
+    async def work(self, lease: Lease) -> Finished:
+        """How the lease ends. Raises StaleWorker and nothing else: what a page does to us is a record too."""
+        try:
+            journey = Journey(lease, self._contexts.of(lease))
+        except (msgspec.DecodeError, ValueError) as error:
+            return self._unreadable(lease, error)
+        try:
+            if lease.deaths >= DEATHS:
+                return self._fail(journey, "worker_died", f"{lease.deaths} workers died with it")
+            return await self._travel(journey)
+        except FrontierError:
+            raise
+        except Exception as error:
+            log.exception("%s %s", names.PAGE_BROKE, journey.url)
+            return self._fail(journey, "internal_error", f"{type(error).__name__}: {error}")
+
+    async def _travel(self, journey: Journey) -> Finished:
+        while True:
+            try:
+                verdict = await self._access.check(journey)
+                if verdict is not None:
+                    return self._not_allowed(journey, verdict)
+                exchange = journey.exchange(keep_wire=self._keep_wire)
+                fetched = await self._clients.fetch(exchange, journey.context.terms.timeout_seconds)
+                self._tally.bytes += fetched.received_bytes
+                if self._keep_wire:
+                    journey.wires.append(wire_of(fetched, exchange.body, self._now()))
+                ended = await self._answered(journey, fetched)
+            except BlockedAddress as error:
+                return self._drop(journey, Dropped.BLOCKED_ADDRESS, str(error))
+            except FetchError as error:
+                return self._fetch_failed(journey, error)
+            if ended is not None:
+                return ended
+
+    async def _answered(self, journey: Journey, fetched: Fetched) -> Finished | None:
+        """None: a redirect leads on."""
+        if fetched.status in REDIRECTS and (where := location(fetched.headers)) is not None:
+            return await self._redirected(journey, fetched, where)
+        if 200 <= fetched.status < 400:
+            return await self._reader.read(journey, fetched)
+        return await self._refused(journey, fetched)
+
+    # --- redirects ----------------------------------------------------------------------------------------------------
+
+    async def _redirected(self, journey: Journey, fetched: Fetched, where: str) -> Finished | None:
+        onward = target(journey.url, where)
+        if onward is None:
+            return self._fail(journey, "bad_redirect", f"it leads to {where[:200]!r}", fetched)
+        before = (journey.url, journey.method, journey.cookies)
+        journey.redirect(fetched.status, fetched.headers, onward)
+        if len(journey.chain) > MAX_HOPS:
+            return self._fail(journey, "too_many_redirects", f"more than {MAX_HOPS}", fetched)
+        visited = any(url == onward for url, _ in journey.chain)
+        if visited and (onward, journey.method, journey.cookies) != before and journey.cookies != before[2]:
+            # Back to where it was with a new cookie: no loop, but one more hit that must be asked for.
+            return self._later(journey, Outcome.FORWARDED)
+        if visited:
+            return self._fail(journey, "redirect_loop", f"back to {onward}", fetched)
+        refusal = journey.context.scope.refusal(onward)
+        if refusal is not None:
+            return self._drop(journey, _dropped(refusal.reason), f"{onward}: {refusal.rule}", fetched)
+        mark = fingerprint(onward, seed=journey.context.seed, method=journey.method, body=journey.body)
+        domain = registered_domain(host(onward))
+        if domain != journey.lease.domain:
+            return await self._move(journey, fetched, domain, mark)
+        verdict = await self._access.check(journey)  # before the hop, which would spend a hit on what may not be asked
+        if verdict is not None:
+            return self._not_allowed(journey, verdict)
+        hop = await self._patience.frontier(
+            lambda: self._holder.hop(journey.lease, fingerprint=mark, payload=journey.packed())
+        )
+        if hop is Hop.GRANTED:
+            return None
+        if hop is Hop.WAIT:
+            return self._later(journey, Outcome.FORWARDED)
+        return self._drop(journey, Dropped.DUPLICATE, f"{onward} was found before", fetched)
+
+    async def _move(self, journey: Journey, fetched: Fetched, domain: str, mark: int) -> Finished:
+        """The request goes on under another domain's budget, robots and scope; this lease of it ends."""
+        lease = journey.lease
+        batch = Batch(
+            lease.spider, domain, lease.priority, lease.depth, [lease.url], [mark], [journey.packed(moved=True)]
+        )
+        added = await self._patience.frontier(lambda: self._frontier.add(lease.run, lease.terms, [batch]))
+        if added.added:
+            self._tally.drop(Dropped.MOVED)
+            return Finished(Settlement(lease, Outcome.DROPPED, Dropped.MOVED), size=_BODY_OVERHEAD)
+        reason = next(iter(added.dropped), Dropped.DUPLICATE.value)
+        return self._drop(journey, reason, f"{journey.url} under {domain}", fetched)
+
+    # --- other ends ---------------------------------------------------------------------------------------------------
+
+    def _not_allowed(self, journey: Journey, verdict: Refused | NotNow) -> Finished:
+        if isinstance(verdict, Refused):
+            return self._drop(journey, Dropped.ROBOTS, verdict.rule)
+        return self._later(journey, Outcome.RETRY, verdict.seconds)
+
+    def _fetch_failed(self, journey: Journey, error: FetchError) -> Finished:
+        again = self._decide(journey, error.kind, None)
+        if again is not None:
+            return self._later(journey, Outcome.RETRY, again.delay_seconds)
+        return self._fail(journey, error.kind, str(error))
+
+    async def _refused(self, journey: Journey, fetched: Fetched) -> Finished:
+        """An answer that is no page: 4xx, 5xx and what no standard knows."""
+        wish = None
+        if fetched.status in _BLOCKING:
+            said = next((value for name, value in fetched.headers if name.lower() == "retry-after"), None)
+            wish = None if said is None else parse_retry_after(said, now=self._now())
+            if wish:
+                domain, seconds = journey.lease.domain, wish
+                await self._patience.frontier(lambda: self._frontier.block_domain(domain, seconds=seconds))
+        again = self._decide(journey, fetched.status, wish)
+        if again is not None:
+            return self._later(journey, Outcome.RETRY, again.delay_seconds)
+        return self._fail(journey, f"http_{fetched.status}", "", fetched)
+
+    def _decide(self, journey: Journey, failure: str | int, wish: float | None) -> Retry | None:
+        retries = journey.context.terms.retries
+        decision = decide(
+            failure,
+            journey.lease.attempt + 1,
+            self._retries if retries is None else retries,
+            random=self._chance(),
+            retry_after_seconds=wish,
+            base_seconds=self._retry_base_seconds,
+        )
+        return decision if isinstance(decision, Retry) else None
+
+    def _later(self, journey: Journey, outcome: Outcome, seconds: float = 0.0) -> Finished:
+        """Back to the frontier, where it stands: what redirects have led to is not asked for again."""
+        if outcome is Outcome.RETRY:
+            self._tally.retries += 1
+        payload = journey.packed() if journey.chain else None
+        return Finished(Settlement(journey.lease, outcome, delay_seconds=seconds, payload=payload), size=_BODY_OVERHEAD)
+
+    def _fail(self, journey: Journey, reason: str, detail: str, fetched: Fetched | None = None) -> Finished:
+        self._tally.fail(reason)
+        return self._end(journey, Outcome.FAILED, reason, detail, fetched)
+
+    def _drop(self, journey: Journey, reason: str, detail: str, fetched: Fetched | None = None) -> Finished:
+        self._tally.drop(reason)
+        return self._end(journey, Outcome.DROPPED, reason, detail, fetched)
+
+    def _end(self, journey: Journey, outcome: Outcome, reason: str, detail: str, fetched: Fetched | None) -> Finished:
+        reason = str(reason)
+        text, encoding, content_type = self._reader.decode(fetched) if fetched else (None, "", "")
+        record = page_record(
+            journey,
+            fetched,
+            now=self._now(),
+            success=False,
+            reason=reason,
+            exception=detail,
+            text=text,
+            encoding=encoding,
+            content_type=content_type,
+        )
+        body = fetched.body if fetched else b""
+        output = Output(record=record, body=body, wires=tuple(journey.wires))
+        size = _BODY_OVERHEAD + len(body) + len(record.body)
+        return Finished(Settlement(journey.lease, outcome, reason), [output], size=size)
+
+    def _unreadable(self, lease: Lease, error: Exception) -> Finished:
+        """An entry that another program put there: nothing can be recorded about it but that it was there."""
+        log.error("%s %s: %s", names.PAGE_BROKE, lease.url, error)
+        self._tally.fail("bad_entry")
+        return Finished(Settlement(lease, Outcome.FAILED, "bad_entry"), size=_BODY_OVERHEAD)
+
+
+_DROPPED: Mapping[str, Dropped] = {
+    "offsite": Dropped.OFFSITE,
+    "extension": Dropped.EXTENSION,
+    "scheme": Dropped.SCHEME,
+    "bad_url": Dropped.BAD_URL,
+    "too_long": Dropped.BAD_URL,
+}
+
+
+def _dropped(reason: str) -> Dropped:
+    """The scope's word for a refusal, as one of the words that requests are counted under."""
+    return _DROPPED.get(reason, Dropped.FILTERED)

@@ -1,0 +1,113 @@
+"""One request on its way: where it began, where redirects have led it, and what goes on the wire next."""
+
+from typing import Any
+
+from gossamer.fetch.exchange import Exchange
+from gossamer.model.payload import Payload, pack, unpack
+from gossamer.model.record import Wire
+from gossamer.model.request import Lease
+from gossamer.policy.urls import host
+from gossamer.worker.context import OWNED_BY_CLIENT, Context
+from gossamer.worker.redirects import Headers, cookies_after, method_after
+
+
+class Journey:
+    """Made anew for each attempt. `url` is what is asked next; `chain` what redirected before it."""
+
+    __slots__ = (
+        "attrs",
+        "body",
+        "chain",
+        "context",
+        "cookies",
+        "extra_headers",
+        "lease",
+        "method",
+        "payload",
+        "request_id",
+        "url",
+        "wires",
+    )
+
+    def __init__(self, lease: Lease, context: Context) -> None:
+        """Raises msgspec.ValidationError for a payload of another make."""
+        payload = unpack(lease.payload)
+        self.lease = lease
+        self.context = context
+        self.payload = payload
+        self.url = payload.location or lease.url
+        self.method = payload.method
+        self.body = payload.body
+        self.extra_headers = payload.headers
+        self.chain: list[tuple[str, int]] = list(payload.chain)
+        self.cookies: dict[str, str] = dict(payload.cookies or {})
+        self.request_id = payload.request_id or lease.request_id
+        self.attrs: dict[str, Any] | None = context.terms.attrs if payload.attrs is None else dict(payload.attrs)
+        self.wires: list[Wire] = []
+
+    def exchange(self, *, keep_wire: bool) -> Exchange:
+        """The next request as the client sends it."""
+        context = self.context
+        return Exchange(
+            self.url,
+            self.method,
+            self.headers(),
+            self.body,
+            context.terms.proxy,
+            context.terms.insecure,
+            bool(context.private_hosts) and host(self.url) in context.private_hosts,
+            keep_wire,
+        )
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """The crawl's headers, the request's own in their place, and the cookies."""
+        headers = self.context.headers
+        if self.extra_headers:
+            own = {name.lower() for name in self.extra_headers} | OWNED_BY_CLIENT
+            headers = tuple(pair for pair in headers if pair[0].lower() not in own) + tuple(
+                pair for pair in self.extra_headers.items() if pair[0].lower() not in OWNED_BY_CLIENT
+            )
+        if self.context.terms.cookie or self.cookies:
+            pairs = [self.context.terms.cookie] if self.context.terms.cookie else []
+            pairs += [f"{name}={value}" for name, value in self.cookies.items()]
+            headers = (*headers, ("Cookie", "; ".join(pairs)))
+        return headers
+
+    def shown_headers(self) -> dict[str, list[str]]:
+        """The request headers for a record."""
+        return {name: [value] for name, value in self.headers()}
+
+    def redirect(self, status: int, headers: Headers, target: str) -> None:
+        """Go on to `target`."""
+        self.cookies = cookies_after(self.url, headers, target, self.cookies)
+        method = method_after(status, self.method)
+        if method != self.method:
+            self.method, self.body = method, b""
+            if self.extra_headers:
+                self.extra_headers = {
+                    name: value for name, value in self.extra_headers.items() if not name.lower().startswith("content-")
+                }
+        self.chain.append((self.url, status))
+        self.url = target
+
+    def packed(self, *, moved: bool = False) -> bytes:
+        """The payload from which whoever takes this over goes on where it stands.
+
+        `moved`: it goes on as another entry, which must know the request's id, and without cookies: another domain's
+        are none of its business.
+        """
+        packed = pack(
+            Payload(
+                method=self.method,
+                body=self.body,
+                headers=self.extra_headers,
+                chain=tuple(self.chain),
+                location=self.url,
+                cookies=None if moved else self.cookies or None,
+                request_id=self.request_id if moved else self.payload.request_id,
+                attrs=self.payload.attrs,
+                sitemap=self.payload.sitemap,
+            )
+        )
+        assert packed is not None  # it has a location
+        return packed

@@ -1,0 +1,225 @@
+"""From an answer to its record, its links and its items."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gossamer.commit.finished import Confirmed, Finished
+from gossamer.errors import BadUrl
+from gossamer.extract.encoding import decode, is_html
+from gossamer.extract.links import Links
+from gossamer.fetch.exchange import Fetched
+from gossamer.model.outcome import Dropped, Outcome
+from gossamer.model.payload import Payload, pack
+from gossamer.model.record import Output
+from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.policy.urls import fingerprint, host, join, registered_domain, spider_seed
+from gossamer.telemetry import names
+from gossamer.telemetry.tally import Tally
+from gossamer.worker.context import Context
+from gossamer.worker.journey import Journey
+from gossamer.worker.records import item_record, page_record
+from gossamer.worker.sitemaps import is_sitemap, sitemap_links
+from gossamer.worker.spider import Follow, Page
+
+log = logging.getLogger("gossamer.worker")
+
+PRIORITY_STEP = 10
+"""A child's priority is its parent's minus this: breadth first."""
+LOWEST_PRIORITY = -65_000
+_OVERHEAD = 4096
+
+_COUNTED_AS: Mapping[str, str] = {
+    "known": Dropped.DUPLICATE,
+    "allow_regex": Dropped.FILTERED,
+    "deny_regex": Dropped.FILTERED,
+    "too_long": Dropped.BAD_URL,
+}
+"""The extractor's and the scope's words that requests are counted under another name for."""
+
+
+class PageReader:
+    """Reads answers that are pages. Never raises for what is in one."""
+
+    def __init__(self, tally: Tally, *, now: Callable[[], float] = time.time) -> None:
+        self._tally = tally
+        self._now = now
+
+    @staticmethod
+    def decode(fetched: Fetched) -> tuple[str | None, str, str]:
+        """(text, or None where the body is no text; encoding; content type)."""
+        content_type = ""
+        for name, value in fetched.headers:
+            if name.lower() == "content-type":
+                content_type = value
+                break
+        if not fetched.body:
+            return "", "", content_type
+        text, encoding, strict = decode(fetched.body, content_type)
+        return (text if strict else None), encoding, content_type
+
+    async def read(self, journey: Journey, fetched: Fetched) -> Finished:
+        """The end of a request whose answer is a page."""
+        context, lease = journey.context, journey.lease
+        text, encoding, content_type = self.decode(fetched)
+        if is_sitemap(journey, content_type, fetched.body):
+            return self._sitemap(journey, fetched, text, encoding, content_type)
+        follows = context.follows_from(lease.depth)
+        own_parse = not context.spider.follows_all_links
+        links: Links | None = None
+        if (follows or own_parse or context.terms.links) and is_html(content_type, fetched.body):
+            # The bytes, not the text: the parser wants UTF-8, which most pages are as they come.
+            links = context.extractor.extract(fetched.body, journey.url, encoding=encoding)
+        record = page_record(
+            journey,
+            fetched,
+            now=self._now(),
+            success=True,
+            text=text,
+            encoding=encoding,
+            content_type=content_type,
+            links=links.texts or () if links else (),
+        )
+        output = Output(record=record, body=fetched.body, wires=tuple(journey.wires))
+        finished = Finished(
+            Settlement(lease, Outcome.FETCHED), [output], size=_OVERHEAD + len(fetched.body) + len(record.body)
+        )
+        if own_parse:
+            if not await self._parse(journey, finished, Page(record, fetched.body, text or "", links), follows):
+                return finished
+        elif links is not None and follows:
+            _follow_all(context, lease, links, finished)
+        self._tally.pages += 1
+        return finished
+
+    # --- spiders of one's own -----------------------------------------------------------------------------------------
+
+    async def _parse(self, journey: Journey, finished: Finished, page: Page, follows: bool) -> bool:
+        """Let the spider read the page; False when it failed, and the page with it."""
+        items: list[Output] = []
+        batches: list[Batch] = []
+        drops: dict[str, int] = {}
+        try:
+            async for found in journey.context.spider.parse(page):
+                if isinstance(found, Follow):
+                    if not follows:
+                        _count(drops, Dropped.DEPTH)
+                        continue
+                    batch = _batch_of(journey, found, drops)
+                    if batch is not None:
+                        batches.append(batch)
+                else:
+                    items.append(Output(record=item_record(page.record, dict(found))))
+        except Exception as error:
+            log.exception("%s %s", names.SPIDER_BROKE, journey.url)
+            self._tally.fail("spider_error")
+            page.record.success, page.record.reason = False, "spider_error"
+            page.record.exception = f"{type(error).__name__}: {error}"
+            finished.settlement.outcome, finished.settlement.reason = Outcome.FAILED, "spider_error"
+            return False
+        self._tally.items += len(items)
+        finished.outputs = [*finished.outputs, *items]
+        finished.batches = batches
+        finished.settlement.drops = drops or None
+        return True
+
+    # --- sitemaps -----------------------------------------------------------------------------------------------------
+
+    def _sitemap(
+        self, journey: Journey, fetched: Fetched, text: str | None, encoding: str, content_type: str
+    ) -> Finished:
+        found = sitemap_links(journey, fetched.body)
+        record = page_record(
+            journey,
+            fetched,
+            now=self._now(),
+            success=True,
+            text=text,
+            encoding=encoding,
+            content_type=content_type,
+        )
+        output = Output(record=record, body=fetched.body, wires=tuple(journey.wires))
+        self._tally.pages += 1
+        return Finished(
+            Settlement(journey.lease, Outcome.FETCHED, drops=found.drops or None),
+            [output],
+            found.batches,
+            size=_OVERHEAD + len(fetched.body) + len(record.body),
+        )
+
+
+def child_priority(priority: int) -> int:
+    """Of a link on a page of this priority."""
+    return max(priority - PRIORITY_STEP, LOWEST_PRIORITY)
+
+
+def _follow_all(context: Context, lease: Lease, links: Links, finished: Finished) -> None:
+    """Every link of the page that may be new, grouped by domain. The hot path: no object per link."""
+    drops = {_COUNTED_AS.get(reason, reason): 0 for reason in links.dropped}
+    for reason, count in links.dropped.items():
+        drops[_COUNTED_AS.get(reason, reason)] += count
+    if links.urls:
+        unknown = context.unknown(links)
+        known = len(links.urls) - len(unknown)
+        if known:
+            _count(drops, Dropped.DUPLICATE, known)
+        if unknown:
+            finished.batches = _grouped(lease, links, unknown if known else None)
+        finished.confirmed = _confirmation(context, links)
+    if drops:
+        finished.settlement.drops = drops
+
+
+def _confirmation(context: Context, links: Links) -> Confirmed:
+    return lambda rejected: context.confirm(links, rejected)
+
+
+def _grouped(lease: Lease, links: Links, positions: list[int] | None) -> list[Batch]:
+    """Batches by domain of the links at these positions; None: all of them."""
+    urls, marks, domains = links.urls, links.fingerprints, links.domains
+    if positions is not None:
+        urls = [urls[at] for at in positions]
+        marks = [marks[at] for at in positions]
+        domains = [domains[at] for at in positions]
+    priority, depth = child_priority(lease.priority), lease.depth + 1
+    if domains.count(domains[0]) == len(domains):
+        return [Batch(lease.spider, domains[0], priority, depth, urls, marks)]
+    batches: dict[str, Batch] = {}
+    for url, mark, domain in zip(urls, marks, domains, strict=True):
+        batch = batches.get(domain)
+        if batch is None:
+            batch = batches[domain] = Batch(lease.spider, domain, priority, depth)
+        batch.urls.append(url)
+        batch.fingerprints.append(mark)
+    return list(batches.values())
+
+
+def _batch_of(journey: Journey, follow: Follow, drops: dict[str, int]) -> Batch | None:
+    """A spider's link as a batch of one; None: it goes nowhere, which is counted."""
+    context, lease = journey.context, journey.lease
+    try:
+        url = join(journey.url, follow.url)
+    except BadUrl as fault:
+        _count(drops, _COUNTED_AS.get(fault.reason, fault.reason))
+        return None
+    reason = context.scope.reason(url)
+    if reason is not None:
+        _count(drops, _COUNTED_AS.get(reason, reason))
+        return None
+    spider = follow.spider or lease.spider
+    seed = context.seed if spider == lease.spider else spider_seed(context.secret, spider)
+    payload = Payload(
+        method=follow.method.upper(),
+        body=follow.body,
+        headers=dict(follow.headers) if follow.headers else None,
+        attrs=dict(follow.attrs) if follow.attrs is not None else journey.payload.attrs,
+    )
+    mark = fingerprint(url, seed=seed, method=payload.method, body=follow.body)
+    priority = child_priority(lease.priority) if follow.priority is None else follow.priority
+    domain = registered_domain(host(url))
+    return Batch(spider, domain, priority, lease.depth + 1, [url], [mark], [pack(payload)], unfiltered=follow.again)
+
+
+def _count(drops: dict[str, Any], reason: str, count: int = 1) -> None:
+    drops[str(reason)] = drops.get(str(reason), 0) + count

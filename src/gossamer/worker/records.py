@@ -1,0 +1,124 @@
+"""From what was fetched, or why nothing was, to the record that leaves the system."""
+
+import base64
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from gossamer.fetch.exchange import Fetched
+from gossamer.model.record import Hop, ItemRecord, Link, PageRecord, Wire
+from gossamer.worker.journey import Journey
+
+EXCEPTION_CHARACTERS = 2000
+"""As much of an error's text as a record keeps."""
+
+
+def page_record(
+    journey: Journey,
+    fetched: Fetched | None,
+    *,
+    now: float,
+    success: bool,
+    reason: str = "",
+    exception: str = "",
+    text: str | None = None,
+    encoding: str = "",
+    content_type: str = "",
+    links: Iterable[tuple[str, str]] = (),
+) -> PageRecord:
+    """The record of a request that ended. `text` None: the body goes in as base64 of its bytes.
+
+    `now` in epoch seconds. `fetched` None: no answer came, or none was asked for.
+    """
+    lease = journey.lease
+    if fetched is None:
+        body, body_encoding = "", "text"
+    elif text is None:
+        body, body_encoding = base64.b64encode(fetched.body).decode(), "base64"
+    else:
+        body, body_encoding = text, "text"
+    return PageRecord(
+        appid=lease.run.crawl.id.appid,
+        crawlid=lease.run.crawl.id.crawlid,
+        spiderid=lease.spider,
+        request_id=journey.request_id,
+        attempt=lease.attempt,
+        depth=lease.depth,
+        url=lease.url,
+        response_url=journey.url,
+        status_code=fetched.status if fetched else 0,
+        status_msg=fetched.reason if fetched else "",
+        response_headers=_grouped(fetched.headers) if fetched else {},
+        request_headers=journey.shown_headers(),
+        body=body,
+        body_encoding=body_encoding,  # type: ignore[arg-type]
+        encoding=encoding,
+        content_type=content_type,
+        links=[Link(url, text) for url, text in links],
+        attrs=journey.attrs,
+        timestamp=timestamp(now),
+        success=success,
+        reason=reason,
+        exception=exception[:EXCEPTION_CHARACTERS],
+        redirects=[Hop(url, status) for url, status in journey.chain],
+        timings=_timings(fetched),
+        ip=fetched.ip if fetched else "",
+        truncated=fetched.truncated if fetched else False,
+    )
+
+
+def item_record(page: PageRecord, item: dict[str, Any]) -> ItemRecord:
+    """An item of a page, under the page's identity."""
+    return ItemRecord(
+        appid=page.appid,
+        crawlid=page.crawlid,
+        spiderid=page.spiderid,
+        request_id=page.request_id,
+        attempt=page.attempt,
+        url=page.response_url,
+        attrs=page.attrs,
+        timestamp=page.timestamp,
+        item=item,
+    )
+
+
+def wire_of(fetched: Fetched, body: bytes, now: float) -> Wire:
+    """The exchange as it went over the wire; `body` is the request's."""
+    return Wire(
+        request_head=fetched.request_head,
+        request_body=body,
+        response_head=fetched.response_head,
+        response_body=fetched.wire_body or b"",
+        ip=fetched.ip,
+        url=fetched.url,
+        timestamp=timestamp(now),
+        truncated=fetched.truncated,
+    )
+
+
+def timestamp(now: float) -> str:
+    """UTC in ISO 8601, to the microsecond."""
+    return datetime.fromtimestamp(now, UTC).isoformat(timespec="microseconds")
+
+
+def _grouped(headers: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    grouped: dict[str, list[str]] = {}
+    for name, value in headers:
+        if name in grouped:
+            grouped[name].append(value)
+        else:
+            grouped[name] = [value]
+    return grouped
+
+
+def _timings(fetched: Fetched | None) -> dict[str, float]:
+    if fetched is None:
+        return {}
+    timings = fetched.timings
+    return {
+        "dns": round(timings.dns, 6),
+        "connect": round(timings.connect, 6),
+        "tls": round(timings.tls, 6),
+        "first_byte": round(timings.first_byte, 6),
+        "total": round(timings.total, 6),
+    }

@@ -1,0 +1,265 @@
+"""One worker: leases what it can start, works on it in its slots, commits, and says that it lives."""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from gossamer.commit.committer import Committer
+from gossamer.commit.finished import Finished
+from gossamer.commit.patience import Patience
+from gossamer.errors import FrontierUnavailable, StaleWorker
+from gossamer.frontier.base import Frontier, Leaseholder
+from gossamer.model.crawl import CrawlId, CrawlState
+from gossamer.model.outcome import Outcome
+from gossamer.model.request import Lease, Settlement
+from gossamer.telemetry import names
+from gossamer.telemetry.tally import Tally
+from gossamer.telemetry.troubles import Troubles
+from gossamer.worker.fetching import Fetching
+from gossamer.worker.seen_cache import SeenCache
+from gossamer.worker.slots import Slots
+
+log = logging.getLogger("gossamer.worker")
+
+START_WITHIN_SECONDS = 0.2
+"""A lease that could not be started within this goes back: its hit was meant for then, not for later."""
+
+
+class Worker:
+    """Runs until its crawl is over (where it works for one), or until `stop`.
+
+    SIGKILL at any moment loses nothing: what it holds is reclaimed when its heartbeats are missed.
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        holder: Leaseholder,
+        fetching: Fetching,
+        committer: Committer,
+        seen: SeenCache,
+        patience: Patience,
+        troubles: Troubles,
+        tally: Tally,
+        *,
+        crawl: CrawlId | None = None,
+        run: int = 0,
+        concurrency: int = 64,
+        heartbeat_seconds: float = 10.0,
+        drain_seconds: float = 30.0,
+    ) -> None:
+        """`crawl`, `run`: end when this run is over; None: never. `drain_seconds`: the longest that `stop` waits for
+        requests under way, and again for their commits; what is not done then is given back."""
+        self._frontier = frontier
+        self._holder = holder
+        self._fetching = fetching
+        self._committer = committer
+        self._seen = seen
+        self._patience = patience
+        self._troubles = troubles
+        self._tally = tally
+        self._crawl = crawl
+        self._run = run
+        self._heartbeat_seconds = heartbeat_seconds
+        self._drain_seconds = drain_seconds
+        self._slots = Slots(concurrency)
+        self._epoch = 0
+        self._renewing = asyncio.Lock()
+        self._stopping = asyncio.Event()
+        self._progress = asyncio.Event()
+        """Something was committed: there may be new work, or none left."""
+        self._stale = asyncio.Event()
+        self._stale_epoch = -1
+        committer.committed = self._committed
+
+    def stop(self) -> None:
+        """Lease nothing more, finish what is under way, give the rest back. May be repeated."""
+        if not self._stopping.is_set():
+            log.info(names.WORKER_DRAINING)
+        self._stopping.set()
+        self._progress.set()
+
+    def tally(self) -> Tally:
+        """The counters as they stand."""
+        self._tally.in_flight = self._slots.busy
+        self._tally.committing = self._committer.pending
+        return self._tally
+
+    def _committed(self, batch: Sequence[Finished], stale: bool) -> None:
+        self._progress.set()
+        if stale:
+            self._stale_epoch = self._epoch
+            self._stale.set()
+
+    async def run(self) -> None:
+        """Work. The holder is closed at the end, whatever the end."""
+        log.info("%s %s", names.WORKER_STARTED, self._holder.worker)
+        try:
+            async with asyncio.TaskGroup() as group:
+                background = [
+                    group.create_task(self._committer.run()),
+                    group.create_task(self._chore(self._heartbeat, self._heartbeat_seconds / 3)),
+                    group.create_task(self._chore(self._reclaim, self._heartbeat_seconds)),
+                    group.create_task(self._watch_staleness()),
+                ]
+                slots = [group.create_task(self._slot()) for _ in range(self._slots.count)]
+                await self._lease_until_over()
+                await self._drain()
+                for task in slots + background:
+                    task.cancel()
+        finally:
+            await self._holder.close()
+            log.info("%s %s", names.WORKER_STOPPED, self._holder.worker)
+
+    # --- leasing ------------------------------------------------------------------------------------------------------
+
+    async def _lease_until_over(self) -> None:
+        empty = 0
+        while not self._stopping.is_set():
+            room = asyncio.ensure_future(self._slots.room())
+            await self._or_stop(room)
+            if self._stopping.is_set():
+                break
+            self._progress.clear()
+            free = self._slots.free
+            epoch = self._epoch
+            try:
+                leases = await self._holder.lease(limit=free)
+            except StaleWorker:
+                await self._renew(epoch)
+                continue
+            except FrontierUnavailable:
+                await self._or_stop(asyncio.ensure_future(self._patience.frontier(self._holder.heartbeat)))
+                continue
+            if epoch == self._epoch:
+                self._slots.give(leases)
+            if len(leases) >= free:
+                empty = 0
+                continue
+            empty = 0 if leases else empty + 1
+            if not leases and self._is_idle() and await self._is_over():
+                return
+            await self._until_work(empty)
+
+    async def _until_work(self, empty: int) -> None:
+        """Until work may be due: the frontier says so, or something of ours was committed."""
+        if self._progress.is_set():
+            return
+        at_most = 1.0 if self._crawl and self._is_idle() else 5.0
+        waits = [
+            asyncio.ensure_future(self._holder.wait(at_most_seconds=at_most)),
+            asyncio.ensure_future(self._progress.wait()),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if waits[0].done() and empty > 1 and not self._progress.is_set():
+                # Due, yet nothing to be had, again: a short pause, so that this can never become a busy loop.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(0.001 * 2 ** min(empty, 6), 0.05)):
+                        await self._progress.wait()
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    def _is_idle(self) -> bool:
+        return not self._slots.held and not self._committer.pending
+
+    async def _is_over(self) -> bool:
+        if self._crawl is None:
+            return False
+        try:
+            info = await self._frontier.crawl_info(self._crawl)
+        except FrontierUnavailable:
+            return False
+        return info is None or info.state is not CrawlState.RUNNING or info.run != self._run
+
+    async def _or_stop(self, wait: "asyncio.Future[Any]") -> None:
+        """Wait for it, but not beyond `stop`."""
+        if wait.done():
+            return
+        stop = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait((wait, stop), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (wait, stop):
+                task.cancel()
+            await asyncio.gather(wait, stop, return_exceptions=True)
+
+    # --- working ------------------------------------------------------------------------------------------------------
+
+    async def _slot(self) -> None:
+        loop = asyncio.get_running_loop()
+        slots, committer, work = self._slots, self._committer, self._fetching.work
+        while True:
+            lease, given = await slots.take()
+            epoch = self._epoch
+            try:
+                if loop.time() - given > START_WITHIN_SECONDS:
+                    finished = _returned(lease)
+                else:
+                    finished = await work(lease)
+                if epoch == self._epoch:
+                    await committer.put(finished)
+            except StaleWorker:
+                await self._renew(epoch)
+            finally:
+                slots.done()
+
+    async def _drain(self) -> None:
+        if back := [_returned(lease).settlement for lease in self._slots.take_back()]:
+            with contextlib.suppress(FrontierUnavailable):
+                await self._holder.settle(back)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._drain_seconds):
+                await self._slots.all_idle()
+        self._committer.hurry()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._drain_seconds):
+                await self._committer.drained()
+
+    # --- living -------------------------------------------------------------------------------------------------------
+
+    async def _chore(self, run_once: Callable[[], Awaitable[object]], every_seconds: float) -> None:
+        while True:
+            await asyncio.sleep(every_seconds * (0.9 + 0.2 * random.random()))
+            with contextlib.suppress(FrontierUnavailable):
+                await run_once()
+
+    async def _heartbeat(self) -> None:
+        epoch = self._epoch
+        try:
+            await self._holder.heartbeat()
+        except StaleWorker:
+            await self._renew(epoch)
+
+    async def _reclaim(self) -> None:
+        if await self._frontier.reclaim():
+            self._progress.set()
+
+    async def _watch_staleness(self) -> None:
+        while True:
+            await self._stale.wait()
+            self._stale.clear()
+            await self._renew(self._stale_epoch)
+
+    async def _renew(self, epoch: int) -> None:
+        """The frontier took this worker for dead in that epoch: forget everything held and begin the next."""
+        async with self._renewing:
+            if epoch != self._epoch:
+                return
+            log.warning("%s %s", names.WORKER_STALE, self._holder.worker)
+            self._epoch += 1
+            self._slots.take_back()
+            self._committer.discard()
+            # Whoever took us for dead may have been a server that lost its memory.
+            self._seen.clear()
+            await self._patience.frontier(self._holder.renew)
+            self._progress.set()
+
+
+def _returned(lease: Lease) -> Finished:
+    return Finished(Settlement(lease, Outcome.RETURNED))
