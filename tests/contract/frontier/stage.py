@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
+
+from tests.servers.valkey import Cluster, Server
 
 from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
@@ -12,20 +14,6 @@ from gossamer.valkey.shards import Shards
 from .pair import Clock, Pair
 
 _numbers = count()
-
-
-class Server(Protocol):
-    """A real server, or a cluster of them."""
-
-    @property
-    def address(self) -> str:
-        """As `ValkeyFrontier.connect` takes it."""
-
-    def kill(self) -> None:
-        """SIGKILL, and gone when this returns."""
-
-    def start(self) -> None:
-        """Answering again when this returns, with what it had written."""
 
 
 class LossyConnection:
@@ -61,7 +49,7 @@ class LossyConnection:
 class Stage:
     """One frontier of so many shards under a prefix of its own."""
 
-    def __init__(self, server: Server, shards: int) -> None:
+    def __init__(self, server: Server | Cluster, shards: int) -> None:
         self.server = server
         self.shards = shards
         self.prefix = f"t{next(_numbers)}"
@@ -91,17 +79,13 @@ class Stage:
 
         return Pair(frontier, clock, heartbeat_seconds=heartbeat_seconds, shards=self.shards, lose=lose)
 
-    async def every_node(self, *command: str) -> list[Any]:
-        """One plain command on every node that holds shards, once."""
-        connection = self.connections[0]
-        return [await connection.command(f"{self.prefix}:{{{shard}}}:", *command) for shard in range(self.shards)]
-
     async def flush_scripts(self) -> None:
-        """As after a restart or a failover: no node knows any script."""
-        await self.every_node("SCRIPT", "FLUSH")
+        """As after a restart or a failover: no server knows any script."""
+        await self.connections[0].everywhere("SCRIPT", "FLUSH")
 
     async def kill_server(self) -> None:
         """SIGKILL, and a start from what is on disk."""
+        assert isinstance(self.server, Server)
         self.server.kill()
         self.server.start()
 
@@ -143,6 +127,6 @@ class Stage:
             pair.lose_reply(None)
             for seat in list(pair.seats.values()):
                 await seat.close()
-        await self.every_node("FLUSHALL")
+        await self.connections[0].everywhere("FLUSHALL")
         for frontier in self.frontiers:
             await frontier.close()

@@ -357,7 +357,7 @@ def test_random_histories(stage_of: Any, shards: int) -> None:
     run_state_machine_as_test(
         lambda: FrontierMachine(stage_of(shards)),
         settings=settings(
-            max_examples=2000 if THOROUGH else 30,
+            max_examples=int(os.environ.get("N", "2000")) if THOROUGH else 30,
             stateful_step_count=80 if THOROUGH else 40,
             derandomize=not THOROUGH,
             database=None,
