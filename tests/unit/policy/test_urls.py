@@ -1,0 +1,227 @@
+"""The one spelling of URLs, against the web platform's own vectors; domains; fingerprints."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
+
+from gossamer.errors import BadScheme, BadUrl, UrlTooLong
+from gossamer.policy.urls import (
+    MAX_HOST_LENGTH,
+    MAX_URL_LENGTH,
+    canonical,
+    directory,
+    fingerprint,
+    from_person,
+    host,
+    is_address,
+    join,
+    origin,
+    registered_domain,
+    spider_seed,
+)
+
+DATA = Path(__file__).parents[3].parent / "shared" / "data"
+
+
+def vectors(name: str) -> list[dict[str, str]]:
+    path = DATA / name
+    if not path.exists():
+        pytest.skip(f"{name} (web platform tests) is not there")
+    return [case for case in json.loads(path.read_text()) if isinstance(case, dict)]
+
+
+def expected(case: dict[str, str]) -> str | None:
+    """What a vector says our canonical URL is; None: refused."""
+    if case.get("failure") or case["protocol"] not in ("http:", "https:"):
+        return None
+    url = f"{case['protocol']}//{case['host']}{case['pathname']}{case['search']}"
+    # `search` is empty for a bare `?`, which stays in the serialised URL.
+    bare_query = not case["search"] and case["href"].partition("#")[0].endswith("?")
+    url += "?" if bare_query else ""
+    return None if len(url) > MAX_URL_LENGTH or len(case["hostname"]) > MAX_HOST_LENGTH else url
+
+
+def test_every_whatwg_vector_gets_its_serialisation_or_is_refused() -> None:
+    """Joined to its base, or alone, and stable when done again."""
+    wrong = []
+    for case in vectors("urltestdata.json"):
+        base = case.get("base")
+        if base not in (None, "about:blank") and not base.startswith(("http://", "https://")):
+            continue
+        try:
+            got = canonical(case["input"]) if base in (None, "about:blank") else join(base, case["input"])
+        except BadUrl:
+            got = None
+        if got != expected(case):
+            wrong.append((case["input"], base, got, expected(case)))
+        if got is not None and canonical(got) != got:
+            wrong.append((case["input"], base, canonical(got), got))
+    assert wrong == []
+
+
+def test_every_toascii_vector() -> None:
+    """International host names have one spelling too."""
+    wrong = []
+    for case in vectors("toascii.json"):
+        try:
+            got = host(canonical(f"https://{case['input']}/x"))
+        except BadUrl:
+            got = None
+        wanted = case["output"]
+        if wanted is not None and len(wanted) > MAX_HOST_LENGTH:
+            wanted = None
+        if got != wanted:
+            wrong.append((case["input"], got, wanted))
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("url", "wanted"),
+    [
+        ("HTTP://EXAMPLE.com:80/a/../b?x#y", "http://example.com/b?x"),
+        ("https://user:secret@example.com/@x", "https://example.com/@x"),
+        ("http://a@b@c/", "http://c/"),
+        ("http://example.com/?a@b", "http://example.com/?a@b"),
+        ("http://0x7f.1/", "http://127.0.0.1/"),
+        ("http://１２７.0.0.1/", "http://127.0.0.1/"),
+        ("http://[::FFFF:127.0.0.1]:8080", "http://[::ffff:7f00:1]:8080/"),
+        ("http://a.test/\ud800", "http://a.test/%EF%BF%BD"),
+        ("  http://a.test/\n b ", "http://a.test/%20b"),
+        ("http://a.test/\0/", "http://a.test/%00/"),
+    ],
+)
+def test_canonical(url: str, wanted: str) -> None:
+    assert canonical(url) == wanted
+
+
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [
+        ("", BadUrl),
+        ("example.com", BadUrl),
+        ("http://", BadUrl),
+        ("http://a b/", BadUrl),
+        ("ftp://a.test/", BadScheme),
+        ("javascript:alert(1)", BadScheme),
+        ("file:///etc/passwd", BadScheme),
+        ("http://a.test/" + "x" * MAX_URL_LENGTH, UrlTooLong),
+        ("http://a.test/" + "é" * (MAX_URL_LENGTH // 6), UrlTooLong),
+        ("http://" + "a." * 200 + "test/", UrlTooLong),
+        ("http://a.test/#" + "x" * 10 * MAX_URL_LENGTH, UrlTooLong),
+    ],
+)
+def test_what_cannot_be_crawled_is_refused_by_its_own_class(url: str, error: type[BadUrl]) -> None:
+    with pytest.raises(BadUrl) as caught:
+        canonical(url)
+    assert type(caught.value) is error
+
+
+def test_a_long_fragment_costs_nothing() -> None:
+    assert canonical("http://a.test/#" + "x" * MAX_URL_LENGTH) == "http://a.test/"
+
+
+@pytest.mark.parametrize("url", ["ftp://me:secret@a.test/", "me:secret@a.test", "http://me:secret@a b/"])
+def test_errors_do_not_show_credentials(url: str) -> None:
+    with pytest.raises(BadUrl) as caught:
+        from_person(url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("example.com/x", "http://example.com/x"),
+        (" https://example.com ", "https://example.com/"),
+        ("localhost:8000", "http://localhost:8000/"),
+        ("localhost:8000/x?y", "http://localhost:8000/x?y"),
+        ("127.1", "http://127.0.0.1/"),
+        ("[::1]:81/", "http://[::1]:81/"),
+        ("//example.com/x", "http://example.com/x"),
+        ("bücher.example", "http://xn--bcher-kva.example/"),
+    ],
+)
+def test_from_person(text: str, wanted: str) -> None:
+    assert from_person(text) == wanted
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "/x", "?x", "#x", "./x", "mailto:a@b.test", "a@b.test", "hello world", "data:,x"]
+)
+def test_from_person_refuses_what_names_no_host(text: str) -> None:
+    with pytest.raises(BadUrl):
+        from_person(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "domain"),
+    [
+        ("a.test", "a.test"),
+        ("x.a.test", "a.test"),
+        ("a.b.example.co.uk", "example.co.uk"),
+        ("co.uk", "co.uk"),
+        ("com", "com"),
+        ("x.someone.github.io", "github.io"),  # ICANN section only
+        ("x.www.ck", "www.ck"),  # an exception of the list
+        ("a.b.foo.ck", "b.foo.ck"),  # a wildcard of the list
+        ("www.食狮.中国".encode("idna").decode(), "xn--85x722f.xn--fiqs8s"),
+        ("example.com.", "example.com"),
+        ("1.2.3.4", "1.2.3.4"),
+        ("[2001:db8::1]", "[2001:db8::1]"),
+        ("localhost", "localhost"),
+        (".", "."),
+    ],
+)
+def test_registered_domain(name: str, domain: str) -> None:
+    assert registered_domain(name) == domain
+
+
+@given(st.text(max_size=300))
+def test_nothing_but_bad_url_is_ever_raised(text: str) -> None:
+    """And what is accepted is ASCII, stable, and has a host and a domain of its own kind."""
+    for accept in (canonical, from_person, lambda href: join("http://a.test/b/c?d", href)):
+        try:
+            url = accept(text)
+        except BadUrl:
+            continue
+        assert url.isascii()
+        assert canonical(url) == url
+        assert url.startswith(origin(url) + "/")
+        assert url.startswith(directory(url))
+        assert host(url) in origin(url)
+        assert (host(url).removesuffix(".") or ".").endswith(registered_domain(host(url)))
+
+
+@given(st.text(max_size=100))
+def test_registered_domain_never_raises(text: str) -> None:
+    registered_domain(text)
+    is_address(text)
+
+
+def test_a_plain_get_is_hashed_as_its_url_alone() -> None:
+    """So that a compiled extractor can compute it, and so that it fits a signed 64-bit integer."""
+    seed = spider_seed(2**64 - 1, "link")
+    for number in range(100):
+        url = f"http://a.test/{number}"
+        got = fingerprint(url, seed=seed)
+        assert got % 2**64 == xxh3_64_intdigest(url.encode(), seed)
+        assert -(2**63) <= got < 2**63
+        assert got == fingerprint(url.encode(), seed=seed)
+
+
+def test_fingerprints_differ_by_url_method_body_spider_and_secret() -> None:
+    seed = spider_seed(1, "link")
+    prints = [
+        fingerprint("http://a.test/", seed=seed),
+        fingerprint("http://a.test/x", seed=seed),
+        fingerprint("http://a.test/", seed=seed, method="HEAD"),
+        fingerprint("http://a.test/", seed=seed, method="POST"),
+        fingerprint("http://a.test/", seed=seed, method="POST", body=b"x"),
+        fingerprint("http://a.test/", seed=seed, body=b"x"),
+        fingerprint("http://a.test/", seed=spider_seed(1, "wandering")),
+        fingerprint("http://a.test/", seed=spider_seed(2, "link")),
+    ]
+    assert len(set(prints)) == len(prints)
