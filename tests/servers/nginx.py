@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from servers.certificates import Chain
-from servers.program import listen, require
+from tests.servers.certificates import Chain
+from tests.servers.program import listen, require
 
 _CONFIG = """
 daemon off; {user} worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log notice;

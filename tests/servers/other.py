@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from servers.program import listen, require
+from tests.servers.program import listen, require
 
 _CONFIG = """
 server.document-root = "{root}"

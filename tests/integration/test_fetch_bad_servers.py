@@ -1,0 +1,256 @@
+"""Servers that speak HTTP badly: each ends in an answer or in the right error, never in a hang or another exception."""
+
+import gzip
+import random
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import brotli
+import pytest
+import zstandard
+from tests.servers.bad_http import Drip, Endless, NextRequest, Reset, Stall, Step, run_bad_server
+
+from gossamer.errors import (
+    BadResponse,
+    ConnectionLost,
+    DecodeBomb,
+    DecodeFailed,
+    FetchError,
+    FirstByteTimeout,
+    HeadersTooLarge,
+    IdleTimeout,
+    TotalTimeout,
+)
+from gossamer.fetch.client import Client
+from gossamer.fetch.exchange import Exchange, Fetched
+from gossamer.fetch.limits import Limits, Timeouts
+from gossamer.fetch.resolve import Resolver
+
+LIMITS = Limits(
+    header_bytes=8192, headers=64, body_bytes=100_000, bomb_ratio=100, bomb_bytes=50_000, encodings=3, interim=3
+)
+PATIENT = Timeouts(connect=30, first_byte=30, idle=30, total=60)
+OK = b"HTTP/1.1 200 OK\r\n"
+HI = b"Content-Length: 2\r\n\r\nhi"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a server does and what has to come of it."""
+
+    name: str
+    script: list[Step]
+    body: bytes | None = None
+    error: type[FetchError] | None = None
+    truncated: bool = False
+    status: int = 200
+    method: str = "GET"
+    timeouts: Timeouts = PATIENT
+    check: Callable[[Fetched], bool] = field(default=lambda fetched: True)
+
+
+def coded(encoding: str, body: bytes) -> list[Step]:
+    """An answer with `body` as it is, said to be in `encoding`."""
+    return [OK + f"Content-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body]
+
+
+TEXT = b"The thread on which small spiders travel. " * 50
+GZIPPED = gzip.compress(TEXT)
+NOISE = random.Random(3).randbytes(3000)
+RAW_DEFLATE = zlib.compressobj(wbits=-15)
+RAW = RAW_DEFLATE.compress(TEXT) + RAW_DEFLATE.flush()
+
+CASES = [
+    # Nothing, or not HTTP.
+    Case("closes without a word", [], error=ConnectionLost),
+    Case("resets without a word", [Reset()], error=ConnectionLost),
+    Case("never answers", [Stall()], error=FirstByteTimeout, timeouts=Timeouts(30, 0.2, 30, 60)),
+    Case("a banner", [b"SSH-2.0-OpenSSH_9.2\r\n", Stall()], error=BadResponse),
+    Case("a mail server", [b"220 mail.example ESMTP\r\n", Stall()], error=BadResponse),
+    Case("HTTP/0.9", [b"<html>hi</html>"], error=BadResponse),
+    Case("binary noise", [bytes(range(256)), Stall()], error=BadResponse),
+    Case("TLS on a plain port", [b"\x15\x03\x01\x00\x02\x02\x46"], error=BadResponse),
+    Case("ICY", [b"ICY 200 OK\r\n" + HI], error=BadResponse),
+    Case("HTTP/2 preface", [b"\x00\x00\x12\x04\x00\x00\x00\x00\x00", Stall()], error=BadResponse),
+    Case("HTTP/2 in a status line", [b"HTTP/2 200 OK\r\n" + HI], error=BadResponse),
+    Case("version 1.7", [b"HTTP/1.7 200 OK\r\n" + HI], error=BadResponse),
+    Case("lower-case version", [b"http/1.1 200 OK\r\n" + HI], error=BadResponse),
+    Case("two-digit status", [b"HTTP/1.1 20 OK\r\n" + HI], error=BadResponse),
+    Case("four-digit status", [b"HTTP/1.1 2000 OK\r\n" + HI], error=BadResponse),
+    Case("status in words", [b"HTTP/1.1 fine\r\n" + HI], error=BadResponse),
+    Case("status 999", [b"HTTP/1.1 999 Request denied\r\n" + HI], body=b"hi", status=999),
+    Case("no reason", [b"HTTP/1.1 200\r\n" + HI], body=b"hi", check=lambda fetched: fetched.reason == ""),
+    Case("empty lines first", [b"\r\n\r\n" + OK + HI], body=b"hi"),
+    Case("empty lines for ever", [Endless(b"\r\n" * 500)], error=HeadersTooLarge),
+    # Heads.
+    Case("ends within the status line", [b"HTTP/1.1 20"], error=ConnectionLost),
+    Case("ends within the headers", [OK + b"X-A: b\r\n"], error=ConnectionLost),
+    Case("stalls within the headers", [OK, Stall()], error=IdleTimeout, timeouts=Timeouts(30, 30, 0.2, 60)),
+    Case(
+        "a header byte at a time for ever",
+        [OK, Drip(b"X: " + b"y" * 4000, 0.02)],
+        error=TotalTimeout,
+        timeouts=Timeouts(30, 30, 30, 0.4),
+    ),
+    Case("byte by byte", [Drip(OK + b"X-A: b\r\n" + HI)], body=b"hi"),
+    Case("endless headers", [OK, Endless(b"X-Header: value\r\n" * 50)], error=HeadersTooLarge),
+    Case("one endless header", [OK + b"X: ", Endless(b"y" * 1000)], error=HeadersTooLarge),
+    Case("endless status line", [b"HTTP/1.1 200 ", Endless(b"K" * 1000)], error=HeadersTooLarge),
+    Case("too large at once", [OK + b"X: " + b"y" * 9000 + b"\r\n" + HI], error=HeadersTooLarge),
+    Case("too many headers", [OK + b"a:b\r\n" * 65 + HI], error=HeadersTooLarge),
+    Case(
+        "folded header",
+        [OK + b"X-A: b\r\n\t c\r\n" + HI],
+        body=b"hi",
+        check=lambda fetched: ("X-A", "b c") in fetched.headers,
+    ),
+    Case("bare LF", [(OK + b"X-A: b\r\n" + HI).replace(b"\r\n", b"\n")], body=b"hi"),
+    Case("CRLF and LF mixed", [OK + b"X-A: b\n" + HI], body=b"hi"),
+    Case("NUL in a header", [OK + b"X-A: b\0c\r\n" + HI], error=BadResponse),
+    Case("NUL in a header name", [OK + b"X\0A: b\r\n" + HI], error=BadResponse),
+    Case("blank before the colon", [OK + b"X-A : b\r\n" + HI], body=b"hi"),
+    Case("line without a colon", [OK + b"what is this\r\n" + HI], body=b"hi"),
+    Case("header without a name", [OK + b": b\r\n" + HI], body=b"hi"),
+    Case(
+        "UTF-8 in a header",
+        [OK + "X-A: grüß\r\n".encode() + HI],
+        body=b"hi",
+        check=lambda fetched: dict(fetched.headers)["X-A"].encode("latin-1").decode() == "grüß",
+    ),
+    Case("bare CR", [b"HTTP/1.1 200 OK\rX-A: b\r\n" + HI], error=BadResponse),
+    # Interim answers and upgrades.
+    Case("100 and 103 first", [b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: x\r\n\r\n" + OK + HI], b"hi"),
+    Case("100 byte by byte", [Drip(b"HTTP/1.1 100 Continue\r\n\r\n" + OK + HI)], body=b"hi"),
+    Case("100 for ever", [Endless(b"HTTP/1.1 100 Continue\r\n\r\n")], error=BadResponse),
+    Case("100 with a length", [b"HTTP/1.1 100 Continue\r\nContent-Length: 7\r\n\r\n" + OK + HI], body=b"hi"),
+    Case("only 100", [b"HTTP/1.1 100 Continue\r\n\r\n"], error=ConnectionLost),
+    Case("101", [b"HTTP/1.1 101 Go\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nraw"], error=BadResponse),
+    Case("101 without Upgrade", [b"HTTP/1.1 101 Go\r\n\r\nraw", Stall()], error=BadResponse),
+    Case("offers an upgrade", [OK + b"Upgrade: h2,h2c\r\nConnection: Upgrade\r\n" + HI], body=b"hi"),
+    # Lengths.
+    Case("shorter than said", [OK + b"Content-Length: 9\r\n\r\nhi"], error=ConnectionLost),
+    Case("shorter, then reset", [OK + b"Content-Length: 9\r\n\r\nhi", Reset()], error=ConnectionLost),
+    Case("longer than said", [OK + HI + b"and more"], body=b"hi"),
+    Case("a second answer nobody asked for", [OK + HI + OK + HI], body=b"hi"),
+    Case("length twice, the same", [OK + b"Content-Length: 2\r\n" + HI], body=b"hi"),
+    Case("length as a list, the same", [OK + b"Content-Length: 2, 2\r\n\r\nhi"], body=b"hi"),
+    Case("length twice, different", [OK + b"Content-Length: 3\r\n" + HI], error=BadResponse),
+    Case("length as a list, different", [OK + b"Content-Length: 2, 3\r\n\r\nhi!"], error=BadResponse),
+    Case("negative length", [OK + b"Content-Length: -2\r\n\r\nhi"], error=BadResponse),
+    Case("length in words", [OK + b"Content-Length: two\r\n\r\nhi"], error=BadResponse),
+    Case("empty length", [OK + b"Content-Length:\r\n\r\nhi"], error=BadResponse),
+    Case("overflowing length", [OK + b"Content-Length: 99999999999999999999\r\n\r\nhi"], error=BadResponse),
+    Case("length and chunked", [CHUNKED[:-2] + b"Content-Length: 7\r\n\r\n2\r\nhi\r\n0\r\n\r\n"], body=b"hi"),
+    Case("10 GB said, 2 bytes sent", [OK + b"Content-Length: 10000000000\r\n\r\nhi"], error=ConnectionLost),
+    Case(
+        "an endless body",
+        [OK + b"Content-Length: 10000000000\r\n\r\n", Endless(b"x" * 10_000)],
+        body=b"x" * 100_000,
+        truncated=True,
+    ),
+    Case("endless until closed", [OK + b"\r\n", Endless(b"x" * 10_000)], body=b"x" * 100_000, truncated=True),
+    Case("exactly the limit", [OK + b"Content-Length: 100000\r\n\r\n" + b"x" * 100_000], body=b"x" * 100_000),
+    Case("delimited by closing", [OK + b"\r\nhi"], body=b"hi"),
+    Case("HTTP/1.0", [b"HTTP/1.0 200 OK\r\n\r\nhi"], body=b"hi", check=lambda fetched: fetched.http_version == "1.0"),
+    Case("closing by reset", [OK + b"\r\nhi", Stall()], error=IdleTimeout, timeouts=Timeouts(30, 30, 0.2, 60)),
+    Case(
+        "a byte at a time",
+        [OK + b"Content-Length: 4000\r\n\r\n", Drip(b"y" * 4000, 0.02)],
+        error=TotalTimeout,
+        timeouts=Timeouts(30, 30, 30, 0.4),
+    ),
+    Case("204 with a body", [b"HTTP/1.1 204 No Content\r\n" + HI], body=b"", status=204),
+    Case("304 with a length", [b"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n"], body=b"", status=304),
+    Case("HEAD", [OK + b"Content-Length: 9\r\n\r\n", Stall()], body=b"", method="HEAD"),
+    Case("HEAD, chunked", [CHUNKED, Stall()], body=b"", method="HEAD"),
+    Case("HEAD with a body", [OK + HI], body=b"", method="HEAD"),
+    # Chunks.
+    Case("chunks", [CHUNKED + b"2\r\nhi\r\n1;x=y\r\n!\r\n0\r\n\r\n"], body=b"hi!"),
+    Case("chunks byte by byte", [Drip(CHUNKED + b"2\r\nhi\r\n1\r\n!\r\n0\r\n\r\n")], body=b"hi!"),
+    Case(
+        "trailers are no headers",
+        [CHUNKED + b"2\r\nhi\r\n0\r\nX-T: v\r\n\r\n"],
+        b"hi",
+        check=lambda f: len(f.headers) == 1,
+    ),
+    Case("endless trailers", [CHUNKED + b"2\r\nhi\r\n0\r\n", Endless(b"X: y\r\n" * 100)], error=HeadersTooLarge),
+    Case("one endless trailer", [CHUNKED + b"2\r\nhi\r\n0\r\nX: ", Endless(b"y" * 1000)], error=HeadersTooLarge),
+    Case("endless chunk extension", [CHUNKED + b"2;", Endless(b"y" * 1000)], error=HeadersTooLarge),
+    Case("chunk size in words", [CHUNKED + b"two\r\nhi\r\n"], error=BadResponse),
+    Case("negative chunk", [CHUNKED + b"-2\r\nhi\r\n"], error=BadResponse),
+    Case("overflowing chunk", [CHUNKED + b"f" * 20 + b"\r\nhi\r\n"], error=BadResponse),
+    Case("chunk longer than said", [CHUNKED + b"2\r\nhi there\r\n0\r\n\r\n"], error=BadResponse),
+    Case("no last chunk", [CHUNKED + b"2\r\nhi\r\n"], error=ConnectionLost),
+    Case("ends within a chunk", [CHUNKED + b"9\r\nhi"], error=ConnectionLost),
+    Case("endless tiny chunks", [CHUNKED, Endless(b"1\r\nx\r\n" * 1000)], body=b"x" * 100_000, truncated=True),
+    Case("more behind the last chunk", [CHUNKED + b"2\r\nhi\r\n0\r\n\r\nmore"], body=b"hi"),
+    Case("chunked twice", [OK + b"Transfer-Encoding: chunked, chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"], body=b"hi"),
+    Case("not chunked at last", [OK + b"Transfer-Encoding: chunked, identity\r\n\r\nhi"], body=b"hi"),
+    Case(
+        "gzip as transfer coding",
+        [
+            OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n%x\r\n" % len(GZIPPED),
+            GZIPPED + b"\r\n0\r\n\r\n",
+        ],
+        body=TEXT,
+    ),
+    # Encodings.
+    Case("gzip", coded("gzip", gzip.compress(TEXT)), body=TEXT),
+    Case("x-gzip in capitals", coded("X-GZIP", gzip.compress(TEXT)), body=TEXT),
+    Case("gzip in two members", coded("gzip", gzip.compress(TEXT) + gzip.compress(b"end")), body=TEXT + b"end"),
+    Case("junk behind gzip", coded("gzip", gzip.compress(TEXT) + b"junk"), body=TEXT),
+    Case("deflate", coded("deflate", zlib.compress(TEXT)), body=TEXT),
+    Case("raw deflate", coded("deflate", RAW), body=TEXT),
+    Case("brotli", coded("br", brotli.compress(TEXT)), body=TEXT),
+    Case("zstd", coded("zstd", zstandard.compress(TEXT)), body=TEXT),
+    Case("gzip in gzip", coded("gzip, gzip", gzip.compress(gzip.compress(TEXT))), body=TEXT),
+    Case("brotli in gzip", coded("br, gzip", gzip.compress(brotli.compress(TEXT))), body=TEXT),
+    Case("four times gzip", coded("gzip,gzip,gzip,gzip", gzip.compress(b"x")), error=DecodeFailed),
+    Case("gzip that is not", coded("gzip", TEXT), error=DecodeFailed),
+    Case("deflate that is not", coded("deflate", b"\xff" * 100), error=DecodeFailed),
+    Case("brotli that is not", coded("br", b"\xff" * 100), error=DecodeFailed),
+    Case("zstd that is not", coded("zstd", TEXT), error=DecodeFailed),
+    Case("broken in the middle", coded("gzip", b"\x1f\x8b\x08" + bytes(7) + b"\x07" * 99), error=DecodeFailed),
+    Case("wrong checksum", coded("gzip", gzip.compress(NOISE)[:-8] + bytes(8)), error=DecodeFailed),
+    Case("zstd with a huge window", coded("zstd", b"\x28\xb5\x2f\xfd\x00\xb8\x01\x00\x00"), error=DecodeFailed),
+    Case("gzip cut off", coded("gzip", gzip.compress(NOISE)[:-400]), truncated=True),
+    Case("brotli cut off", coded("br", brotli.compress(NOISE)[:-40]), truncated=True),
+    Case("empty gzip", coded("gzip", b""), body=b""),
+    Case("identity", coded("identity", TEXT), body=TEXT),
+    Case("unknown encoding", coded("utf-8", TEXT), body=TEXT),
+    Case("gzip beyond the limit", coded("gzip", gzip.compress(TEXT * 100)), error=DecodeBomb),
+    Case("gzip bomb", coded("gzip", gzip.compress(bytes(10_000_000))), error=DecodeBomb),
+    Case("deflate bomb", coded("deflate", zlib.compress(bytes(10_000_000))), error=DecodeBomb),
+    Case("brotli bomb", coded("br", brotli.compress(bytes(10_000_000))), error=DecodeBomb),
+    Case("zstd bomb", coded("zstd", zstandard.compress(bytes(10_000_000))), error=DecodeBomb),
+    Case("bomb in a bomb", coded("gzip,gzip", gzip.compress(gzip.compress(bytes(10_000_000)))), error=DecodeBomb),
+    # Connections.
+    Case("says close and stays", [OK + b"Connection: close\r\n" + HI, Stall()], body=b"hi"),
+    Case("keeps alive and waits", [OK + HI, NextRequest(), OK + HI], body=b"hi"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
+async def test_a_bad_server_ends_in_an_answer_or_the_right_error(case: Case) -> None:
+    """And whatever it was, nothing of it stays behind."""
+    client = Client(Resolver(overrides={"bad.test": "127.0.0.1"}), limits=LIMITS, timeouts=case.timeouts)
+    async with run_bad_server({"/": case.script}) as server:
+        exchange = Exchange(f"http://bad.test:{server.port}/", method=case.method, keep_wire=True)
+        try:
+            if case.error is not None:
+                with pytest.raises(FetchError) as caught:
+                    await client.fetch(exchange)
+                assert type(caught.value) is case.error
+            else:
+                fetched = await client.fetch(exchange)
+                assert (fetched.status, fetched.truncated) == (case.status, case.truncated)
+                if case.body is not None:
+                    assert fetched.body == case.body
+                assert fetched.response_head.startswith(b"HTTP/1.")
+                assert case.check(fetched)
+            assert client.bodies_in_flight_bytes == 0
+        finally:
+            await client.close()
+    assert client.open_connections == 0
