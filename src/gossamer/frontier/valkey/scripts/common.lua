@@ -14,7 +14,7 @@ end
 -- State of a crawl on a shard: "r" running, "f" finished, and the ways to end early, which are also reasons.
 local REASON = { s = "stopped", e = "expired", b = "budget", f = "stopped" }
 
-local tallies = {}
+local tallies, crawls = {}, {}
 
 -- Adds to a crawl's counter; written once per script by write_all.
 local function tally(token, field, count)
@@ -27,6 +27,16 @@ local function tally(token, field, count)
 end
 
 local function write_tallies()
+  for token, crawl in pairs(crawls) do
+    if crawl and crawl.added ~= crawl.added_before then
+      tally(token, "A", crawl.added - crawl.added_before)
+      crawl.added_before = crawl.added
+    end
+    if crawl and crawl.done ~= crawl.done_before then
+      tally(token, "Z", crawl.done - crawl.done_before)
+      crawl.done_before = crawl.done
+    end
+  end
   for token, fields in pairs(tallies) do
     local key = P .. "c:" .. token
     for field, count in pairs(fields) do
@@ -37,8 +47,6 @@ local function write_tallies()
   end
   tallies = {}
 end
-
-local crawls = {}
 
 -- The crawl as this shard knows it, or false. Counters in it are kept current while the script runs.
 local function crawl_of(token)
@@ -60,6 +68,7 @@ local function crawl_of(token)
     reserved = tonumber(v[9] or 0), quota = tonumber(v[10] or 0), fetched = tonumber(v[11] or 0),
     parts = v[12] and {},
   }
+  crawl.added_before, crawl.done_before = crawl.added, crawl.done
   crawls[token] = crawl
   return crawl
 end
@@ -82,14 +91,12 @@ end
 
 local function count_added(crawl, spider, count)
   crawl.added = crawl.added + count
-  tally(crawl.token, "A", count)
   tally(crawl.token, "a:" .. spider, count)
 end
 
 -- Ends `count` requests: field is "f:<spider>", "F:<spider>:<reason>" (failed) or "D:<spider>:<reason>" (dropped).
 local function count_done(crawl, field, count)
   crawl.done = crawl.done + count
-  tally(crawl.token, "Z", count)
   tally(crawl.token, field, count)
 end
 
@@ -103,12 +110,16 @@ local function unpack_terms(raw)
 end
 
 local function terms_of(token, number)
-  local key = token .. number
-  local found = terms[key]
-  if found == nil then
+  local known = terms[token]
+  if not known then
+    known = {}
+    terms[token] = known
+  end
+  local found = known[number]
+  if not found then
     local raw = redis.call("HGET", P .. "t:" .. token, number)
     found = raw and unpack_terms(raw) or { 0, false, false, "" }
-    terms[key] = found
+    known[number] = found
   end
   return found
 end
@@ -134,10 +145,11 @@ local function next_turn()
   return turn
 end
 
-local function push(command, key, entries)
-  local length
-  for first = 1, #entries, 1000 do
-    length = redis.call(command, key, unpack(entries, first, math.min(first + 999, #entries)))
+-- A command with any number of arguments, some hundreds at a time (Lua's stack is small); the last reply.
+local function push(command, key, arguments)
+  local reply
+  for first = 1, #arguments, 1000 do
+    reply = redis.call(command, key, unpack(arguments, first, math.min(first + 999, #arguments)))
   end
-  return length
+  return reply
 end

@@ -21,12 +21,17 @@ end
 redis.call("ZADD", P .. "workers", now, worker)
 
 local leases, crawl_rows, terms_rows, starved, idle = {}, {}, {}, {}, {}
-local shown = {}
+local shown, last_token, last_run, last_terms = {}, nil, nil, nil
 
-local function show(id, run, token, priority, spider, domain, entry)
+local function show(id, run, token, priority, spider, domain, _, entry)
   local n = #leases
   leases[n + 1], leases[n + 2], leases[n + 3], leases[n + 4] = id, token, run, spider
   leases[n + 5], leases[n + 6], leases[n + 7] = domain, priority, entry
+  local terms_number = entry_terms(entry)
+  if token == last_token and run == last_run and terms_number == last_terms then
+    return
+  end
+  last_token, last_run, last_terms = token, run, terms_number
   local name = token .. run
   if not shown[name] then
     shown[name] = true
@@ -35,7 +40,6 @@ local function show(id, run, token, priority, spider, domain, entry)
     crawl_rows[#crawl_rows + 1] = row[1] or "0"
     crawl_rows[#crawl_rows + 1] = row[2] or ""
   end
-  local terms_number = entry_terms(entry)
   name = token .. "/" .. terms_number
   if not shown[name] then
     shown[name] = true
@@ -53,8 +57,7 @@ if last then
     for id = tonumber(first), tonumber(first) + tonumber(count) - 1 do
       local raw = redis.call("HGET", leases_key, id)
       if raw then
-        local run, token, priority, spider, domain, _, entry = cmsgpack.unpack(raw)
-        show(id, run, token, priority, spider, domain, entry)
+        show(id, cmsgpack.unpack(raw))
       end
     end
     return { "ok", "", leases, crawl_rows, terms_rows, {}, {}, 0 }
@@ -244,11 +247,14 @@ end
 local first = 0
 if #taken > 0 then
   first = redis.call("HINCRBY", P .. "n", "lease", #taken) - #taken + 1
+  local rows = {}
   for index, lease in ipairs(taken) do
-    local run, token, priority, spider, domain, scope, entry = unpack(lease)
-    redis.call("HSET", leases_key, first + index - 1, cmsgpack.pack(run, token, priority, spider, domain, scope, entry))
-    show(first + index - 1, run, token, priority, spider, domain, entry)
+    local id = first + index - 1
+    rows[2 * index - 1] = id
+    rows[2 * index] = cmsgpack.pack(unpack(lease))
+    show(id, unpack(lease))
   end
+  push("HSET", leases_key, rows)
 end
 redis.call("HSET", leases_key, "last", number .. " " .. first .. " " .. #taken)
 

@@ -29,7 +29,8 @@ end
 
 local touched = {}
 
-local function settle(raw, outcome, reason, delay, tail, drops)
+-- `drops`: where in ARGV the drop counts begin; `count`: how many there are.
+local function settle(raw, outcome, reason, delay, tail, drops, count)
   local run, token, priority, spider, domain, scope, entry = cmsgpack.unpack(raw)
   release(scope, domain)
   local crawl = crawl_of(token)
@@ -38,8 +39,8 @@ local function settle(raw, outcome, reason, delay, tail, drops)
   end
   touched[token] = true
   tally(token, "h:" .. spider, -1)
-  for dropped, count in pairs(drops) do
-    tally(token, "L:" .. spider .. ":" .. dropped, count)
+  for k = 1, count do
+    tally(token, "L:" .. spider .. ":" .. ARGV[drops + 2 * k - 2], tonumber(ARGV[drops + 2 * k - 1]))
   end
   local limits = terms_of(token, entry_terms(entry))
   local stop = ended(crawl, spider)
@@ -88,23 +89,25 @@ local function settle(raw, outcome, reason, delay, tail, drops)
   end
 end
 
-local answers = {}
+local ids, at = {}, {}
 local i = 5
 while i <= #ARGV do
-  local id, count = ARGV[i], tonumber(ARGV[i + 5])
-  local drops = {}
-  for k = 0, count - 1 do
-    drops[ARGV[i + 6 + 2 * k]] = tonumber(ARGV[i + 7 + 2 * k])
-  end
-  local raw = redis.call("HGET", leases_key, id)
-  if raw then
-    redis.call("HDEL", leases_key, id)
-    settle(raw, ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4], drops)
-    answers[#answers + 1] = 1
+  ids[#ids + 1] = ARGV[i]
+  at[#at + 1] = i
+  i = i + 6 + 2 * tonumber(ARGV[i + 5])
+end
+local raws = redis.call("HMGET", leases_key, unpack(ids))
+redis.call("HDEL", leases_key, unpack(ids))
+local answers, done = {}, {}
+for k, raw in ipairs(raws) do
+  if raw and not done[ids[k]] then
+    done[ids[k]] = true
+    i = at[k]
+    settle(raw, ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4], i + 6, tonumber(ARGV[i + 5]))
+    answers[k] = 1
   else
-    answers[#answers + 1] = 0
+    answers[k] = 0
   end
-  i = i + 6 + 2 * count
 end
 
 local idle, spent = {}, {}
