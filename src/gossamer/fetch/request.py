@@ -29,6 +29,7 @@ OWNED = frozenset(
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")  # visible, blanks, and whatever is beyond ASCII
 _TARGET = re.compile(r"[!-~]*")
+_AUTHORITY = re.compile(r"[^\x00- #/<>?@\\^|\x7f-\U0010ffff]+")  # WHATWG URL: without forbidden host code points
 _PORTS = {"http": 80, "https": 443}
 _REMEMBERED = 4096
 
@@ -64,7 +65,7 @@ def parse_origin(prefix: str) -> Origin:
     host, colon, port = authority.rpartition(":")
     if not colon or port.endswith("]"):
         host, port = authority, ""
-    if not host or not _TARGET.fullmatch(authority) or (port and not (port.isascii() and port.isdigit())):
+    if not host or not _AUTHORITY.fullmatch(authority) or (port and not (port.isascii() and port.isdigit())):
         raise BadUrl(prefix)
     number = int(port) if port else _PORTS[scheme]
     if not 0 < number < 65536:
