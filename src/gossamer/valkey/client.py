@@ -86,7 +86,9 @@ class Client:
         except OSError as exc:
             if connection is not None:
                 await connection.close()
-            raise translate_os_error(exc, doing=f"connecting to {self}") from None
+            # A server without TLS waits for the rest of what it takes for a command, and says nothing.
+            how = " over TLS (redis:// is the form without)" if manner.tls else ""
+            raise translate_os_error(exc, doing=f"connecting to {self}{how}") from None
         except BaseException:
             if connection is not None:
                 await connection.close()
