@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
 from gossamer.errors import FrontierUnavailable, StaleWorker
@@ -88,14 +88,16 @@ class ValkeyHolder:
         if count > _SHARDS_AT_ONCE:
             turn = [shard for shard in turn if self._due[shard] <= now]
         leases: list[Lease] = []
-        for first in range(0, len(turn), _SHARDS_AT_ONCE):
-            group = turn[first : first + _SHARDS_AT_ONCE]
-            share = -(-(limit - len(leases)) // len(group))
-            for part in await asyncio.gather(*(self._lease_shard(shard, share) for shard in group)):
+        pending = deque(turn)
+        while pending and (left := limit - len(leases)) > 0:
+            group = [pending.popleft() for _ in range(min(_SHARDS_AT_ONCE, left, len(pending)))]
+            share = left // len(group)
+            parts = await asyncio.gather(*(self._lease_shard(shard, share) for shard in group))
+            for shard, part in zip(group, parts, strict=True):
                 leases += part
+                if len(part) == share:  # it may have more
+                    pending.append(shard)
             self._next_shard = (group[-1] + 1) % count
-            if len(leases) >= limit:
-                break
         return leases
 
     async def _lease_shard(self, shard: int, limit: int) -> list[Lease]:
