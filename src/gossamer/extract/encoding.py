@@ -101,11 +101,11 @@ def _as_utf8(body: bytes) -> Decoded | None:
 def _decoded(body: bytes, codec: str) -> Decoded:
     try:
         return Decoded(body.decode(codec), codec, True)
-    except (UnicodeError, LookupError):
+    except (ValueError, LookupError):
         pass
     try:
         return Decoded(body.decode(codec, "replace"), codec, False)
-    except (UnicodeError, LookupError):  # some codecs give up even so
+    except (ValueError, LookupError):  # some codecs give up even so
         return Decoded(body.decode("utf-8", "replace"), "utf-8", False)
 
 

@@ -135,7 +135,7 @@ class LinkExtractor:
         urls: set[str] = set()
         size = 0
         for raw in hrefs:
-            href = raw[: raw.index("#")] if "#" in raw else raw
+            href = _without_fragment(raw) if "#" in raw else raw
             if href in seen:
                 links.repeats += 1
                 continue
@@ -231,7 +231,6 @@ def _texts(anchors: list[LexborNode], base: str, charset: str | None) -> list[tu
         href = attributes.get("href")
         if href is None:
             continue
-        href = href.partition("#")[0]
         try:
             url = join(base, href if charset is None else with_encoded_query(href, charset))
         except BadUrl:
@@ -244,6 +243,12 @@ def _texts(anchors: list[LexborNode], base: str, charset: str | None) -> list[tu
             break
         texts.append((url, text))
     return texts
+
+
+def _without_fragment(href: str) -> str:
+    # A space before the fragment belongs to the URL, at the end of an href it would not.
+    end = href.index("#")
+    return href if end and href[end - 1] <= " " else href[:end]
 
 
 def _words(text: str | None) -> list[str]:

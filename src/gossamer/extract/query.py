@@ -21,6 +21,6 @@ def with_encoded_query(href: str, charset: str) -> str:
 def _encoded(character: str, charset: str) -> str:
     try:
         data = character.encode(charset)
-    except (UnicodeError, LookupError):
+    except (ValueError, LookupError):
         return f"%26%23{ord(character)}%3B"
     return "".join(f"%{byte:02X}" if byte > 0x7E or byte < 0x21 else chr(byte) for byte in data)

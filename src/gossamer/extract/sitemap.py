@@ -7,7 +7,7 @@ from xml.parsers import expat
 
 from gossamer.errors import BadUrl
 from gossamer.extract.inflate import MAX_BYTES, inflate, is_gzip
-from gossamer.policy.urls import MAX_URL_LENGTH, join
+from gossamer.policy.urls import MAX_URL_LENGTH, canonical, join
 
 MAX_URLS = 50_000
 """What one file may list; more is left out."""
@@ -103,10 +103,10 @@ class _Reader:
                     lines.append(rest)
                     rest = ""
                 for line in lines:
-                    self._entry(line, self.found.urls)
+                    self._line(line)
                 rest = rest[: 2 * MAX_URL_LENGTH]  # a line that goes on for ever is no URL, and need not be kept
                 piece = next(pieces, None)
-            self._entry(rest, self.found.urls)
+            self._line(rest)
         except _Done:
             pass
 
@@ -136,6 +136,14 @@ class _Reader:
     def _entity(self, *_declaration: object) -> None:
         self.found.malformed = True
         raise _Done
+
+    def _line(self, line: str) -> None:
+        # Only whole URLs: an error message that came instead of a sitemap is not a list of relative ones.
+        try:
+            if line.strip():
+                self._entry(canonical(line), self.found.urls)
+        except BadUrl:
+            self.found.bad += 1
 
     def _entry(self, text: str, into: list[str]) -> None:
         text = text.strip()

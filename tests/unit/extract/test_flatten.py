@@ -1,0 +1,66 @@
+"""Flattening keeps the links that a parser would find, and says which pages need it."""
+
+import pytest
+from selectolax.lexbor import LexborHTMLParser
+
+from gossamer.extract.flatten import flatten, is_costly
+
+
+def hrefs(html: bytes) -> list[str | None]:
+    return [node.attributes.get("href") for node in LexborHTMLParser(html).css("a,area,base,link")]
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        b"<div><p><a href=x>y</a></div>",
+        b"<div title=it's><a href='x'>y</a><div title=\"q\">",
+        b"<div title=\"a>b\"><a href='x>y'>",
+        b"<!-- <a href=no> --><a href=x>",
+        b"<!--><a href=x>",
+        b"<!---><a href=x>",
+        b"<!-- x --!><a href=x>",
+        b"<!-- <div title=' --><a href=\"x\">'>",
+        b"<script>var a = '<a href=no>' < b</script><a href=x>",
+        b"<SCRIPT src='>'>if (a<b) '</div>'</SCRIPT ><a href=x>",
+        b"<style>a > b { content: '<a href=no>' }</style><a href=x>",
+        b"<textarea><a href=no></textarea><a href=x>",
+        b"<!DOCTYPE html><head><base href=/b/><link rel=next href=n><meta name=robots></head><body><a href=x>",
+        b"<a\nhref\n=\n'x'>y</a><br/><a/href=z>",
+        b"<abbr href=no><article><a href=x></article>",
+        b"1 < 2 <a href=x> 3 > 2 </ a> <3",
+        b"<?php <a href=no> ?><a href=x>",
+        b"<a href=x title",
+        b"<script><a href=no>",
+        b"<div a='\"' b=\"'\" c=>'<a href=x>",
+        b"<div =a='><a href=x>'>",
+    ],
+)
+def test_the_same_links(html: bytes) -> None:
+    assert hrefs(flatten(html)) == hrefs(html)
+
+
+def test_nothing_else_remains() -> None:
+    html = b"<div><b>bold</b> <a href=x>y</a><script>z</script></div>"
+    assert b" ".join(flatten(html).split()) == b"bold <a href=x>y</a>"
+
+
+def test_ordinary_pages_are_not_costly() -> None:
+    row = b"<tr><td><b>%d</b></td><td class=x><a href='/page/%d'><i class='icon'></i>text</a></td></tr>"
+    page = b"<html><body><table>" + b"".join(row % (i, i) for i in range(700)) + b"</table></body></html>"
+    assert not is_costly(page)
+    assert not is_costly(b"")
+    assert not is_costly(b"<p>" + b"text " * 100_000)
+    assert not is_costly(b"<script>" + b"var x = 1; " * 10_000 + b"</script>")
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        b"<div>" * 10_001,
+        b"".join(b"<b id=%d>" % i for i in range(900)) + b"<p>" * 900,
+        b"<a " + b"x=1 " * 2000 + b">",
+    ],
+)
+def test_costly_pages_are(html: bytes) -> None:
+    assert is_costly(html)
