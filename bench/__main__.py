@@ -1,0 +1,106 @@
+"""`python -m bench`: measure, print the tables."""
+
+import argparse
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import psutil
+from rich.console import Console
+
+from bench.crawl import measure_site
+from bench.crawlers import CRAWLERS
+from bench.results import CrawlRow, Report, ratios
+from bench.table import markdown, show
+from bench.websites import websites
+
+FRONTIER = "frontier"
+DURABILITY = "durability"
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """0: everything was measured and every crawler fetched exactly the site's pages. 1: not so; the rows say why."""
+    arguments = _parse(words)
+    repeats = 1 if arguments.quick else 3
+    chosen = [crawler for crawler in CRAWLERS if crawler.name in arguments.rows]
+    report = Report(_machine(), [], [])
+    startup: dict[str, float] = {}
+    try:
+        for website in websites(quick=arguments.quick):
+            if website.name in arguments.only:
+                report.sites.append(measure_site(website, chosen, repeats=repeats, startup=startup))
+        if FRONTIER in arguments.only:
+            from bench.frontier import measure_frontier
+
+            report.frontier.extend(measure_frontier(quick=arguments.quick))
+        if DURABILITY in arguments.only:
+            from bench.durability import measure_durability
+
+            report.frontier.append(measure_durability(quick=arguments.quick))
+    except KeyboardInterrupt:
+        print("interrupted: this is what there is", file=sys.stderr)
+    show(report, Console(width=None if sys.stdout.isatty() else 140))
+    if arguments.json:
+        arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(_figures(report))))
+    if arguments.markdown:
+        arguments.markdown.write_text(markdown(report))
+    return int(any(row.note for site in report.sites for row in site.rows))
+
+
+def _parse(words: Sequence[str] | None) -> argparse.Namespace:
+    parts = [website.name for website in websites(quick=True)] + [FRONTIER, DURABILITY]
+    rows = [crawler.name for crawler in CRAWLERS]
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sites: under a minute, and rough")
+    parser.add_argument("--only", type=_choice(parts), default=parts, metavar="LIST", help=f"of {','.join(parts)}")
+    parser.add_argument("--rows", type=_choice(rows), default=rows, metavar="LIST", help=f"of {','.join(rows)}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables as Markdown")
+    return parser.parse_args(words)
+
+
+class _choice:  # noqa: N801 (a function in all but its name; argparse shows the name)
+    def __init__(self, known: Sequence[str]) -> None:
+        self._known = known
+
+    def __call__(self, text: str) -> list[str]:
+        chosen = text.split(",")
+        unknown = [word for word in chosen if word not in self._known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}; choose from {', '.join(self._known)}")
+        return chosen
+
+
+def _machine() -> str:
+    cores, memory = psutil.cpu_count() or 1, psutil.virtual_memory().total / 2**30
+    return (
+        f"{platform.system()} {platform.machine()}, {cores} cores, {memory:.0f} GiB, Python {platform.python_version()}"
+    )
+
+
+def _figures(report: Report) -> dict[str, object]:
+    """The report for another program, derived figures included."""
+    return {
+        "machine": report.machine,
+        "sites": [
+            {
+                "name": site.name,
+                "description": site.description,
+                "server": site.server,
+                "rows": [_row(row) | {"ratios": ratios(row, site.rows)} for row in site.rows],
+            }
+            for site in report.sites
+        ],
+        "frontier": report.frontier,
+    }
+
+
+def _row(row: CrawlRow) -> dict[str, object]:
+    derived = ("pages_per_second", "pages_per_cpu_second", "running_pages_per_cpu_second")
+    return msgspec.to_builtins(row) | {name: getattr(row, name) for name in derived}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

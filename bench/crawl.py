@@ -1,0 +1,84 @@
+"""The first table: every crawler on the same site, one after the other."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from bench import measure
+from bench.crawlers import Crawler, Job
+from bench.errors import BenchFailed
+from bench.output import complaint
+from bench.progress import say
+from bench.results import CrawlRow, SiteResult, middle
+from bench.store import disk_folder, running
+from bench.webserver import ADDRESS, Served, lonely_url, serve, site_of
+from bench.websites import Website
+
+_SHORT_SECONDS = 15.0
+"""A crawl that is over so soon is measured several times."""
+_TIMEOUT_SECONDS = 900.0
+
+
+def measure_site(
+    website: Website, crawlers: Sequence[Crawler], *, repeats: int, startup: dict[str, float]
+) -> SiteResult:
+    """Crawl it with each. `repeats`: of short crawls. `startup`: CPU seconds by crawler, filled where it is not yet.
+
+    A crawler that fails leaves a row that says why.
+    """
+    say(f"site {website.name}: {website.describe()}")
+    with serve(website) as served:
+        rows = [_row(website, served, crawler, repeats, startup) for crawler in crawlers]
+        return SiteResult(website.name, website.describe(), served.software, rows)
+
+
+def _row(website: Website, served: Served, crawler: Crawler, repeats: int, startup: dict[str, float]) -> CrawlRow:
+    if crawler.missing:
+        return CrawlRow(crawler=crawler.name, title=crawler.title, note="not installed")
+    try:
+        if crawler.name not in startup:
+            startup[crawler.name] = min(
+                _crawl(website, served, crawler, [lonely_url(website, served)]).cpu_seconds for _ in range(repeats)
+            )
+        crawls: list[CrawlRow] = []
+        while not crawls or (len(crawls) < repeats and crawls[-1].wall_seconds < _SHORT_SECONDS):
+            crawls.append(_crawl(website, served, crawler))
+            say(f"  {crawler.title}: {crawls[-1].pages_per_cpu_second:,.0f} pages per CPU-second {crawls[-1].note}")
+    except BenchFailed as failure:
+        say(f"  {crawler.title}: {failure}")
+        return CrawlRow(crawler=crawler.name, title=crawler.title, note=str(failure))
+    return dataclasses.replace(
+        middle(crawls),
+        crawls=len(crawls),
+        startup_cpu_seconds=startup[crawler.name],
+        note=next((crawl.note for crawl in crawls if crawl.note), ""),
+    )
+
+
+def _crawl(website: Website, served: Served, crawler: Crawler, only: list[str] | None = None) -> CrawlRow:
+    """One crawl: of the whole site, or of these pages, which must not link anywhere."""
+    site = site_of(website, served)
+    with disk_folder() as folder, running(crawler.store) as store:
+        (folder / "seeds").write_text("".join(f"{url}\n" for url in only or site.seeds()))
+        (folder / "own").mkdir()
+        job = Job(folder / "seeds", folder / "pages.jsonl", f"{ADDRESS}:{served.port}", folder / "own", store.address)
+        web_before = measure.cpu_seconds(served.pid)
+        store_before = measure.cpu_seconds(store.pid) if store.pid else 0.0
+        usage = measure.run(crawler.command(job), environment={}, log=folder / "said", timeout_seconds=_TIMEOUT_SECONDS)
+        store_after = measure.cpu_seconds(store.pid) if store.pid else 0.0
+        if only:
+            pages, least = set(only), 1
+        else:
+            pages = {site.url(host, page) for host in range(site.spec.hosts) for page in range(site.spec.pages)}
+            least = site.spec.page_bytes * 9 // 10  # characters; some of the text is not ASCII
+        return CrawlRow(
+            crawler=crawler.name,
+            title=crawler.title,
+            pages=len(pages),
+            crawls=1,
+            wall_seconds=usage.wall_seconds,
+            cpu_seconds=usage.cpu_seconds,
+            web_cpu_seconds=measure.cpu_seconds(served.pid) - web_before,
+            store_cpu_seconds=store_after - store_before,
+            peak_bytes=usage.peak_bytes,
+            note=complaint(job.output, pages, least_body=least),
+        )

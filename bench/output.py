@@ -1,0 +1,39 @@
+"""Whether a crawler wrote every page once: what it left in its JSON Lines file, compared with the site."""
+
+from collections.abc import Set
+from pathlib import Path
+from urllib.parse import urldefrag
+
+import msgspec
+
+
+class _Line(msgspec.Struct):
+    url: str
+    body: str = ""
+    success: bool = True
+
+
+def complaint(path: Path, expected: Set[str], *, least_body: int) -> str:
+    """What is wrong with the file, in a few words; empty: nothing. `least_body`: characters a whole page has."""
+    decoder = msgspec.json.Decoder(_Line)
+    found: set[str] = set()
+    records = failed = short = 0
+    if not path.exists():
+        return "no output"
+    with path.open("rb") as lines:
+        for text in lines:
+            line = decoder.decode(text)
+            if not line.success:
+                failed += 1
+                continue
+            records += 1
+            found.add(urldefrag(line.url).url)
+            short += len(line.body) < least_body
+    wrong = {
+        "missing": len(expected - found),
+        "not of the site": len(found - expected),
+        "repeated": records - len(found),
+        "failed": failed,
+        "without their whole body": short,
+    }
+    return ", ".join(f"{count:,} {what}" for what, count in wrong.items() if count)

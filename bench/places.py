@@ -1,0 +1,20 @@
+"""Where the bench finds and puts things."""
+
+import os
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+"""The project."""
+BUILT = ROOT / ".cache" / "bench"
+"""What `bench/install` made."""
+PEERS_PYTHON = BUILT / "venv" / "bin" / "python"
+"""The interpreter that has Scrapy and scrapy-redis."""
+COLLY = BUILT / "colly"
+
+
+def program(name: str) -> str | None:
+    """The path of an installed program; servers are often outside a user's PATH. None: it is not there."""
+    return shutil.which(
+        name, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
+    )

@@ -1,0 +1,103 @@
+"""What was measured, as data: the rows of the comparison and what follows from them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+PEERS = ("scrapy", "scrapy-redis", "colly", "floor")
+"""Whom every row is compared with, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrawlRow:
+    """One crawler on one site; of several crawls, the one in the middle."""
+
+    crawler: str
+    title: str
+    pages: int = 0
+    crawls: int = 0
+    """How many were made."""
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    """Of the crawling processes, from their start to their end."""
+    startup_cpu_seconds: float = 0.0
+    """What the same command uses for a single page that links to nothing."""
+    web_cpu_seconds: float = 0.0
+    """Of the web server."""
+    store_cpu_seconds: float = 0.0
+    """Of the Valkey beside it; 0 without one."""
+    peak_bytes: int = 0
+    """Resident memory of the crawling processes together."""
+    note: str = ""
+    """Why there are no figures, or what was wrong with the output."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether there are figures."""
+        return self.crawls > 0
+
+    @property
+    def pages_per_second(self) -> float:
+        return self.pages / self.wall_seconds if self.wall_seconds else 0.0
+
+    @property
+    def pages_per_cpu_second(self) -> float:
+        """Everything included, start and end too."""
+        return self.pages / self.cpu_seconds if self.cpu_seconds else 0.0
+
+    @property
+    def running_pages_per_cpu_second(self) -> float:
+        """Without what starting and ending cost: what a longer crawl would come to. 0 where too little is left for a
+        figure (a tenth of a second)."""
+        crawling = self.cpu_seconds - self.startup_cpu_seconds
+        return self.pages / crawling if crawling >= 0.1 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SiteResult:
+    """All crawlers on one site."""
+
+    name: str
+    description: str
+    server: str
+    """The web server's name."""
+    rows: list[CrawlRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the frontier's table."""
+
+    name: str
+    value: float
+    unit: str
+    wanted: str = ""
+    """What the project promises, for comparison."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A whole run of the bench."""
+
+    machine: str
+    sites: list[SiteResult]
+    frontier: list[Figure]
+
+
+def ratios(row: CrawlRow, rows: Sequence[CrawlRow], *, running: bool = False) -> dict[str, float]:
+    """How many times as many pages per CPU-second as each peer that was measured, by the peer's name.
+
+    `running`: start and end left out on both sides.
+    """
+    mine = row.running_pages_per_cpu_second if running else row.pages_per_cpu_second
+    found = {}
+    for peer in rows:
+        theirs = peer.running_pages_per_cpu_second if running else peer.pages_per_cpu_second
+        if peer.crawler in PEERS and mine and theirs:
+            found[peer.crawler] = mine / theirs
+    return found
+
+
+def middle(rows: Sequence[CrawlRow]) -> CrawlRow:
+    """The row in the middle by pages per CPU-second; of an even number, the lower one of the two. Not empty."""
+    return sorted(rows, key=lambda row: row.pages_per_cpu_second)[(len(rows) - 1) // 2]
