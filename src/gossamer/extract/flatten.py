@@ -22,17 +22,19 @@ _MAX_TAG_BYTES = 4096
 _FORMATTING = re.compile(rb"<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)(?=[\s/>])[^>]*", re.IGNORECASE)
 _TAG_START = re.compile(rb"<[a-zA-Z/]")
 
-# Comments and raw text first: what looks like a tag in there is none. Possessive, so that it never goes back.
+# Possessive throughout, so that it never goes back.
+_ATTRIBUTES = (
+    rb"""(?:[\s/]++|[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+)?+)?+)*+(?:>|\Z)"""
+)
+_RAW_TEXT = rb"(script|style|textarea|title|xmp|iframe|noembed|noframes)(?=[\s/>])"
+
+# Comments and raw text first: what looks like a tag in there is none.
 _TOKEN = re.compile(
-    rb"""
-    <!--(?:>|->|.*?(?:--!?>|\Z))
-  | <(script|style|textarea|title|xmp|iframe|noembed|noframes)(?=[\s/>]).*?(?:</\1(?=[\s/>])[^>]*+>?|\Z)
-  | <[!?][^>]*+>?
-  | </?+([a-zA-Z][^\s/>]*+)
-    (?:[\s/]++|[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+)?+)?+)*+
-    (?:>|\Z)
-    """,
-    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+    rb"<!--(?:>|->|.*?(?:--!?>|\Z))"
+    rb"|<" + _RAW_TEXT + _ATTRIBUTES + rb".*?(?:</\1(?=[\s/>])" + _ATTRIBUTES + rb"|\Z)"
+    rb"|<(?:[!?]|/[^a-zA-Z>])[^>]*+>?"
+    rb"|</?+([a-zA-Z][^\s/>]*+)" + _ATTRIBUTES,
+    re.IGNORECASE | re.DOTALL,
 )
 
 _KEPT = frozenset((b"a", b"area", b"base", b"link", b"meta"))
@@ -57,7 +59,8 @@ def is_costly(html: bytes) -> bool:
 def flatten(html: bytes) -> bytes:
     """The page's `a`, `area`, `base`, `link` and `meta` tags and its text, nothing else. Linear in its size.
 
-    Comments, scripts and other raw text are left out; what a `template` holds becomes visible.
+    Comments, scripts and other raw text are left out; what a `template` holds becomes visible, and so may the end of a
+    script that holds `<!-- <script>` (the one state of the standard that is not followed here).
     """
     return _TOKEN.sub(_kept, html)
 
