@@ -9,6 +9,7 @@ from rich.console import Console
 from gossamer import __version__
 from gossamer.cli import crawl, demo, fetch, why, work, worker_process
 from gossamer.errors import GossamerError
+from gossamer.telemetry import logs
 from gossamer.wiring.processes import COMMAND
 
 app = typer.Typer(
@@ -40,6 +41,7 @@ def _version(
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 nothing came of it, 2 bad input, 130 interrupted."""
+    logs.set_up()
     try:
         app()
     except GossamerError as error:

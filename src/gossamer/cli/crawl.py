@@ -1,5 +1,6 @@
 """`gossamer crawl`: from URLs to a file of pages."""
 
+import os
 import shlex
 import sys
 import time
@@ -23,6 +24,7 @@ from gossamer.settings import Settings, load
 from gossamer.sinks.open import check_outputs
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally
+from gossamer.wiring.notes import CrawlNote, write_note
 from gossamer.wiring.parts import connect, frontier_address, make_resolver
 from gossamer.wiring.plan import Plan, make_plan
 from gossamer.wiring.private import private_hosts
@@ -189,6 +191,9 @@ async def _crawl(
     try:
         run = await frontier.open_crawl(plan.crawl, fresh=fresh)
         added = await _feed(frontier, run, plan)
+        write_note(
+            settings.data_dir, CrawlNote(run=run, terms=plan.terms, spider=plan.spider, outputs=_absolute(outputs))
+        )
     except CrawlRefused as error:
         raise CrawlRefused(f"{error.detail}; another --crawl-id begins a new one") from None
     if before is not None and before.state is CrawlState.RUNNING:
@@ -206,6 +211,10 @@ async def _crawl(
     if interrupted and not summary.finished:
         summary.notes.append(f"Go on with: {resume_command()}")
     return summary
+
+
+def _absolute(outputs: Sequence[str]) -> tuple[str, ...]:
+    return tuple(path if path == "-" or "://" in path else os.path.abspath(path) for path in outputs)
 
 
 async def _feed(frontier: ValkeyFrontier, run: Run, plan: Plan) -> Added:

@@ -1,5 +1,239 @@
-"""later"""
+"""`gossamer why`: what became of a URL in a crawl, and what it waits for."""
+
+import json as json_module
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from gossamer.cli import inputs, options
+from gossamer.cli.display import span
+from gossamer.cli.loop import run as run_loop
+from gossamer.errors import BadInput, BlockedAddress, DnsFailed, FetchError
+from gossamer.fetch.exchange import Exchange
+from gossamer.fetch.robots import MemoryRobotsStore, RobotsService, RobotsUnavailable
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import CrawlId
+from gossamer.model.info import UrlInfo
+from gossamer.model.record import PageRecord
+from gossamer.policy.urls import fingerprint, from_person, host, registered_domain, spider_seed
+from gossamer.settings import Settings, load
+from gossamer.sinks.read import read_records
+from gossamer.valkey.datadir import running
+from gossamer.wiring.notes import CrawlNote, known_crawls, read_note
+from gossamer.wiring.parts import connect, frontier_address, make_clients, make_resolver
+from gossamer.wiring.plan import APPID
+from gossamer.worker.context import scope_of
+
+CrawlIdArgument = Annotated[
+    str | None,
+    typer.Option(
+        "--crawl-id",
+        metavar="ID",
+        help="Which crawl. Unset: the one begun last with this data directory.",
+        rich_help_panel=options.RUN,
+        show_default=False,
+    ),
+]
 
 
-def why() -> None:
-    """Later."""
+def why(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The URL in question.", show_default=False)],
+    crawl_id: CrawlIdArgument = None,
+    resolve: options.Resolve = None,
+    frontier: options.FrontierOption = None,
+    data_dir: options.DataDir = None,
+    config: options.Config = None,
+    json: options.Json = False,
+) -> None:
+    """Say what became of a URL: in scope by which rule, allowed by robots.txt, found, waiting behind what, done how.
+
+    gossamer why https://example.com/missing --crawl-id example.com-1a2b3c4d
+
+    It may be asked while the crawl runs. It asks the site's robots.txt, and nothing else of the site.
+    """
+    settings = load(
+        {"fetch.resolve": inputs.overrides(resolve), "frontier": frontier, "data_dir": data_dir}, config=config
+    )
+    found = run_loop(_why(settings, from_person(url), crawl_id))
+    if json:
+        print(json_module.dumps(found))
+    else:
+        Console(highlight=False, soft_wrap=True).print("\n".join(_told(found)), markup=False)
+    raise typer.Exit(0)
+
+
+async def _why(settings: Settings, url: str, crawl_id: str | None) -> dict[str, Any]:
+    names = known_crawls(settings.data_dir)
+    name = crawl_id or (names[-1] if names else "")
+    if not name:
+        raise BadInput(f"no crawl was begun with {settings.data_dir}; name one by --crawl-id, --data-dir or --frontier")
+    note = read_note(settings.data_dir, name)
+    found: dict[str, Any] = {"url": url, "crawl_id": name, "domain": registered_domain(host(url))}
+    async with _asked(settings) as frontier:
+        identity = CrawlId(APPID, name)
+        info = await frontier.crawl_info(identity)
+        if info is None and note is None:
+            known = f"; known here are {', '.join(names[-5:])}" if names else ""
+            raise BadInput(f"there is no crawl {name}{known}")
+        found["crawl"] = info.state.value if info else "forgotten: its retention is over"
+        if note is None:
+            found["note"] = "it was begun elsewhere: its filters and what it has seen are not known here"
+            return found
+        refusal = scope_of(note.terms).refusal(url)
+        found["scope"] = "inside" if refusal is None else f"{refusal.reason}: {refusal.rule}"
+        if info is not None:
+            found["known"] = _known(await _find(frontier, note, url))
+    found["robots"] = await _robots(settings, note, url)
+    found["record"] = _record(note, url)
+    return found
+
+
+@asynccontextmanager
+async def _asked(settings: Settings) -> AsyncIterator[ValkeyFrontier]:
+    """The frontier that is named or runs; else the data directory's own, started for as long as the question takes."""
+    address = settings.frontier or running(settings.data_dir)
+    if address:
+        frontier = await connect(settings, address)
+        try:
+            yield frontier
+        finally:
+            await frontier.close()
+        return
+    async with frontier_address(settings, name="gossamer why") as own:
+        frontier = await connect(settings, own)
+        try:
+            yield frontier
+        finally:
+            await frontier.close()
+
+
+async def _find(frontier: ValkeyFrontier, note: CrawlNote, url: str) -> UrlInfo:
+    mark = fingerprint(url, seed=spider_seed(frontier.secret, note.spider))
+    return await frontier.find(
+        note.run, spider=note.spider, domain=registered_domain(host(url)), url=url, fingerprint=mark
+    )
+
+
+def _known(info: UrlInfo) -> dict[str, Any]:
+    return {
+        "seen": info.seen,
+        "place": info.place,
+        "behind": info.position,
+        "priority": info.priority,
+        "due_in_seconds": None if info.due is None else round(max(0.0, info.due - time.time()), 1),
+        "held_by": info.held_by,
+        "blocked_for_seconds": None
+        if info.blocked_until is None
+        else round(max(0.0, info.blocked_until - time.time()), 1),
+        "blacklisted": info.blacklisted,
+    }
+
+
+async def _robots(settings: Settings, note: CrawlNote, url: str) -> str:
+    if note.terms.ignore_robots:
+        return "not asked: the crawl ignores it"
+    resolver = make_resolver(settings)
+    clients = make_clients(settings, resolver)
+    robots = RobotsService(clients.fetch, MemoryRobotsStore())
+    agent = note.terms.useragent or settings.fetch.user_agent
+    template = Exchange(
+        url,
+        proxy=note.terms.proxy,
+        insecure=note.terms.insecure,
+        allow_private=host(url) in note.terms.private_hosts,
+    )
+    try:
+        verdict = await robots.check(url, user_agent=agent, template=template, explain=True)
+    except (BlockedAddress, DnsFailed) as error:
+        return str(error)
+    except FetchError as error:
+        return f"cannot be had: {error}"
+    finally:
+        await robots.close()
+        await clients.close()
+        resolver.close()
+    if isinstance(verdict, RobotsUnavailable):
+        return f"cannot be had ({verdict.reason}); the crawl waits and asks again"
+    return f"{'allowed' if verdict.allowed else 'refused'}: {verdict.rule}"
+
+
+def _record(note: CrawlNote, url: str) -> dict[str, Any] | None:
+    """The last record of this URL in the crawl's own outputs, where they can be read back."""
+    identity = note.run.crawl.id
+    last: PageRecord | None = None
+    for output in note.outputs:
+        path = Path(output)
+        if ".jsonl" not in path.name or not path.is_file():
+            continue
+        try:
+            for record in read_records(path):
+                if not isinstance(record, PageRecord) or record.crawlid != identity.crawlid:
+                    continue
+                if url in (record.url, record.response_url) or any(hop.url == url for hop in record.redirects):
+                    last = record
+        except BadInput:
+            continue
+    if last is None:
+        return None
+    return {
+        "url": last.url,
+        "response_url": last.response_url,
+        "success": last.success,
+        "status": last.status_code,
+        "reason": last.reason,
+        "exception": last.exception,
+        "depth": last.depth,
+        "timestamp": last.timestamp,
+        "redirects": [{"url": hop.url, "status": hop.status} for hop in last.redirects],
+    }
+
+
+def _told(found: dict[str, Any]) -> list[str]:
+    lines = [f"{found['url']} in the crawl {found['crawl_id']} ({found['crawl']})"]
+    if "note" in found:
+        return [*lines, f"  {found['note']}"]
+    lines.append(f"  scope    {found['scope']}")
+    lines.append(f"  robots   {found['robots']}")
+    known = found.get("known")
+    if known:
+        lines.append(
+            f"  found    {'yes' if known['seen'] else 'no: no page that was fetched links to it, or a cap dropped it'}"
+        )
+        lines += [f"  {line}" for line in _place(known)]
+    record = found["record"]
+    if record:
+        how = f"status {record['status']}" if record["success"] else f"{record['reason']} {record['exception']}".strip()
+        lines.append(f"  record   {how}, at depth {record['depth']}, {record['timestamp']}")
+        lines += [f"           {hop['status']} from {hop['url']}" for hop in record["redirects"]]
+        if record["redirects"]:
+            lines.append(f"           ended at {record['response_url']}")
+    elif known and known["place"] == "done":
+        lines.append("  record   none in this crawl's outputs here: written elsewhere, or gone on under another domain")
+    return lines
+
+
+def _place(known: dict[str, Any]) -> list[str]:
+    lines = []
+    match known["place"]:
+        case "queued":
+            behind = known["behind"]
+            lines.append("now      waiting" + (f" behind {behind:,} others of its queue" if behind is not None else ""))
+        case "later":
+            lines.append("now      waiting for its next attempt")
+        case "leased":
+            lines.append(f"now      being fetched by {known['held_by']}")
+        case "done":
+            lines.append("now      done")
+    if known["place"] in ("queued", "later"):
+        if known["blocked_for_seconds"]:
+            lines.append(f"         its domain is blocked for {span(known['blocked_for_seconds'])} (Retry-After)")
+        elif known["due_in_seconds"]:
+            lines.append(f"         not due for {span(known['due_in_seconds'])}")
+        if known["blacklisted"]:
+            lines.append("         its domain is on the operator's blacklist")
+    return lines

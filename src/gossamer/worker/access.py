@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from gossamer.commit.patience import Patience
 from gossamer.fetch.robots import RobotsService, RobotsUnavailable
 from gossamer.frontier.base import Frontier
-from gossamer.model.payload import Payload, pack
-from gossamer.model.request import Batch
-from gossamer.policy.urls import fingerprint, host, origin, registered_domain
-from gossamer.worker.context import Context
+from gossamer.policy.urls import host, origin, registered_domain
 from gossamer.worker.journey import Journey
+from gossamer.worker.sitemaps import sitemap_batches
 
 _DELAY_LIFE_SECONDS = 12 * 3600.0
 """The frontier forgets a crawl delay after a day; it is told again well before."""
@@ -92,21 +90,3 @@ class Access:
             lease = journey.lease
             await self._patience.frontier(lambda: self._frontier.add(lease.run, lease.terms, batches))
         context.sitemap_origins.add(place)
-
-
-def sitemap_batches(context: Context, urls: tuple[str, ...], *, priority: int, depth: int) -> list[Batch]:
-    """Sitemaps as requests of their own, each under its domain; those out of scope are left out."""
-    packed = pack(Payload(sitemap=True))
-    return [
-        Batch(
-            context.spider_name,
-            registered_domain(host(url)),
-            priority,
-            depth,
-            [url],
-            [fingerprint(url, seed=context.seed)],
-            [packed],
-        )
-        for url in urls
-        if (refusal := context.scope.refusal(url)) is None or refusal.reason == "extension"
-    ]

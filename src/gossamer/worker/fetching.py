@@ -3,7 +3,7 @@
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
@@ -26,6 +26,7 @@ from gossamer.worker.journey import Journey
 from gossamer.worker.page import PageReader
 from gossamer.worker.records import page_record, wire_of
 from gossamer.worker.redirects import MAX_HOPS, REDIRECTS, location, target
+from gossamer.worker.sitemaps import counted_as
 
 log = logging.getLogger("gossamer.worker")
 
@@ -132,7 +133,7 @@ class Fetching:
             return self._fail(journey, "redirect_loop", f"back to {onward}", fetched)
         refusal = journey.context.scope.refusal(onward)
         if refusal is not None:
-            return self._drop(journey, _dropped(refusal.reason), f"{onward}: {refusal.rule}", fetched)
+            return self._drop(journey, counted_as(refusal.reason), f"{onward}: {refusal.rule}", fetched)
         mark = fingerprint(onward, seed=journey.context.seed, method=journey.method, body=journey.body)
         domain = registered_domain(host(onward))
         if domain != journey.lease.domain:
@@ -240,17 +241,3 @@ class Fetching:
         log.error("%s %s: %s", names.PAGE_BROKE, lease.url, error)
         self._tally.fail("bad_entry")
         return Finished(Settlement(lease, Outcome.FAILED, "bad_entry"), size=_BODY_OVERHEAD)
-
-
-_DROPPED: Mapping[str, Dropped] = {
-    "offsite": Dropped.OFFSITE,
-    "extension": Dropped.EXTENSION,
-    "scheme": Dropped.SCHEME,
-    "bad_url": Dropped.BAD_URL,
-    "too_long": Dropped.BAD_URL,
-}
-
-
-def _dropped(reason: str) -> Dropped:
-    """The scope's word for a refusal, as one of the words that requests are counted under."""
-    return _DROPPED.get(reason, Dropped.FILTERED)

@@ -2,8 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from gossamer.commit.finished import Confirmed, Finished
 from gossamer.errors import BadUrl
@@ -20,7 +19,7 @@ from gossamer.telemetry.tally import Tally
 from gossamer.worker.context import Context
 from gossamer.worker.journey import Journey
 from gossamer.worker.records import item_record, page_record
-from gossamer.worker.sitemaps import is_sitemap, sitemap_links
+from gossamer.worker.sitemaps import counted_as, is_sitemap, listed
 from gossamer.worker.spider import Follow, Page
 
 log = logging.getLogger("gossamer.worker")
@@ -29,14 +28,6 @@ PRIORITY_STEP = 10
 """A child's priority is its parent's minus this: breadth first."""
 LOWEST_PRIORITY = -65_000
 _OVERHEAD = 4096
-
-_COUNTED_AS: Mapping[str, str] = {
-    "known": Dropped.DUPLICATE,
-    "allow_regex": Dropped.FILTERED,
-    "deny_regex": Dropped.FILTERED,
-    "too_long": Dropped.BAD_URL,
-}
-"""The extractor's and the scope's words that requests are counted under another name for."""
 
 
 class PageReader:
@@ -63,8 +54,8 @@ class PageReader:
         """The end of a request whose answer is a page."""
         context, lease = journey.context, journey.lease
         text, encoding, content_type = self.decode(fetched)
-        if is_sitemap(journey, content_type, fetched.body):
-            return self._sitemap(journey, fetched, text, encoding, content_type)
+        if is_sitemap(journey, fetched.body):
+            return await self._sitemap(journey, fetched, text, encoding, content_type)
         follows = context.follows_from(lease.depth)
         own_parse = not context.spider.follows_all_links
         links: Links | None = None
@@ -126,10 +117,10 @@ class PageReader:
 
     # --- sitemaps -----------------------------------------------------------------------------------------------------
 
-    def _sitemap(
+    async def _sitemap(
         self, journey: Journey, fetched: Fetched, text: str | None, encoding: str, content_type: str
     ) -> Finished:
-        found = sitemap_links(journey, fetched.body)
+        found = await listed(journey, fetched.body)
         record = page_record(
             journey,
             fetched,
@@ -156,9 +147,9 @@ def child_priority(priority: int) -> int:
 
 def _follow_all(context: Context, lease: Lease, links: Links, finished: Finished) -> None:
     """Every link of the page that may be new, grouped by domain. The hot path: no object per link."""
-    drops = {_COUNTED_AS.get(reason, reason): 0 for reason in links.dropped}
+    drops: dict[str, int] = {}
     for reason, count in links.dropped.items():
-        drops[_COUNTED_AS.get(reason, reason)] += count
+        _count(drops, counted_as(reason), count)
     if links.urls:
         unknown = context.unknown(links)
         known = len(links.urls) - len(unknown)
@@ -201,11 +192,11 @@ def _batch_of(journey: Journey, follow: Follow, drops: dict[str, int]) -> Batch 
     try:
         url = join(journey.url, follow.url)
     except BadUrl as fault:
-        _count(drops, _COUNTED_AS.get(fault.reason, fault.reason))
+        _count(drops, counted_as(fault.reason))
         return None
     reason = context.scope.reason(url)
     if reason is not None:
-        _count(drops, _COUNTED_AS.get(reason, reason))
+        _count(drops, counted_as(reason))
         return None
     spider = follow.spider or lease.spider
     seed = context.seed if spider == lease.spider else spider_seed(context.secret, spider)
@@ -221,5 +212,5 @@ def _batch_of(journey: Journey, follow: Follow, drops: dict[str, int]) -> Batch 
     return Batch(spider, domain, priority, lease.depth + 1, [url], [mark], [pack(payload)], unfiltered=follow.again)
 
 
-def _count(drops: dict[str, Any], reason: str, count: int = 1) -> None:
+def _count(drops: dict[str, int], reason: str, count: int = 1) -> None:
     drops[str(reason)] = drops.get(str(reason), 0) + count
