@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.servers.program import listen, require
+from tests.servers.program import listen, require, require_path
 
 _CONFIG = """
 server.document-root = "{root}"
@@ -37,6 +37,7 @@ def run_lighttpd(
 ) -> Iterator[Lighttpd]:
     """Serve `root`, with state in `folder`; HTML is compressed by `encoding` where the client accepts it."""
     program = require("lighttpd")
+    require_path("/usr/lib/lighttpd/mod_deflate.so")
     sock = listen()
     config = folder / "lighttpd.conf"
     config.write_text(

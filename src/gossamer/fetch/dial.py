@@ -27,6 +27,8 @@ class Route:
     """None: no TLS."""
     tunnel: tuple[Proxy, str, int] | None = None
     """A proxy to go through, with the host and port to ask it for."""
+    to_proxy: bool = False
+    """A proxy is what is at the address, with or without a tunnel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ async def dial(route: Route, make: Callable[[], Connection], *, timeout_seconds:
         raise TlsFailed(f"{route.server_name}: {exc.reason or exc}") from exc
     except OSError as exc:
         # A port where nobody listens is the proxy's fault if it is the proxy's.
-        failure = ConnectFailed if route.tunnel is None else ProxyFailed
+        failure = ProxyFailed if route.to_proxy else ConnectFailed
         raise failure(f"{where}: {exc.strerror or exc or type(exc).__name__}") from exc
     except ValueError as exc:
         # A name that cannot stand in a certificate, such as one with an empty label.

@@ -57,9 +57,9 @@ class Way:
         if proxy is None:
             return Route(ip, origin.port, origin.host, context)
         if self.absolute_form:
-            return Route(ip, proxy.port, proxy.host, None)
+            return Route(ip, proxy.port, proxy.host, None, to_proxy=True)
         target = origin.host if proxy.knows_names else self.target_ip
-        return Route(ip, proxy.port, origin.host, context, (proxy, target, origin.port))
+        return Route(ip, proxy.port, origin.host, context, (proxy, target, origin.port), to_proxy=True)
 
 
 class Ways:
