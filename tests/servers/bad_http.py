@@ -49,6 +49,8 @@ class BadServer:
         """Accepted so far."""
         self.requests: list[bytes] = []
         """Heads received, in order."""
+        self.requested = asyncio.Event()
+        """Set when the first has arrived."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
@@ -68,6 +70,7 @@ class BadServer:
     async def _read(self, reader: asyncio.StreamReader) -> str:
         head = await reader.readuntil(b"\r\n\r\n")
         self.requests.append(head)
+        self.requested.set()
         return head.split(b" ", 2)[1].decode()
 
     async def _follow(self, step: Step, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -9,7 +9,7 @@ from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.connection import Connection
 from gossamer.fetch.limits import Timeouts
 
-STALL_SECONDS = 2.0
+STALL_SECONDS = 1.0
 """A leader of the budget that brings nothing for so long lets another lead."""
 
 

@@ -1,0 +1,267 @@
+"""What becomes of connections: kept, bounded, expired, found dead, cancelled; and bodies that share one budget."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.servers.bad_http import BadServer, NextRequest, Reset, Stall, Step, run_bad_server
+
+from gossamer.errors import ConnectFailed, ConnectionLost, ConnectTimeout, FetchError, TotalTimeout
+from gossamer.fetch.client import Client
+from gossamer.fetch.exchange import Exchange
+from gossamer.fetch.limits import Limits, Timeouts
+from gossamer.fetch.resolve import Resolver
+
+HOST = "kept.test"
+HI = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
+PATIENT = Timeouts(30, 30, 30, 60)
+
+
+class Fixed:
+    """A resolver that knows one answer."""
+
+    def __init__(self, *ips: str) -> None:
+        self.ips = ips
+
+    async def addresses(self, host: str, port: int, *, allow_private: bool = False) -> tuple[str, ...]:
+        """The same for every host."""
+        return self.ips
+
+
+@asynccontextmanager
+async def serving(script: list[Step], **options: object) -> AsyncIterator[tuple[Client, BadServer, Exchange]]:
+    """A client, a server with one script, and an exchange between them."""
+    options = {"timeouts": PATIENT, **options}
+    client = Client(Resolver(overrides={"*": "127.0.0.1"}), **options)  # type: ignore[arg-type]
+    async with run_bad_server({"/": script}) as server:
+        try:
+            yield client, server, Exchange(f"http://{HOST}:{server.port}/")
+        finally:
+            await client.close()
+            assert (client.open_connections, client.bodies_in_flight_bytes) == (0, 0)
+
+
+async def test_a_kept_connection_that_died_is_replaced_unnoticed() -> None:
+    """The server hung up between two requests, or right after the second one arrived."""
+    for ending in ([], [NextRequest()], [NextRequest(), Reset()]):
+        async with serving([HI, *ending]) as (client, server, exchange):
+            for _ in range(3):
+                assert (await client.fetch(exchange)).body == b"hi"
+            assert server.connections >= 2
+
+
+async def test_what_may_not_be_repeated_is_not() -> None:
+    """A POST may have done its work before the connection died."""
+    async with serving([HI, NextRequest()]) as (client, server, exchange):
+        assert (await client.fetch(exchange)).body == b"hi"
+        with pytest.raises(ConnectionLost):
+            await client.fetch(Exchange(exchange.url, method="POST", body=b"x"))
+        assert server.connections == 1
+
+
+async def test_a_new_connection_that_dies_is_not_replaced() -> None:
+    """One retry is for a kept connection's bad luck, not for a broken server."""
+    async with serving([]) as (client, server, exchange):
+        with pytest.raises(ConnectionLost):
+            await client.fetch(exchange)
+        assert server.connections == 1
+
+
+async def test_an_answer_that_began_is_not_asked_for_again() -> None:
+    """Part of it came, so the server did get the request."""
+    async with serving([HI, NextRequest(), b"HTTP/1.1 200"]) as (client, server, exchange):
+        assert (await client.fetch(exchange)).body == b"hi"
+        with pytest.raises(ConnectionLost):
+            await client.fetch(exchange)
+        assert server.connections == 1
+
+
+async def test_what_comes_unasked_on_an_idle_connection_is_not_the_next_answer() -> None:
+    """An answer sent ahead would be taken for another page's."""
+    lie = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nlie"
+    async with serving([HI + lie, Stall()]) as (client, server, exchange):
+        for _ in range(3):
+            assert (await client.fetch(exchange)).body == b"hi"
+        assert server.connections == 3
+
+
+async def test_connections_per_address_are_bounded() -> None:
+    """Who finds no room waits for an answer to others, and gets a kept connection."""
+    async with serving([step for _ in range(30) for step in (HI, NextRequest())], per_address=3) as (
+        client,
+        server,
+        exchange,
+    ):
+        bodies = await asyncio.gather(*(client.fetch(exchange) for _ in range(30)))
+        assert len(bodies) == 30
+        assert server.connections <= 3
+
+
+async def test_connections_in_total_are_bounded() -> None:
+    """An idle connection to one host makes room for another."""
+    async with serving([HI, Stall()], max_connections=2) as (client, server, _):
+        urls = [f"http://h{number}.test:{server.port}/" for number in range(20)]
+        answers = await asyncio.gather(*(client.fetch(Exchange(url)) for url in urls))
+        assert [answer.body for answer in answers] == [b"hi"] * 20
+        assert client.open_connections <= 2
+        assert server.connections == 20
+
+
+async def test_waiting_for_a_connection_ends_with_the_total_timeout() -> None:
+    """And so does the exchange that was waited for."""
+    async with serving([Stall()], max_connections=1, timeouts=Timeouts(30, 30, 30, 0.3)) as (client, _, exchange):
+        results = await asyncio.gather(*(client.fetch(exchange) for _ in range(3)), return_exceptions=True)
+        assert [type(result) for result in results] == [TotalTimeout] * 3
+
+
+async def test_an_idle_connection_expires() -> None:
+    """The server sees it end by itself."""
+    ended = asyncio.Event()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HI)
+        await reader.read()
+        ended.set()
+        writer.close()
+
+    client = Client(Fixed("127.0.0.1"), idle_seconds=0.05, timeouts=PATIENT)
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        await client.fetch(Exchange(f"http://{HOST}:{port}/"))
+        await asyncio.wait_for(ended.wait(), 30)
+        assert client.open_connections == 0
+        await client.close()
+
+
+async def test_a_cancelled_exchange_closes_its_connection() -> None:
+    """Whether it waits for the answer, or for a free connection."""
+    async with serving([Stall()], max_connections=1) as (client, server, exchange):
+        tasks = [asyncio.create_task(client.fetch(exchange)) for _ in range(3)]
+        await server.requested.wait()
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(result, asyncio.CancelledError) for result in results)
+        assert client.open_connections == 0
+
+
+async def test_closing_ends_what_is_under_way() -> None:
+    """And nothing new begins."""
+    async with serving([Stall()]) as (client, server, exchange):
+        task = asyncio.create_task(client.fetch(exchange))
+        await server.requested.wait()
+        await client.close()
+        with pytest.raises(ConnectionLost):
+            await task
+        with pytest.raises(RuntimeError):
+            await client.fetch(exchange)
+
+
+async def test_the_next_address_is_tried() -> None:
+    """In the order given; the answer tells which one it was."""
+    async with run_bad_server({"/": [HI, NextRequest(), HI]}) as server:
+        client = Client(Fixed("127.0.0.2", "127.0.0.1"), timeouts=PATIENT)
+        answer = await client.fetch(Exchange(f"http://{HOST}:{server.port}/"))
+        assert (answer.ip, answer.reused) == ("127.0.0.1", False)
+        again = await client.fetch(Exchange(f"http://{HOST}:{server.port}/"))
+        assert (again.ip, again.reused) == ("127.0.0.1", True)
+        await client.close()
+        refused = Client(Fixed("127.0.0.2", "127.0.0.3"), timeouts=PATIENT)
+        with pytest.raises(ConnectFailed, match=r"127\.0\.0\.3"):
+            await refused.fetch(Exchange(f"http://{HOST}:{server.port}/"))
+        assert refused.open_connections == 0
+        await refused.close()
+
+
+async def test_connecting_may_take_too_long() -> None:
+    """A full backlog makes the kernel drop the next SYN, as a firewall does."""
+    with socket.socket() as full, socket.socket() as first, socket.socket() as second:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for filler in (first, second):
+            filler.setblocking(False)
+            filler.connect_ex(full.getsockname())
+        client = Client(Fixed("127.0.0.1"), timeouts=Timeouts(0.2, 30, 30, 60))
+        with pytest.raises(ConnectTimeout):
+            await client.fetch(Exchange(f"http://{HOST}:{full.getsockname()[1]}/"))
+        assert client.open_connections == 0
+        await client.close()
+
+
+async def test_a_tls_handshake_may_take_too_long() -> None:
+    """The port accepts and says nothing."""
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        client = Client(Fixed("127.0.0.1"), timeouts=Timeouts(0.2, 30, 30, 60))
+        with pytest.raises(ConnectTimeout):
+            await client.fetch(Exchange(f"https://{HOST}:{mute.getsockname()[1]}/"))
+        await client.close()
+
+
+async def test_bodies_share_a_budget_and_all_arrive() -> None:
+    """Twenty bodies of 2 MB with a budget of 1 MB: what is held stays near the budget, and nobody starves."""
+    size = 2_000_000
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
+    most = 0
+    async with serving([answer], bodies_in_flight_bytes=1_000_000) as (client, _, exchange):
+
+        async def fetch() -> None:
+            nonlocal most
+            fetched = await client.fetch(exchange)
+            assert len(fetched.body) == size
+
+        async def look() -> None:
+            nonlocal most
+            while True:
+                most = max(most, client.bodies_in_flight_bytes)
+                await asyncio.sleep(0)
+
+        looking = asyncio.create_task(look())
+        await asyncio.gather(*(fetch() for _ in range(20)))
+        looking.cancel()
+        # The budget, one leader's body, and one read (256 KiB) of each of the others.
+        assert most <= 1_000_000 + size + 20 * 262_144
+
+
+async def test_a_slow_leader_does_not_hold_up_the_others() -> None:
+    """One connection fills the budget and then stalls; the next body still arrives."""
+    part = b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n" + b"x" * 5000
+    quick = b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + b"y" * 200_000
+    client = Client(Fixed("127.0.0.1"), timeouts=PATIENT, bodies_in_flight_bytes=1000)
+    async with run_bad_server({"/slow": [part, Stall()], "/quick": [quick]}) as server:
+        slow = asyncio.create_task(client.fetch(Exchange(f"http://{HOST}:{server.port}/slow")))
+        while not client.bodies_in_flight_bytes:  # noqa: ASYNC110  # only the client's memory tells when it arrived
+            await asyncio.sleep(0)
+        fetched = await client.fetch(Exchange(f"http://{HOST}:{server.port}/quick"))
+        assert len(fetched.body) == 200_000
+        slow.cancel()
+        await asyncio.gather(slow, return_exceptions=True)
+        await client.close()
+        assert client.bodies_in_flight_bytes == 0
+
+
+PIECES = st.one_of(st.binary(min_size=1, max_size=60), st.sampled_from([HI, HI[:20], HI[20:], b"\r\n\r\n"]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(PIECES, max_size=5))
+def test_any_bytes_on_a_real_socket(pieces: list[bytes]) -> None:
+    """Three requests to a server that answers with noise: an answer or a FetchError each, and nothing left behind."""
+
+    async def main() -> None:
+        script: list[Step] = [b"HTTP/1.1 200 OK\r\n", *pieces]
+        limits = Limits(header_bytes=200, body_bytes=50)
+        async with serving(script, limits=limits, timeouts=Timeouts(30, 30, 30, 60)) as (client, _, exchange):
+            for _ in range(3):
+                try:
+                    assert len((await client.fetch(exchange)).body) <= 50
+                except FetchError:
+                    continue
+
+    asyncio.run(main())
