@@ -1,6 +1,7 @@
 """`python -m bench`: measure, print the tables."""
 
 import argparse
+import logging
 import platform
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ DURABILITY = "durability"
 def main(words: Sequence[str] | None = None) -> int:
     """0: everything was measured and every crawler fetched exactly the site's pages. 1: not so; the rows say why."""
     arguments = _parse(words)
+    logging.basicConfig(level=logging.ERROR)  # that a server has no replica is known here
     repeats = 1 if arguments.quick else 3
     chosen = [crawler for crawler in CRAWLERS if crawler.name in arguments.rows]
     report = Report(_machine(), [], [])
@@ -99,7 +101,7 @@ def _figures(report: Report) -> dict[str, object]:
 
 def _row(row: CrawlRow) -> dict[str, object]:
     derived = ("pages_per_second", "pages_per_cpu_second", "running_pages_per_cpu_second")
-    return msgspec.to_builtins(row) | {name: getattr(row, name) for name in derived}
+    return {**msgspec.to_builtins(row), **{name: getattr(row, name) for name in derived}}
 
 
 if __name__ == "__main__":

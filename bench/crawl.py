@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from bench import measure
-from bench.crawlers import Crawler, Job
+from bench.crawlers import Crawler, Job, Store
 from bench.errors import BenchFailed
 from bench.output import complaint
 from bench.progress import say
@@ -37,11 +37,11 @@ def _row(website: Website, served: Served, crawler: Crawler, repeats: int, start
     try:
         if crawler.name not in startup:
             startup[crawler.name] = min(
-                _crawl(website, served, crawler, [lonely_url(website, served)]).cpu_seconds for _ in range(repeats)
+                crawl(website, served, crawler, [lonely_url(website, served)]).cpu_seconds for _ in range(repeats)
             )
         crawls: list[CrawlRow] = []
         while not crawls or (len(crawls) < repeats and crawls[-1].wall_seconds < _SHORT_SECONDS):
-            crawls.append(_crawl(website, served, crawler))
+            crawls.append(crawl(website, served, crawler))
             say(f"  {crawler.title}: {crawls[-1].pages_per_cpu_second:,.0f} pages per CPU-second {crawls[-1].note}")
     except BenchFailed as failure:
         say(f"  {crawler.title}: {failure}")
@@ -54,17 +54,22 @@ def _row(website: Website, served: Served, crawler: Crawler, repeats: int, start
     )
 
 
-def _crawl(website: Website, served: Served, crawler: Crawler, only: list[str] | None = None) -> CrawlRow:
-    """One crawl: of the whole site, or of these pages, which must not link anywhere."""
+def crawl(
+    website: Website, served: Served, crawler: Crawler, only: list[str] | None = None, *, store: Store | None = None
+) -> CrawlRow:
+    """One crawl: of the whole site, or of these pages, which must not link anywhere.
+
+    `store`: another one than the crawler has by default. Raises BenchFailed.
+    """
     site = site_of(website, served)
-    with disk_folder() as folder, running(crawler.store) as store:
+    with disk_folder() as folder, running(store or crawler.store) as valkey:
         (folder / "seeds").write_text("".join(f"{url}\n" for url in only or site.seeds()))
         (folder / "own").mkdir()
-        job = Job(folder / "seeds", folder / "pages.jsonl", f"{ADDRESS}:{served.port}", folder / "own", store.address)
+        job = Job(folder / "seeds", folder / "pages.jsonl", f"{ADDRESS}:{served.port}", folder / "own", valkey.address)
         web_before = measure.cpu_seconds(served.pid)
-        store_before = measure.cpu_seconds(store.pid) if store.pid else 0.0
+        store_before = measure.cpu_seconds(valkey.pid) if valkey.pid else 0.0
         usage = measure.run(crawler.command(job), environment={}, log=folder / "said", timeout_seconds=_TIMEOUT_SECONDS)
-        store_after = measure.cpu_seconds(store.pid) if store.pid else 0.0
+        store_after = measure.cpu_seconds(valkey.pid) if valkey.pid else 0.0
         if only:
             pages, least = set(only), 1
         else:

@@ -1,0 +1,50 @@
+"""Invented requests, as a worker would send them."""
+
+from collections.abc import Iterable, Iterator
+
+from gossamer.model.request import Batch
+from gossamer.policy.urls import fingerprint, spider_seed
+
+SPIDER = "link"
+URL_BYTES = 79
+"""Of every invented URL: about what the web's have on average."""
+LINKS_A_CALL = 1280
+"""In one `add`: what 64 pages of 20 links bring."""
+LEASES_A_CALL = 256
+
+
+def domain_name(number: int) -> str:
+    """A registered domain."""
+    return f"domain{number:07}.test"
+
+
+def url_of(domain: int, number: int) -> str:
+    """A URL on it, URL_BYTES long."""
+    return f"https://www.{domain_name(domain)}/articles/{number:010}/".ljust(URL_BYTES, "x")
+
+
+class Load:
+    """Makes batches under one frontier's secret."""
+
+    def __init__(self, secret: int) -> None:
+        self._seed = spider_seed(secret, SPIDER)
+
+    def batch(self, domain: int, numbers: Iterable[int], *, priority: int = 0) -> Batch:
+        """One domain's URLs of these numbers."""
+        urls = [url_of(domain, number) for number in numbers]
+        marks = [fingerprint(url, seed=self._seed) for url in urls]
+        return Batch(SPIDER, domain_name(domain), priority, 1, urls, marks)
+
+
+def calls(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
+    """The batches, as many together as one `add` takes."""
+    together: list[Batch] = []
+    size = 0
+    for batch in batches:
+        together.append(batch)
+        size += len(batch.urls)
+        if size >= LINKS_A_CALL:
+            yield together
+            together, size = [], 0
+    if together:
+        yield together

@@ -1,0 +1,82 @@
+"""Many crawls of one URL each: what one costs, and what is left of them."""
+
+import asyncio
+
+from bench.errors import BenchFailed
+from bench.frontier.load import LEASES_A_CALL, SPIDER, Load
+from bench.frontier.stage import Stage, stage
+from bench.progress import say
+from bench.results import Figure
+from gossamer.model.crawl import Crawl, CrawlId, Terms
+from gossamer.model.outcome import Outcome
+from gossamer.model.request import Settlement
+
+_AT_ONCE = 64
+_RETENTION_SECONDS = 0.3
+_QUIET_SECONDS = 1.0
+"""After so long without a change nothing will change any more."""
+_GONE_SECONDS = 120.0
+
+
+async def measure_small_crawls(*, crawls: int) -> list[Figure]:
+    """Each with a domain of its own."""
+    say(f"frontier: {crawls:,} crawls of one URL")
+    async with stage(retention_seconds=_RETENTION_SECONDS) as it:
+        await _submit(it, 0, 1)  # scripts loaded, policy read: what is there once and for all
+        await _finish(it, 1)
+        await _wait_until_keys(it, None)
+        empty, empty_keys = await it.memory_bytes(), await it.keys()
+        before = it.cpu_seconds()
+        for first in range(1, crawls + 1, _AT_ONCE):
+            last = min(crawls + 1, first + _AT_ONCE)
+            await asyncio.gather(*(_submit(it, number, number + 1) for number in range(first, last)))
+        seconds = it.cpu_seconds() - before
+        each = (await it.memory_bytes() - empty) / crawls
+        await _finish(it, crawls)
+        left = await _wait_until_keys(it, empty_keys) - empty_keys
+    return [
+        Figure("a crawl of one URL, on a domain of its own", each, "bytes", "1,000"),
+        Figure("left of it after its retention", left, "keys", "0"),
+        Figure("crawls of one URL opened and submitted", crawls / seconds, "crawls/CPU-s"),
+    ]
+
+
+async def _submit(it: Stage, number: int, beyond: int) -> None:
+    load = Load(it.frontier.secret)
+    for crawl in range(number, beyond):
+        run = await it.frontier.open_crawl(Crawl(id=CrawlId("bench", f"small-{crawl}")))
+        await it.frontier.add(run, Terms(maxdepth=0), [load.batch(crawl, [0])], seeds=True)
+
+
+async def _finish(it: Stage, crawls: int) -> None:
+    holder = await it.frontier.holder(pool="shared", spiders=[SPIDER])
+    try:
+        done = 0
+        while done < crawls:
+            leases = await holder.lease(limit=LEASES_A_CALL)
+            if not leases:
+                await holder.wait(at_most_seconds=1.0)
+                continue
+            await holder.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
+            done += len(leases)
+    finally:
+        await holder.close()
+
+
+async def _wait_until_keys(it: Stage, wanted: int | None) -> int:
+    """Do the housekeeping until no more than this many keys are left (None: until nothing changes for a while)."""
+    loop = asyncio.get_running_loop()
+    last = loop.time() + _GONE_SECONDS
+    quiet_since, keys = loop.time(), await it.keys()
+    while True:
+        await it.frontier.reclaim()
+        now_keys = await it.keys()
+        if now_keys != keys:
+            quiet_since, keys = loop.time(), now_keys
+        if wanted is not None and keys <= wanted:
+            return keys
+        if loop.time() - quiet_since > _QUIET_SECONDS:
+            return keys
+        if loop.time() > last:
+            raise BenchFailed("the retention of the small crawls does not end")
+        await asyncio.sleep(0.05)

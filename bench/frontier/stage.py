@@ -1,0 +1,60 @@
+"""A frontier to measure: its server, and what the server says of itself."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from bench import measure
+from bench.errors import BenchFailed
+from bench.store import disk_folder, embedded
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.valkey.shards import Shards
+
+_FREEING_SECONDS = 60.0
+
+
+class Stage:
+    """One server with one frontier of one shard on it."""
+
+    def __init__(self, address: str, pid: int, frontier: ValkeyFrontier, shards: Shards) -> None:
+        self.address = address
+        self.frontier = frontier
+        self._pid = pid
+        self._shards = shards
+
+    def cpu_seconds(self) -> float:
+        """What the server has used so far, rewriting its file included."""
+        return measure.cpu_seconds(self._pid)
+
+    async def memory_bytes(self) -> int:
+        """What the server holds, once it has freed what it frees in the background."""
+        last = asyncio.get_running_loop().time() + _FREEING_SECONDS
+        while True:
+            facts = await self._info("memory")
+            if not int(facts["lazyfree_pending_objects"]):
+                return int(facts["used_memory"])
+            if asyncio.get_running_loop().time() > last:
+                raise BenchFailed("the server does not come to an end of freeing memory")
+            await asyncio.sleep(0.02)
+
+    async def keys(self) -> int:
+        """How many there are."""
+        return int(await self._shards.command("{0}", "DBSIZE"))
+
+    async def _info(self, section: str) -> dict[str, str]:
+        text = (await self._shards.command("{0}", "INFO", section)).decode()
+        return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+
+
+@asynccontextmanager
+async def stage(*, retention_seconds: float = 86400.0) -> AsyncIterator[Stage]:
+    """Start it all, and stop it however the block ends."""
+    with disk_folder() as folder:
+        async with embedded(folder, durable=True) as server:
+            shards = await Shards.connect(server.address)
+            frontier = await ValkeyFrontier.connect(server.address, retention_seconds=retention_seconds)
+            try:
+                yield Stage(server.address, server.pid, frontier, shards)
+            finally:
+                await frontier.close()
+                await shards.close()

@@ -1,0 +1,95 @@
+"""URLs per CPU second of the server: adding, adding again, leasing and settling."""
+
+from collections.abc import Iterable, Iterator
+
+from bench.errors import BenchFailed
+from bench.frontier.load import LEASES_A_CALL, SPIDER, Load, calls
+from bench.frontier.stage import Stage, stage
+from bench.progress import say
+from bench.results import Figure
+from gossamer.frontier.base import Added
+from gossamer.model.crawl import Crawl, CrawlId, Rate, Run, Terms
+from gossamer.model.outcome import Outcome
+from gossamer.model.request import Batch, Settlement
+
+_PAGE_LINKS = 10
+"""Links of one page, all to one domain."""
+_TERMS = Terms(domain_max_pages=1_000_000, domain_max_pending=1_000_000)
+"""Both caps are on and neither is reached: they have to be kept, and drop nothing."""
+_WAIT_SECONDS = 1.0
+
+
+async def measure_throughput(*, domains: int, urls: int) -> list[Figure]:
+    """With so many domains, all of which get the same number of URLs; budgets and caps are on."""
+    say(f"frontier: {urls:,} URLs on {domains:,} domains")
+    async with stage() as it:
+        load = Load(it.frontier.secret)
+        each = urls // domains
+        run = await it.frontier.open_crawl(_crawl(hits=max(1, 100_000 // domains)))
+        new, add_seconds = await _add(it, run, _new(load, domains, each))
+        _check(new, Added(added=urls))
+        pages = urls // 2 // _PAGE_LINKS
+        again, again_seconds = await _add(it, run, _mostly_known(load, domains, each, pages))
+        _check(again, Added(added=pages, duplicates=pages * (_PAGE_LINKS - 1)))
+        leases, lease_seconds = await _lease_and_settle(it, urls // 4)
+    where = f"{domains:,} domains"
+    wanted = domains >= 100_000
+    return [
+        Figure(f"add, all new; {where}", urls / add_seconds, "URLs/CPU-s", "30,000" if wanted else ""),
+        Figure(
+            f"add, 90 % known; {where}", pages * _PAGE_LINKS / again_seconds, "URLs/CPU-s", "75,000" if wanted else ""
+        ),
+        Figure(f"lease and settle; {where}", leases / lease_seconds, "URLs/CPU-s", "30,000" if wanted else ""),
+    ]
+
+
+def _crawl(*, hits: int) -> Crawl:
+    rate = Rate(hits=hits, window_seconds=1.0, moderated=False)
+    return Crawl(id=CrawlId("bench", "throughput"), max_pages=1_000_000_000, rate=rate, concurrency=16)
+
+
+def _new(load: Load, domains: int, each: int) -> Iterator[Batch]:
+    for first in range(0, each, _PAGE_LINKS):
+        for domain in range(domains):
+            yield load.batch(domain, range(first, min(each, first + _PAGE_LINKS)))
+
+
+def _mostly_known(load: Load, domains: int, each: int, pages: int) -> Iterator[Batch]:
+    """Pages of which nine links are known and one is not."""
+    for page in range(pages):
+        known = [(page // domains + step) % each for step in range(_PAGE_LINKS - 1)]
+        yield load.batch(page % domains, [*known, each + page])
+
+
+async def _add(it: Stage, run: Run, batches: Iterable[Batch]) -> tuple[Added, float]:
+    """What became of them, and the CPU seconds of the server."""
+    total = Added()
+    before = it.cpu_seconds()
+    for call in calls(batches):
+        added = await it.frontier.add(run, _TERMS, call)
+        total.added += added.added
+        total.duplicates += added.duplicates
+    return total, it.cpu_seconds() - before
+
+
+def _check(found: Added, wanted: Added) -> None:
+    if (found.added, found.duplicates) != (wanted.added, wanted.duplicates):
+        raise BenchFailed(f"the frontier says {found}, which should be {wanted}")
+
+
+async def _lease_and_settle(it: Stage, urls: int) -> tuple[int, float]:
+    """How many, and the server's CPU seconds."""
+    holder = await it.frontier.holder(pool="shared", spiders=[SPIDER])
+    try:
+        before = it.cpu_seconds()
+        done = 0
+        while done < urls:
+            leases = await holder.lease(limit=LEASES_A_CALL)
+            if not leases:
+                await holder.wait(at_most_seconds=_WAIT_SECONDS)
+                continue
+            await holder.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
+            done += len(leases)
+        return done, it.cpu_seconds() - before
+    finally:
+        await holder.close()
