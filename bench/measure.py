@@ -1,5 +1,6 @@
 """Running a command and counting what it used: all its processes together."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -59,8 +60,7 @@ def run(command: Sequence[str], *, environment: Mapping[str, str], log: Path, ti
                 next_sample = now + _SAMPLE_SECONDS
             time.sleep(_POLL_SECONDS)
     finally:
-        if process.returncode is None:
-            _end_session(process)
+        _end_session(process)
     if process.returncode:
         raise BenchFailed(f"exit {process.returncode}: {_end_of(log)}")
     unit = 1 if os.uname().sysname == "Darwin" else 1024  # getrusage(2)
@@ -90,13 +90,15 @@ def _resident_bytes(pid: int) -> int:
 
 
 def _end_session(process: "subprocess.Popen[bytes]") -> None:
-    for signal_number in (signal.SIGTERM, signal.SIGKILL):
-        os.killpg(process.pid, signal_number)
-        try:
+    """Whatever is left of it, the command's children too."""
+    if process.returncode is None:
+        os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_KILL_SECONDS)
-            break
-        except subprocess.TimeoutExpired:
-            continue
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode is None:
+        process.wait()
 
 
 def _end_of(log: Path) -> str:
