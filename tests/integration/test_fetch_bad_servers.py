@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import brotli
 import pytest
 import zstandard
-from tests.servers.bad_http import Drip, Endless, NextRequest, Reset, Stall, Step, run_bad_server
 
 from gossamer.errors import (
     BadResponse,
@@ -26,6 +25,7 @@ from gossamer.fetch.client import Client
 from gossamer.fetch.exchange import Exchange, Fetched
 from gossamer.fetch.limits import Limits, Timeouts
 from gossamer.fetch.resolve import Resolver
+from tests.servers.bad_http import Drip, Endless, NextRequest, Reset, Stall, Step, run_bad_server
 
 LIMITS = Limits(
     header_bytes=8192, headers=64, body_bytes=100_000, bomb_ratio=100, bomb_bytes=50_000, encodings=3, interim=3

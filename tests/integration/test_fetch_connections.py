@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.servers.bad_http import BadServer, NextRequest, Reset, Stall, Step, run_bad_server
 
 from gossamer.errors import ConnectFailed, ConnectionLost, ConnectTimeout, FetchError, TotalTimeout
 from gossamer.fetch.client import Client
 from gossamer.fetch.exchange import Exchange
 from gossamer.fetch.limits import Limits, Timeouts
 from gossamer.fetch.resolve import Resolver
+from tests.servers.bad_http import BadServer, NextRequest, Reset, Stall, Step, run_bad_server
 
 HOST = "kept.test"
 HI = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"

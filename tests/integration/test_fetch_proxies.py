@@ -4,16 +4,16 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.servers.bad_http import Drip, Stall, run_bad_server
-from tests.servers.certificates import Authority
-from tests.servers.http_proxy import run_http_proxy
-from tests.servers.nginx import Nginx, run_nginx
-from tests.servers.socks5 import Socks5, run_socks5
 
 from gossamer.errors import BadInput, BlockedAddress, DnsFailed, ProxyFailed
 from gossamer.fetch.client import Client
 from gossamer.fetch.exchange import Exchange
 from gossamer.fetch.resolve import Resolver
+from tests.servers.bad_http import Drip, Stall, run_bad_server
+from tests.servers.certificates import Authority
+from tests.servers.http_proxy import run_http_proxy
+from tests.servers.nginx import Nginx, run_nginx
+from tests.servers.socks5 import Socks5, run_socks5
 
 HOST = "proxied.test"
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from tests.servers.certificates import Authority
-from tests.servers.nginx import Nginx, run_nginx
-from tests.servers.other import Lighttpd, run_lighttpd
 
 from gossamer.errors import ConnectFailed, ConnectionLost, TlsFailed
 from gossamer.fetch.client import Client
 from gossamer.fetch.exchange import Exchange, Timings
 from gossamer.fetch.limits import Limits
 from gossamer.fetch.resolve import Resolver
+from tests.servers.certificates import Authority
+from tests.servers.nginx import Nginx, run_nginx
+from tests.servers.other import Lighttpd, run_lighttpd
 
 HOST = "real.test"
 PAGE = b"<p>The thread on which small spiders travel.</p>\n" * 400

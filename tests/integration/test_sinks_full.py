@@ -8,12 +8,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.integration.sink_writer import page
-from tests.integration.test_sinks_killed import WRITER, ids_in
 
 from gossamer.errors import SinkError, SinkFull
 from gossamer.sinks.open import open_output
 from gossamer.sinks.stdout import StdoutSink
+from tests.integration.sink_writer import page
+from tests.integration.test_sinks_killed import WRITER, ids_in
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.integration.sink_writer import page
 from warcio.archiveiterator import ArchiveIterator
 
 from gossamer.sinks.open import open_output
 from gossamer.sinks.read import read_records
+from tests.integration.sink_writer import page
 
 WRITER = Path(__file__).with_name("sink_writer.py")
 READERS = {".jsonl": ["jq", "-e", ".type"], ".jsonl.gz": ["gzip", "-t"], ".jsonl.zst": ["zstd", "-tq"]}

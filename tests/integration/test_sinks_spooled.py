@@ -4,12 +4,12 @@ import subprocess
 import sys
 
 import pytest
-from tests.integration.sink_writer import page
-from tests.integration.test_sinks_killed import ids_in
 
 from gossamer.errors import BadInput, SinkError
 from gossamer.model.record import ItemRecord, Output
 from gossamer.sinks.open import check_outputs, open_output
+from tests.integration.sink_writer import page
+from tests.integration.test_sinks_killed import ids_in
 
 FTP_SERVER = """
 import logging, sys

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
+
 from tests.servers.valkey import Cluster, Server, cluster, standalone
 
 from .pair import Pair

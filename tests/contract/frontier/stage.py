@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from tests.servers.valkey import Cluster, Server
-
 from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
+from tests.servers.valkey import Cluster, Server
 
 from .pair import Clock, Pair
 

@@ -163,6 +163,8 @@ class FrontierMachine(RuleBasedStateMachine):
             return
         if fresh and known is not None and known.state is CrawlState.RUNNING and priority:
             fresh = False
+        if fresh:
+            self.pair.lose_reply(None)  # test_a_fresh_open_may_be_repeated has this case
         run = self.run(self.pair.open(crawl, fresh=fresh))
         if run is None:
             return

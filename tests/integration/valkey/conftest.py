@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from tests.servers.valkey import Cluster, Server, cluster, standalone
 
 from gossamer.valkey.shards import Shards
+from tests.servers.valkey import Cluster, Server, cluster, standalone
 
 
 @pytest.fixture(scope="session")

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.servers.valkey import folder
 
 from gossamer.errors import BadInput, FrontierBusy, ServerFailed, ServerMissing
 from gossamer.valkey.datadir import running
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.retrying import retrying
 from gossamer.valkey.shards import Shards
+from tests.servers.valkey import folder
 
 OWNER = """
 import asyncio, pathlib, sys

@@ -7,13 +7,13 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from tests.servers.valkey import Cluster, Server, cluster, wait_until
 
 from gossamer.errors import FrontierUnavailable, ServerUnsuitable
 from gossamer.valkey.retrying import retrying
 from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
 from gossamer.valkey.slots import slot_of
+from tests.servers.valkey import Cluster, Server, cluster, wait_until
 
 COUNT = Script("count", "return redis.call('INCRBY', KEYS[1] .. 'n', ARGV[1])")
 COUNT_KEY = Script("count_key", "return redis.call('INCRBY', KEYS[1], ARGV[1])")

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 import uvloop
-from tests.servers.valkey import Server, standalone, wait_until
 
 from gossamer.errors import BadInput, FrontierError, FrontierFull, FrontierUnavailable, ServerUnsuitable
 from gossamer.valkey.retrying import retrying
 from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
+from tests.servers.valkey import Server, standalone, wait_until
 
 COUNT = Script("count", "return redis.call('INCRBY', KEYS[1] .. 'n', ARGV[1])")
 ECHO = Script("echo", "return {KEYS[1], ARGV[1], 7, false, {ARGV[2]}}")

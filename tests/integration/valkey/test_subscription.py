@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from tests.servers.valkey import Cluster, Server, standalone, wait_until
-
 from gossamer.valkey.shards import Shards
+from tests.servers.valkey import Cluster, Server, standalone, wait_until
 
 
 async def test_messages_come_in_order_after_a_first_gap(shards: Shards) -> None:

@@ -12,10 +12,10 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from tests.servers.valkey import Server
 
 from gossamer.errors import FrontierUnavailable, ServerUnsuitable
 from gossamer.valkey.shards import Shards
+from tests.servers.valkey import Server
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

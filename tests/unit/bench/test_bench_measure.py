@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from bench.errors import BenchFailed
 from bench.measure import run
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from bench.output import complaint
 
 PAGES = {"http://a.test/", "http://a.test/1", "http://a.test/2"}

@@ -1,6 +1,7 @@
 """What follows from the figures of a comparison."""
 
 import pytest
+
 from bench.results import CrawlRow, middle, ratios
 from bench.statistics import quantile
 

@@ -3,9 +3,10 @@
 import io
 
 import pytest
+from rich.console import Console
+
 from bench.results import CrawlRow, Figure, Report, SiteResult
 from bench.table import markdown, number, show
-from rich.console import Console
 
 SCRAPY = CrawlRow(
     crawler="scrapy",
