@@ -1,0 +1,95 @@
+"""Bad input: one line that says what is wrong and what would be right, exit code 2, nothing started."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gossamer.cli.app import app
+from gossamer.errors import GossamerError
+from tests.servers.crawling import gossamer
+
+SEED = "https://192.0.2.1/"
+
+CASES: dict[str, tuple[list[str], str]] = {
+    "no URL": (["crawl"], "no URL is given"),
+    "another scheme": (["crawl", "ftp://example.com/"], "http and https"),
+    "no host": (["crawl", "http://"], "http"),
+    "a path": (["crawl", "/etc/passwd"], "https://host/path"),
+    "a rate": (["crawl", SEED, "--rate", "fast"], "HITS/SECONDS"),
+    "no hits": (["crawl", SEED, "--rate", "0/1"], "HITS/SECONDS|at least 1 hit"),
+    "a regex": (["crawl", SEED, "--allow", "("], "expression '('"),
+    "a scope": (["crawl", SEED, "--scope", "galaxy"], "crawl.scope"),
+    "a depth": (["crawl", SEED, "--depth", "-1"], "crawl.depth"),
+    "a time": (["crawl", SEED, "--expires", "yesterday"], "90m, 12h, 3d"),
+    "a time that has passed": (["crawl", SEED, "--expires", "2001-01-01"], "has passed"),
+    "attrs": (["crawl", SEED, "--attrs", "[1]"], "JSON object"),
+    "no JSON": (["crawl", SEED, "--attrs", "{"], "no JSON"),
+    "a header": (["crawl", SEED, "--header", "no colon"], "NAME:VALUE"),
+    "a spider": (["crawl", SEED, "--spider", "tarantula"], "installed are"),
+    "an override": (["crawl", SEED, "--resolve", "nonsense"], "HOST:ADDRESS"),
+    "an override's address": (["crawl", SEED, "--resolve", "a.test:nowhere"], "no IP address"),
+    "an output's ending": (["crawl", SEED, "-o", "pages.docx"], "unknown ending"),
+    "an output twice": (["crawl", SEED, "-o", "a.jsonl", "-o", "./a.jsonl"], "named twice"),
+    "a folder as output": (["crawl", SEED, "-o", "."], "unknown ending|director"),
+    "seeds that are not there": (["crawl", "--seeds", "missing.txt"], "cannot be read"),
+    "a config that is not there": (["crawl", SEED, "--config", "missing.toml"], "missing.toml"),
+    "a crawl id": (["crawl", SEED, "--crawl-id", "two words"], "no spaces"),
+    "a domain": (["crawl", SEED, "--allow-domain", "http://x/"], "not a domain"),
+    "an extension": (["crawl", SEED, "--deny-extension", "/"], "file extension"),
+    "a frontier's address": (["crawl", "http://example.invalid/", "--frontier", "http://x"], "redis://"),
+    "too much at once": (["crawl", SEED, "--processes", "0"], "worker.processes"),
+    "why without a crawl": (["why", "https://example.com"], "no crawl was begun"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input_is_one_line_and_nothing_is_started(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments, words = CASES[name]
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, GossamerError), result.output
+    said = str(result.exception)
+    assert "\n" not in said
+    assert any(word in said for word in words.split("|")), said
+    assert list(tmp_path.iterdir()) == []
+
+
+PRIVATE = (
+    "http://localhost/", "http://127.0.0.1/", "http://127.1/", "http://0x7f.1/", "http://2130706433/", "http://017700000001/",
+    "http://[::1]/", "http://[::ffff:127.0.0.1]/", "http://[64:ff9b::7f00:1]/", "http://１２７.０.０.１/", "http://10.0.0.8/",
+    "http://192.168.1.1:8080/admin", "http://169.254.169.254/latest/meta-data/", "http://0/", "127.0.0.1:6379", "http://100.64.0.1/",
+    "http://[fe80::1]/", "http://[fd00::1]/",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("url", PRIVATE)
+def test_a_private_seed_is_refused_with_the_flag_that_allows_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["crawl", url])
+    assert isinstance(result.exception, GossamerError)
+    assert "--allow-private" in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_itself_exits_with_2_and_says_one_line(tmp_path: Path) -> None:
+    result = gossamer("crawl", "http://127.0.0.1/", cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("gossamer: ")
+
+
+def test_an_unknown_option_exits_with_2(tmp_path: Path) -> None:
+    assert gossamer("crawl", "https://example.com", "--dept", "1", cwd=tmp_path).returncode == 2
+
+
+def test_a_frontier_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+    result = gossamer("crawl", SEED, "--allow-private", "--frontier", f"unix://{tmp_path}/none.sock", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "frontier" in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -1,0 +1,197 @@
+"""A crawl that is interrupted, killed or shared: nothing lost, and nothing fetched twice that need not be."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from gossamer.fakeweb import FakeWeb, WebSpec, fetched, fetches
+from gossamer.model.record import PageRecord
+from tests.servers.crawling import command, crawl, gossamer, records_of, resolving
+from tests.servers.valkey import Server
+
+SPEC = WebSpec(hosts=4, pages=100, latency_ms=20)
+RATE = ("--rate", "10000/1", "--domain-concurrency", "4")
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Poll until it holds; half a minute at most."""
+    last = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < last, f"in vain: {what}"
+        time.sleep(0.005)
+
+
+def lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def begin(web: FakeWeb, folder: Path, *more: str) -> "subprocess.Popen[str]":
+    """The command, going on in the background."""
+    return subprocess.Popen(
+        [*command("crawl", *web.seeds(), *resolving(web.resolve_overrides()), *RATE, "--json"), *more],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "GOSSAMER_WORKER__HEARTBEAT": "0.6"},
+    )
+
+
+def end(process: "subprocess.Popen[str]") -> tuple[int, dict[str, object], str]:
+    """(exit code, summary, what was said)."""
+    out, said = process.communicate(timeout=60)
+    return process.returncode, json.loads(out) if out.strip() else {}, said
+
+
+def pages(path: Path) -> list[PageRecord]:
+    return [record for record in records_of(path) if isinstance(record, PageRecord)]
+
+
+def test_ctrl_c_drains_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    """Exit code 130 and the command to go on with; in the end every page was fetched once, by two runs of it."""
+    output = tmp_path / "pages.jsonl"
+    with FakeWeb.start(SPEC) as web:
+        first = begin(web, tmp_path)
+        until(lambda: lines(output) > 30, "some pages")
+        first.send_signal(signal.SIGINT)
+        code, summary, said = end(first)
+        assert (code, summary["state"]) == (130, "interrupted"), said
+        done = lines(output)
+        assert 0 < done < len(web.graph())
+        code, summary, said = end(begin(web, tmp_path))
+        assert (code, summary["state"]) == (0, "finished"), said
+        assert "Going on with" in said
+        asked = fetches(web.log())
+        assert set(asked) == fetched(web.expected())
+        assert {url: count for url, count in asked.items() if count > 1} == {}
+        assert len(pages(output)) == len({page.url for page in pages(output)}) == len(web.graph())
+
+
+def test_a_finished_crawl_says_so_and_begins_anew_only_when_asked(tmp_path: Path) -> None:
+    with FakeWeb.start(WebSpec(hosts=1, pages=10)) as web:
+        assert end(begin(web, tmp_path))[0] == 0
+        code, summary, _ = end(begin(web, tmp_path))
+        assert (code, summary["already_finished"], summary["pages_in_all"]) == (0, True, 10)
+        assert max(fetches(web.log()).values()) == 1
+        code, summary, _ = end(begin(web, tmp_path, "--fresh"))
+        assert (code, summary["already_finished"], summary["pages"], summary["run"]) == (0, False, 10, 2)
+        assert set(fetches(web.log()).values()) == {2}
+
+
+def test_twice_ctrl_c_stops_at_once_and_loses_nothing(tmp_path: Path) -> None:
+    output = tmp_path / "pages.jsonl"
+    with FakeWeb.start(WebSpec(hosts=4, pages=60, latency_ms=300)) as web:
+        first = begin(web, tmp_path)
+        until(lambda: len(web.log()) > 12, "some requests")
+        first.send_signal(signal.SIGINT)
+        assert first.stderr
+        until(lambda: "Ctrl-C" in first.stderr.readline(), "the word that it drains")
+        first.send_signal(signal.SIGINT)
+        assert end(first)[0] == 130
+        web.reset()
+        assert end(begin(web, tmp_path, "--domain-concurrency", "64"))[0] == 0
+        assert {page.url for page in pages(output)} == web.graph()
+
+
+def test_a_killed_command_loses_nothing(tmp_path: Path) -> None:
+    """SIGKILL of everything, the embedded server included: what was in flight is done again, the rest is there."""
+    output = tmp_path / "pages.jsonl"
+    with FakeWeb.start(SPEC) as web:
+        first = begin(web, tmp_path)
+        until(lambda: lines(output) > 50, "some pages")
+        server = [child for child in psutil.Process(first.pid).children() if "valkey" in child.name()]
+        for victim in (*server, first):
+            victim.kill()
+        first.communicate()
+        code, _, said = end(begin(web, tmp_path))
+        assert code == 0, said
+        expected = fetched(web.expected())
+        assert set(fetches(web.log())) == expected
+        written = pages(output)
+        assert {page.url for page in written} == expected
+        # A page may be there twice if we died between writing and settling it; its request id tells.
+        assert len({page.request_id for page in written}) == len(expected)
+
+
+def test_a_killed_worker_process_is_replaced_and_loses_nothing(tmp_path: Path) -> None:
+    output = tmp_path / "pages.jsonl"
+    with FakeWeb.start(SPEC) as web:
+        parent = begin(web, tmp_path, "--processes", "2")
+        until(lambda: lines(output) > 50, "some pages")
+        workers = [c for c in psutil.Process(parent.pid).children() if "worker-process" in c.cmdline()]
+        assert len(workers) == 2
+        workers[0].kill()
+        code, summary, said = end(parent)
+        assert code == 0, said
+        assert "died (signal 9); starting another" in said
+        assert {page.url for page in pages(output)} == set(fetches(web.log())) == fetched(web.expected())
+        assert summary["state"] == "finished"
+
+
+def test_two_commands_share_a_crawl(tmp_path: Path) -> None:
+    """Both end when the whole of it is finished; each page is in one of their outputs, and was fetched once."""
+    server = Server(tmp_path)
+    server.start()
+    try:
+        with FakeWeb.start(SPEC) as web:
+            flags = ("--frontier", server.address, "--crawl-id", "ours")
+            commands = [begin(web, tmp_path, *flags, "-o", f"{name}.jsonl") for name in ("a", "b")]
+            for process in commands:
+                code, summary, said = end(process)
+                assert (code, summary["pages_in_all"]) == (0, len(web.graph())), said
+            written = [page.url for name in ("a", "b") for page in pages(tmp_path / f"{name}.jsonl")]
+            assert len(written) == len(set(written)) == len(web.graph())
+            assert lines(tmp_path / "a.jsonl")
+            assert lines(tmp_path / "b.jsonl")
+            assert max(fetches(web.log()).values()) == 1
+    finally:
+        server.stop()
+
+
+def test_a_second_command_on_a_data_directory_in_use_is_refused_by_name(tmp_path: Path) -> None:
+    with FakeWeb.start(SPEC) as web:
+        first = begin(web, tmp_path)
+        until(lambda: lines(tmp_path / "pages.jsonl"), "a page")
+        second = gossamer("crawl", "http://192.0.2.1/", "--allow-private", "-o", "other.jsonl", cwd=tmp_path)
+        first.kill()
+        first.communicate()
+    assert second.returncode == 2
+    assert f"process {first.pid}" in second.stderr
+    assert not (tmp_path / "other.jsonl").exists()
+
+
+async def test_the_frontier_away_for_a_while_only_pauses_a_crawl(tmp_path: Path) -> None:
+    """SIGKILL of a frontier's server and its restart: said once, and everything is there in the end."""
+    server = Server(tmp_path)
+    server.start()
+    output = tmp_path / "pages.jsonl"
+    try:
+        with FakeWeb.start(SPEC) as web:
+            process = begin(web, tmp_path, "--frontier", server.address)
+            until(lambda: lines(output) > 50, "some pages")
+            server.kill()
+            assert process.stderr
+            until(lambda: "could not be reached" in process.stderr.readline(), "the word that it is away")
+            server.start()
+            code, summary, said = end(process)
+            assert (code, summary["state"]) == (0, "finished"), said
+            assert "back" in said
+            assert {page.url for page in pages(output)} == web.graph()
+    finally:
+        server.stop()
+
+
+async def test_a_resumed_run_in_this_process_has_one_record_a_url(tmp_path: Path) -> None:
+    """max_pages ends a run; the next one, asked afresh, begins from the seeds."""
+    with FakeWeb.start(WebSpec(hosts=1, pages=40)) as web:
+        first = await crawl(tmp_path, web.seeds(), web.resolve_overrides(), crawl__max_pages=7)
+        assert first.summary.finished
+        assert first.summary.info is not None
+        assert first.summary.info.total().fetched == 7
+        assert sum(page.success for page in first.pages) == 7
