@@ -234,7 +234,7 @@ def shown(default: object) -> str:
         return " ".join(map(str, default))
     if isinstance(default, bool):
         return "yes" if default else "no"
-    return f"{default:g}" if isinstance(default, float) else str(default)
+    return f"{default:.15g}" if isinstance(default, float) else str(default)
 
 
 def setting(name: str) -> tuple[str, str]:

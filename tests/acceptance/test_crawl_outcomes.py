@@ -1,4 +1,4 @@
-"""A crawl of a fake web ends, for every URL, as a correct crawler's would: the web's spec and its access log say how."""
+"""A crawl of a fake web ends, for every URL, as a correct crawler's would: the web itself knows how."""
 
 from collections import Counter
 from pathlib import Path

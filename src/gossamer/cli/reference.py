@@ -1,0 +1,82 @@
+"""The reference pages of the command line and the settings, made from the same tables as `--help`.
+
+python -m gossamer.cli.reference docs/reference    writes cli.md and settings.md there
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from gossamer.cli.app import app
+from gossamer.settings import rows
+
+MADE = "<!-- Made by `python -m gossamer.cli.reference docs/reference`; do not edit. -->"
+
+
+def cli_page() -> str:
+    """docs/reference/cli.md."""
+    lines = [MADE, "", "# Command line", ""]
+    group: Any = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        if not command.hidden:
+            lines += _command(name, command)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def settings_page() -> str:
+    """docs/reference/settings.md."""
+    lines = [
+        MADE,
+        "",
+        "# Settings",
+        "",
+        "A setting `a.b` is `GOSSAMER_A__B` in the environment and `b` in the section `[a]` of `gossamer.toml`. Flags win",
+        "over the environment, that over the file. Lists and tables are written as JSON in the environment.",
+        "",
+        "| setting | environment | default | meaning |",
+        "|---|---|---|---|",
+    ]
+    for name, variable, default, meaning in rows():
+        lines.append(f"| `{name}` | `{variable}` | {f'`{default}`' if default else ''} | {_cell(meaning)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _command(name: str, command: Any) -> Iterator[str]:
+    usage = " ".join((p.metavar or p.name) for p in command.params if p.param_type_name == "argument")
+    yield f"## gossamer {name}"
+    yield ""
+    yield f"`gossamer {name} {usage} [options]`".replace("  ", " ")
+    yield ""
+    for paragraph in (command.help or "").strip().split("\n\n"):
+        text = " ".join(line.strip() for line in paragraph.splitlines())
+        yield f"    {text}" if text.startswith("gossamer ") else text
+        yield ""
+    panels: dict[str, list[Any]] = {}
+    for param in command.params:
+        if param.param_type_name == "option" and not param.hidden:
+            panels.setdefault(getattr(param, "rich_help_panel", None) or "Options", []).append(param)
+    for panel, params in panels.items():
+        yield f"### {panel}"
+        yield ""
+        yield "| option | meaning |"
+        yield "|---|---|"
+        for param in params:
+            metavar = "" if param.is_flag else f" {_cell(param.metavar or '')}"
+            again = " (may be repeated)" if param.multiple else ""
+            default = f" Default: {param.default}." if param.show_default and param.default not in (None, False) else ""
+            yield f"| `{', '.join(param.opts)}{metavar}` | {_cell(param.help or '')}{again}{default} |"
+        yield ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/reference")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cli.md").write_text(cli_page())
+    (folder / "settings.md").write_text(settings_page())
