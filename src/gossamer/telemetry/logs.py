@@ -10,7 +10,7 @@ def set_up(level: str = "ERROR") -> None:
     """Log to standard error from `level` on (a name of the logging module, any case). May be repeated."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(FORMAT))
+    handler.setLevel(level.upper())  # the handler's own, so that whoever embeds Gossamer still hears the rest
     root = logging.getLogger("gossamer")
     root.handlers[:] = [handler]
-    root.propagate = False
-    root.setLevel(level.upper())
+    root.setLevel(min(handler.level, logging.WARNING))
