@@ -14,7 +14,7 @@ async def test_every_reachable_page_is_fetched_once_and_they_are_those_that_wget
     require_path(str(PAGES / "index.html"))
     wget = require("wget")
     (tmp_path / "state").mkdir()
-    with run_nginx(PAGES.resolve(), tmp_path / "state") as nginx:
+    with run_nginx(PAGES, tmp_path / "state") as nginx:
         seed = f"http://127.0.0.1:{nginx.port}/index.html"
         found = _found_by_wget(wget, seed, tmp_path / "wget")
         crawled = await crawl(tmp_path, [seed], crawl__allow_private=True, crawl__domain_concurrency=64)

@@ -134,6 +134,29 @@ def test_a_killed_worker_process_is_replaced_and_loses_nothing(tmp_path: Path) -
         assert summary["state"] == "finished"
 
 
+def test_a_worker_that_was_taken_for_dead_starts_afresh(tmp_path: Path) -> None:
+    """Stopped for longer than its heartbeat, then woken: another did its work, it drops what it held and goes on."""
+    # Each its own output: a process that is stopped while it holds a file's lock would hold up the other there.
+    outputs = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    server = Server(tmp_path)
+    server.start()
+    try:
+        with FakeWeb.start(SPEC) as web:
+            flags = ("--frontier", server.address, "--crawl-id", "ours")
+            both = [begin(web, tmp_path, *flags, "-o", str(output)) for output in outputs]
+            until(lambda: any(lines(output) > 20 for output in outputs), "some pages")
+            sleeper, other = both if lines(outputs[0]) > 20 else reversed(both)
+            sleeper.send_signal(signal.SIGSTOP)
+            code, summary, said = end(other)
+            assert (code, summary["state"]) == (0, "finished"), said
+            sleeper.send_signal(signal.SIGCONT)
+            code, summary, said = end(sleeper)
+            assert (code, summary["state"]) == (0, "finished"), said
+            assert {page.url for output in outputs for page in pages(output)} == web.graph()
+    finally:
+        server.stop()
+
+
 def test_two_commands_share_a_crawl(tmp_path: Path) -> None:
     """Both end when the whole of it is finished; each page is in one of their outputs, and was fetched once."""
     server = Server(tmp_path)

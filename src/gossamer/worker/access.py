@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gossamer.commit.patience import Patience
+from gossamer.fetch.exchange import Exchange
 from gossamer.fetch.robots import RobotsService, RobotsUnavailable
 from gossamer.frontier.base import Frontier
 from gossamer.policy.urls import host, origin, registered_domain
@@ -43,14 +44,13 @@ class Access:
         self._now = now
         self._delays: dict[str, tuple[float, float]] = {}
 
-    async def check(self, journey: Journey) -> Refused | NotNow | None:
-        """None: go on. Raises BlockedAddress and ProxyFailed."""
+    async def check(self, journey: Journey, template: Exchange) -> Refused | NotNow | None:
+        """None: go on. `template` is how the journey's next request will be sent. Raises BlockedAddress, ProxyFailed."""
         terms = journey.context.terms
         if terms.ignore_robots:
             if terms.sitemaps:
-                await self._sitemaps(journey)
+                await self._sitemaps(journey, template)
             return None
-        template = journey.exchange(keep_wire=False)
         verdict = await self._patience.frontier(
             lambda: self._robots.check(journey.url, user_agent=journey.context.user_agent, template=template)
         )
@@ -61,7 +61,7 @@ class Access:
         if not verdict.allowed:
             return Refused(verdict.rule)
         if terms.sitemaps:
-            await self._sitemaps(journey)
+            await self._sitemaps(journey, template)
         return None
 
     async def _slow_down(self, url: str, seconds: float) -> None:
@@ -74,12 +74,11 @@ class Access:
         self._delays[domain] = (seconds, self._now())
         await self._patience.frontier(lambda: self._frontier.set_crawl_delay(domain, seconds=seconds))
 
-    async def _sitemaps(self, journey: Journey) -> None:
+    async def _sitemaps(self, journey: Journey, template: Exchange) -> None:
         context = journey.context
         place = origin(journey.url)
         if place in context.sitemap_origins:
             return
-        template = journey.exchange(keep_wire=False)
         named = await self._patience.frontier(
             lambda: self._robots.sitemaps(journey.url, user_agent=context.user_agent, template=template)
         )

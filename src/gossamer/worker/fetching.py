@@ -91,10 +91,10 @@ class Fetching:
     async def _travel(self, journey: Journey) -> Finished:
         while True:
             try:
-                verdict = await self._access.check(journey)
+                exchange = journey.exchange(keep_wire=self._keep_wire)
+                verdict = await self._access.check(journey, exchange)
                 if verdict is not None:
                     return self._not_allowed(journey, verdict)
-                exchange = journey.exchange(keep_wire=self._keep_wire)
                 fetched = await self._clients.fetch(exchange, journey.context.terms.timeout_seconds)
                 self._tally.bytes += fetched.received_bytes
                 if self._keep_wire:
@@ -138,7 +138,8 @@ class Fetching:
         domain = registered_domain(host(onward))
         if domain != journey.lease.domain:
             return await self._move(journey, fetched, domain, mark)
-        verdict = await self._access.check(journey)  # before the hop, which would spend a hit on what may not be asked
+        # Before the hop, which would spend a hit on what may not be asked.
+        verdict = await self._access.check(journey, journey.exchange(keep_wire=False))
         if verdict is not None:
             return self._not_allowed(journey, verdict)
         hop = await self._patience.frontier(
