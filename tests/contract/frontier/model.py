@@ -42,19 +42,24 @@ class Entry:
     attempt: int = 0
     deaths: int = 0
     due: float = 0.0
-    reason: str = ""
+    reasons: frozenset[str] = frozenset()
+    """Why it failed or was dropped. Several where the frontier may have come by before or after one of them arose."""
     loose: bool = False
     """It came back from `later`: where it stands in its queue is not promised."""
     request_id: str | None = None
     """As first handed out."""
 
+    def __repr__(self) -> str:
+        what = f"{self.url} for {self.spider} at {self.priority}, attempt {self.attempt}"
+        return f"<{what}: {self.status} {'|'.join(sorted(self.reasons))} due {self.due}>"
+
     @property
     def waiting(self) -> bool:
         return self.status in (Status.DISCOVERED, Status.LATER)
 
-    def step(self, event: Event, reason: str = "") -> None:
+    def step(self, event: Event, *reasons: str) -> None:
         """By the table of the lifecycle, and by nothing else."""
-        self.status, self.reason = advance(self.status, event), reason
+        self.status, self.reasons = advance(self.status, event), frozenset(reasons)
 
     def expired(self, now: float) -> bool:
         return 0 < self.terms.expires <= now
@@ -152,18 +157,18 @@ class ModelRun:
                 return alive
         return []
 
-    def drop_waiting(self, event: Event, reason: str, spider: str | None = None) -> int:
+    def drop_waiting(self, event: Event, reason: str, now: float, spider: str | None = None) -> int:
         """Purge what waits; how many there were."""
         gone = [entry for entry in self.entries if entry.waiting and spider in (None, entry.spider)]
         for entry in gone:
-            entry.step(event, reason)
+            entry.step(event, reason, *self.doomed(entry, now))
             self.take(entry)
         return len(gone)
 
-    def close_if_done(self) -> None:
+    def close_if_done(self, now: float) -> None:
         """A run with requests, all of them ended, has finished."""
         if self.exhausted and not self.of(Status.LEASED):
-            self.drop_waiting(Event.EXHAUST, "budget")
+            self.drop_waiting(Event.EXHAUST, "budget", now)
         if self.state is CrawlState.RUNNING and self.entries and all(e.status in ENDS for e in self.entries):
             self.state = CrawlState.FINISHED
 
@@ -255,16 +260,16 @@ class Model:
         full = cap is not None and pending >= cap
         assert full or run.domain_exhausted(entry) or run.exhausted, f"{entry.url} was rejected without need"
 
-    def stop(self, crawl: CrawlId, spider: str | None, state: CrawlState) -> int:
+    def stop(self, crawl: CrawlId, spider: str | None, state: CrawlState, now: float) -> int:
         """How many waiting requests go."""
         run = self.runs.get(crawl)
         if run is None:
             return 0
         event = Event.EXPIRE if state is CrawlState.EXPIRED else Event.STOP
-        purged = run.drop_waiting(event, state.value, spider)
+        purged = run.drop_waiting(event, state.value, now, spider)
         if spider is not None:
             run.stopped_spiders.setdefault(spider, state.value)
-            run.close_if_done()
+            run.close_if_done(now)
         elif run.state in (CrawlState.RUNNING, CrawlState.FINISHED):
             run.state = state
         return purged
@@ -378,7 +383,7 @@ class Model:
         for run, entries in back.values():
             run.put_back([entry for entry in entries if entry.waiting])
         for run in self.runs.values():
-            run.close_if_done()
+            run.close_if_done(now)
         return answers
 
     def _end(
@@ -418,9 +423,9 @@ class Model:
         if refusal is not None:
             entry.step(Event.STOP, refusal)
 
-    def give_back(self, worker: ModelWorker) -> None:
+    def give_back(self, worker: ModelWorker, now: float) -> None:
         """A worker leaves in good order."""
-        self._put_back_all(worker, Event.RETURN)
+        self._put_back_all(worker, Event.RETURN, now)
         self.workers.remove(worker)
 
     def reclaim(self, now: float) -> int:
@@ -429,13 +434,13 @@ class Model:
         for worker in list(self.workers):
             if now - worker.heard > self.heartbeat_seconds and not worker.stale:
                 worker.robbed = bool(worker.held)
-                taken += self._put_back_all(worker, Event.RECLAIM)
+                taken += self._put_back_all(worker, Event.RECLAIM, now)
                 worker.stale = True
         for run in self.runs.values():
-            run.close_if_done()
+            run.close_if_done(now)
         return taken
 
-    def _put_back_all(self, worker: ModelWorker, event: Event) -> int:
+    def _put_back_all(self, worker: ModelWorker, event: Event, now: float) -> int:
         back: dict[int, tuple[ModelRun, list[Entry]]] = {}
         for key, (run, entry, _) in worker.held.items():
             self.politeness.end(key)
@@ -452,7 +457,7 @@ class Model:
             count += len(waiting)
         worker.held.clear()
         for run in self.runs.values():
-            run.close_if_done()
+            run.close_if_done(now)
         return count
 
     # --- answers --------------------------------------------------------------------------------------------------
@@ -485,31 +490,36 @@ class Model:
 
     def _check_spider(self, run: ModelRun, spider: str, told: SpiderCounts, now: float) -> None:
         mine = [entry for entry in run.entries if entry.spider == spider]
-        doomed = [entry for entry in mine if run.doomed(entry, now)]
         where = f"{run.crawl.id} run {run.number} spider {spider}: {told}"
-
-        def ended(status: Status) -> Counter[str]:
-            return Counter(entry.reason for entry in mine if entry.status is status)
-
         whole = told.queued + told.later + told.leased + told.done
         assert told.added == whole, f"{where}: added is not the sum {whole} of its places"
         assert told.added == len(mine), f"{where}: {len(mine)} were added"
         assert told.leased == sum(1 for e in mine if e.status is Status.LEASED), f"{where}: leased"
         assert told.fetched == sum(1 for e in mine if e.status is Status.FETCHED), f"{where}: fetched"
-        assert +Counter(told.failed) == ended(Status.FAILED), f"{where}: failed, not {ended(Status.FAILED)}"
-        more = +Counter(told.dropped)
-        more.subtract(ended(Status.DROPPED))
-        for reason, extra in more.items():
-            could = sum(1 for e in doomed if reason in run.doomed(e, now))
-            assert 0 <= extra <= could, f"{where}: dropped, not {ended(Status.DROPPED)} (and {could} {reason})"
-        waiting = [e for e in mine if e.waiting]
-        assert told.queued + told.later == len(waiting) - more.total(), f"{where}: {len(waiting)} are waiting"
-        later = [e for e in waiting if e.status is Status.LATER]
+        failed = Counter(reason for e in mine if e.status is Status.FAILED for reason in e.reasons)
+        assert +Counter(told.failed) == failed, f"{where}: failed, not {failed}"
+        doomed = [entry for entry in mine if run.doomed(entry, now)]
+        self._check_dropped(run, told, [e for e in mine if e.status is Status.DROPPED] + doomed, where, now)
+        waiting = [entry for entry in mine if entry.waiting]
+        low, high = len(waiting) - len(doomed), len(waiting)
+        assert low <= told.queued + told.later <= high, f"{where}: {low} to {high} are waiting"
+        later = [entry for entry in waiting if entry.status is Status.LATER]
         sure = sum(1 for e in later if e.due > now and e not in doomed)
         assert sure <= told.later <= len(later), f"{where}: {sure} to {len(later)} are to be retried later"
         self._check_links(run, spider, told, where)
-        if more.total() == len(doomed):
-            self._drop_doomed(run, doomed, more, now)
+        if told.queued + told.later == low:  # all of the doomed were noticed: from now on there is no doubt
+            for entry in doomed:
+                reasons = run.doomed(entry, now)
+                entry.step(Event.EXPIRE if "expired" in reasons else Event.EXHAUST, *reasons)
+                run.take(entry)
+
+    def _check_dropped(self, run: ModelRun, told: SpiderCounts, entries: list[Entry], where: str, now: float) -> None:
+        """Every reason was counted at least for those who have no other, and at most for all who have it."""
+        possible = [frozenset(run.doomed(e, now)) | {"waits"} if e.waiting else e.reasons for e in entries]
+        for reason in set(told.dropped).union(*possible) - {"waits"}:
+            low = sum(1 for reasons in possible if reasons == {reason})
+            high = sum(1 for reasons in possible if reason in reasons)
+            assert low <= told.dropped.get(reason, 0) <= high, f"{where}: dropped as {reason}, not {low}..{high}"
 
     def _check_links(self, run: ModelRun, spider: str, told: SpiderCounts, where: str) -> None:
         # Duplicates are counted where they are found, at the worker or at the frontier, so they are not compared.
@@ -518,17 +528,8 @@ class Model:
             right = counts[reason] >= expected[reason] if run.inexact else counts[reason] == expected[reason]
             assert right, f"{where}: links dropped, not {expected}"
 
-    def _drop_doomed(self, run: ModelRun, doomed: list[Entry], more: Counter[str], now: float) -> None:
-        """The frontier has noticed all of them: from now on there is no doubt."""
-        left = Counter(more)
-        for entry in sorted(doomed, key=lambda entry: len(run.doomed(entry, now))):
-            reason = next(reason for reason in run.doomed(entry, now) if left[reason] > 0)
-            left[reason] -= 1
-            entry.step(Event.EXPIRE if reason == "expired" else Event.EXHAUST, reason)
-            run.take(entry)
-
     def _check_state(self, run: ModelRun, info: CrawlInfo, now: float) -> None:
-        run.close_if_done()
+        run.close_if_done(now)
         where = f"{run.crawl.id} is {info.state}"
         if run.state is CrawlState.RUNNING:
             done = all(e.status in ENDS or run.doomed(e, now) for e in run.entries)

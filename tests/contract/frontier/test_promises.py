@@ -440,7 +440,7 @@ async def test_stop_is_exact_and_obeyed_by_the_next_lease(pair: Pair, state: Cra
     await pair.settle(worker, [Settlement(held[0], Outcome.RETRY, delay_seconds=60)])
     crawl = CrawlId("app", "one")
     assert await pair.frontier.stop_crawl(crawl, state=state) == 42 - len(held) + 1
-    pair.model.stop(crawl, None, state)
+    pair.model.stop(crawl, None, state, pair.clock.now)
     assert await pair.frontier.stop_crawl(crawl, state=state) == 0
     await pair.check()
     await pair.pass_time(90)

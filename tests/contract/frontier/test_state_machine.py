@@ -140,7 +140,7 @@ class FrontierMachine(RuleBasedStateMachine):
         priority=priorities,
         paths=paths,
         kind=st.integers(0, 3),
-        payload=st.sampled_from([None, None, b"a payload", b"\0" * 700]),
+        payload=st.sampled_from([None, None, b"a payload", b"\0" * 70]),
         unfiltered=st.integers(0, 5),
         fresh=st.booleans(),
     )
