@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -148,6 +149,25 @@ async def test_a_cancelled_exchange_closes_its_connection() -> None:
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert all(isinstance(result, asyncio.CancelledError) for result in results)
         assert client.open_connections == 0
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_cancelled_at_any_step_nothing_stays_behind(secure: bool) -> None:
+    """Each exchange is cancelled some rounds of the loop later than the one before; closing waits for what is left."""
+
+    async def main() -> None:
+        async with serving([HI, Stall()]) as (client, server, _):
+            url = f"http{'s' if secure else ''}://{HOST}:{server.port}/"
+            for rounds in range(40):
+                task = asyncio.create_task(client.fetch(Exchange(url)))
+                for _ in range(rounds):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    for factory in (asyncio.new_event_loop, uvloop.new_event_loop):
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(asyncio.wait_for(main(), 60))
 
 
 async def test_closing_ends_what_is_under_way() -> None:

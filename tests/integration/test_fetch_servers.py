@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from gossamer.errors import ConnectFailed, ConnectionLost, TlsFailed
+from gossamer.errors import BadInput, ConnectFailed, ConnectionLost, TlsFailed
 from gossamer.fetch.client import Client
 from gossamer.fetch.exchange import Exchange, Timings
 from gossamer.fetch.limits import Limits
@@ -189,6 +189,15 @@ async def test_an_expired_certificate_is_refused(authority: Authority, tmp_path:
             await client.fetch(Exchange(f"https://{HOST}:{server.tls_port}/"))
         assert (await client.fetch(Exchange(f"https://{HOST}:{server.tls_port}/", insecure=True))).body == b"old"
         await client.close()
+
+
+def test_an_authority_that_cannot_be_read_is_refused_at_once(tmp_path: Path) -> None:
+    """Not when the first https page comes."""
+    empty = tmp_path / "empty.pem"
+    empty.touch()
+    for path in (empty, tmp_path / "nothing.pem"):
+        with pytest.raises(BadInput, match="PEM"):
+            Client(Resolver(), extra_ca=str(path))
 
 
 async def test_tls_to_a_plain_port_and_back(client: Client, nginx: Nginx) -> None:

@@ -56,7 +56,7 @@ class Client:
         `max_connections`: in total, idle ones included. `per_address`: to one host at one address. Who finds no room
         waits, within its total timeout. `idle_seconds`: how long a connection waits for another request; 0 keeps none.
         `bodies_in_flight_bytes`: of all bodies being received together; beyond it all but one of them pause.
-        `extra_ca`: a PEM file of authorities trusted beside the system's.
+        `extra_ca`: a PEM file of authorities trusted beside the system's; raises BadInput if it cannot be read.
         """
         self._limits = limits or Limits()
         self._timeouts = timeouts or Timeouts()

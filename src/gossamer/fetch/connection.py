@@ -74,6 +74,11 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def abandon(self) -> None:
+        """It was never handed to anybody: making it failed or was cancelled. The loop may not say that it is lost."""
+        self.abort()
+        self.connection_lost(None)
+
     async def wait_lost(self) -> None:
         """Until the socket is gone."""
         if self._transport is None:
@@ -99,10 +104,11 @@ class Connection(asyncio.Protocol):
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if self.closed:
+            cast(asyncio.Transport, transport).abort()
+            return
         self._transport = cast(asyncio.Transport, transport)
         self._live.add(self)
-        if self.closed:
-            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader

@@ -72,14 +72,20 @@ async def _connect(route: Route, make: Callable[[], Connection]) -> Dialled:
         await loop.sock_connect(sock, (route.ip, route.port))
         if route.tunnel is not None:
             await open_tunnel(sock, *route.tunnel)
-        connected = time.monotonic()
-        if route.context is None:
-            _, connection = await loop.create_connection(make, sock=sock)
-            return Dialled(connection, connected - started, 0.0)
-        name = route.server_name.removesuffix(".")  # the root's dot is neither in certificates nor in SNI (RFC 6066)
-        _, connection = await loop.create_connection(make, sock=sock, ssl=route.context, server_hostname=name)
     except BaseException:
         sock.close()
+        raise
+    connected = time.monotonic()
+    connection = make()
+    try:
+        if route.context is None:
+            await loop.create_connection(lambda: connection, sock=sock)
+            return Dialled(connection, connected - started, 0.0)
+        name = route.server_name.removesuffix(".")  # the root's dot is neither in certificates nor in SNI (RFC 6066)
+        await loop.create_connection(lambda: connection, sock=sock, ssl=route.context, server_hostname=name)
+    except BaseException:
+        # The socket is the loop's by now, which closes it; but it may have introduced the two already.
+        connection.abandon()
         raise
     connection.remember_session(route.context, name)
     return Dialled(connection, connected - started, time.monotonic() - connected)

@@ -4,6 +4,8 @@ import ssl
 from ssl import MemoryBIO, SSLObject, SSLSession
 from typing import Any
 
+from gossamer.errors import BadInput
+
 REMEMBERED_SESSIONS = 2048
 """Each is a few kilobytes, the server's certificate among them."""
 
@@ -44,9 +46,8 @@ class TlsContexts:
     """The two contexts of a client, made when first needed: reading the trust store takes tens of milliseconds."""
 
     def __init__(self, *, extra_ca: str | None = None) -> None:
-        """`extra_ca`: a PEM file of authorities trusted beside the system's. It is read when first needed."""
-        self._extra_ca = extra_ca
-        self._verified: ClientContext | None = None
+        """`extra_ca`: a PEM file of authorities trusted beside the system's. Raises BadInput if it cannot be read."""
+        self._verified: ClientContext | None = None if extra_ca is None else _verified_context(extra_ca)
         self._insecure: ClientContext | None = None
 
     def get(self, *, insecure: bool) -> ClientContext:
@@ -56,7 +57,7 @@ class TlsContexts:
                 self._insecure = _insecure_context()
             return self._insecure
         if self._verified is None:
-            self._verified = _verified_context(self._extra_ca)
+            self._verified = _verified_context(None)
         return self._verified
 
 
@@ -64,7 +65,10 @@ def _verified_context(extra_ca: str | None) -> ClientContext:
     context = _context()
     context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     if extra_ca is not None:
-        context.load_verify_locations(extra_ca)
+        try:
+            context.load_verify_locations(extra_ca)
+        except OSError as exc:  # ssl.SSLError is one
+            raise BadInput(f"{extra_ca} has no certificates in PEM: {exc.strerror or exc}") from exc
     return context
 
 
