@@ -1,0 +1,35 @@
+"""Settings come from flags, the environment and a file, in this order; what is wrong is said in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from gossamer.errors import BadInput
+from gossamer.settings import load, rows
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("gossamer.toml").write_text('prefix = "file"\n[crawl]\ndepth = 1\nmax_pages = 1\nrate = "9/1"\n')
+    monkeypatch.setenv("GOSSAMER_CRAWL__DEPTH", "2")
+    monkeypatch.setenv("GOSSAMER_CRAWL__MAX_PAGES", "2")
+    settings = load({"crawl.depth": 3, "crawl.scope": None})
+    assert (settings.crawl.depth, settings.crawl.max_pages, settings.crawl.rate) == (3, 2, "9/1")
+    assert (settings.prefix, settings.crawl.scope) == ("file", "domain")
+
+
+@pytest.mark.parametrize(
+    "content", ["[crawl]\ndepht = 1\n", "[crawl]\ndepth = 'deep'\n", "crawl = 1\n", "[", "unknown = 1\n"]
+)
+def test_a_wrong_file_is_said_in_one_line(content: str, tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(content)
+    with pytest.raises(BadInput) as caught:
+        load(config=config)
+    assert "\n" not in str(caught.value)
+
+
+def test_names_are_unique_and_every_setting_says_what_it_is() -> None:
+    table = rows()
+    assert len({name for name, *_ in table}) == len(table)
+    assert all(meaning for *_, meaning in table)

@@ -1,0 +1,105 @@
+"""From settings to a crawl: its identity, its terms, its seeds."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossamer.errors import BadInput
+from gossamer.model.crawl import Rate, Run
+from gossamer.settings import load
+from gossamer.wiring.notes import CrawlNote, known_crawls, read_note, write_note
+from gossamer.wiring.plan import Plan, make_plan
+from gossamer.wiring.values import parse_expires, parse_rate
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No gossamer.toml of the working folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+def plan(*urls: str, crawl_id: str | None = None, **flags: Any) -> Plan:
+    settings = load({name.replace("__", "."): value for name, value in flags.items()})
+    return make_plan(settings, urls or ["https://www.example.co.uk/docs/a?b"], crawl_id=crawl_id, now=0.0)
+
+
+def test_the_id_is_that_of_the_same_seeds_and_questions() -> None:
+    one = plan("example.com", "b.test").crawl.id
+    assert plan("http://b.test/#x", "HTTP://EXAMPLE.com:80/").crawl.id.crawlid.startswith("b.test-")
+    assert plan("http://example.com/", "b.test").crawl.id == one
+    assert (
+        plan("example.com", "b.test", worker__concurrency=3, crawl__rate="9/1", crawl__output=("x.jsonl",)).crawl.id
+        == one
+    )
+    assert plan("example.com", "b.test", crawl__depth=2).crawl.id != one
+    assert plan("example.com", "c.test").crawl.id != one
+    assert plan("example.com", crawl_id="mine").crawl.id.crawlid == "mine"
+    assert len(plan("https://" + "long." * 12 + "test/").crawl.id.crawlid) <= 40
+
+
+def test_each_crawl_has_a_pool_of_its_own() -> None:
+    assert plan("a.test").crawl.pool != plan("b.test").crawl.pool
+
+
+def test_scope_by_name() -> None:
+    assert plan().terms.allowed_domains == ("example.co.uk",)
+    assert plan(crawl__scope="host").terms.allowed_hosts == ("www.example.co.uk",)
+    assert plan(crawl__scope="path").terms.allowed_prefixes == ("https://www.example.co.uk/docs/",)
+    assert plan(crawl__scope="any", crawl__allow_domain=("x.test",)).terms.allowed_domains is None
+    assert plan(crawl__allow_domain=("x.test",)).terms.allowed_domains == ("example.co.uk", "x.test")
+
+
+def test_seeds_are_told_once_and_in_batches_by_domain() -> None:
+    batches = list(plan("a.test/1", "a.test/1#x", "b.test", "a.test/2").batches(secret=7))
+    assert [(batch.domain, batch.urls) for batch in batches[0]] == [
+        ("a.test", ["http://a.test/1", "http://a.test/2"]),
+        ("b.test", ["http://b.test/"]),
+    ]
+    many = plan(*(f"http://a.test/{n}" for n in range(2500)))
+    assert [sum(len(batch.urls) for batch in group) for group in many.batches(secret=7)] == [1000, 1000, 500]
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("1/1", Rate(1, 1.0)), ("10/60", Rate(10, 60.0)), ("5", Rate(5, 1.0)), ("1/0.5", Rate(1, 0.5))]
+)
+def test_rates(text: str, rate: Rate) -> None:
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize("text", ["", "x", "0/1", "-1/1", "1/0", "1/-1", "1/nan", "1/inf", "1.5/1", "1/1/1"])
+def test_what_is_no_rate(text: str) -> None:
+    with pytest.raises(BadInput):
+        parse_rate(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("90", 1090),
+        ("90m", 6400),
+        ("1.5h", 6400),
+        ("1d", 87400),
+        ("1970-01-01T01:00", 3600),
+        ("1970-01-01T02:00+01:00", 3600),
+    ],
+)
+def test_times(text: str, moment: float) -> None:
+    assert parse_expires(text, now=1000.0) == moment
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-5", "1970-01-01", "1y"])
+def test_what_is_no_time_to_come(text: str) -> None:
+    with pytest.raises(BadInput):
+        parse_expires(text, now=1000.0)
+
+
+def test_a_note_is_read_back_and_only_its_owner_may(tmp_path: Path) -> None:
+    made = plan("a.test")
+    note = CrawlNote(run=Run(made.crawl, 2, 1), terms=made.terms, spider="link", outputs=("x.jsonl",))
+    write_note(tmp_path / "data", note)
+    assert read_note(tmp_path / "data", made.crawl.id.crawlid) == note
+    assert read_note(tmp_path / "data", "../../etc/passwd") is None
+    assert known_crawls(tmp_path / "data") == [made.crawl.id.crawlid]
+    (path,) = (tmp_path / "data" / "crawls").iterdir()
+    assert path.stat().st_mode & 0o077 == 0

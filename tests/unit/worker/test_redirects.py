@@ -1,0 +1,73 @@
+"""What a redirect means for the next request."""
+
+import pytest
+
+from gossamer.worker.redirects import cookies_after, location, method_after, target
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "then"),
+    [
+        (301, "GET", "GET"), (301, "POST", "GET"), (302, "POST", "GET"), (303, "POST", "GET"), (303, "PUT", "GET"),
+        (303, "HEAD", "HEAD"), (301, "PUT", "PUT"), (307, "POST", "POST"), (308, "POST", "POST"), (302, "HEAD", "HEAD"),
+    ],
+)  # fmt: skip
+def test_the_method_after_a_redirect(status: int, method: str, then: str) -> None:
+    """As the Fetch standard has it."""
+    assert method_after(status, method) == then
+
+
+@pytest.mark.parametrize(
+    ("value", "url"),
+    [
+        ("/b", "http://a.test/b"),
+        ("b#frag", "http://a.test/x/b"),
+        ("//b.test", "http://b.test/"),
+        ("https://b.test/ü".encode().decode("latin-1"), "https://b.test/%C3%BC"),
+        ("?q=1", "http://a.test/x/y?q=1"),
+        ("javascript:alert(1)", None),
+        ("file:///etc/passwd", None),
+        ("http://", None),
+        ("http://a.test/" + "x" * 9000, None),
+    ],
+)
+def test_the_target_of_a_location(value: str, url: str | None) -> None:
+    assert target("http://a.test/x/y", value) == url
+
+
+def test_the_location_is_found_in_any_letter_case() -> None:
+    assert location([("Content-Type", "x"), ("LOCATION", "/y")]) == "/y"
+    assert location([("Content-Type", "x")]) is None
+
+
+def set_cookie(*values: str) -> list[tuple[str, str]]:
+    return [("Set-Cookie", value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("cookie", "to", "sent"),
+    [
+        ("a=1; Path=/", "http://www.a.test/x", {"a": "1"}),
+        ("a=1", "http://b.test/", {}),
+        ("a=1", "http://a.test/", {}),
+        ("a=1; Domain=a.test", "http://a.test/", {"a": "1"}),
+        ("a=1; Domain=.a.test", "http://other.a.test/", {"a": "1"}),
+        ("a=1; Domain=b.test", "http://b.test/", {}),
+        ("a=1; Secure", "http://www.a.test/", {}),
+        ("a=1; Secure", "https://www.a.test/", {"a": "1"}),
+        ("a=1; Max-Age=0", "http://www.a.test/", {}),
+        ("=1", "http://www.a.test/", {}),
+        ("nonsense", "http://www.a.test/", {}),
+        ("a=b=c", "http://www.a.test/", {"a": "b=c"}),
+    ],
+)
+def test_which_cookies_go_on(cookie: str, to: str, sent: dict[str, str]) -> None:
+    """From www.a.test."""
+    assert cookies_after("http://www.a.test/", set_cookie(cookie), to, {}) == sent
+
+
+def test_cookies_of_the_chain_stay_with_their_host_and_can_be_removed() -> None:
+    url, there = "http://a.test/", "http://a.test/2"
+    assert cookies_after(url, set_cookie("b=2"), there, {"a": "1"}) == {"a": "1", "b": "2"}
+    assert cookies_after(url, set_cookie("a=; Max-Age=0"), there, {"a": "1"}) == {}
+    assert cookies_after(url, [], "http://b.test/", {"a": "1"}) == {}

@@ -1,0 +1,44 @@
+"""The memory of confirmed fingerprints is bounded and never claims what it was not told."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossamer.worker.seen_cache import SeenCache
+
+MARKS = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), MARKS), max_size=30), MARKS)
+def test_what_it_knows_was_told_to_it_for_that_part(told: list[tuple[str, list[int]]], asked: list[int]) -> None:
+    cache = SeenCache(limit=50)
+    said: dict[str, set[int]] = {"a": set(), "b": set()}
+    for part, marks in told:
+        cache.remember(part, marks)
+        said[part].update(marks)
+    for part, known in said.items():
+        for position, mark in enumerate(asked):
+            if position not in cache.unknown(part, asked):
+                assert mark in known
+
+
+def test_it_is_bounded_and_keeps_what_is_used() -> None:
+    cache = SeenCache(limit=100)
+    for first in range(0, 1000, 10):
+        cache.remember("part", [-1, *range(first, first + 10)])
+    kept = [mark for mark in range(1000) if mark not in cache.unknown("part", range(1000))]
+    assert 0 < len(kept) <= 110
+    assert cache.unknown("part", [-1]) == []
+
+
+def test_a_cleared_cache_knows_nothing() -> None:
+    cache = SeenCache()
+    cache.remember("part", [1, 2])
+    assert cache.unknown("part", [1, 2, 3]) == [2]
+    cache.clear()
+    assert cache.unknown("part", [1, 2, 3]) == [0, 1, 2]
+
+
+def test_a_cache_without_room_still_works() -> None:
+    cache = SeenCache(limit=0)
+    cache.remember("part", [1, 2, 3])
+    assert len(cache.unknown("part", [1, 2, 3])) in (0, 3)

@@ -1,0 +1,40 @@
+"""Slots take leases as they come and are counted while they hold one."""
+
+import asyncio
+from typing import Any
+
+from gossamer.model.crawl import Crawl, CrawlId, Run, Terms
+from gossamer.model.request import Lease
+from gossamer.worker.slots import Slots
+
+RUN = Run(Crawl(id=CrawlId("cli", "x")), 1, 1)
+
+
+def lease(number: int) -> Lease:
+    values: dict[str, Any] = {"shard": 0, "run": RUN, "spider": "link", "domain": "a.test", "priority": 1, "depth": 0}
+    values |= {"attempt": 0, "deaths": 0, "url": "http://a.test/", "payload": None, "terms": Terms()}
+    return Lease(id=number, request_id="", identity=b"", **values)
+
+
+async def test_a_given_lease_counts_as_held_before_its_slot_comes_round() -> None:
+    slots = Slots(2)
+    taking = [asyncio.create_task(slots.take()) for _ in range(2)]
+    assert await slots.room() == 2
+    slots.give([lease(1)])
+    assert (slots.held, slots.free) == (1, 1)
+    taken, _ = await taking[0]
+    assert taken.id == 1
+    slots.done()
+    await slots.all_idle()
+    assert slots.held == 0
+    taking[1].cancel()
+
+
+async def test_what_no_slot_took_can_be_had_back() -> None:
+    slots = Slots(1)
+    taking = asyncio.create_task(slots.take())
+    await slots.room()
+    slots.give([lease(1), lease(2)])
+    assert [back.id for back in slots.take_back()] == [2]
+    assert (await taking)[0].id == 1
+    assert slots.held == 1
