@@ -1,0 +1,171 @@
+"""The other commands, each against real servers."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gossamer.fakeweb import FakeWeb, WebSpec, html, plain, redirect
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import Crawl, CrawlId, Rate, Terms
+from gossamer.model.record import PageRecord
+from gossamer.model.request import Batch
+from gossamer.policy.urls import fingerprint, spider_seed
+from tests.servers.crawling import command, gossamer, records_of, resolving
+from tests.servers.valkey import Server
+
+MOUNTS = {
+    ("a.test", "/robots.txt"): plain("User-agent: *\nDisallow: /private\nCrawl-delay: 0.01\n"),
+    ("a.test", "/"): redirect("/home"),
+    ("a.test", "/home"): html(
+        '<a href="/in">in</a> <a href="http://b.test/out">out</a> <a href="x.zip">zip</a> <a href="/home#top">top</a>'
+        '<a href="/no" rel=nofollow>no</a> <a href="mailto:x@a.test">mail</a>'
+    ),
+    ("a.test", "/in"): html("fine"),
+}
+
+
+@pytest.fixture
+def web() -> Iterator[FakeWeb]:
+    with FakeWeb.start(WebSpec(hosts=1, pages=5), mounts=MOUNTS) as running:
+        yield running
+
+
+def test_fetch_tells_everything_of_a_page(web: FakeWeb, tmp_path: Path) -> None:
+    url, resolve = f"http://a.test:{web.port}/", resolving(web.resolve_overrides())
+    result = gossamer("fetch", url, *resolve, "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert [hop["url"] for hop in found["hops"]] == [url, f"{url}home"]
+    assert found["hops"][0]["location"] == f"{url}home"
+    assert found["hops"][0]["robots"] == {"allowed": True, "rule": "no rule applies", "crawl_delay": 0.01}
+    assert (found["status"], found["address"], found["encoding"]) == (200, f"127.0.0.1:{web.port}", "utf-8")
+    assert found["links_kept"] == [f"{url}in"]
+    dropped = {link["url"].partition("//")[2]: link["reason"] for link in found["links_dropped"]}
+    own = f"a.test:{web.port}"
+    assert dropped == {
+        "b.test/out": "offsite",
+        f"{own}/x.zip": "extension",
+        f"{own}/home": "known",
+        f"{own}/no": "nofollow",
+    }
+    shown = gossamer("fetch", url, *resolve, cwd=tmp_path).stdout
+    for word in ("127.0.0.1", "redirect", "allowed", "utf-8", "first_byte", "offsite", "/in"):
+        assert word in shown
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fetch_says_which_rule_refuses_and_what_failed(web: FakeWeb, tmp_path: Path) -> None:
+    resolve = resolving(web.resolve_overrides())
+    refused = gossamer("fetch", f"http://a.test:{web.port}/private/x", *resolve, cwd=tmp_path)
+    assert refused.returncode == 1
+    assert "Disallow: /private" in refused.stdout
+    nobody = gossamer("fetch", "http://127.0.0.1:1/", "--allow-private", "--ignore-robots", cwd=tmp_path)
+    assert nobody.returncode == 1
+    assert "error" in nobody.stdout
+
+
+def test_why_answers_for_a_crawl_that_is_done_and_for_one_that_runs(web: FakeWeb, tmp_path: Path) -> None:
+    url, resolve = f"http://a.test:{web.port}/", resolving(web.resolve_overrides())
+    crawled = gossamer("crawl", url, *resolve, "--rate", "1000/1", "--crawl-id", "mine", cwd=tmp_path)
+    assert crawled.returncode == 0, crawled.stderr
+
+    def why(asked: str) -> dict[str, object]:
+        result = gossamer("why", asked, *resolve, "--json", cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
+
+    done = why(f"{url}in")
+    assert (done["crawl_id"], done["crawl"], done["scope"]) == ("mine", "finished", "inside")
+    assert (done["known"]["seen"], done["known"]["place"]) == (True, "done")  # type: ignore[index]
+    assert (done["record"]["success"], done["record"]["status"]) == (True, 200)  # type: ignore[index]
+    assert why(url)["record"]["redirects"] == [{"url": url, "status": 302}]  # type: ignore[index]
+    out = why("http://b.test/out")
+    assert str(out["scope"]).startswith("offsite")
+    assert not out["known"]["seen"]  # type: ignore[index]
+    assert "Disallow: /private" in str(why(f"{url}private/x")["robots"])
+    shown = gossamer("why", f"{url}in", *resolve, cwd=tmp_path).stdout
+    assert "done" in shown
+    assert "status 200" in shown
+    unknown = gossamer("why", url, "--crawl-id", "other", cwd=tmp_path)
+    assert unknown.returncode == 2
+    assert "mine" in unknown.stderr
+
+
+async def test_a_worker_works_for_what_others_submit_until_told_to_stop(web: FakeWeb, tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    server.start()
+    output = tmp_path / "pages.jsonl"
+    try:
+        frontier = await ValkeyFrontier.connect(server.address)
+        crawl = Crawl(id=CrawlId("service", "one"), rate=Rate(1000, 1.0))
+        run = await frontier.open_crawl(crawl)
+        worker = subprocess.Popen(  # noqa: ASYNC220 (it is waited for with a bound)
+            [
+                *command("worker", "--frontier", server.address, "-o", str(output), "--json"),
+                *resolving(["*:127.0.0.1"]),
+            ],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=dict(os.environ),
+        )
+        url = f"http://a.test:{web.port}/in"
+        mark = fingerprint(url, seed=spider_seed(frontier.secret, "link"))
+        await frontier.add(run, Terms(maxdepth=0), [Batch("link", "a.test", 1, 0, [url], [mark])], seeds=True)
+        async with asyncio.timeout(30):
+            while not ((info := await frontier.crawl_info(crawl.id)) and info.total().fetched):
+                await asyncio.sleep(0.01)
+        worker.send_signal(signal.SIGTERM)
+        out, _ = worker.communicate(timeout=30)
+        assert worker.returncode == 0
+        assert json.loads(out)["pages"] == 1
+        (record,) = records_of(output)
+        assert isinstance(record, PageRecord)
+        assert (record.appid, record.crawlid, record.url, record.success) == ("service", "one", url, True)
+        await frontier.close()
+    finally:
+        server.stop()
+
+
+def test_demo_shows_where_the_pages_are(tmp_path: Path) -> None:
+    result = gossamer("demo", "--pages", "50", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "demo/pages.jsonl" in result.stdout
+    assert len(records_of(tmp_path / "demo" / "pages.jsonl")) == 50
+    again = gossamer("demo", "--pages", "50", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+
+
+def test_standard_output_has_nothing_but_records(web: FakeWeb, tmp_path: Path) -> None:
+    result = gossamer(
+        "crawl", web.url(), *resolving(web.resolve_overrides()), "--rate", "1000/1", "-o", "-", cwd=tmp_path
+    )
+    assert result.returncode == 0
+    assert {json.loads(line)["url"] for line in result.stdout.splitlines()} == web.graph()
+    assert "is finished" in result.stderr
+
+
+def test_every_command_teaches(tmp_path: Path) -> None:
+    for name in ("crawl", "fetch", "why", "worker", "demo"):
+        result = gossamer(name, "--help", cwd=tmp_path)
+        assert result.returncode == 0
+        assert len(result.stdout) > 500
+    assert "Usage" in gossamer(cwd=tmp_path).stdout
+
+
+def test_seeds_come_from_a_file_standard_input_or_a_url(web: FakeWeb, tmp_path: Path) -> None:
+    web.mount("site0.test", "/seeds.txt", plain(f"# ours\n{web.url(0, 1)}\n\n"))
+    (tmp_path / "seeds.txt").write_text(f"{web.url(0, 2)}\n")
+    result = gossamer(
+        "crawl", "--seeds", "seeds.txt", "--seeds", "-", "--seeds", web.url(0, "/seeds.txt"),
+        "--depth", "0", "--rate", "1000/1", *resolving(web.resolve_overrides()), "-o", "-",
+        cwd=tmp_path, stdin=f"{web.url(0, 3)}\n",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert {json.loads(line)["url"] for line in result.stdout.splitlines()} == {web.url(0, n) for n in (1, 2, 3)}
