@@ -119,7 +119,7 @@ async def test_a_worker_works_for_what_others_submit_until_told_to_stop(web: Fak
         mark = fingerprint(url, seed=spider_seed(frontier.secret, "link"))
         await frontier.add(run, Terms(maxdepth=0), [Batch("link", "a.test", 1, 0, [url], [mark])], seeds=True)
         async with asyncio.timeout(30):
-            while not ((info := await frontier.crawl_info(crawl.id)) and info.total().fetched):
+            while not ((info := await frontier.crawl_info(crawl.id)) and info.total().fetched):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         worker.send_signal(signal.SIGTERM)
         out, _ = worker.communicate(timeout=30)
