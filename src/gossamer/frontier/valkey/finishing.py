@@ -1,62 +1,148 @@
-"""What takes more than one shard: deciding that a run is finished, ending it early, sharing out its page budget."""
+"""What takes more than one shard: deciding that a run is finished, ending it early, sharing out its page budget.
+
+Whoever is at it may die between any two steps. So the home shard says first what is to be, and keeps a note of it
+(`idle`, `halting`, `opened`, `starving`) until every shard has done its part; housekeeping looks at the notes.
+"""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
 
-from gossamer.frontier.valkey import codec
-from gossamer.frontier.valkey.commands import Commands
+from gossamer.frontier.valkey import codec, info
+from gossamer.frontier.valkey.commands import Argument, Commands
 from gossamer.frontier.valkey.placing import home_shard
-from gossamer.model.crawl import CrawlState
+from gossamer.model.crawl import Crawl, CrawlState
 
-LETTERS = {CrawlState.STOPPED: "s", CrawlState.EXPIRED: "e", CrawlState.FINISHED: "f"}
-SPENT = "b"
-
-
-def touched_shards(field: bytes | None) -> list[int]:
-    """The shards a home record names."""
-    return [int(shard) for shard in field.decode().split(",")] if field else []
+_LETTERS = {CrawlState.STOPPED: "s", CrawlState.EXPIRED: "e", CrawlState.FINISHED: "f"}
+_SPENT = "b"
 
 
-async def _sum(commands: Commands, token: str, run: bytes, shards: list[int], field: str) -> int:
-    rows = await asyncio.gather(
-        *(commands.plain(s, "HMGET", commands.keys[s].crawl(token), "run", field) for s in shards)
+@dataclass(frozen=True, slots=True)
+class Home:
+    """What a crawl's home shard says of it."""
+
+    token: str
+    state: CrawlState
+    run: int
+    generation: int
+    version: int
+    shards: list[int]
+    """Touched by this run or an earlier one."""
+    crawl: Crawl
+    parts: dict[str, str]
+    """Spiders whose part has ended, and the letter of how."""
+    facts: dict[bytes, bytes]
+
+    def arguments(self, commands: Commands) -> list[Argument]:
+        """How scripts are told which run is meant, and what they need to begin it."""
+        options = codec.pack_options(self.crawl, single=commands.count == 1)
+        return [self.token, self.run, self.generation, options, codec.pack_crawl(self.crawl)]
+
+
+async def read_home(commands: Commands, token: str) -> Home | None:
+    """None: no such crawl."""
+    shard = home_shard(token, commands.count)
+    row = info.pairs(await commands.plain(shard, "HGETALL", commands.keys[shard].home(token)))
+    if b"state" not in row:
+        return None
+    shards = row.get(b"shards", b"").decode()
+    return Home(
+        token=token,
+        state=CrawlState(row[b"state"].decode()),
+        run=int(row[b"run"]),
+        generation=int(row[b"gen"]),
+        version=int(row.get(b"version", 0)),
+        shards=[int(shard) for shard in shards.split(",")] if shards else [],
+        crawl=codec.unpack_crawl(row[b"crawl"]),
+        parts={field[3:].decode(): row[field].decode() for field in row if field.startswith(b"st:")},
+        facts=row,
     )
-    return sum(int(row[1] or 0) for row in rows if row[0] == run)
 
 
-async def try_finish(commands: Commands, token: str, *, retention_ms: int) -> bool:
+async def purge(commands: Commands, shard: int) -> None:
+    """Unlink the queues of what has ended on a shard."""
+    while await commands.call(shard, "purge", 100):
+        pass
+
+
+async def patiently(commands: Commands, shard: int, call: Callable[[], Awaitable[Any]], *, until: Any) -> Any:
+    """A call that cannot go on before an earlier run's queues are gone: `until` is what it answers so long."""
+    while (reply := await call())[0] == until:
+        await purge(commands, shard)
+    return reply
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+async def _sum(commands: Commands, home: Home, field: str) -> tuple[int, bool]:
+    """Over all shards; and whether any shard knows of the run."""
+    rows = await asyncio.gather(
+        *(commands.plain(s, "HMGET", commands.keys[s].crawl(home.token), "run", field) for s in home.shards)
+    )
+    mine = [row[1] for row in rows if row[0] is not None and int(row[0]) == home.run]
+    return sum(int(value or 0) for value in mine), bool(mine)
+
+
+async def try_finish(commands: Commands, token: str, *, retention_ms: int, abandoned: bool = False) -> bool:
     """Decide that the run is finished if it is; True for the one who decided. May be called at any time by anyone.
 
     First all `done` are read, then all `added`: done never runs ahead, so equal sums mean that nothing was open at a
-    moment in between. Then every shard closes the run, where additions must ask the home shard first; it decides only
-    if nobody asked since its version was read. Whoever dies in between leaves shards closed, which the next addition
-    or the next attempt puts right.
+    moment in between. Then every shard closes the run: additions must ask the home shard from then on, and those who
+    asked it before the version was read must ask again. The home shard decides only if nobody asked since.
+
+    `abandoned`: also a run to which nothing was ever added.
     """
-    home = home_shard(token, commands.count)
-    state, run, version, field = await commands.plain(
-        home, "HMGET", commands.keys[home].home(token), "state", "run", "version", "shards"
-    )
-    shards = touched_shards(field)
-    if state != b"running":
-        await asyncio.gather(*(commands.plain(s, "ZREM", commands.keys[s].idle, token) for s in shards))
+    home = await read_home(commands, token)
+    if home is None:
         return False
-    done = await _sum(commands, token, run, shards, "Z")
-    added = await _sum(commands, token, run, shards, "A")
-    if done != added:
+    if home.state is not CrawlState.RUNNING:  # somebody decided, and perhaps did not live to tell the shards
+        await halt(commands, home, _LETTERS[home.state], retention_ms=retention_ms)
         return False
-    closed = await asyncio.gather(*(commands.call(s, "close", token, run, retention_ms) for s in shards))
+    done, known = await _sum(commands, home, "Z")
+    added, _ = await _sum(commands, home, "A")
+    if done != added or not (known or abandoned):
+        return False
+    arguments = home.arguments(commands)
+    closed = await asyncio.gather(*(commands.call(s, "close", *arguments, home.version) for s in home.shards))
     if not all(closed):
         return False
-    return bool(await commands.call(home, "finished", token, run, version or b"0", retention_ms))
+    at = home_shard(token, commands.count)
+    if not await commands.call(at, "finished", token, home.run, home.version, retention_ms):
+        return False
+    await halt(commands, home, _LETTERS[CrawlState.FINISHED], retention_ms=retention_ms)
+    return True
 
 
-async def halt(
-    commands: Commands, token: str, letter: str, spider: str, shards: list[int], *, retention_ms: int
-) -> int:
-    """End a run early on its shards; returns how many waiting requests were dropped."""
-    replies = await asyncio.gather(*(commands.call(s, "halt", token, letter, spider, retention_ms) for s in shards))
+async def halt(commands: Commands, home: Home, letter: str, spider: str = "", *, retention_ms: int) -> int:
+    """Tell every shard that this run (or a spider's part) has ended; returns how many waiting requests were dropped."""
+    arguments = [*home.arguments(commands), letter, spider, retention_ms]
+
+    async def tell(shard: int) -> Any:
+        return await patiently(commands, shard, lambda: commands.call(shard, "halt", *arguments), until=-1)
+
+    replies = await asyncio.gather(*map(tell, home.shards))
     if any(len(reply) > 1 for reply in replies):
-        await try_finish(commands, token, retention_ms=retention_ms)
+        await try_finish(commands, home.token, retention_ms=retention_ms)
     return sum(int(reply[0]) for reply in replies)
+
+
+async def carry_out(commands: Commands, token: str, *, retention_ms: int) -> int:
+    """Do what `stop` noted on the home shard; returns how many waiting requests were dropped."""
+    home = await read_home(commands, token)
+    purged = 0
+    if home is not None:
+        for spider, letter in home.parts.items():
+            purged += await halt(commands, home, letter, spider, retention_ms=retention_ms)
+        if home.state is not CrawlState.RUNNING:
+            purged += await halt(commands, home, _LETTERS[home.state], retention_ms=retention_ms)
+        await asyncio.gather(*(purge(commands, shard) for shard in home.shards))
+    await commands.call(home_shard(token, commands.count), "halted", token, home.version if home else 0)
+    return purged
+
+
+# --- the page budget --------------------------------------------------------------------------------------------------
 
 
 async def rebalance(commands: Commands, token: str, shard: int, *, retention_ms: int) -> bool:
@@ -64,26 +150,22 @@ async def rebalance(commands: Commands, token: str, shard: int, *, retention_ms:
 
     True when there is nothing more to wait for on that shard.
     """
-    home = home_shard(token, commands.count)
-    run, field, blob = await commands.plain(home, "HMGET", commands.keys[home].home(token), "run", "shards", "crawl")
-    if run is None:
+    home = await read_home(commands, token)
+    if home is None or home.crawl.max_pages is None:
         return True
-    max_pages = codec.unpack_crawl(blob).max_pages
-    if max_pages is None:
-        return True
-    number = await commands.call(home, "quota", "begin", token, run, 0)
+    at, run, max_pages = home_shard(token, commands.count), home.run, home.crawl.max_pages
+    number = await commands.call(at, "quota", "begin", token, run, 0)
     if number == 0:
         return True
-    shards = touched_shards(field)
-    rows = await asyncio.gather(*(commands.call(s, "quota", "return", token, run, number) for s in shards))
+    rows = await asyncio.gather(*(commands.call(s, "quota", "return", token, run, number) for s in home.shards))
     if sum(int(row[1]) for row in rows) >= max_pages:
-        await halt(commands, token, SPENT, "", shards, retention_ms=retention_ms)
+        await halt(commands, home, _SPENT, retention_ms=retention_ms)
         await try_finish(commands, token, retention_ms=retention_ms)
         return True
-    kept = {s: int(row[0]) for s, row in zip(shards, rows, strict=True)}
-    ordered = [shard, *(s for s in shards if s != shard)]
+    kept = {s: int(row[0]) for s, row in zip(home.shards, rows, strict=True)}
+    ordered = [shard, *(s for s in home.shards if s != shard)]
     pairs = [part for s in ordered for part in (s, kept.get(s, 0))]
-    quota = await commands.call(home, "quota", "grant", token, run, number, max_pages, *pairs)
+    quota = await commands.call(at, "quota", "grant", token, run, number, max_pages, *pairs)
     if quota <= kept.get(shard, 0):
         return False
     await commands.call(shard, "quota", "take", token, run, number, quota)

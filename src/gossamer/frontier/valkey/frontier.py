@@ -10,7 +10,7 @@ from gossamer.errors import BadInput, CrawlRefused, FrontierIncompatible
 from gossamer.frontier.base import Added
 from gossamer.frontier.valkey import codec, info, lookup
 from gossamer.frontier.valkey.commands import Argument, Commands
-from gossamer.frontier.valkey.finishing import LETTERS, halt, touched_shards, try_finish
+from gossamer.frontier.valkey.finishing import carry_out, patiently, purge, read_home, rebalance, try_finish
 from gossamer.frontier.valkey.holder import ValkeyHolder
 from gossamer.frontier.valkey.placing import home_shard, shard_of
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Run, Terms
@@ -26,7 +26,9 @@ _URLS_A_CALL = 1280
 """So many URLs take a script a few milliseconds."""
 
 _CRAWL_DELAY_LIFE_MS = 24 * 3600 * 1000
-_DAY_MS = 24 * 3600 * 1000
+
+Group = list[tuple[int, int, Batch]]
+"""What one call adds: (index of the batch, offset in it, part of the batch)."""
 
 
 class ValkeyFrontier:
@@ -48,8 +50,9 @@ class ValkeyFrontier:
         self._retention_ms = int(retention_seconds * 1000)
         self._mark_ms = int(mark_seconds * 1000)
         self._clock = clock
-        self._touched: OrderedDict[tuple[str, int], set[int]] = OrderedDict()
-        self._stopped: dict[tuple[str, int], str] = {}
+        self._touched: OrderedDict[tuple[str, int, int], set[int]] = OrderedDict()
+        self._ended: dict[tuple[str, int, int], str] = {}
+        self._fresh: dict[str, str] = {}
         self._packed: OrderedDict[int, tuple[Terms, codec.PackedTerms]] = OrderedDict()
 
     @classmethod
@@ -125,28 +128,39 @@ class ValkeyFrontier:
 
     async def open_crawl(self, crawl: Crawl, *, fresh: bool = False) -> Run:
         _check_names(crawl.pool)
-        if fresh:
-            known = await self.crawl_info(crawl.id)
-            if known is not None and known.state is CrawlState.RUNNING:
-                raise CrawlRefused(f"{crawl.id} is running; it can start afresh when it is finished or given up")
-        return await self._open(crawl, fresh=fresh, touch=[0] if self._commands.count == 1 else [])
+        token = crawl.id.token
+        name = ""
+        if fresh:  # kept until it is answered, so that a repeated call does not refuse what it began itself
+            name = self._fresh.setdefault(token, secrets.token_hex(8))
+        try:
+            run, _ = await self._open(crawl, fresh=name, touch=[0] if self._commands.count == 1 else [])
+        except CrawlRefused:
+            self._fresh.pop(token, None)
+            raise
+        self._fresh.pop(token, None)
+        return run
 
-    async def _open(self, crawl: Crawl, *, fresh: bool = False, touch: Sequence[int] = (), expected: int = 0) -> Run:
+    async def _open(
+        self, crawl: Crawl, *, fresh: str = "", touch: Sequence[int] = (), expected: int = 0
+    ) -> tuple[Run, int]:
+        """The run, and the version at which the home shard confirmed it."""
         token = crawl.id.token
         home = home_shard(token, self._commands.count)
-        reply = await self._commands.call_confirmed(
-            home, "open", token, codec.pack_crawl(crawl), int(fresh), ",".join(map(str, touch)), expected
-        )
+        touched = ",".join(map(str, touch))
+        arguments: list[Argument] = [token, codec.pack_crawl(crawl), fresh, touched, expected]
+        while (reply := await self._commands.call_confirmed(home, "open", *arguments))[0] == b"halting":
+            await carry_out(self._commands, token, retention_ms=self._retention_ms)
         if reply[0] == b"refused":
-            raise CrawlRefused(f"{crawl.id} is {reply[1].decode()}")
-        run = Run(codec.unpack_crawl(reply[3]), int(reply[1]), int(reply[2]))
-        key = (token, run.number)
+            hint = "; it can start afresh when it is finished or given up" if fresh else ""
+            raise CrawlRefused(f"{crawl.id} is {reply[1].decode()}{hint}")
+        run = Run(codec.unpack_crawl(reply[4]), int(reply[1]), int(reply[2]))
+        key = (token, run.generation, run.number)
         self._touched.setdefault(key, set()).update(touch)
-        self._stopped[key] = ",".join(spider.decode() for spider in reply[4:])
+        self._ended[key] = ",".join(spider.decode() for spider in reply[5:])
         if len(self._touched) > 10_000:
             old, _ = self._touched.popitem(last=False)
-            self._stopped.pop(old, None)
-        return run
+            self._ended.pop(old, None)
+        return run, int(reply[3])
 
     async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> Added:
         added = Added()
@@ -157,18 +171,25 @@ class ValkeyFrontier:
                 batch.call = secrets.token_hex(8)
             by_shard.setdefault(shard_of(batch.domain, self._commands.count), []).append((index, batch))
         # The home shard knows which shards a run touched before they hold work.
-        fresh = [s for s in by_shard if s not in self._touched.get((run.crawl.id.token, run.number), ())]
-        if fresh:
-            opened = await self._confirm(run, fresh, seeds=seeds)
-            if opened is None:
+        known = self._touched.get((run.crawl.id.token, run.generation, run.number), ())
+        if new := [shard for shard in by_shard if shard not in known]:
+            confirmed = await self._confirm(run, new, seeds=seeds)
+            if confirmed is None:
                 return self._drop_all(added, batches)
-            run = opened
+            run, _ = confirmed
+        calls = [(shard, group) for shard, part in by_shard.items() for group in _groups(part)]
+        whole = len(calls) == 1
+        by_call: dict[int, list[Group]] = {}
+        for shard, group in calls:
+            by_call.setdefault(shard, []).append(group)
         await asyncio.gather(
-            *(self._add_shard(run, terms, shard, part, added, seeds=seeds) for shard, part in by_shard.items())
+            *(self._add_shard(run, terms, shard, groups, added, seeds, whole) for shard, groups in by_call.items())
         )
+        if calls and not whole and added.added == 0:  # only now it is known that nothing in it was new
+            await self._add_shard(run, terms, calls[0][0], [[]], added, False, True)
         return added
 
-    async def _confirm(self, run: Run, touch: Sequence[int], *, seeds: bool) -> Run | None:
+    async def _confirm(self, run: Run, touch: Sequence[int], *, seeds: bool) -> tuple[Run, int] | None:
         """Ask the home shard; None: the run is over and these are its late outlinks."""
         try:
             return await self._open(run.crawl, touch=touch, expected=0 if seeds else run.number)
@@ -179,25 +200,23 @@ class ValkeyFrontier:
 
     @staticmethod
     def _drop_all(added: Added, batches: Sequence[Batch]) -> Added:
-        count = sum(len(batch.urls) for batch in batches)
-        added.dropped["stopped"] = added.dropped.get("stopped", 0) + count
+        if count := sum(len(batch.urls) for batch in batches):
+            added.dropped["stopped"] = added.dropped.get("stopped", 0) + count
         return added
 
     async def _add_shard(
-        self, run: Run, terms: Terms, shard: int, part: list[tuple[int, Batch]], added: Added, *, seeds: bool
+        self, run: Run, terms: Terms, shard: int, groups: list[Group], added: Added, seeds: bool, last: bool
     ) -> None:
-        for group in _groups(part):
-            reply = await self._add_group(run, terms, shard, group, reopen=False)
+        for group in groups:
+            version = 0
+            while (reply := await self._add_group(run, terms, shard, group, version, last=last))[0] == b"closed":
+                confirmed = await self._confirm(run, [shard], seeds=seeds)
+                if confirmed is None:
+                    break
+                run, version = confirmed
             if reply[0] == b"closed":
-                opened = await self._confirm(run, [shard], seeds=seeds)
-                if opened is None:
-                    self._drop_all(added, [batch for _, _, batch in group])
-                    continue
-                run = opened
-                reply = await self._add_group(run, terms, shard, group, reopen=True)
-            while reply[0] == b"purging":
-                await self._purge(shard)
-                reply = await self._add_group(run, terms, shard, group, reopen=False)
+                self._drop_all(added, [batch for _, _, batch in group])
+                continue
             _, new, duplicates, dropped, reason, idle = reply[:6]
             added.added += new
             added.duplicates += duplicates
@@ -210,12 +229,10 @@ class ValkeyFrontier:
             if idle:
                 await try_finish(self._commands, run.crawl.id.token, retention_ms=self._retention_ms)
 
-    async def _add_group(
-        self, run: Run, terms: Terms, shard: int, group: list[tuple[int, int, Batch]], *, reopen: bool
-    ) -> list[Any]:
+    async def _add_group(self, run: Run, terms: Terms, shard: int, group: Group, version: int, *, last: bool) -> Any:
         packed = self._pack_terms(terms)
         token = run.crawl.id.token
-        _, offset, first = group[0]
+        call = f"{group[0][2].call}.{group[0][1]}" if group and group[0][2].call else ""
         arguments: list[Argument] = [
             token,
             run.number,
@@ -224,15 +241,20 @@ class ValkeyFrontier:
             codec.pack_crawl(run.crawl),
             packed.digest,
             packed.blob,
-            int(reopen),
-            f"{first.call}.{offset}" if first.call else "",
-            self._stopped.get((token, run.number), ""),
+            version,
+            call,
+            self._ended.get((token, run.generation, run.number), ""),
             self._retention_ms,
+            int(last),
         ]
         for _, _, batch in group:
             arguments += codec.batch_arguments(batch)
-        reply: list[Any] = await self._commands.call_confirmed(shard, "add", *arguments)
-        return reply
+        return await patiently(
+            self._commands,
+            shard,
+            lambda: self._commands.call_confirmed(shard, "add", *arguments),
+            until=b"purging",
+        )
 
     def _pack_terms(self, terms: Terms) -> codec.PackedTerms:
         known = self._packed.get(id(terms))
@@ -265,7 +287,7 @@ class ValkeyFrontier:
         return sum(counts)
 
     async def _keep_shard(self, shard: int) -> int:
-        call, keys = self._commands.call, self._commands.keys[shard]
+        call = self._commands.call
         total, more = 0, 1
         while more:
             reply = await call(shard, "reclaim", self._heartbeat_ms, self._retention_ms, 200, "")
@@ -273,42 +295,54 @@ class ValkeyFrontier:
             total += count
             for token in reply[2:]:
                 await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
-        await self._purge(shard)
-        for token in await self._commands.plain(shard, "ZRANGE", keys.idle, 0, 99):
-            await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
+        await self._chores(shard)
         while await call(shard, "sweep", 1000):
             pass
         return total
 
-    async def _purge(self, shard: int) -> None:
-        while await self._commands.call(shard, "purge", 100):
-            pass
+    async def _chores(self, shard: int) -> None:
+        """Go on with what somebody began and did not end."""
+        commands, retention_ms = self._commands, self._retention_ms
+        halting, idle, opened, starving, purging, rescoring = await commands.call(shard, "chores", retention_ms)
+        for token in halting:
+            await carry_out(commands, token.decode(), retention_ms=retention_ms)
+        if purging:
+            await purge(commands, shard)
+        for token in idle:
+            await try_finish(commands, token.decode(), retention_ms=retention_ms)
+        for token in opened:
+            home = await read_home(commands, token.decode())
+            if home is not None and home.state is CrawlState.RUNNING:
+                await try_finish(commands, token.decode(), retention_ms=retention_ms, abandoned=True)
+            await commands.plain(shard, "ZREM", commands.keys[shard].opened, token)
+        if commands.count > 1:
+            for token in starving:
+                await rebalance(commands, token.decode(), shard, retention_ms=retention_ms)
+        if rescoring:
+            await self._rescore(shard)
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
     async def crawl_info(self, crawl: CrawlId) -> CrawlInfo | None:
-        token = crawl.token
-        home = home_shard(token, self._commands.count)
-        row = info.pairs(await self._commands.plain(home, "HGETALL", self._commands.keys[home].home(token)))
-        if b"state" not in row:
+        home = await read_home(self._commands, crawl.token)
+        if home is None:
             return None
-        ended = row.get(b"ended")
+        ended = home.facts.get(b"ended")
         answer = CrawlInfo(
             crawl=crawl,
-            pool=codec.unpack_crawl(row[b"crawl"]).pool,
-            state=CrawlState(row[b"state"].decode()),
-            run=int(row[b"run"]),
-            started=float(row[b"started"]) / 1000,
+            pool=home.crawl.pool,
+            state=home.state,
+            run=home.run,
+            started=float(home.facts[b"started"]) / 1000,
             ended=None if ended is None else float(ended) / 1000,
             domains=0,
             seen=0,
         )
-        shards = touched_shards(row.get(b"shards"))
         for part in await asyncio.gather(
-            *(self._commands.plain(s, "HGETALL", self._commands.keys[s].crawl(token)) for s in shards)
+            *(self._commands.plain(s, "HGETALL", self._commands.keys[s].crawl(home.token)) for s in home.shards)
         ):
             counters = info.pairs(part)
-            if counters.get(b"run") == row[b"run"]:
+            if counters.get(b"run") == home.facts[b"run"]:
                 info.count_shard(answer, counters)
         return answer
 
@@ -342,34 +376,22 @@ class ValkeyFrontier:
     ) -> int:
         token = crawl.token
         home = home_shard(token, self._commands.count)
-        field = await self._commands.call(
+        known = await self._commands.call(
             home, "stop", token, state.value, spider or "", self._mark_ms, self._retention_ms
         )
-        if field is None:
-            return 0
-        shards = touched_shards(field)
-        purged = await halt(
-            self._commands, token, LETTERS[state], spider or "", shards, retention_ms=self._retention_ms
-        )
-        await asyncio.gather(*(self._purge(shard) for shard in shards))
-        return purged
+        return await carry_out(self._commands, token, retention_ms=self._retention_ms) if known else 0
 
     async def set_domain_policy(self, domain: str | None, policy: DomainPolicy | None) -> None:
         blob: Argument = "" if policy is None else codec.pack_policy(policy)
         if domain is not None:
-            shard = shard_of(domain, self._commands.count)
-            await self._commands.call(shard, "policy", f"d:{domain}", blob)
-            await self._commands.call(shard, "rescore", domain, "", 0)
+            await self._commands.call(shard_of(domain, self._commands.count), "policy", domain, blob)
             return
-        await self._commands.everywhere("policy", "*", blob)
+        await self._commands.everywhere("policy", "", blob)
         await asyncio.gather(*(self._rescore(shard) for shard in range(self._commands.count)))
 
     async def _rescore(self, shard: int) -> None:
-        cursor = ""
-        while True:
-            cursor = (await self._commands.call(shard, "rescore", "", cursor, 300)).decode()
-            if not cursor:
-                return
+        while await self._commands.call(shard, "rescore", 300):
+            pass
 
     async def domain_policies(self) -> tuple[DomainPolicy, dict[str, DomainPolicy]]:
         default, domains = DomainPolicy(), {}
@@ -416,7 +438,7 @@ def _check_names(*names: str) -> None:
             raise BadInput(f"a pool, spider, egress or domain may not contain '|', ',' or a line break: {name!r}")
 
 
-def _groups(part: list[tuple[int, Batch]]) -> list[list[tuple[int, int, Batch]]]:
+def _groups(part: list[tuple[int, Batch]]) -> list[Group]:
     """Splits one shard's batches into calls; a batch that must be made once is a call of its own."""
     calls = [[pair for pair in part if not pair[1].unfiltered], *([pair] for pair in part if pair[1].unfiltered)]
     return [

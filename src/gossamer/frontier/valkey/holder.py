@@ -18,10 +18,11 @@ from gossamer.model.crawl import Run, Terms
 from gossamer.model.outcome import Settled
 from gossamer.model.request import Lease, Settlement
 
-_FOREVER = float("inf")
 _SETTLE_AT_ONCE = 256
 _SHARDS_AT_ONCE = 8
 _CACHED_TERMS = 10_000
+_ASK_AGAIN_SECONDS = 600.0
+"""A shard that has nothing due is asked again after so long, woken or not; it remembers who waits for an hour."""
 
 
 class ValkeyHolder:
@@ -60,6 +61,8 @@ class ValkeyHolder:
         self._calls = [0] * self._commands.count
         self._unanswered = [False] * self._commands.count
         self._due = [0.0] * self._commands.count
+        self._heard = [0] * self._commands.count
+        self._found: deque[Lease] = deque()
         self._starving: dict[tuple[str, int], float] = {}
 
     async def start(self) -> None:
@@ -72,10 +75,15 @@ class ValkeyHolder:
         channel = self._commands.keys[0].wake(self._pool)
         async for message in self._commands.shards.subscribe(channel, ready):
             if message is None:  # a gap: anything may have been said
-                self._due = [0.0] * self._commands.count
+                for shard in range(self._commands.count):
+                    self._hear(shard)
             else:
-                self._due[int(message)] = 0.0
-            self._woken.set()
+                self._hear(int(message))
+
+    def _hear(self, shard: int) -> None:
+        self._heard[shard] += 1
+        self._due[shard] = 0.0
+        self._woken.set()
 
     # --- leasing ------------------------------------------------------------------------------------------------------
 
@@ -87,20 +95,23 @@ class ValkeyHolder:
         turn = [(self._next_shard + i) % count for i in range(count)]
         if count > _SHARDS_AT_ONCE:
             turn = [shard for shard in turn if self._due[shard] <= now]
-        leases: list[Lease] = []
         pending = deque(turn)
-        while pending and (left := limit - len(leases)) > 0:
+        # What one shard gave stays found when another one does not answer: the next call hands it out.
+        while pending and (left := limit - len(self._found)) > 0:
             group = [pending.popleft() for _ in range(min(_SHARDS_AT_ONCE, left, len(pending)))]
             share = left // len(group)
-            parts = await asyncio.gather(*(self._lease_shard(shard, share) for shard in group))
-            for shard, part in zip(group, parts, strict=True):
-                leases += part
-                if len(part) == share:  # it may have more
+            counts = await asyncio.gather(*(self._lease_shard(shard, share) for shard in group), return_exceptions=True)
+            for shard, found in zip(group, counts, strict=True):
+                if isinstance(found, BaseException):
+                    raise found
+                if found == share:  # it may have more
                     pending.append(shard)
             self._next_shard = (group[-1] + 1) % count
-        return leases
+        return [self._found.popleft() for _ in range(min(limit, len(self._found)))]
 
-    async def _lease_shard(self, shard: int, limit: int) -> list[Lease]:
+    async def _lease_shard(self, shard: int, limit: int) -> int:
+        """How many were found."""
+        heard = self._heard[shard]
         if not self._unanswered[shard]:
             self._calls[shard] += 1
         self._unanswered[shard] = True
@@ -112,11 +123,14 @@ class ValkeyHolder:
         if reply[0] == b"stale":
             raise StaleWorker(self.worker)
         _, due, rows, crawls, terms, starved, idle, enroll = reply
-        self._due[shard] = (
-            0.0 if len(rows) >= 7 * limit else _FOREVER if due == b"" else self._time() + float(due) / 1000
-        )
+        self._found += self._decode(shard, rows, crawls, terms)
+        found = len(rows) // 7
+        if found >= limit or self._heard[shard] != heard:  # it may have more, or got some while it answered
+            self._due[shard] = 0.0
+        else:
+            seconds = _ASK_AGAIN_SECONDS if due == b"" else min(float(due) / 1000, _ASK_AGAIN_SECONDS)
+            self._due[shard] = self._time() + seconds
         self._spiders.append(self._spiders.pop(0))
-        leases = self._decode(shard, rows, crawls, terms)
         if self._commands.count > 1:
             for token in starved:
                 self._starving.setdefault((token.decode(), shard), 0.0)
@@ -124,7 +138,7 @@ class ValkeyHolder:
             await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
         if enroll:
             await self._enroll(shard)
-        return leases
+        return found
 
     def _decode(
         self, shard: int, rows: Sequence[bytes], crawls: Sequence[bytes], terms: Sequence[bytes]
@@ -239,9 +253,10 @@ class ValkeyHolder:
         return [shard for shard in range(self._commands.count) if self._calls[shard]]
 
     async def heartbeat(self) -> None:
-        alive = await asyncio.gather(*(self._commands.call(s, "heartbeat", self.worker) for s in self._joined()))
+        joined = self._joined()
+        alive = await asyncio.gather(*(self._commands.call(s, "heartbeat", self.worker) for s in joined))
         # A shard whose first lease was never answered may not know the worker yet.
-        if not all(ok or self._unanswered[s] for s, ok in zip(self._joined(), alive, strict=False)):
+        if not all(ok or self._unanswered[s] for s, ok in zip(joined, alive, strict=True)):
             raise StaleWorker(self.worker)
 
     async def renew(self) -> None:
@@ -262,8 +277,6 @@ class ValkeyHolder:
             reply = await self._commands.call(
                 shard, "reclaim", self._heartbeat_ms, self._retention_ms, 200, self.worker
             )
-            count, more = reply[0], reply[1]
+            more = reply[1]
             for token in reply[2:]:
                 await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
-            if not count:
-                return

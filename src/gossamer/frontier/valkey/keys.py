@@ -5,6 +5,8 @@ The scripts build the same names from the shard's prefix; the letters stand here
 
 from dataclasses import dataclass
 
+from gossamer.valkey.shards import CONFIRM_KEY
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
@@ -35,10 +37,11 @@ class Keys:
     def crawl(self, token: str) -> str:
         """hash: what a shard knows of a crawl, its counters. Ends with the retention.
 
-        Fields: run gen st(ate) o(ptions) crawl parts; A(dded) Z (done) R(eserved) Q(uota) Y (fetched) of a page budget;
-        n b (fingerprints and buckets of the seen-set); doms; and counters by spider: a: added, q: queued,
-        l: later, h: held (leased), f: fetched, F: failed by reason, D: dropped by reason, L: links dropped by reason,
-        p: queued by priority.
+        Fields: run gen st(ate) o(ptions) crawl; closed: the version of the home record at which it was closed; parts:
+        some spiders' have ended, st:<spider>; rebalance: the last one's number; A(dded) Z (done) R(eserved) Q(uota)
+        Y (fetched) of a page budget; n b (fingerprints and buckets of the seen-set); doms; and counters by spider:
+        a: added, q: queued, l: later, h: held (leased), f: fetched, F: failed by reason, D: dropped by reason,
+        L: links dropped by reason, p: queued by priority.
         """
         return f"{self.base}c:{token}"
 
@@ -80,12 +83,13 @@ class Keys:
 
     @property
     def homes(self) -> str:
-        """zset: "<pool>|<spider>" by when work last came. Rows end after a week."""
+        """zset: "<pool>|<spider>" by when work last came. Rows end an hour later if nothing waits there."""
         return f"{self.base}homes"
 
     @property
     def egresses(self) -> str:
-        """zset: egress addresses, 0 while one is being enrolled. Ends never (a few rows)."""
+        """zset: egress addresses by when one leased (within an hour), negative while being enrolled. Rows end after a
+        week without."""
         return f"{self.base}egresses"
 
     @property
@@ -125,9 +129,29 @@ class Keys:
         return f"{self.base}policy"
 
     @property
+    def rescoring(self) -> str:
+        """string: how far the change of the default policy has come. Ends when all domains are where it says."""
+        return f"{self.base}rescoring"
+
+    @property
     def idle(self) -> str:
         """zset: crawls with nothing to do on this shard, to be looked at. Rows end when decided, or with the crawl."""
         return f"{self.base}idle"
+
+    @property
+    def opened(self) -> str:
+        """zset, home shard: runs by when they began. Rows end after the retention: then one without work finishes."""
+        return f"{self.base}opened"
+
+    @property
+    def halting(self) -> str:
+        """hash, home shard: crawl -> version of its record that some shard may not know of. Rows end when all do."""
+        return f"{self.base}halting"
+
+    @property
+    def starving(self) -> str:
+        """set: crawls with queues that wait for a page of a budget. Rows end when none does."""
+        return f"{self.base}starving"
 
     @property
     def ending(self) -> str:
@@ -145,13 +169,23 @@ class Keys:
         return f"{self.base}purge"
 
     @property
+    def purging(self) -> str:
+        """hash: crawl -> how far its purge has come. Ends when that is done."""
+        return f"{self.base}purging"
+
+    @property
     def old(self) -> str:
         """list: seen-sets that fresh runs left behind, to be removed. Ends when empty."""
         return f"{self.base}old"
 
-    def call(self, caller: str) -> str:
-        """string: a caller's last call number and its answer. Ends after an hour."""
-        return f"{self.base}call:{caller}"
+    def call(self, name: str) -> str:
+        """string: the answer to an unfiltered addition of this name. Ends after an hour."""
+        return f"{self.base}call:{name}"
+
+    @property
+    def confirmed(self) -> str:
+        """string: written behind a call that waits for a replica. Ends after a millisecond."""
+        return f"{self.base}{CONFIRM_KEY}"
 
     def robots(self, origin: str) -> str:
         """string: an origin's robots.txt as the fetch room packed it. Ends with the time it was saved for."""

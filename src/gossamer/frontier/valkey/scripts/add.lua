@@ -2,19 +2,21 @@
 -- Queue what the run has not seen: dedupe and enqueue in one step.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 options (msgpack)  7 crawl (opaque)  8 digest of the terms
---       9 limits (msgpack) and terms (opaque)  10 reopen: 1 after the home shard confirmed the run, else 0
---       11 call: "", or a name under which it is made only once  12 stopped spiders (comma separated)  13 retention ms
+--       9 limits (msgpack) and terms (opaque)  10 version at which the home shard confirmed the run just now, else 0
+--       11 call: "", or a name under which it is made only once  12 stopped spiders: "slink,eother"  13 retention ms
+--       14 last: 1 when nothing more of this submission comes and nothing was new so far
 --       then for each batch: spider, domain, priority, depth, unfiltered 1|0, extended 1|0, count,
 --       and for each URL: fingerprint (decimal), tail (URL, or what the client packed)
--- Returns { "closed" } when the run was closed here (ask the home shard), { "purging" } when the last run has to be
---         purged first, or
+-- Returns { "closed" } when the run was closed here since then, or is over (ask the home shard), { "purging" } when the
+--         last run has to be purged first, or
 --         { "ok", added, duplicates, dropped, reason of the dropped, shard became idle: 1|0, rejected positions ... }
 -- include common
 -- include seen
 -- include throttle
 -- include queues
 -- include finish
-local token, run, gen, reopen = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[10] == "1"
+-- include runs
+local token, run, gen, confirmed = ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[10])
 local once = ARGV[11]
 if once ~= "" then
   local answer = redis.call("GET", P .. "call:" .. once)
@@ -23,48 +25,19 @@ if once ~= "" then
   end
 end
 
-local crawl = crawl_of(token)
-local crawl_key = P .. "c:" .. token
-if crawl and crawl.run == run and crawl.state == "f" and not reopen then
+local crawl, crawl_key = crawl_of(token), P .. "c:" .. token
+local ahead = run_ahead(crawl, run, gen)
+if ahead < 0 or (ahead == 0 and crawl.state == "f"
+  and confirmed <= tonumber(redis.call("HGET", crawl_key, "closed") or 0)) then
   return { "closed" }
 end
-local refused -- the whole call, by this reason
-if crawl and crawl.run > run then
-  refused = "stopped"
-elseif not crawl or crawl.run < run then
-  -- First touch in this run. What was seen stays, unless the run has a seen-set of its own.
-  if redis.call("ZSCORE", P .. "purge", token) then
-    return { "purging" } -- the last run's queues are still there
+if ahead > 0 then
+  crawl = begin_run(token, run, gen, ARGV[6], ARGV[7], ARGV[12])
+  if not crawl then
+    return { "purging" }
   end
-  if crawl and crawl.gen ~= gen then
-    redis.call("RPUSH", P .. "old", cmsgpack.pack(token, crawl.gen, crawl.buckets))
-  end
-  local keep = crawl and crawl.gen == gen
-  local seen, buckets = keep and crawl.seen or 0, keep and crawl.buckets or 1
-  redis.call("UNLINK", crawl_key, P .. "d:" .. token, P .. "z:" .. token)
-  redis.call("HSET", crawl_key, "run", run, "gen", gen, "st", "r", "o", ARGV[6], "crawl", ARGV[7])
-  if keep then
-    redis.call("HSET", crawl_key, "n", seen, "b", buckets)
-  end
-  if cmsgpack.unpack(ARGV[6])[3] then
-    redis.call("HSET", P .. "n", "wishes", 1)
-  end
-  local quota = cmsgpack.unpack(ARGV[6])[8] -- where one shard is all there is, the whole page budget is granted here
-  if quota then
-    redis.call("HSET", crawl_key, "Q", quota)
-  end
-  redis.call("ZREM", P .. "ending", token)
-  if ARGV[12] ~= "" then
-    redis.call("HSET", crawl_key, "parts", 1)
-    for spider in string.gmatch(ARGV[12], "[^,]+") do
-      redis.call("HSET", crawl_key, "st:" .. spider, "s")
-    end
-  end
-  crawls[token] = nil
-  crawl = crawl_of(token)
 elseif crawl.state == "f" then
   redis.call("HSET", crawl_key, "st", "r")
-  redis.call("ZREM", P .. "ending", token)
   crawl.state = "r"
 end
 
@@ -87,12 +60,12 @@ end
 
 local added, duplicates, dropped, reason, rejected = 0, 0, 0, "", {}
 local position = 0
-local i = 14
+local i = 15
 while i <= #ARGV do
   local spider, domain, priority, depth = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
   local unfiltered, extended, count = ARGV[i + 4] == "1", tonumber(ARGV[i + 5]), tonumber(ARGV[i + 6])
   i = i + 7
-  local stop = refused or ended(crawl, spider) or (limits[1] > 0 and now >= limits[1] and "expired") or nil
+  local stop = ended(crawl, spider) or (limits[1] > 0 and now >= limits[1] and "expired") or nil
   if stop then
     dropped, reason = dropped + count, stop
     tally(token, "L:" .. spider .. ":" .. stop, count)
@@ -127,11 +100,9 @@ while i <= #ARGV do
   position = position + count
   i = i + 2 * count
 end
-if not refused then
-  grow_seen(crawl)
-end
+grow_seen(crawl)
 -- A run that begins with nothing but duplicates is over at once.
-local idle = added == 0 and not refused and check_done(token, tonumber(ARGV[13])) and 1 or 0
+local idle = ARGV[14] == "1" and added == 0 and check_done(token, tonumber(ARGV[13])) and 1 or 0
 local answer = { "ok", added, duplicates, dropped, reason, idle, unpack(rejected) }
 if once ~= "" then
   redis.call("SET", P .. "call:" .. once, cmsgpack.pack(answer), "PX", 3600000)

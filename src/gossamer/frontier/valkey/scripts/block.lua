@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Block a domain for a while (Retry-After), or note what robots.txt asks between two hits.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 domain  4 blocked for ms, or ""  5 crawl delay ms, or ""  6 life of the crawl delay, ms

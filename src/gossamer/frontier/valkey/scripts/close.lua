@@ -1,21 +1,31 @@
 #!lua flags=allow-oom
 -- Close a run on one shard if all that was added here is done. A closed run refuses additions until the home shard was
--- asked, so that the sum over all shards stands still while the home shard decides.
+-- asked, so that the sum over all shards stands still while the home shard decides. A shard that was touched and not yet
+-- added to is closed too: the addition may be under way.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 run  5 retention ms
--- Returns 1 closed (or not of this run), 0 there is work
+-- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 options (msgpack)  7 crawl (opaque)
+--       8 version of the home shard's record before anything was summed
+-- Returns 1 closed (or in a later run), 0 there is work
 -- include common
-local token = ARGV[3]
+-- include finish
+-- include runs
+local token, run = ARGV[3], tonumber(ARGV[4])
 local crawl = crawl_of(token)
-if not crawl or crawl.run ~= tonumber(ARGV[4]) then
+local ahead = run_ahead(crawl, run, ARGV[5])
+if ahead < 0 then
   return 1
 end
-if crawl.added ~= crawl.done then
+if ahead > 0 then
+  crawl = begin_run(token, run, ARGV[5], ARGV[6], ARGV[7], "")
+end
+if not crawl or crawl.added ~= crawl.done then
   return 0
 end
-if crawl.state == "r" then
-  redis.call("HSET", P .. "c:" .. token, "st", "f")
+local key = P .. "c:" .. token
+if crawl.state == "r" or crawl.state == "b" then
+  redis.call("HSET", key, "st", "f")
 end
-redis.call("ZADD", P .. "ending", now + tonumber(ARGV[5]), token)
-redis.call("ZREM", P .. "idle", token)
+if tonumber(ARGV[8]) > tonumber(redis.call("HGET", key, "closed") or 0) then
+  redis.call("HSET", key, "closed", ARGV[8])
+end
 return 1

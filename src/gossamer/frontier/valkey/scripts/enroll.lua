@@ -6,23 +6,26 @@
 -- include common
 -- include throttle
 -- include queues
-local homes = redis.call("ZRANGE", P .. "homes", 0, -1)
-local home_at, inner = string.match(ARGV[4] == "" and "1,0" or ARGV[4], "^(%d+),(%d+)$")
-home_at = tonumber(home_at)
-local home = homes[home_at]
+local home, inner = string.match(ARGV[4], "^(.-)\n(%d+)$")
+if not home then
+  home, inner = next_home(""), "0"
+end
+if home then
+  local reply = redis.call("SSCAN", P .. "roster:" .. home, inner, "COUNT", ARGV[5])
+  for _, domain in ipairs(reply[2]) do
+    local _, priority = head_of(home, domain)
+    if priority then
+      place(home, domain, band_of(priority))
+    end
+  end
+  write_all()
+  inner = reply[1]
+  if inner == "0" then
+    home = next_home(home)
+  end
+end
 if not home then
   redis.call("ZADD", P .. "egresses", now, ARGV[3])
   return ""
 end
-local reply = redis.call("SSCAN", P .. "roster:" .. home, inner, "COUNT", ARGV[5])
-for _, domain in ipairs(reply[2]) do
-  local _, priority = head_of(home, domain)
-  if priority then
-    place(home, domain, band_of(priority))
-  end
-end
-write_all()
-if reply[1] == "0" then
-  return (home_at + 1) .. ",0"
-end
-return home_at .. "," .. reply[1]
+return home .. "\n" .. inner

@@ -30,16 +30,18 @@ end
 -- the run here and now; else the caller looks at the other shards. Returns true for the latter.
 local function check_done(token, retention)
   local crawl = crawl_of(token)
-  if not crawl or crawl.added ~= crawl.done or crawl.state == "f" then
+  if not crawl or crawl.added ~= crawl.done or (crawl.state ~= "r" and crawl.state ~= "b") then
     return false
   end
-  local home = redis.call("HMGET", P .. "h:" .. token, "state", "shards", "run")
+  local home = redis.call("HMGET", P .. "h:" .. token, "state", "shards", "run", "version")
   local shard = string.match(P, "{(.-)}")
   if home[1] and home[2] == shard and tonumber(home[3]) == crawl.run then
     if home[1] == "running" then
       redis.call("HSET", P .. "h:" .. token, "state", "finished", "ended", now)
-      redis.call("HSET", P .. "c:" .. token, "st", "f")
+      redis.call("HSET", P .. "c:" .. token, "st", "f", "closed", home[4] or 0)
+      crawl.state = "f"
       redis.call("ZADD", P .. "ending", now + retention, token)
+      redis.call("ZREM", P .. "idle", token)
     end
     return false
   end

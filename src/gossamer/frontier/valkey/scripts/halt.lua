@@ -1,34 +1,45 @@
 #!lua flags=allow-oom
--- Stop a crawl, or one spider's part, on one shard: nothing of it is leased or added from here on; what waited is
--- counted as dropped at once.
+-- End a run, or one spider's part, on one shard: nothing of it is leased or added from here on; what waited is counted
+-- as dropped at once. A shard that was touched and not yet added to is told too: the addition may be under way.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 state letter: s, e, b or f  5 spider or ""  6 retention ms
--- Returns { requests purged, tokens idle on this shard ... }
+-- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 options (msgpack)  7 crawl (opaque)  8 state letter: s, e, b or f
+--       9 spider or ""  10 retention ms
+-- Returns { requests purged, tokens idle on this shard ... }, or { -1 } when an earlier run has to be purged first
 -- include common
 -- include throttle
 -- include queues
 -- include finish
-local token, letter, spider = ARGV[3], ARGV[4], ARGV[5]
+-- include runs
+local token, letter, spider, retention = ARGV[3], ARGV[8], ARGV[9], tonumber(ARGV[10])
 local crawl = crawl_of(token)
-if not crawl then
+local ahead = run_ahead(crawl, tonumber(ARGV[4]), ARGV[5])
+if ahead < 0 then
   return { 0 }
 end
-local reason = REASON[letter]
+if ahead > 0 then
+  crawl = begin_run(token, tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7], "")
+  if not crawl then
+    return { -1 }
+  end
+end
 local key = P .. "c:" .. token
 local purged
 if spider ~= "" then
   redis.call("HSET", key, "parts", 1, "st:" .. spider, letter)
   crawl.parts = crawl.parts or {}
   crawl.parts[spider] = letter
-  purged = drop_waiting(crawl, spider, reason)
+  purged = drop_waiting(crawl, spider, REASON[letter])
 else
-  if crawl.state == "r" then
+  if crawl.state == "r" or (letter ~= "b" and crawl.state ~= letter) then
     redis.call("HSET", key, "st", letter)
     crawl.state = letter
   end
-  purged = drop_waiting(crawl, nil, reason)
-  redis.call("ZADD", P .. "ending", now + tonumber(ARGV[6]), token)
+  purged = drop_waiting(crawl, nil, REASON[letter])
+  if letter ~= "b" then -- a spent budget ends the run only when all shards agree
+    redis.call("ZADD", P .. "ending", "NX", now + retention, token)
+    redis.call("ZREM", P .. "idle", token)
+  end
 end
-local idle = check_done(token, tonumber(ARGV[6])) and token or nil
+local idle = check_done(token, retention) and token or nil
 write_all()
 return { purged, idle }

@@ -15,7 +15,8 @@ local worker, number, limit, pool, egress = ARGV[3], ARGV[4], tonumber(ARGV[5]),
 local retention = tonumber(ARGV[8])
 local leases_key = P .. "l:" .. worker
 
-if not redis.call("ZSCORE", P .. "workers", worker) and number ~= "1" then
+if not redis.call("ZSCORE", P .. "workers", worker)
+  and (number ~= "1" or redis.call("ZSCORE", P .. "dead", worker)) then
   return { "stale" }
 end
 redis.call("ZADD", P .. "workers", now, worker)
@@ -60,7 +61,7 @@ if last then
         show(id, cmsgpack.unpack(raw))
       end
     end
-    return { "ok", "", leases, crawl_rows, terms_rows, {}, {}, 0 }
+    return { "ok", "0", leases, crawl_rows, terms_rows, {}, {}, 0 } -- what is due by now, the next call finds
   end
 end
 
@@ -225,22 +226,17 @@ local function lease_from(home, spider, band, lease_egress)
   end
 end
 
-local enroll = 0
-if egress ~= "" then
-  local complete = redis.call("ZSCORE", P .. "egresses", egress)
-  if not complete then
-    redis.call("ZADD", P .. "egresses", 0, egress)
-  end
-  enroll = (not complete or complete == "0") and 1 or 0
+local enrolled = tonumber(redis.call("ZSCORE", P .. "egresses", egress) or 0)
+local enroll = enrolled <= 0 and 1 or 0
+if math.abs(enrolled) < now - 3600000 then
+  redis.call("ZADD", P .. "egresses", enrolled > 0 and now or -now, egress)
 end
 for band = 1, BANDS do
   for i = 10, #ARGV do
     local spider = ARGV[i]
     local home = pool .. "|" .. spider
     lease_from(home, spider, band, nil)
-    if egress ~= "" then
-      lease_from(home, spider, band, egress)
-    end
+    lease_from(home, spider, band, egress)
   end
 end
 

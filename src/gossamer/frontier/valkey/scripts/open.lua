@@ -1,13 +1,14 @@
 #!lua
 -- Join a crawl's run, or begin the next one; note which shards it is about to touch. On the crawl's home shard.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 crawl (opaque)  5 fresh: 1 or 0  6 shards about to be touched, "3,5", or ""
---       7 run expected, or 0 for whatever is running
--- Returns { "refused", state } or { state before: "new" | "running" | "finished", run, generation, crawl, spiders stopped ... }
+-- ARGV  1 now  2 prefix  3 token  4 crawl (opaque)  5 fresh: "", or a name under which a fresh run is begun only once
+--       6 shards about to be touched, "3,5", or ""  7 run expected, or 0 for whatever is running
+-- Returns { "refused", state }, { "halting" } when the last run has to be halted first, or
+--         { "ok", run, generation, version, crawl, spiders that ended: "slink" ... }
 -- include common
-local token, descriptor, fresh, touch, expected = ARGV[3], ARGV[4], ARGV[5] == "1", ARGV[6], tonumber(ARGV[7])
+local token, descriptor, fresh, touch, expected = ARGV[3], ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
 local key = P .. "h:" .. token
-local row = redis.call("HMGET", key, "state", "run", "gen", "shards", "crawl")
+local row = redis.call("HMGET", key, "state", "run", "gen", "shards", "crawl", "fresh", "version")
 local state, run, gen = row[1], tonumber(row[2] or 0), tonumber(row[3] or 0)
 if state == "stopped" or state == "expired" then
   return { "refused", state }
@@ -15,36 +16,40 @@ end
 if expected > 0 and (not state or run ~= expected or state ~= "running") then
   return { "refused", state or "unknown" }
 end
-local before = state or "new"
-if state ~= "running" then
-  if not state then
-    gen = 1
-  elseif fresh then
-    gen = gen + 1
+if state == "running" then
+  if fresh ~= "" and row[6] ~= fresh then
+    return { "refused", state }
+  end
+  descriptor = row[5]
+else
+  if redis.call("HEXISTS", P .. "halting", token) == 1 then
+    return { "halting" }
+  end
+  if not state or fresh ~= "" then
+    gen = math.max(gen + 1, math.floor(now))
   end
   run = run + 1
   -- The shards of a finished run keep what was seen: the new run sweeps them too when it ends.
-  redis.call("HSET", key, "state", "running", "run", run, "gen", gen, "crawl", descriptor, "started", now)
+  redis.call("HSET", key, "state", "running", "run", run, "gen", gen, "crawl", descriptor, "started", now, "fresh", fresh)
   redis.call("HDEL", key, "ended")
   redis.call("ZREM", P .. "ending", token)
-else
-  descriptor = row[5]
+  redis.call("ZADD", P .. "opened", now, token)
 end
-local shards = row[4] or ""
+local shards, version = row[4] or "", tonumber(row[7] or 0)
 if touch ~= "" then
   for shard in string.gmatch(touch, "[^,]+") do
     if not string.find("," .. shards .. ",", "," .. shard .. ",", 1, true) then
       shards = shards == "" and shard or (shards .. "," .. shard)
     end
   end
-  redis.call("HSET", key, "shards", shards)
-  redis.call("HINCRBY", key, "version", 1)
+  version = version + 1
+  redis.call("HSET", key, "shards", shards, "version", version)
 end
-local reply = { before, run, gen, descriptor }
+local reply = { "ok", run, gen, version, descriptor }
 for _, field in ipairs(redis.call("HKEYS", key)) do
   local spider = string.match(field, "^st:(.*)$")
   if spider then
-    reply[#reply + 1] = spider
+    reply[#reply + 1] = redis.call("HGET", key, field) .. spider
   end
 end
 return reply

@@ -1,12 +1,26 @@
-#!lua
--- Set or remove a domain's policy, or the default.
+#!lua flags=allow-oom
+-- Set or remove a domain's policy, or the default. A domain goes where its policy now says at once; after a change of the
+-- default all have to, some at a time: `rescoring` remembers that, whoever comes to do it.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 field: "d:<domain>" or "*"  4 policy (msgpack map), or "" to remove
+-- ARGV  1 now  2 prefix  3 domain, or "" for the default  4 policy (msgpack map), or "" to remove
 -- Returns the new version of all policies on this shard
 -- include common
+-- include throttle
+-- include queues
+local field = ARGV[3] == "" and "*" or "d:" .. ARGV[3]
 if ARGV[4] == "" then
-  redis.call("HDEL", P .. "policy", ARGV[3])
+  redis.call("HDEL", P .. "policy", field)
 else
-  redis.call("HSET", P .. "policy", ARGV[3], ARGV[4])
+  redis.call("HSET", P .. "policy", field, ARGV[4])
+end
+if ARGV[3] == "" then
+  redis.call("SET", P .. "rescoring", "")
+else
+  for _, home in ipairs(redis.call("ZRANGE", P .. "homes", 0, -1)) do
+    if redis.call("EXISTS", agenda_key(home, ARGV[3])) == 1 then
+      replace(home, ARGV[3])
+    end
+  end
+  write_all()
 end
 return redis.call("HINCRBY", P .. "policy", "version", 1)

@@ -16,9 +16,12 @@ local cursor = redis.call("HGET", P .. "purging", token) or "0"
 local reply = crawl and redis.call("HSCAN", P .. "d:" .. token, cursor, "COUNT", most) or { "0", {} }
 for i = 1, #reply[2], 2 do
   local domain = reply[2][i]
-  local row = { unpack(share_of(token, domain).row) }
-  for k = 3, #row, 3 do
-    local spider, priority = row[k], row[k + 1]
+  local queues = {}
+  for k, field in ipairs(share_of(token, domain).row) do
+    queues[k] = field -- discarding changes the row itself
+  end
+  for k = 3, #queues, 3 do
+    local spider, priority = queues[k], queues[k + 1]
     if ended(crawl, spider) then
       local home = crawl.pool .. "|" .. spider
       local _, head = head_of(home, domain)

@@ -109,7 +109,7 @@ end
 local function write_wakes()
   for pool, at in pairs(woken) do
     local key = P .. "wait:" .. pool
-    if #redis.call("ZREVRANGEBYSCORE", key, "+inf", "(" .. at, "LIMIT", 0, 1) > 0 then
+    if #redis.call("ZREVRANGEBYSCORE", key, "+inf", string.format("(%.17g", at), "LIMIT", 0, 1) > 0 then
       redis.call("DEL", key)
       redis.call("PUBLISH", ARGV[2] .. ":wake:" .. pool, string.match(P, "{(.-)}"))
     end
@@ -255,6 +255,25 @@ local function place(home, domain, old_band)
   set_ready(home, pool, band, nil, domain, due_of(home, spider, domain, "", token, resting))
 end
 
+-- Takes the domain from wherever it stands to where its policy says.
+local function replace(home, domain)
+  unready(home, domain)
+  redis.call("SREM", P .. "off:" .. home, domain)
+  redis.call("SREM", P .. "roster:" .. home, domain)
+  place(home, domain, nil)
+end
+
+-- The home behind this one by name: their order by time changes while somebody walks them. Nil after the last.
+local function next_home(after)
+  local found
+  for _, home in ipairs(redis.call("ZRANGE", P .. "homes", 0, -1)) do
+    if home > after and (not found or home < found) then
+      found = home
+    end
+  end
+  return found
+end
+
 local function agenda_score(priority, at_turn)
   return string.format("%.0f", -priority * TURNS + at_turn)
 end
@@ -318,6 +337,7 @@ end
 local function starve(crawl, home, domain, priority)
   redis.call("ZREM", agenda_key(home, domain), crawl.token .. "|" .. priority)
   redis.call("SADD", P .. "z:" .. crawl.token, domain)
+  redis.call("SADD", P .. "starving", crawl.token)
 end
 
 -- Puts the queues of a starved domain back on the agenda.
@@ -327,6 +347,9 @@ local function unstarve(crawl, domain)
     local spider, priority = row[i], row[i + 1]
     local home = crawl.pool .. "|" .. spider
     local _, old, resting = head_of(home, domain)
+    if not old then
+      redis.call("ZADD", P .. "homes", now, home)
+    end
     if redis.call("ZADD", agenda_key(home, domain), "NX", agenda_score(priority, next_turn()),
       crawl.token .. "|" .. priority) == 1 and (not old or resting or priority > old) then
       place(home, domain, old and band_of(old))

@@ -61,20 +61,31 @@ local function take_back(raw, died)
   count = count + 1
 end
 
+-- Some leases of a worker: { id, raw } of each.
+local function take_some(key, limit)
+  local row, found = redis.call("HRANDFIELD", key, limit + 1, "WITHVALUES"), {}
+  for i = 1, #row, 2 do
+    if row[i] ~= "last" and #found < limit then
+      found[#found + 1] = { row[i], row[i + 1] }
+    end
+  end
+  return found
+end
+
+local handled = 0
 for _, worker in ipairs(redis.call("ZRANGE", P .. "dead", 0, 99)) do
   local key = P .. "l:" .. worker
-  local row = redis.call("HSCAN", key, 0, "COUNT", most - count)[2]
-  for i = 1, #row, 2 do
-    if row[i] ~= "last" and count < most then
-      redis.call("HDEL", key, row[i])
-      take_back(row[i + 1], worker ~= leaver)
-    end
+  -- Not HSCAN: from the beginning of a large hash that was emptied from there it may find nothing.
+  for _, pair in ipairs(take_some(key, most - handled)) do
+    redis.call("HDEL", key, pair[1])
+    take_back(pair[2], worker ~= leaver)
+    handled = handled + 1
   end
   if redis.call("HLEN", key) <= 1 then
     redis.call("UNLINK", key)
     redis.call("ZREM", P .. "dead", worker)
   end
-  if count >= most then
+  if handled >= most then
     break
   end
 end

@@ -1,44 +1,32 @@
 #!lua flags=allow-oom
--- Put domains where their policy now says: one domain, or (after a change of the default) all, some at a time.
+-- After a change of the default policy: put domains where it now says, some at a time; repeat until done.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 domain or ""  4 cursor, "" to begin  5 most domains a call
--- Returns the next cursor, "" at the end
+-- ARGV  1 now  2 prefix  3 most domains a call
+-- Returns 1 when there is more to do, else 0
 -- include common
 -- include throttle
 -- include queues
-local homes = redis.call("ZRANGE", P .. "homes", 0, -1)
-
-local function replace(home, domain)
-  unready(home, domain)
-  redis.call("SREM", P .. "off:" .. home, domain)
-  redis.call("SREM", P .. "roster:" .. home, domain)
-  place(home, domain, nil)
+-- The cursor walks homes by name, and in each the places a domain may stand in: 1 aside, 2 roster, 3... the bands.
+local cursor = redis.call("GET", P .. "rescoring")
+if not cursor then
+  return 0
 end
-
-if ARGV[3] ~= "" then
-  for _, home in ipairs(homes) do
-    if redis.call("EXISTS", agenda_key(home, ARGV[3])) == 1 then
-      replace(home, ARGV[3])
-    end
-  end
-  write_all()
-  return ""
-end
-
--- The cursor walks homes, and in each the places a domain may stand in: 1 aside, 2 roster, 3... the bands.
-local home_at, place_at, inner = string.match(ARGV[4] == "" and "1,1,0" or ARGV[4], "^(%d+),(%d+),(%d+)$")
-home_at, place_at = tonumber(home_at), tonumber(place_at)
-local home = homes[home_at]
+local home, place_at, inner = string.match(cursor, "^(.-)\n(%d+)\n(%d+)$")
 if not home then
-  return ""
+  home, place_at, inner = next_home(""), 1, "0"
+end
+place_at = tonumber(place_at)
+if not home then
+  redis.call("DEL", P .. "rescoring")
+  return 0
 end
 local reply
 if place_at == 1 then
-  reply = redis.call("SSCAN", P .. "off:" .. home, inner, "COUNT", ARGV[5])
+  reply = redis.call("SSCAN", P .. "off:" .. home, inner, "COUNT", ARGV[3])
 elseif place_at == 2 then
-  reply = redis.call("SSCAN", P .. "roster:" .. home, inner, "COUNT", ARGV[5])
+  reply = redis.call("SSCAN", P .. "roster:" .. home, inner, "COUNT", ARGV[3])
 else
-  local scan = redis.call("ZSCAN", ready_key(home, place_at - 2), inner, "COUNT", ARGV[5])
+  local scan = redis.call("ZSCAN", ready_key(home, place_at - 2), inner, "COUNT", ARGV[3])
   reply = { scan[1], {} }
   for i = 1, #scan[2], 2 do
     reply[2][#reply[2] + 1] = scan[2][i]
@@ -54,7 +42,12 @@ inner = reply[1]
 if inner == "0" then
   place_at = place_at + 1
   if place_at > BANDS + 2 then
-    home_at, place_at = home_at + 1, 1
+    home, place_at = next_home(home), 1
   end
 end
-return home_at .. "," .. place_at .. "," .. inner
+if not home then
+  redis.call("DEL", P .. "rescoring")
+  return 0
+end
+redis.call("SET", P .. "rescoring", home .. "\n" .. place_at .. "\n" .. inner)
+return 1

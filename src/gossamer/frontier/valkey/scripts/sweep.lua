@@ -4,6 +4,8 @@
 -- ARGV  1 now  2 prefix  3 most keys a call
 -- Returns 1 when there is more to do now, else 0
 -- include common
+-- include throttle
+-- include queues
 local most = tonumber(ARGV[3])
 
 -- Removes buckets from the last one down; returns how many are left.
@@ -38,8 +40,8 @@ for _, token in ipairs(redis.call("ZRANGEBYSCORE", P .. "ending", "-inf", now, "
     break
   end
   local row = redis.call("HMGET", P .. "c:" .. token, "gen", "b")
-  local left = 0
-  if row[1] then
+  local left = redis.call("ZSCORE", P .. "purge", token) and 1 or 0 -- its queues are found through what ends here
+  if row[1] and left == 0 then
     left = remove_buckets(token, row[1], tonumber(row[2] or 1))
     redis.call("HSET", P .. "c:" .. token, "b", left)
   end
@@ -47,19 +49,19 @@ for _, token in ipairs(redis.call("ZRANGEBYSCORE", P .. "ending", "-inf", now, "
     redis.call("UNLINK", P .. "c:" .. token, P .. "t:" .. token, P .. "d:" .. token, P .. "z:" .. token)
     redis.call("ZREM", P .. "ending", token)
     redis.call("ZREM", P .. "idle", token)
-    redis.call("ZREM", P .. "purge", token)
-    redis.call("HDEL", P .. "purging", token)
+    redis.call("ZREM", P .. "opened", token)
+    redis.call("HDEL", P .. "halting", token)
     if not redis.call("ZSCORE", P .. "marks", token) then
       redis.call("UNLINK", P .. "h:" .. token)
     end
     most = most - 1
   end
 end
--- Retries of crawls that are over; everything else that is due a lease takes.
+-- Retries of what is over; everything else that is due a lease takes.
 for _, member in ipairs(redis.call("ZRANGEBYSCORE", P .. "later", "-inf", now, "LIMIT", 0, 1000)) do
-  local token, run = cmsgpack.unpack(member)
+  local token, run, _, spider = cmsgpack.unpack(member)
   local crawl = crawl_of(token)
-  if not crawl or crawl.run ~= run or crawl.state ~= "r" then
+  if not crawl or crawl.run ~= run or ended(crawl, spider) then
     redis.call("ZREM", P .. "later", member)
   end
 end
@@ -67,6 +69,33 @@ for _, token in ipairs(redis.call("ZRANGEBYSCORE", P .. "marks", "-inf", now, "L
   redis.call("ZREM", P .. "marks", token)
   redis.call("UNLINK", P .. "h:" .. token)
 end
--- A home that nobody added to for a week is forgotten; the next addition remembers it.
-redis.call("ZREMRANGEBYSCORE", P .. "homes", "-inf", now - 604800000)
+for _, token in ipairs(redis.call("SRANDMEMBER", P .. "starving", 100)) do
+  if redis.call("EXISTS", P .. "z:" .. token) == 0 then
+    redis.call("SREM", P .. "starving", token)
+  end
+end
+
+-- A home is forgotten when nothing was added to it for an hour and nothing waits there; the next addition remembers it.
+for _, home in ipairs(redis.call("ZRANGEBYSCORE", P .. "homes", "-inf", now - 3600000, "LIMIT", 0, 100)) do
+  local keys = { P .. "off:" .. home, P .. "roster:" .. home }
+  for band = 1, BANDS do
+    keys[#keys + 1] = ready_key(home, band)
+  end
+  if redis.call("EXISTS", unpack(keys)) == 0 then
+    redis.call("ZREM", P .. "homes", home)
+  else
+    redis.call("ZADD", P .. "homes", now, home)
+  end
+end
+
+-- An egress that nobody leased through for a week is forgotten with its view of the domains. Negative: being enrolled.
+local WEEK = 604800000
+for _, egress in ipairs(redis.call("ZRANGEBYSCORE", P .. "egresses", WEEK - now, now - WEEK, "LIMIT", 0, 1)) do
+  for _, home in ipairs(redis.call("ZRANGE", P .. "homes", 0, -1)) do
+    for band = 1, BANDS do
+      redis.call("UNLINK", ready_key(home, band, egress))
+    end
+  end
+  redis.call("ZREM", P .. "egresses", egress)
+end
 return most <= 0 and 1 or 0

@@ -1,0 +1,53 @@
+-- Which run of a crawl a shard is in. A generation counts for more than a run: it only ever grows, also when a crawl was
+-- forgotten on its home shard and begins with run 1 again before this shard has swept the old one.
+
+-- Where a run stands to what this shard knows: -1 the shard is in a later one, 0 in this one, 1 in an earlier or none.
+local function run_ahead(crawl, run, gen)
+  if not crawl then
+    return 1
+  end
+  local here, there = tonumber(crawl.gen), tonumber(gen)
+  if here == there then
+    here, there = crawl.run, run
+  end
+  return here < there and 1 or here > there and -1 or 0
+end
+
+-- Begins a run on this shard: what was seen stays, unless the run has a seen-set of its own. `stopped`: "slink,eother",
+-- the spiders whose part has ended. Returns the crawl, or nil while queues of an earlier run have to be purged first.
+local function begin_run(token, run, gen, options, blob, stopped)
+  local crawl, key = crawl_of(token), P .. "c:" .. token
+  if crawl then
+    if drop_waiting(crawl, nil, "stopped") > 0 then -- it was given up, and whoever did so died before this shard heard
+      redis.call("HSET", key, "st", "f")
+    end
+    if redis.call("ZSCORE", P .. "purge", token) then
+      write_tallies()
+      return nil
+    end
+    if crawl.gen ~= gen then
+      redis.call("RPUSH", P .. "old", cmsgpack.pack(token, crawl.gen, crawl.buckets))
+    end
+  end
+  local keep = crawl and crawl.gen == gen
+  local seen, buckets = keep and crawl.seen or 0, keep and crawl.buckets or 1
+  redis.call("UNLINK", key, P .. "d:" .. token, P .. "z:" .. token)
+  redis.call("HSET", key, "run", run, "gen", gen, "st", "r", "o", options, "crawl", blob)
+  if keep then
+    redis.call("HSET", key, "n", seen, "b", buckets)
+  end
+  local unpacked = cmsgpack.unpack(options)
+  if unpacked[3] then
+    redis.call("HSET", P .. "n", "wishes", 1)
+  end
+  if unpacked[8] then -- where one shard is all there is, the whole page budget is granted here
+    redis.call("HSET", key, "Q", unpacked[8])
+  end
+  redis.call("ZREM", P .. "ending", token)
+  for letter, spider in string.gmatch(stopped, "([^,])([^,]+)") do
+    redis.call("HSET", key, "parts", 1, "st:" .. spider, letter)
+  end
+  tallies[token] = nil
+  crawls[token] = nil
+  return crawl_of(token)
+end
