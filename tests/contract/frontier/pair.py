@@ -69,7 +69,7 @@ class Pair:
         before = self.model.runs.get(crawl.id)
         expected = self.model.open(crawl, fresh=fresh)
         try:
-            run = await self.again(lambda: self.frontier.open_crawl(crawl, fresh=fresh))
+            run = await self.frontier_again(lambda: self.frontier.open_crawl(crawl, fresh=fresh))
         except CrawlRefused:
             assert expected is None, f"{crawl.id} was refused"
             return None
@@ -85,7 +85,7 @@ class Pair:
     async def add(self, run: ModelRun, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> Added:
         """A lost reply is followed by the same call; a filtered one then meets what it has added itself."""
         handle = self.handles[run.crawl.id]
-        answer = await self.again(lambda: self.frontier.add(handle, terms, batches, seeds=seeds))
+        answer = await self.frontier_again(lambda: self.frontier.add(handle, terms, batches, seeds=seeds))
         if self.lost:
             run.inexact = True
             answer = self._as_if_once(run, batches, answer)
@@ -116,21 +116,21 @@ class Pair:
     async def stop(self, crawl: CrawlId, *, spider: str | None = None, state: CrawlState = CrawlState.STOPPED) -> None:
         waiting = self.model.runs.get(crawl)
         doomed = [e for e in waiting.entries if waiting.doomed(e, self.clock.now)] if waiting else []
-        purged = await self.again(lambda: self.frontier.stop_crawl(crawl, spider=spider, state=state))
+        purged = await self.frontier_again(lambda: self.frontier.stop_crawl(crawl, spider=spider, state=state))
         expected = self.model.stop(crawl, spider, state, self.clock.now)
         assert self.lost or expected - len(doomed) <= purged <= expected, f"{purged} purged, not {expected}"
 
     # --- workers --------------------------------------------------------------------------------------------------
 
     async def hire(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> ModelWorker:
-        seat = await self.again(lambda: self.frontier.holder(pool=pool, spiders=spiders, egress=egress))
+        seat = await self.frontier_again(lambda: self.frontier.holder(pool=pool, spiders=spiders, egress=egress))
         worker = ModelWorker(seat.worker, pool, tuple(spiders), egress, self.clock.now)
         self.model.workers.append(worker)
         self.seats[worker] = seat
         return worker
 
     async def lease(self, worker: ModelWorker, *, limit: int) -> list[Lease]:
-        leases = await self.again(lambda: self.seats[worker].lease(limit=limit))
+        leases = await self.frontier_again(lambda: self.seats[worker].lease(limit=limit))
         assert len(leases) <= limit, f"{len(leases)} requests, {limit} were asked for"
         self.model.lease(worker, leases, self.clock.now)
         return leases
@@ -148,7 +148,7 @@ class Pair:
         return found
 
     async def settle(self, worker: ModelWorker, settlements: Sequence[Settlement]) -> list[Settled]:
-        answers = await self.again(lambda: self.seats[worker].settle(settlements))
+        answers = await self.frontier_again(lambda: self.seats[worker].settle(settlements))
         expected = self.model.settle(worker, settlements, self.clock.now)
         assert len(answers) == len(expected)
         for told, right in zip(answers, expected, strict=True):
@@ -162,12 +162,12 @@ class Pair:
 
     async def hop(self, worker: ModelWorker, lease: Lease, *, fingerprint: int, payload: bytes) -> Hop:
         seat = self.seats[worker]
-        answer = await self.again(lambda: seat.hop(lease, fingerprint=fingerprint, payload=payload))
+        answer = await self.frontier_again(lambda: seat.hop(lease, fingerprint=fingerprint, payload=payload))
         self.model.hop(worker, lease, fingerprint, payload, answer, self.clock.now)
         return answer
 
     async def close(self, worker: ModelWorker) -> None:
-        await self.again(self.seats.pop(worker).close)
+        await self.frontier_again(self.seats.pop(worker).close)
         self.model.give_back(worker, self.clock.now)
 
     def kill(self, worker: ModelWorker) -> None:
@@ -179,13 +179,13 @@ class Pair:
         worker.alive = True
         seat = self.seats[worker]
         if not worker.stale:
-            await self.again(seat.heartbeat)
+            await self.frontier_again(seat.heartbeat)
             worker.heard = self.clock.now
             return worker
         try:
-            await self.again(seat.heartbeat)
+            await self.frontier_again(seat.heartbeat)
         except StaleWorker:
-            await self.again(seat.renew)
+            await self.frontier_again(seat.renew)
         else:
             assert not worker.robbed, "a worker that was taken for dead goes on as if nothing had happened"
             worker.stale = False
@@ -210,17 +210,17 @@ class Pair:
     async def beat(self) -> None:
         for worker, seat in self.seats.items():
             if worker.alive:
-                await self.again(seat.heartbeat)
+                await self.frontier_again(seat.heartbeat)
                 worker.heard = self.clock.now
 
     async def reclaim(self) -> int:
-        taken = await self.again(self.frontier.reclaim)
+        taken = await self.frontier_again(self.frontier.reclaim)
         expected = self.model.reclaim(self.clock.now)
         assert taken == expected or self.lost, f"{taken} taken back, not {expected}"
         return taken
 
     async def set_policy(self, domain: str | None, policy: DomainPolicy | None) -> None:
-        await self.again(lambda: self.frontier.set_domain_policy(domain, policy))
+        await self.frontier_again(lambda: self.frontier.set_domain_policy(domain, policy))
         politeness = self.model.politeness
         if domain is None:
             politeness.default = policy or DomainPolicy()
@@ -230,26 +230,26 @@ class Pair:
             politeness.policies[domain] = policy
 
     async def block(self, domain: str, seconds: float) -> None:
-        await self.again(lambda: self.frontier.block_domain(domain, seconds=seconds))
+        await self.frontier_again(lambda: self.frontier.block_domain(domain, seconds=seconds))
         blocked = self.model.politeness.blocked_until
         blocked[domain] = max(blocked.get(domain, 0.0), self.clock.now + seconds)
 
     async def ask_delay(self, domain: str, seconds: float) -> None:
-        await self.again(lambda: self.frontier.set_crawl_delay(domain, seconds=seconds))
+        await self.frontier_again(lambda: self.frontier.set_crawl_delay(domain, seconds=seconds))
         self.model.politeness.crawl_delay[domain] = seconds
 
     # --- judging ----------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
         """Every counter of every crawl against the model."""
-        default, policies = await self.again(self.frontier.domain_policies)
+        default, policies = await self.frontier_again(self.frontier.domain_policies)
         assert (default, policies) == (self.model.politeness.default, self.model.politeness.policies)
         for crawl, run in self.model.runs.items():
             if run.exhausted or (self.shards > 1 and not run.of(*_UNFINISHED)):
                 # One shard knows at once that a run is over; several agree on it a moment later. What a spent budget
                 # leaves behind is cleared away by housekeeping.
                 await self.reclaim()
-            info = await self.again(lambda crawl=crawl: self.frontier.crawl_info(crawl))
+            info = await self.frontier_again(lambda crawl=crawl: self.frontier.crawl_info(crawl))
             assert info is not None
             self.model.check_info(info, self.clock.now)
             await self._check_domains(crawl, info.total().queued)
@@ -257,7 +257,7 @@ class Pair:
     async def _check_domains(self, crawl: CrawlId, queued: int) -> None:
         cursor, total, names = "", 0, []
         for _ in range(50):
-            page, cursor = await self.again(
+            page, cursor = await self.frontier_again(
                 lambda cursor=cursor: self.frontier.crawl_domains(crawl, cursor=cursor, limit=3)
             )
             for domain in page:
@@ -295,7 +295,7 @@ class Pair:
             await self.close(worker)
         await self.check()
 
-    async def again(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def frontier_again(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat a call whose reply was lost, as every caller may."""
         self.lost = False
         for _ in range(ATTEMPTS):

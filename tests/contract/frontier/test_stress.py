@@ -1,0 +1,80 @@
+"""Processes that lease and settle one crawl and are killed without warning: nothing is lost, nothing done twice."""
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from gossamer.model.crawl import CrawlState, Terms
+from gossamer.model.domain import DomainPolicy
+
+from .asking import a_batch, a_crawl
+from .graph import reachable, url
+from .stage import Stage
+
+WORKERS = 4
+KILLS = 8
+TESTS = Path(__file__).parents[2]
+
+
+def start(stage: Stage, log: Path) -> subprocess.Popen[bytes]:
+    path = os.pathsep.join([str(TESTS), *sys.path])
+    command = [sys.executable, "-m", "contract.frontier.worker_process", stage.server.address, stage.prefix, str(log)]
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path})
+
+
+def written(folder: Path) -> Counter[str]:
+    """What the workers say they settled, and how often."""
+    return Counter(line for log in folder.iterdir() for line in log.read_text().splitlines())
+
+
+async def test_killed_workers_lose_nothing(stage: Stage, tmp_path: Path) -> None:
+    """Every page is settled exactly once in the end, whoever dies when, and the run finishes once."""
+    chance = random.Random(7)
+    frontier = await stage.frontier(heartbeat_seconds=0.5)
+    await frontier.set_domain_policy(
+        None, DomainPolicy(hits=100_000, window_seconds=1.0, moderated=False, concurrency=1000)
+    )
+    run = await frontier.open_crawl(a_crawl("stress"))
+    domain, path = url(0)
+    await frontier.add(run, Terms(), [a_batch(domain, [path])], seeds=True)
+    expected = reachable(0)
+    workers: list[subprocess.Popen[bytes]] = []
+    try:
+        workers = [start(stage, tmp_path / f"{number}") for number in range(WORKERS)]
+        kills, seen_done = 0, 0
+        states = [CrawlState.RUNNING]
+        async with asyncio.timeout(100):
+            while states[-1] is CrawlState.RUNNING:
+                info = await frontier.crawl_info(run.crawl.id)
+                assert info is not None
+                total = info.total()
+                assert total.added == total.queued + total.later + total.leased + total.done or stage.shards > 1
+                states.append(info.state)
+                # Kills are spread over the work, not over time.
+                if kills < KILLS and total.done >= seen_done + len(expected) // (KILLS + 2):
+                    seen_done, kills = total.done, kills + 1
+                    victim = chance.randrange(WORKERS)
+                    workers[victim].kill()
+                    workers[victim].wait()
+                    workers[victim] = start(stage, tmp_path / f"{victim}-{kills}")
+                await asyncio.sleep(0.01)
+            for worker in workers:
+                assert await asyncio.to_thread(worker.wait) == 0
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    info = await frontier.crawl_info(run.crawl.id)
+    assert info is not None
+    assert (info.state, info.run) == (CrawlState.FINISHED, 1)
+    assert (info.total().added, info.total().fetched, info.seen) == (len(expected),) * 3
+    settled = written(tmp_path)
+    assert not [page for page, times in settled.items() if times > 1], "settled twice"
+    # What a killed worker settled and could not write down any more is missing here and counted above.
+    assert set(settled) <= {f"https://{url(page)[0]}/{page}" for page in expected}
+    assert len(settled) >= len(expected) - 16 * kills
+    await stage.leave()
