@@ -87,6 +87,11 @@ class Committer:
         """Wait until nothing is pending."""
         await self._quiet.wait()
 
+    def flush(self) -> None:
+        """What is here now waits for no more company: nothing else is being fetched."""
+        if self._queue:
+            self._full.set()
+
     def hurry(self) -> None:
         """From now on an incomplete batch waits for nobody."""
         self._closing = True

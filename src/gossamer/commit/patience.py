@@ -5,7 +5,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from gossamer.errors import FrontierFull, FrontierUnavailable, SinkError, SinkFull
+from gossamer.errors import FrontierFull, FrontierUnavailable, GossamerError, SinkError, SinkFull
 from gossamer.telemetry.troubles import Troubles
 
 T = TypeVar("T")
@@ -30,9 +30,9 @@ class Patience:
             try:
                 answer = await call()
             except FrontierUnavailable as error:
-                self._troubles.begin("frontier", f"{error} Waiting for it; nothing is lost.")
+                self._troubles.begin("frontier", _sentence(error, "Waiting for it; nothing is lost."))
             except FrontierFull as error:
-                self._troubles.begin("frontier", f"{error} Waiting for room; nothing is lost.")
+                self._troubles.begin("frontier", _sentence(error, "Waiting for room; nothing is lost."))
             else:
                 self._troubles.end("frontier", "The frontier is back; going on.")
                 return answer
@@ -45,9 +45,9 @@ class Patience:
             try:
                 await write()
             except SinkFull as error:
-                self._troubles.begin("output", f"{error}. Waiting for room; nothing is lost.")
+                self._troubles.begin("output", _sentence(error, "Waiting for room; nothing is lost."))
             except SinkError as error:
-                self._troubles.begin("output", f"{error}. Waiting until it can be written; nothing is lost.")
+                self._troubles.begin("output", _sentence(error, "Waiting until it can be written; nothing is lost."))
             else:
                 self._troubles.end("output", "The output can be written again; going on.")
                 return
@@ -57,3 +57,7 @@ class Patience:
     async def _pause(seconds: float) -> float:
         await asyncio.sleep(seconds * (0.5 + 0.5 * random.random()))
         return min(seconds * 2, LONGEST_SECONDS)
+
+
+def _sentence(error: GossamerError, then: str) -> str:
+    return f"{str(error).rstrip('.')}. {then}"

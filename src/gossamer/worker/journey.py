@@ -10,6 +10,8 @@ from gossamer.policy.urls import host
 from gossamer.worker.context import OWNED_BY_CLIENT, Context
 from gossamer.worker.redirects import Headers, cookies_after, method_after
 
+_PERSONAL = frozenset(("authorization", "cookie", "proxy-authorization"))
+
 
 class Journey:
     """Made anew for each attempt. `url` is what is asked next; `chain` what redirected before it."""
@@ -93,14 +95,17 @@ class Journey:
     def packed(self, *, moved: bool = False) -> bytes:
         """The payload from which whoever takes this over goes on where it stands.
 
-        `moved`: it goes on as another entry, which must know the request's id, and without cookies: another domain's
-        are none of its business.
+        `moved`: it goes on as another entry, which must know the request's id, and without cookies and credentials of
+        its own: those were for another domain.
         """
+        headers = self.extra_headers
+        if moved and headers:
+            headers = {name: value for name, value in headers.items() if name.lower() not in _PERSONAL} or None
         packed = pack(
             Payload(
                 method=self.method,
                 body=self.body,
-                headers=self.extra_headers,
+                headers=headers,
                 chain=tuple(self.chain),
                 location=self.url,
                 cookies=None if moved else self.cookies or None,

@@ -208,6 +208,8 @@ class Worker:
                 await self._renew(epoch)
             finally:
                 slots.done()
+            if not slots.busy:
+                committer.flush()
 
     async def _drain(self) -> None:
         if back := [_returned(lease).settlement for lease in self._slots.take_back()]:
