@@ -164,7 +164,7 @@ class Connection(asyncio.Protocol):
         self._session = None
         tls = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
         if isinstance(tls, ssl.SSLObject):
-            context.remember(server_hostname, tls.session)
+            context.remember(server_hostname, tls)
 
     def _release(self) -> None:
         held, self._held_bytes = self._held_bytes, 0
