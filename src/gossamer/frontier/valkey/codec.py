@@ -131,35 +131,51 @@ def batch_arguments(batch: Batch) -> list[bytes | str | int]:
     return head + rest
 
 
-def split_batches(batches: Sequence[Batch], most: int) -> Iterator[list[tuple[int, int, Batch]]]:
-    """Groups of (index of the batch, offset in it, part) with at most `most` URLs each."""
+def split_batches(
+    batches: Sequence[Batch], most: int, *, most_bytes: int = 4 * MAX_PAYLOAD
+) -> Iterator[list[tuple[int, int, Batch]]]:
+    """Groups of (index of the batch, offset in it, part), each with at most `most` URLs and about so many bytes of
+    payload, so that a call takes the server a bounded time."""
     group: list[tuple[int, int, Batch]] = []
-    room = most
+    room, bytes_left = most, most_bytes
     for index, batch in enumerate(batches):
         offset = 0
         while offset < len(batch.urls):
             count = min(room, len(batch.urls) - offset)
-            if offset == 0 and count == len(batch.urls):
-                part = batch
-            else:
-                part = Batch(
-                    batch.spider,
-                    batch.domain,
-                    batch.priority,
-                    batch.depth,
-                    batch.urls[offset : offset + count],
-                    batch.fingerprints[offset : offset + count],
-                    None if batch.payloads is None else batch.payloads[offset : offset + count],
-                    batch.unfiltered,
-                )
-            group.append((index, offset, part))
+            if batch.payloads is not None:
+                count, bytes_left = _fitting(batch.payloads[offset : offset + count], bytes_left)
+            group.append((index, offset, _part(batch, offset, offset + count)))
             offset += count
             room -= count
-            if room == 0:
+            if room == 0 or bytes_left <= 0:
                 yield group
-                group, room = [], most
+                group, room, bytes_left = [], most, most_bytes
     if group:
         yield group
+
+
+def _fitting(payloads: Sequence[bytes | None], bytes_left: int) -> tuple[int, int]:
+    """How many come before the bytes are used up, that one included; and what is left of them."""
+    for count, payload in enumerate(payloads, 1):
+        bytes_left -= len(payload or b"")
+        if bytes_left <= 0:
+            return count, 0
+    return len(payloads), bytes_left
+
+
+def _part(batch: Batch, first: int, end: int) -> Batch:
+    if first == 0 and end == len(batch.urls):
+        return batch
+    return Batch(
+        batch.spider,
+        batch.domain,
+        batch.priority,
+        batch.depth,
+        batch.urls[first:end],
+        batch.fingerprints[first:end],
+        None if batch.payloads is None else batch.payloads[first:end],
+        batch.unfiltered,
+    )
 
 
 def decode_entry(entry: bytes) -> tuple[int, int, int, int, str, bytes | None, bytes]:
