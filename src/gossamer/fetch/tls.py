@@ -12,8 +12,8 @@ REMEMBERED_SESSIONS = 2048
 
 
 READING_LEAKS = sys.version_info < (3, 12, 8) or (3, 13) <= sys.version_info < (3, 13, 1)
-"""CPython's issue 116810, fixed in 3.12.8 and 3.13.1, never in 3.11: each time a session is read, memory is lost for ever
-(5.5 KB, measured). Using a session loses nothing."""
+"""CPython's issue 116810, fixed in 3.12.8 and 3.13.1, never in 3.11: each time a session is read, memory is lost
+for ever (5.5 KB, measured). Using a session loses nothing."""
 
 LEAKY_READS = 2048
 """How many sessions are read at most where that leaks: 11 MB in the life of a process."""
