@@ -1,0 +1,135 @@
+"""Every key in the server has its name in keys.py, and its end."""
+
+import inspect
+import re
+from collections.abc import Callable
+
+import pytest
+
+from gossamer.errors import FrontierUnavailable
+from gossamer.frontier.valkey.keys import Keys
+from gossamer.model.crawl import CrawlId, Order, Rate, Terms
+from gossamer.model.domain import DomainPolicy, Scope
+from gossamer.model.outcome import Outcome
+from gossamer.model.request import Settlement
+
+from .asking import a_batch, a_crawl, fingerprint
+from .pair import Clock
+from .stage import Stage
+
+PLAIN = Terms()
+OPTIONAL = {"egress"}
+
+
+def documented() -> re.Pattern[str]:
+    """What keys.py can spell, for any shard and any names."""
+    patterns = []
+    keys = Keys("PREFIX", 0)
+    for name, member in inspect.getmembers(Keys):
+        if name.startswith("_") or name in ("prefix", "shard", "base", "wake"):
+            continue
+        if isinstance(member, property):
+            patterns.append(re.escape(getattr(keys, name)))
+        elif inspect.isfunction(member):
+            names = [p for p in inspect.signature(member).parameters if p != "self"]
+            spelled = {
+                p: (10**8 + k if p in ("generation", "bucket", "band", "priority") else f"<{p}>")
+                for k, p in enumerate(names)
+            }
+            for given in (spelled, {p: v for p, v in spelled.items() if p not in OPTIONAL}):
+                pattern = re.escape(member(keys, **given))
+                patterns.append(re.sub(r"<\w+>", ".+", re.sub(r"10000000\d", r"-?\\d+", pattern)))
+    return re.compile("|".join(patterns).replace("PREFIX", r"t\d+").replace(r"\{0\}", r"\{\d+\}"))
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+async def test_every_key_is_documented(stage_of: Callable[[int], Stage], shards: int) -> None:
+    """A bit of everything, looked at again and again."""
+    stage, clock = stage_of(shards), Clock()
+    frontier = await stage.frontier(clock=clock, heartbeat_seconds=30.0)
+    pattern, seen = documented(), set()
+
+    async def look() -> None:
+        for key in await stage.keys():
+            assert pattern.fullmatch(key), f"not in keys.py: {key}"
+            seen.add(re.split(r"[:|]", key.split("}:")[1])[0])
+
+    domains = [f"d{number}.test" for number in range(6)]
+    await frontier.set_domain_policy("d0.test", DomainPolicy(scope=Scope.IP))
+    await frontier.set_domain_policy("d1.test", DomainPolicy(blacklisted=True))
+    await frontier.set_domain_policy(None, DomainPolicy(hits=3))
+    crawls = {
+        "plain": a_crawl("plain"),
+        "few": a_crawl("few", max_pages=2),
+        "slow": a_crawl("slow", rate=Rate(1, 60.0), order=Order.LIFO),
+        "own": a_crawl("own", pool="own"),
+    }
+    for crawl in crawls.values():
+        run = await frontier.open_crawl(crawl)
+        terms = Terms(domain_max_pages=3) if crawl.id.crawlid == "own" else PLAIN
+        await frontier.add(run, terms, [a_batch(d, range(300), priority=p) for d in domains for p in (0, 90)])
+        await frontier.add(run, terms, [a_batch(d, ["again"], unfiltered=True) for d in domains])
+    await look()
+    await frontier.block_domain("d2.test", seconds=50)
+    await frontier.set_crawl_delay("d3.test", seconds=2)
+    await frontier.claim_robots("d3.test", "https://d3.test", seconds=60)
+    await frontier.save_robots("d4.test", "https://d4.test", b"x", ttl_seconds=60)
+    seats = [
+        await frontier.holder(pool=pool, spiders=["link"], egress=egress)
+        for pool, egress in [("shared", ""), ("shared", "192.0.2.1"), ("own", "")]
+    ]
+    endings = [Outcome.FETCHED, Outcome.RETRY, Outcome.RETURNED, Outcome.FAILED]
+    for number in range(12):
+        clock.now += 5
+        for seat in seats:
+            leases = await seat.lease(limit=9)
+            await look()
+            for lease in leases[:1]:
+                await seat.hop(lease, fingerprint=fingerprint("link", f"https://x.test/{number}"), payload=b"chain")
+            await seat.settle([Settlement(lease, endings[number % 4], "why", 3.0) for lease in leases[1:]])
+        await frontier.reclaim()
+        await look()
+    stage.connections[0].countdown = 1  # some shards do not hear of it
+    with pytest.raises(FrontierUnavailable):
+        await frontier.stop_crawl(CrawlId("app", "plain"))
+    await look()
+    stage.connections[0].countdown = shards + 1
+    with pytest.raises(FrontierUnavailable):
+        await frontier.set_domain_policy(None, None)
+    await look()
+    await frontier.stop_crawl(CrawlId("app", "slow"), spider="link")
+    clock.now += 60
+    await frontier.reclaim()  # the workers are dead by now
+    for crawl in crawls.values():
+        await frontier.stop_crawl(crawl.id)
+    await look()
+    assert seen >= {
+        "a",
+        "c",
+        "call",
+        "d",
+        "h",
+        "halting",
+        "l",
+        "later",
+        "meta",
+        "off",
+        "policy",
+        "q",
+        "r",
+        "roster",
+        "s",
+        "t",
+        "w",
+        "x",
+    }
+    for seat in seats:
+        await seat.close()
+    for domain in (None, "d0.test", "d1.test"):
+        await frontier.set_domain_policy(domain, None)
+    for _ in range(2):
+        clock.now += 31 * 86400
+        await frontier.reclaim()
+    stays = {key.split("}:")[1] for key, ttl in (await stage.keys()).items() if ttl == -1}
+    assert stays <= {"meta", "n", "policy"}, f"without an end: {sorted(stays)}"
+    await stage.leave()
