@@ -4,8 +4,6 @@ import codecs
 import re
 from typing import NamedTuple
 
-from charset_normalizer import from_bytes
-
 from gossamer.extract.labels import codec_of
 from gossamer.extract.prescan import charset_in, declared_codec
 
@@ -110,6 +108,8 @@ def _decoded(body: bytes, codec: str) -> Decoded:
 
 
 def _detected(body: bytes) -> Decoded:
+    from charset_normalizer import from_bytes  # half of this room's start-up time, and seldom needed
+
     first = _NOT_ASCII.search(body)
     start = max(0, first.start() - _DETECTED_BYTES // 2) if first else 0
     best = from_bytes(body[start : start + _DETECTED_BYTES], enable_fallback=False).best()

@@ -73,7 +73,10 @@ def _kept(match: re.Match[bytes]) -> bytes:
 
 
 def _has_huge_tag(html: bytes) -> bool:
-    for piece in html.split(b">"):
+    pieces = html.split(b">")
+    if max(map(len, pieces)) <= _MAX_TAG_BYTES:
+        return False
+    for piece in pieces:
         if len(piece) > _MAX_TAG_BYTES:
             start = _TAG_START.search(piece)
             if start is not None and len(piece) - start.start() > _MAX_TAG_BYTES:

@@ -21,6 +21,11 @@ _MAX_INPUT_LENGTH = 8 * MAX_URL_LENGTH
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _PORT = re.compile(r"[^:/?#\[\]@]+:[0-9]+(?:[/?#]|$)")
+# Segments that a URL parser leaves as they are, none of them `.` or `..`, and a query of the same kind.
+_SEGMENT = r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*"
+_CLEAN = re.compile(rf"(?:{_SEGMENT}/)*(?:{_SEGMENT})?(?:\?[A-Za-z0-9._~=&+:,;/-]*)?")
+_CLEAN_LENGTH = MAX_URL_LENGTH // 4
+
 _CREDENTIALS = re.compile(r"^([^/\\]*[/\\]+)?[^/?#\\]*@")
 
 
@@ -45,6 +50,9 @@ def canonical(url: str) -> str:
 
 def join(base: str, href: str) -> str:
     """The canonical URL that `href` means in a document whose base URL is `base` (canonical). Raises as canonical."""
+    plain = _join_clean(base, href)
+    if plain is not None:
+        return plain
     if len(href) > _MAX_INPUT_LENGTH:
         raise UrlTooLong(_shown(href))
     try:
@@ -55,6 +63,18 @@ def join(base: str, href: str) -> str:
         except ValueError:
             raise BadUrl(_shown(href)) from None
     return _accepted(joined)
+
+
+def _join_clean(base: str, href: str) -> str | None:
+    """The same for most hrefs of most pages, without a parser: clean paths only have to be put behind something."""
+    if not 0 < len(href) < _CLEAN_LENGTH or len(base) > _CLEAN_LENGTH:
+        return None
+    if href[0] == "/":
+        return origin(base) + href if _CLEAN.fullmatch(href, 1) else None
+    if href.startswith("http"):
+        start = origin(base) + "/"
+        return href if href.startswith(start) and _CLEAN.fullmatch(href, len(start)) else None
+    return directory(base) + href if href[0] != "?" and _CLEAN.fullmatch(href) else None
 
 
 def from_person(text: str) -> str:

@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+import ada_url
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
 from gossamer.errors import BadScheme, BadUrl, UrlTooLong
+from gossamer.policy import urls
 from gossamer.policy.urls import (
     MAX_HOST_LENGTH,
     MAX_URL_LENGTH,
@@ -53,7 +55,7 @@ def test_every_whatwg_vector_gets_its_serialisation_or_is_refused() -> None:
         if base not in (None, "about:blank") and not base.startswith(("http://", "https://")):
             continue
         try:
-            got = canonical(case["input"]) if base in (None, "about:blank") else join(base, case["input"])
+            got = canonical(case["input"]) if base in (None, "about:blank") else join(canonical(base), case["input"])
         except BadUrl:
             got = None
         if got != expected(case):
@@ -225,3 +227,27 @@ def test_fingerprints_differ_by_url_method_body_spider_and_secret() -> None:
         fingerprint("http://a.test/", seed=spider_seed(2, "link")),
     ]
     assert len(set(prints)) == len(prints)
+
+
+_PIECES = st.sampled_from(
+    [*"/?&:@\\ é~-_+.", "a", "B.c", "..", "...", "//", "x=1", "#f", "%2e", "%2E%2e", "http:", "https://a.test/"]
+)
+
+
+@given(
+    base=st.sampled_from(["https://a.test/", "https://a.test/d/e?q=/x/", "https://a.test:81/d/", "http://a.test/x/y"]),
+    pieces=st.lists(_PIECES, max_size=8),
+)
+@settings(max_examples=2000)
+def test_joining_without_a_parser_gives_what_the_parser_gives(base: str, pieces: list[str]) -> None:
+    href = "".join(pieces)
+    plain = urls._join_clean(base, href)
+    if plain is not None:
+        assert plain == ada_url.join_url(base, href)
+
+
+@pytest.mark.parametrize(
+    "href", ["", "?x=1", "#f", ".", "..", "a/../b", "//b.test/", "mailto:x", "a:b", "/a//b", "http:x"]
+)
+def test_an_href_that_needs_a_parser_gets_one(href: str) -> None:
+    assert urls._join_clean("https://a.test/d/e", href) is None
