@@ -5,7 +5,7 @@ each library is asked for no more than the limit, so a bomb costs at most the li
 """
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import brotli
@@ -58,7 +58,7 @@ def decode(wire: bytes, encodings: tuple[str, ...], limits: Limits) -> Decoded:
     return Decoded(body, truncated)
 
 
-def parse_encodings(values: list[str]) -> tuple[str, ...]:
+def parse_encodings(values: Iterable[str]) -> tuple[str, ...]:
     """The tokens of all Content-Encoding headers of an answer, in order, lower case (RFC 9110, section 8.4)."""
     tokens = (token.strip().lower() for value in values for token in value.split(","))
     return tuple(token for token in tokens if token)

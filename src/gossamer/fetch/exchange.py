@@ -26,7 +26,7 @@ class Exchange:
     """Keep the body as it was sent, too, for an archive."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Timings:
     """Seconds each phase took; 0.0 for a phase that did not happen, as connecting on a kept-alive connection."""
 

@@ -11,88 +11,51 @@ from gossamer.fetch.limits import Limits
 from gossamer.fetch.repair import repair_head
 
 _START = b"HTTP/1."
-_CONTENT_LENGTH = b"content-length"
-_CONTENT_ENCODING = b"content-encoding"
-_TRANSFER_ENCODING = b"transfer-encoding"
-_FRAMING_LENGTHS = frozenset(map(len, (_CONTENT_LENGTH, _CONTENT_ENCODING, _TRANSFER_ENCODING)))
+_FRAMING_LENGTHS = frozenset(map(len, ("content-length", "content-encoding", "transfer-encoding")))
 
 
 class ResponseReader:
     """Reads one answer; a new one is made for each. Feed it until `complete`."""
 
-    __slots__ = (
-        "_body",
-        "_chunked",
-        "_content_encodings",
-        "_head_only",
-        "_headers_done",
-        "_interim",
-        "_interim_bytes",
-        "_limits",
-        "_more",
-        "_overhead",
-        "_parser",
-        "_pending",
-        "_reason",
-        "_searched",
-        "_transfer_encodings",
-        "body_bytes",
-        "complete",
-        "content_length",
-        "head",
-        "headers",
-        "http_version",
-        "keep_alive",
-        "received_bytes",
-        "status",
-        "truncated",
-    )
+    # Defaults of the class, because a reader is made for every request and most of these never change.
+    complete = False
+    keep_alive = False
+    """Once complete: another request may be sent on this connection."""
+    truncated = False
+    """The body exceeded its limit and was cut there."""
+    status = 0
+    http_version = ""
+    reason = ""
+    """The words behind the status; often empty."""
+    head = b""
+    """Raw, as received."""
+    content_length: int | None = None
+    content_encodings: tuple[str, ...] = ()
+    """Values of the Content-Encoding headers, then codings that wrongly came as Transfer-Encoding."""
+    received_bytes = 0
+    body_bytes = 0
+    """How much of the body there is so far."""
+    _body: bytes | bytearray = b""
+    _pending = b""
+    _searched = 0
+    _interim = 0
+    _interim_bytes = 0
+    _overhead = 0
+    _headers_done = False
+    _chunked = False
 
     def __init__(self, limits: Limits, *, head_only: bool = False) -> None:
         """`head_only`: the request was HEAD, so the answer has no body whatever its headers say."""
         self._limits = limits
         self._head_only = head_only
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
-        self._pending = b""
-        self._searched = 0
-        self._interim = 0
-        self._interim_bytes = 0
-        self._overhead = 0
-        self._headers_done = False
-        self._chunked = False
-        self._body: bytes | bytearray = b""
-        self._reason = b""
-        self._content_encodings: list[str] = []
-        self._transfer_encodings: list[str] = []
-        self.content_length: int | None = None
-        self.complete = False
-        self.keep_alive = False
-        """Once complete: another request may be sent on this connection."""
-        self.truncated = False
-        """The body exceeded its limit and was cut there."""
-        self.status = 0
-        self.http_version = ""
-        self.head = b""
-        """Raw, as received."""
         self.headers: list[tuple[str, str]] = []
-        self.received_bytes = 0
-        self.body_bytes = 0
-        """How much of the body there is so far."""
-
-    @property
-    def reason(self) -> str:
-        """The words behind the status; often empty."""
-        return self._reason.decode("latin-1")
+        """Latin-1 decoded, in the order and letter case received, without trailers."""
 
     @property
     def body(self) -> bytes:
         """Without framing, still content-encoded."""
         return bytes(self._body)
-
-    @property
-    def content_encodings(self) -> list[str]:
-        """Values of the Content-Encoding headers, then codings that wrongly came as Transfer-Encoding."""
-        return self._content_encodings + self._transfer_encodings
 
     def feed(self, data: bytes) -> bool:
         """Take what arrived; whether the answer is complete. What comes behind its end makes `keep_alive` False.
@@ -143,60 +106,77 @@ class ResponseReader:
                 self._pending = pending
                 self._searched = max(0, len(pending) - 3)
                 return b""
-            self.head, pending = pending[:end], pending[end:]
+            if end == len(pending):
+                self.head, pending = pending, b""
+            else:
+                self.head, pending = pending[:end], pending[end:]
             self._searched = 0
             self._parse_head()
-            if 100 <= self.status < 200:
-                self._next_head()
         self._pending = b""
         return pending
 
-    def _next_head(self) -> None:
-        self._interim += 1
-        self._interim_bytes += len(self.head)
-        if self._interim > self._limits.interim:
-            raise BadResponse(f"more than {self._limits.interim} interim answers")
-        self._forget_head()
-        self._parser = httptools.HttpResponseParser(self)
-
-    def _forget_head(self) -> None:
-        self.headers = []
-        self._reason = b""
-        self._content_encodings = []
-        self._transfer_encodings = []
-        self.content_length = None
-        self._headers_done = self.complete = False
-
     def _parse_head(self) -> None:
+        head = self.head
         try:
-            self._parser.feed_data(self.head)  # type: ignore[union-attr]  # there is one until the answer is complete
-        except httptools.HttpParserUpgrade:
-            raise BadResponse(f"it changes the protocol unasked (status {self.status})") from None
+            self._feed_parser(head)
         except httptools.HttpParserError:
-            self._forget_head()
+            head = repair_head(head)
             self._parser = httptools.HttpResponseParser(self)
+            self._headers_done = self.complete = False
             try:
-                self._parser.feed_data(repair_head(self.head))
-            except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
+                self._feed_parser(head)
+            except httptools.HttpParserError as exc:
                 raise BadResponse(f"headers: {exc}") from None
             self.keep_alive = False
-        if len(self.headers) > self._limits.headers:
-            raise HeadersTooLarge(f"more than {self._limits.headers} headers")
-        if 100 <= self.status < 200:
-            return
-        if not self._headers_done:
+        if self._headers_done:
+            self._read_fields(head)
+        elif 100 <= self.status < 200:
+            self._interim += 1
+            self._interim_bytes += len(head)
+            if self._interim > self._limits.interim:
+                raise BadResponse(f"more than {self._limits.interim} interim answers")
+        else:
             raise BadResponse("its headers do not end")
-        if self._transfer_encodings:
-            codings = [token.strip() for value in self._transfer_encodings for token in value.split(",")]
+
+    def _feed_parser(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)  # type: ignore[union-attr]  # there is one until the answer is complete
+        except httptools.HttpParserUpgrade:
+            raise BadResponse(f"it changes the protocol unasked (status {self.status})") from None
+
+    def _read_fields(self, head: bytes) -> None:
+        """The headers out of a head that the parser accepted: only now every line has a colon and a name."""
+        status_line, *lines = head.decode("latin-1").split("\r\n")
+        self.http_version = status_line[5:8]
+        self.reason = status_line[13:]
+        del lines[-2:]
+        if len(lines) > self._limits.headers:
+            raise HeadersTooLarge(f"more than {self._limits.headers} headers")
+        headers = self.headers
+        for line in lines:
+            name, _, value = line.partition(":")
+            value = value.strip(" \t")
+            headers.append((name, value))
+            # Three of them matter here, and hardly another has a name as long as theirs.
+            if len(name) in _FRAMING_LENGTHS:
+                self._note_framing(name.lower(), value)
+
+    def _note_framing(self, name: str, value: str) -> None:
+        if name == "content-length":
+            self.content_length = int(value)
+        elif name == "content-encoding":
+            self.content_encodings += (value,)
+        elif name == "transfer-encoding":
+            codings = [token.strip() for token in value.lower().split(",")]
             self._chunked = codings[-1] == "chunked"
             # What is not framing encodes the content. It was never asked for (there is no TE header), but it occurs.
-            self._transfer_encodings = [token for token in codings if token not in ("", "chunked", "identity")]
+            self.content_encodings += tuple(token for token in codings if token not in ("chunked", "identity"))
 
     def _feed_body(self, data: bytes) -> None:
         before = self.body_bytes
         try:
-            self._parser.feed_data(data)  # type: ignore[union-attr]
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
+            self._feed_parser(data)
+        except httptools.HttpParserError as exc:
             # Behind the end the parser looks for the next answer and may not like what it finds. Nobody asked for it.
             if not self.complete:
                 raise BadResponse(f"body: {exc}") from None
@@ -210,23 +190,6 @@ class ResponseReader:
 
     # What llhttp calls. An exception here would come out wrapped, so none is raised.
 
-    def on_status(self, status: bytes) -> None:
-        if not self._headers_done:
-            self._reason += status
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._headers_done:
-            return  # a trailer: no crawler needs one, and nothing of it must be taken for a header
-        self.headers.append((name.decode("latin-1"), value.decode("latin-1")))
-        if len(name) in _FRAMING_LENGTHS:
-            lower = name.lower()
-            if lower == _CONTENT_LENGTH:
-                self.content_length = int(value)
-            elif lower == _CONTENT_ENCODING:
-                self._content_encodings.append(value.decode("latin-1"))
-            elif lower == _TRANSFER_ENCODING:
-                self._transfer_encodings.append(value.decode("latin-1").lower())
-
     def on_headers_complete(self) -> None:
         if self._headers_done:
             return
@@ -235,7 +198,6 @@ class ResponseReader:
         if self.status < 200:
             return
         self._headers_done = True
-        self.http_version = parser.get_http_version()  # type: ignore[union-attr]
         self.keep_alive = parser.should_keep_alive()  # type: ignore[union-attr]
         if self._head_only:
             self.complete = True
