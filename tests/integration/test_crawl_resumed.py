@@ -162,8 +162,10 @@ def test_two_commands_share_a_crawl(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.start()
     try:
-        with FakeWeb.start(SPEC) as web:
-            flags = ("--frontier", server.address, "--crawl-id", "ours")
+        # More domains than one command has slots, slow enough that whoever starts last still finds work.
+        with FakeWeb.start(WebSpec(hosts=40, pages=10, latency_ms=200)) as web:
+            flags = ("--frontier", server.address, "--crawl-id", "ours", "--concurrency", "16")
+            flags = (*flags, "--domain-concurrency", "1")
             commands = [begin(web, tmp_path, *flags, "-o", f"{name}.jsonl") for name in ("a", "b")]
             for process in commands:
                 code, summary, said = end(process)
@@ -178,8 +180,8 @@ def test_two_commands_share_a_crawl(tmp_path: Path) -> None:
 
 
 def test_a_second_command_on_a_data_directory_in_use_is_refused_by_name(tmp_path: Path) -> None:
-    with FakeWeb.start(SPEC) as web:
-        first = begin(web, tmp_path)
+    with FakeWeb.start(WebSpec(hosts=1, pages=500)) as web:
+        first = begin(web, tmp_path, "--rate", "1/1")
         until(lambda: lines(tmp_path / "pages.jsonl"), "a page")
         second = gossamer("crawl", "http://192.0.2.1/", "--allow-private", "-o", "other.jsonl", cwd=tmp_path)
         first.kill()

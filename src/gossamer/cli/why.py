@@ -88,7 +88,7 @@ async def _why(settings: Settings, url: str, crawl_id: str | None) -> dict[str, 
         found["scope"] = "inside" if refusal is None else f"{refusal.reason}: {refusal.rule}"
         if info is not None:
             found["known"] = _known(await _find(frontier, note, url))
-    found["robots"] = await _robots(settings, note, url)
+    found["robots"] = await _robots(settings, note, url) if refusal is None else "not asked: out of scope"
     found["record"] = _record(note, url)
     return found
 

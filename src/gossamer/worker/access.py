@@ -45,7 +45,7 @@ class Access:
         self._delays: dict[str, tuple[float, float]] = {}
 
     async def check(self, journey: Journey, template: Exchange) -> Refused | NotNow | None:
-        """None: go on. `template` is how the journey's next request will be sent. Raises BlockedAddress, ProxyFailed."""
+        """None: go on. `template`: how the journey's next request will be sent. Raises BlockedAddress, ProxyFailed."""
         terms = journey.context.terms
         if terms.ignore_robots:
             if terms.sitemaps:
