@@ -3,6 +3,7 @@
 import argparse
 import logging
 import platform
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ DURABILITY = "durability"
 def main(words: Sequence[str] | None = None) -> int:
     """0: everything was measured and every crawler fetched exactly the site's pages. 1: not so; the rows say why."""
     arguments = _parse(words)
+    for number in (signal.SIGINT, signal.SIGTERM):  # whoever stops us, the servers that we started have to stop, too
+        signal.signal(number, signal.default_int_handler)
     logging.basicConfig(level=logging.ERROR)  # that a server has no replica is known here
     repeats = 1 if arguments.quick else 3
     chosen = [crawler for crawler in CRAWLERS if crawler.name in arguments.rows]

@@ -39,8 +39,6 @@ http {{
   tcp_nopush on;
   keepalive_timeout {keepalive};
   keepalive_requests 1000000000;
-  open_file_cache max=40000 inactive=1h;
-  open_file_cache_valid 1h;
   server_names_hash_max_size 4096;
   server_names_hash_bucket_size 128;
   client_body_temp_path {folder}/body;
