@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gossamer.errors import BadInput
-from gossamer.model.crawl import Crawl, Order, Run, Terms
+from gossamer.model.crawl import Crawl, CrawlId, Order, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy
 from gossamer.model.request import Batch, Lease, request_id
 
@@ -22,8 +22,21 @@ _EXTENDED = 1
 _PLAIN = bytes(8)
 """The identity of an entry that nothing distinguishes but spider and URL."""
 
+
+class _CrawlRow(msgspec.Struct, array_like=True, frozen=True):
+    """A crawl as the servers keep it."""
+
+    appid: str
+    crawlid: str
+    pool: str
+    lifo: bool
+    max_pages: int | None
+    rate: tuple[int, float, bool] | None
+    concurrency: int | None
+
+
 _pack = msgspec.msgpack.Encoder().encode
-_crawl = msgspec.msgpack.Decoder(Crawl).decode
+_crawl = msgspec.msgpack.Decoder(_CrawlRow).decode
 _terms = msgspec.msgpack.Decoder(Terms).decode
 
 
@@ -50,11 +63,24 @@ def unpack_terms(blob: bytes) -> Terms:
 
 
 def pack_crawl(crawl: Crawl) -> bytes:
-    return _pack(crawl)
+    """Short, for there are many: the servers keep a hash compact while no value in it is longer than 64 bytes."""
+    rate = (crawl.rate.hits, crawl.rate.window_seconds, crawl.rate.moderated) if crawl.rate else None
+    lifo = crawl.order is Order.LIFO
+    return _pack(
+        _CrawlRow(crawl.id.appid, crawl.id.crawlid, crawl.pool, lifo, crawl.max_pages, rate, crawl.concurrency)
+    )
 
 
 def unpack_crawl(blob: bytes) -> Crawl:
-    return _crawl(blob)
+    row = _crawl(blob)
+    return Crawl(
+        id=CrawlId(row.appid, row.crawlid),
+        pool=row.pool,
+        order=Order.LIFO if row.lifo else Order.FIFO,
+        max_pages=row.max_pages,
+        rate=Rate(*row.rate) if row.rate else None,
+        concurrency=row.concurrency,
+    )
 
 
 def pack_options(crawl: Crawl, *, single: bool) -> bytes:

@@ -140,7 +140,8 @@ class Keys:
 
     @property
     def opened(self) -> str:
-        """zset, home shard: runs by when they began. Rows end after the retention: then one without work finishes."""
+        """zset, home shard: runs by when they began. Rows end with the first request there, or after the retention:
+        a run without any then finishes."""
         return f"{self.base}opened"
 
     @property

@@ -101,8 +101,15 @@ while i <= #ARGV do
   i = i + 2 * count
 end
 grow_seen(crawl)
--- A run that begins with nothing but duplicates is over at once.
-local idle = ARGV[14] == "1" and added == 0 and check_done(token, tonumber(ARGV[13])) and 1 or 0
+-- A run that begins with nothing but duplicates is over at once; if the client dies before it says so, housekeeping looks.
+local idle = 0
+if added == 0 and crawl.added == crawl.done then
+  if ARGV[14] == "1" then
+    idle = check_done(token, tonumber(ARGV[13])) and 1 or 0
+  elseif crawl.state == "r" then
+    redis.call("ZADD", P .. "idle", now, token)
+  end
+end
 local answer = { "ok", added, duplicates, dropped, reason, idle, unpack(rejected) }
 if once ~= "" then
   redis.call("SET", P .. "call:" .. once, cmsgpack.pack(answer), "PX", 3600000)

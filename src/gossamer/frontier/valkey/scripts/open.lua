@@ -30,8 +30,11 @@ else
   end
   run = run + 1
   -- The shards of a finished run keep what was seen: the new run sweeps them too when it ends.
-  redis.call("HSET", key, "state", "running", "run", run, "gen", gen, "crawl", descriptor, "started", now, "fresh", fresh)
-  redis.call("HDEL", key, "ended")
+  redis.call("HSET", key, "state", "running", "run", run, "gen", gen, "crawl", descriptor, "started", now)
+  redis.call("HDEL", key, "ended", "fresh")
+  if fresh ~= "" then
+    redis.call("HSET", key, "fresh", fresh)
+  end
   redis.call("ZREM", P .. "ending", token)
   redis.call("ZADD", P .. "opened", now, token)
 end

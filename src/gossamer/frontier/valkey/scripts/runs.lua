@@ -44,6 +44,7 @@ local function begin_run(token, run, gen, options, blob, stopped)
     redis.call("HSET", key, "Q", unpacked[8])
   end
   redis.call("ZREM", P .. "ending", token)
+  redis.call("ZREM", P .. "opened", token) -- where this is the home shard
   for letter, spider in string.gmatch(stopped, "([^,])([^,]+)") do
     redis.call("HSET", key, "parts", 1, "st:" .. spider, letter)
   end
