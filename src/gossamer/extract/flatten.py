@@ -73,10 +73,16 @@ def _kept(match: re.Match[bytes]) -> bytes:
 
 
 def _has_huge_tag(html: bytes) -> bool:
-    pieces = html.split(b">")
-    if max(map(len, pieces)) <= _MAX_TAG_BYTES:
+    # On nearly every page a `>` is found in each stretch of this length: a handful of searches.
+    start, last = 0, len(html) - _MAX_TAG_BYTES
+    while start < last:
+        end = html.rfind(b">", start, start + _MAX_TAG_BYTES + 1)
+        if end < 0:
+            break
+        start = end + 1
+    else:
         return False
-    for piece in pieces:
+    for piece in html.split(b">"):
         if len(piece) > _MAX_TAG_BYTES:
             start = _TAG_START.search(piece)
             if start is not None and len(piece) - start.start() > _MAX_TAG_BYTES:

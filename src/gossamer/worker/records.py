@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from gossamer.fetch.exchange import Fetched
@@ -98,7 +99,13 @@ def wire_of(fetched: Fetched, body: bytes, now: float) -> Wire:
 
 def timestamp(now: float) -> str:
     """UTC in ISO 8601, to the microsecond."""
-    return datetime.fromtimestamp(now, UTC).isoformat(timespec="microseconds")
+    second = int(now // 1)
+    return f"{_second(second)}.{int((now - second) * 1_000_000):06d}+00:00"
+
+
+@lru_cache(maxsize=4)
+def _second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _grouped(headers: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
