@@ -20,6 +20,8 @@ from bench.websites import websites
 
 FRONTIER = "frontier"
 DURABILITY = "durability"
+ONCE_WHEN_QUICK = ("scrapy-redis", "gossamer-2")
+"""What a quick run measures on its first site only: on the others they tell little more."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -36,6 +38,8 @@ def main(words: Sequence[str] | None = None) -> int:
         for website in websites(quick=arguments.quick):
             if website.name in arguments.only:
                 report.sites.append(measure_site(website, chosen, repeats=repeats, startup=startup))
+                if arguments.quick:
+                    chosen = [crawler for crawler in chosen if crawler.name not in ONCE_WHEN_QUICK]
         if FRONTIER in arguments.only:
             from bench.frontier import measure_frontier
 

@@ -37,7 +37,7 @@ _FULL = (
         tls=True,
     ),
 )
-_QUICK_PAGES: Mapping[str, tuple[int, int]] = {"A": (1, 800), "B": (1, 120), "C": (10, 4)}
+_QUICK_PAGES: Mapping[str, tuple[int, int]] = {"A": (1, 700), "B": (1, 100), "C": (10, 4)}
 """Hosts and pages of each host, so that all crawlers together take seconds."""
 
 
