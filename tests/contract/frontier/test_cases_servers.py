@@ -1,0 +1,66 @@
+"""What the servers themselves go through while a crawl is on: full memory, forgotten scripts."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gossamer.errors import FrontierFull
+from gossamer.model.crawl import CrawlId, Terms
+from gossamer.model.domain import DomainPolicy
+from gossamer.model.outcome import Outcome
+from gossamer.model.request import Settlement
+
+from .asking import a_batch, a_crawl
+from .pair import Clock
+from .stage import Stage
+
+PLAIN = Terms()
+
+
+async def test_full_memory_refuses_additions_and_nothing_else(stage_of: Callable[[int], Stage]) -> None:
+    stage, clock = stage_of(3), Clock()
+    frontier = await stage.frontier(clock=clock, heartbeat_seconds=10.0)
+    domains = [f"d{number}.test" for number in range(6)]
+    run = await frontier.open_crawl(a_crawl())
+    await frontier.add(run, PLAIN, [a_batch(d, range(3)) for d in domains], seeds=True)
+    living, dead = [await frontier.holder(pool="shared", spiders=["link"]) for _ in range(2)]
+    leases = await living.lease(limit=3)
+    lost = await dead.lease(limit=2)
+    await stage.connections[0].everywhere("CONFIG", "SET", "maxmemory", "1mb")
+    try:
+        with pytest.raises(FrontierFull, match="maxmemory"):
+            await frontier.add(run, PLAIN, [a_batch("d0.test", ["more"])])
+        await frontier.block_domain("d0.test", seconds=5)
+        await frontier.set_domain_policy("d1.test", DomainPolicy(scale=0.5))
+        await living.settle([Settlement(lease, Outcome.RETRY, delay_seconds=1) for lease in leases])
+        clock.now += 8
+        await living.heartbeat()
+        clock.now += 8
+        assert await frontier.reclaim() == len(lost)
+        assert await living.lease(limit=5) != []
+        assert await frontier.stop_crawl(CrawlId("app", "one")) > 0
+    finally:
+        await stage.connections[0].everywhere("CONFIG", "SET", "maxmemory", "0")
+    await living.close()
+    await dead.close()
+    await stage.leave()
+
+
+async def test_forgotten_scripts_are_sent_again(stage: Stage) -> None:
+    """After a restart or a failover no server knows any script; every verb goes on."""
+    frontier = await stage.frontier()
+    run = await frontier.open_crawl(a_crawl())
+    await stage.flush_scripts()
+    await frontier.add(run, PLAIN, [a_batch(f"d{n}.test", range(3)) for n in range(6)], seeds=True)
+    seat = await frontier.holder(pool="shared", spiders=["link"])
+    await stage.flush_scripts()
+    leases = await seat.lease(limit=20)
+    await stage.flush_scripts()
+    await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
+    await stage.flush_scripts()
+    await frontier.reclaim()
+    await seat.heartbeat()
+    await stage.flush_scripts()
+    assert await frontier.stop_crawl(run.crawl.id) == 18 - len(leases)
+    await seat.close()
+    await stage.leave()
