@@ -74,12 +74,11 @@ def _kept(match: re.Match[bytes]) -> bytes:
 
 def _has_huge_tag(html: bytes) -> bool:
     # On nearly every page a `>` is found in each stretch of this length: a handful of searches.
-    start, last = 0, len(html) - _MAX_TAG_BYTES
-    while start < last:
-        end = html.rfind(b">", start, start + _MAX_TAG_BYTES + 1)
-        if end < 0:
+    at, last = 0, len(html) - _MAX_TAG_BYTES
+    while at < last:
+        at = html.rfind(b">", at, at + _MAX_TAG_BYTES + 1) + 1
+        if not at:
             break
-        start = end + 1
     else:
         return False
     for piece in html.split(b">"):
