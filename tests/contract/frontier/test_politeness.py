@@ -277,6 +277,30 @@ async def test_a_slow_wish_does_not_hold_up_the_others(pair: Pair) -> None:
     assert names.count("usual") >= 10
 
 
+@pytest.mark.parametrize("first", ["link", "other"])
+@pytest.mark.parametrize("pause", [1, 11, 100])
+async def test_a_slow_wish_comes_back_when_its_time_has_come(pair: Pair, first: str, pause: float) -> None:
+    """Whoever leased from the domain meanwhile, and however long nobody did."""
+    await fill(pair, 5, name="slow", rate=Rate(1, 10.0))
+    await fill(pair, 3, name="usual")
+    other = pair.model.runs[a_crawl("usual").id]
+    await pair.add(other, PLAIN, [a_batch("a.test", range(6), spider="other")])
+    workers = {spider: await pair.hire(pool="shared", spiders=[spider]) for spider in ("link", "other")}
+    for _ in range(6):
+        await leased(pair, workers["link"])
+        await pair.pass_time(1)
+    await pair.pass_time(pause)
+    for spider in (first, "link", "other"):
+        await leased(pair, workers[spider])
+        await pair.pass_time(1)
+    for _ in range(14):
+        for spider in (first, "link", "other"):
+            await leased(pair, workers[spider])
+        await pair.pass_time(11)
+    assert pair.model.runs[a_crawl("slow").id].fetched() == 5
+    await pair.check()
+
+
 @pytest.mark.parametrize(
     ("policy", "at_once"),
     [

@@ -87,6 +87,8 @@ ENDINGS = st.sampled_from(
     ]
 )
 
+GOES_ON = (Outcome.RETRY, Outcome.FORWARDED)
+
 crawls = st.tuples(st.integers(0, len(RECIPES) - 1), st.integers(0, 1))
 paths = st.lists(st.integers(0, 24), min_size=1, max_size=8)
 priorities = st.sampled_from([-20, 0, 0, 10, 60, 90])
@@ -234,7 +236,7 @@ class FrontierMachine(RuleBasedStateMachine):
             return
         held = [lease for _, _, lease in worker.held.values()]
         settlements = [
-            Settlement(lease, outcome, reason, delay * UNIT, payload, drops)
+            Settlement(lease, outcome, reason, delay * UNIT, payload if outcome in GOES_ON else None, drops)
             for lease, (outcome, reason) in zip(held, endings, strict=False)
         ]
         self.run(self.pair.settle(worker, settlements))
