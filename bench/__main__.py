@@ -25,7 +25,8 @@ ONCE_WHEN_QUICK = ("scrapy-redis", "gossamer-2")
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """0: everything was measured and every crawler fetched exactly the site's pages. 1: not so; the rows say why."""
+    """0: everything was measured and every crawler fetched exactly the site's pages. 1: not so; the rows say why.
+    130: interrupted; what was measured until then is printed all the same."""
     arguments = _parse(words)
     for number in (signal.SIGINT, signal.SIGTERM):  # whoever stops us, the servers that we started have to stop, too
         signal.signal(number, signal.default_int_handler)
@@ -33,11 +34,12 @@ def main(words: Sequence[str] | None = None) -> int:
     repeats = 1 if arguments.quick else 3
     chosen = [crawler for crawler in CRAWLERS if crawler.name in arguments.rows]
     report = Report(_machine(), [], [])
+    interrupted = False
     startup: dict[str, float] = {}
     try:
         for website in websites(quick=arguments.quick):
             if website.name in arguments.only:
-                report.sites.append(measure_site(website, chosen, repeats=repeats, startup=startup))
+                measure_site(website, chosen, report.sites, repeats=repeats, startup=startup)
                 if arguments.quick:
                     chosen = [crawler for crawler in chosen if crawler.name not in ONCE_WHEN_QUICK]
         if FRONTIER in arguments.only:
@@ -49,13 +51,15 @@ def main(words: Sequence[str] | None = None) -> int:
 
             report.frontier.append(measure_durability(quick=arguments.quick))
     except KeyboardInterrupt:
+        interrupted = True
         print("interrupted: this is what there is", file=sys.stderr)
     show(report, Console(width=None if sys.stdout.isatty() else 140))
     if arguments.json:
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(_figures(report))))
     if arguments.markdown:
         arguments.markdown.write_text(markdown(report))
-    return int(any(row.note for site in report.sites for row in site.rows))
+    wrong = any(row.note for site in report.sites for row in site.rows)
+    return 130 if interrupted else int(wrong)
 
 
 def _parse(words: Sequence[str] | None) -> argparse.Namespace:

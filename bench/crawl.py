@@ -19,16 +19,20 @@ _TIMEOUT_SECONDS = 900.0
 
 
 def measure_site(
-    website: Website, crawlers: Sequence[Crawler], *, repeats: int, startup: dict[str, float]
-) -> SiteResult:
-    """Crawl it with each. `repeats`: of short crawls. `startup`: CPU seconds by crawler, filled where it is not yet.
+    website: Website, crawlers: Sequence[Crawler], sites: list[SiteResult], *, repeats: int, startup: dict[str, float]
+) -> None:
+    """Crawl it with each; the result goes to `sites` at once and gets its rows one by one, so that whoever interrupts
+    this keeps what is there.
 
-    A crawler that fails leaves a row that says why.
+    `repeats`: of short crawls. `startup`: CPU seconds by crawler, filled where it is not yet. A crawler that fails
+    leaves a row that says why.
     """
     say(f"site {website.name}: {website.describe()}")
     with serve(website) as served:
-        rows = [_row(website, served, crawler, repeats, startup) for crawler in crawlers]
-        return SiteResult(website.name, website.describe(), served.software, rows)
+        result = SiteResult(website.name, website.describe(), served.software, [])
+        sites.append(result)
+        for crawler in crawlers:
+            result.rows.append(_row(website, served, crawler, repeats, startup))
 
 
 def _row(website: Website, served: Served, crawler: Crawler, repeats: int, startup: dict[str, float]) -> CrawlRow:
