@@ -190,6 +190,9 @@ async def _crawl(
         )
     try:
         run = await frontier.open_crawl(plan.crawl, fresh=fresh)
+        wish = (plan.crawl.rate, plan.crawl.concurrency)
+        if (run.crawl.rate, run.crawl.concurrency) != wish:  # of a crawl that goes on, the newest word counts
+            run = await frontier.set_wish(run, rate=wish[0], concurrency=wish[1])
         added = await _feed(frontier, run, plan)
         write_note(
             settings.data_dir, CrawlNote(run=run, terms=plan.terms, spider=plan.spider, outputs=_absolute(outputs))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Run, Terms
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy
 from gossamer.model.info import CrawlInfo, DomainInfo, UrlInfo
 from gossamer.model.outcome import Settled
@@ -83,6 +83,9 @@ class Frontier(Protocol):
     async def open_crawl(self, crawl: Crawl, *, fresh: bool = False) -> Run:
         """The run that submissions join: the running one, or the next after a finished one. `fresh`: a new run with
         an empty seen-set, of a finished crawl only. Raises CrawlRefused for a stopped or expired crawl."""
+
+    async def set_wish(self, run: Run, *, rate: Rate | None, concurrency: int | None) -> Run:
+        """Change what a running crawl wishes for every domain, from the next lease on. The run with the new wish."""
 
     async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> Added:
         """Queue what this run has not seen. Dedupe and enqueue are one step. Repeat it with the same Batch objects.

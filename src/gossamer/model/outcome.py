@@ -11,6 +11,8 @@ class Outcome(StrEnum):
     DROPPED = "dropped"
     RETRY = "retry"
     """Try again later, at lower priority; counts as an attempt."""
+    POSTPONED = "postponed"
+    """Not now, and not its fault (robots.txt cannot be had): later, at its priority, and not as an attempt."""
     RETURNED = "returned"
     """Not started; back to the front of its queue, as if it had not been leased."""
     FORWARDED = "forwarded"

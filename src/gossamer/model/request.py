@@ -62,7 +62,7 @@ class Settlement:
     reason: str = ""
     """Of `failed` and `dropped`: a short stable word, counted per crawl."""
     delay_seconds: float = 0.0
-    """Of `retry`: not before so long from now."""
+    """Of `retry` and `postponed`: not before so long from now."""
     payload: bytes | None = None
     """Of `forwarded` and `retry`: replaces the entry's payload. None keeps it."""
     drops: dict[str, int] | None = None
@@ -75,5 +75,5 @@ def request_id(run: Run, identity: bytes) -> str:
     `identity`: spider and URL, with what makes an entry unique beyond them.
     A pure function of what the entry holds, so the frontier spends no bytes on it.
     """
-    name = f"{run.crawl.id.token}:{run.number}:".encode() + identity
+    name = f"{run.crawl.id.token}:{run.generation}:{run.number}:".encode() + identity
     return hashlib.blake2b(name, digest_size=16).hexdigest()

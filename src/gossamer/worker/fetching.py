@@ -169,7 +169,7 @@ class Fetching:
     def _not_allowed(self, journey: Journey, verdict: Refused | NotNow) -> Finished:
         if isinstance(verdict, Refused):
             return self._drop(journey, Dropped.ROBOTS, verdict.rule)
-        return self._later(journey, Outcome.RETRY, verdict.seconds)
+        return self._later(journey, Outcome.POSTPONED, verdict.seconds)
 
     def _fetch_failed(self, journey: Journey, error: FetchError) -> Finished:
         again = self._decide(journey, error.kind, None)

@@ -350,16 +350,19 @@ class Model:
     def hop(self, worker: ModelWorker, lease: Lease, fingerprint: int, payload: bytes, answer: Hop, now: float) -> None:
         """Judge what a redirect inside the domain was answered."""
         run, entry, _ = worker.held[lease.shard, lease.id]
-        assert (answer is Hop.SEEN) == (fingerprint in run.seen), (
-            f"{answer} for a target seen: {fingerprint in run.seen}"
-        )
+        if run.refusal(entry.spider) is not None:
+            assert answer is not Hop.GRANTED, "a hop for a crawl that was stopped"
+            return
+        seen = fingerprint in run.seen
+        assert (answer is Hop.SEEN) == seen, f"{answer}, though seen is {seen}"
         if answer is Hop.SEEN:
             return
         run.seen.add(fingerprint)
         entry.payload = payload
         if answer is Hop.GRANTED:
             assert not self.politeness.closed(entry.domain, now), "a hop into a closed domain"
-            self.politeness.charge(entry.domain, entry.spider, worker.egress, run.crawl, now)
+            scope = self.politeness.in_flight[lease.shard, lease.id]
+            self.politeness.charge(scope, entry.domain, run.crawl, now)
 
     def settle(self, worker: ModelWorker, settlements: Sequence[Settlement], now: float) -> list[Settled]:
         """What each must be answered."""
@@ -408,6 +411,10 @@ class Model:
                 entry.step(Event.RETRY)
                 entry.priority -= RETRY_PENALTY
                 entry.attempt += 1
+                entry.due = now + settlement.delay_seconds
+                entry.loose = True
+            case Outcome.POSTPONED:
+                entry.step(Event.RETRY)
                 entry.due = now + settlement.delay_seconds
                 entry.loose = True
             case Outcome.RETURNED | Outcome.FORWARDED:

@@ -103,9 +103,9 @@ class Politeness:
             egress if scope in (Scope.IP, Scope.TYPE_IP) else "",
         )
 
-    def charge(self, domain: str, spider: str, egress: str, crawl: Crawl, now: float) -> ScopeKey:
-        """Record a hit; AssertionError where the frontier should not have granted it."""
-        key = self.key(domain, spider, egress)
+    def charge(self, key: ScopeKey, domain: str, crawl: Crawl, now: float) -> None:
+        """Record a hit; AssertionError where the frontier should not have granted it. A hop is charged where its
+        request was, also when the operator chose another scope meanwhile."""
         before = self.hits.setdefault(key, [])
         for bound in self.allowances(domain, crawl):
             self.longest_window = max(self.longest_window, bound.window_seconds)
@@ -119,11 +119,11 @@ class Politeness:
             gap = now - before[-1]
             assert gap >= delay - BLUR_SECONDS, f"hits of {key} only {gap} s apart, robots.txt asks for {delay}"
         before.append(now)
-        return key
 
     def begin(self, lease: object, domain: str, spider: str, egress: str, crawl: Crawl, now: float) -> None:
         """A request is handed out: a hit, and one more in flight."""
-        key = self.charge(domain, spider, egress, crawl, now)
+        key = self.key(domain, spider, egress)
+        self.charge(key, domain, crawl, now)
         flying = sum(1 for other in self.in_flight.values() if other == key)
         cap = self.concurrency(domain, crawl)
         assert flying < cap, f"{flying + 1} requests of {key} in flight, {cap} are allowed"

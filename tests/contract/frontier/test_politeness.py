@@ -405,3 +405,17 @@ async def test_a_dead_workers_chain_goes_on_with_its_heir(pair: Pair) -> None:
     (again,) = await pair.lease_all_due(heir)
     assert (again.payload, again.attempt, again.request_id) == (b"chain", 1, lease.request_id)
     await pair.check()
+
+
+async def test_a_changed_wish_counts_from_the_next_lease(pair: Pair) -> None:
+    run = await pair.open(a_crawl("slow", rate=Rate(1, 10.0)))
+    assert run is not None
+    await pair.add(run, PLAIN, [a_batch("a.test", range(20))])
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    assert await leased(pair, worker) == 1
+    rate = Rate(10, 10.0, moderated=False)
+    changed = await pair.frontier.set_wish(run, rate=rate, concurrency=10)
+    known = pair.model.runs[run.crawl.id]
+    known.crawl = changed.crawl
+    await pair.pass_time(10)
+    assert await leased(pair, worker) == 10

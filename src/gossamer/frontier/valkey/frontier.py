@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
+import msgspec
+
 from gossamer.errors import BadInput, CrawlRefused, FrontierIncompatible
 from gossamer.frontier.base import Added
 from gossamer.frontier.valkey import codec, info, lookup
@@ -13,7 +15,7 @@ from gossamer.frontier.valkey.commands import Argument, Commands
 from gossamer.frontier.valkey.finishing import carry_out, patiently, purge, read_home, rebalance, try_finish
 from gossamer.frontier.valkey.holder import ValkeyHolder
 from gossamer.frontier.valkey.placing import home_shard, shard_of
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Run, Terms
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy
 from gossamer.model.info import CrawlInfo, DomainInfo, UrlInfo
 from gossamer.model.request import Batch
@@ -161,6 +163,15 @@ class ValkeyFrontier:
             old, _ = self._touched.popitem(last=False)
             self._ended.pop(old, None)
         return run, int(reply[3])
+
+    async def set_wish(self, run: Run, *, rate: Rate | None, concurrency: int | None) -> Run:
+        crawl = msgspec.structs.replace(run.crawl, rate=rate, concurrency=concurrency)
+        home = await read_home(self._commands, crawl.id.token)
+        options = codec.pack_options(crawl, single=self._commands.count == 1)
+        shards = {home_shard(crawl.id.token, self._commands.count), *(home.shards if home else ())}
+        wish = (crawl.id.token, run.number, codec.pack_crawl(crawl), options)
+        await asyncio.gather(*(self._commands.call(shard, "wish", *wish) for shard in shards))
+        return msgspec.structs.replace(run, crawl=crawl)
 
     async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> Added:
         added = Added()

@@ -2,7 +2,8 @@
 -- Report what became of leases.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 worker  4 retention ms
---       then for each lease: id, outcome (fetched, failed, dropped, retry, returned, forwarded), reason, delay ms,
+--       then for each lease: id, outcome (fetched, failed, dropped, retry, postponed, returned,
+--       forwarded), reason, delay ms,
 --       new tail or "", number of drop counts, and for each of those: reason, count
 -- Returns { "stale" } or { answers (1 settled, 0 already), tokens idle on this shard, tokens whose page budget is spent }
 -- include common
@@ -64,11 +65,13 @@ local function settle(raw, outcome, reason, delay, tail, drops, count)
     count_done(crawl, (outcome == "failed" and "F:" or "D:") .. spider .. ":" .. reason, 1)
   elseif stop then
     count_done(crawl, "D:" .. spider .. ":" .. stop, 1)
-  elseif outcome == "retry" then
+  elseif outcome == "retry" or outcome == "postponed" then
     entry = with_tail(entry, tail)
-    entry = string.sub(entry, 1, 1) .. string.char(math.min(255, string.byte(entry, 2) + 1)) .. string.sub(entry, 3)
-    local lower = math.max(LOWEST, priority - CHILD)
-    redis.call("ZADD", P .. "later", now + delay, cmsgpack.pack(token, run, lower, spider, domain, entry))
+    if outcome == "retry" then
+      entry = string.sub(entry, 1, 1) .. string.char(math.min(255, string.byte(entry, 2) + 1)) .. string.sub(entry, 3)
+      priority = math.max(LOWEST, priority - CHILD)
+    end
+    redis.call("ZADD", P .. "later", now + delay, cmsgpack.pack(token, run, priority, spider, domain, entry))
     tally(token, "l:" .. spider, 1)
     wake(crawl.pool, now + delay)
   else
