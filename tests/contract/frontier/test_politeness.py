@@ -414,8 +414,7 @@ async def test_a_changed_wish_counts_from_the_next_lease(pair: Pair) -> None:
     worker = await pair.hire(pool="shared", spiders=["link"])
     assert await leased(pair, worker) == 1
     rate = Rate(10, 10.0, moderated=False)
-    changed = await pair.frontier.set_wish(run, rate=rate, concurrency=10)
-    known = pair.model.runs[run.crawl.id]
-    known.crawl = changed.crawl
+    joined = await pair.frontier.open_crawl(run.crawl)
+    run.crawl = (await pair.frontier.set_wish(joined, rate=rate, concurrency=10)).crawl
     await pair.pass_time(10)
     assert await leased(pair, worker) == 10

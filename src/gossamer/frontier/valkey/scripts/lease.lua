@@ -86,7 +86,7 @@ local function give_way(home, domain, record, crawl, budgets, token, priority)
   if at <= now or #other_wishes(home, domain, crawl) == 0 then
     return false
   end
-  rest(home, domain, record, token, priority, at)
+  rest(home, domain, token, priority, at)
   return true
 end
 
@@ -202,10 +202,7 @@ local function lease_from(home, spider, band, lease_egress)
       if (policy.by_ip and lease_egress == nil) or (not policy.by_ip and lease_egress) then
         redis.call("ZREM", key, domain) -- the scope changed under it; place knows where it belongs
       elseif not policy.off then
-        local record = record_of(scope_of(policy, spider, domain, lease_egress or ""))
-        if record.rest > 0 and record.rest <= now then
-          end_rests(home, domain, record)
-        end
+        end_rests(home, domain)
         local more = true
         while more and #taken < limit and dropped < MOST_DROPPED do
           local token, priority, resting = head_of(home, domain)

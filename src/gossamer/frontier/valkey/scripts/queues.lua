@@ -143,6 +143,14 @@ end
 
 local wishes
 
+-- Whether any crawl of this shard ever had a wish of its own: only then anything rests.
+local function has_wishes()
+  if wishes == nil then
+    wishes = redis.call("HGET", P .. "n", "wishes")
+  end
+  return wishes
+end
+
 local function wish_key(crawl)
   local wish = crawl.wish
   return wish and table.concat({ wish[1], wish[2], tostring(wish[3]) }, " ") or ""
@@ -151,11 +159,8 @@ end
 -- Crawls with another wish than this one's among the next queues of the domain; few are looked at, none where no crawl
 -- ever had a wish.
 local function other_wishes(home, domain, crawl)
-  if wishes == nil then
-    wishes = redis.call("HGET", P .. "n", "wishes")
-  end
   local others = {}
-  if wishes then
+  if has_wishes() then
     local row = redis.call("ZRANGE", agenda_key(home, domain), 1, 20, "WITHSCORES")
     for i = 1, #row, 2 do
       local other = tonumber(row[i + 1]) < REST and crawl_of(string.sub(row[i], 1, 16))
@@ -186,8 +191,11 @@ local function due_of(home, spider, domain, egress, token, resting)
       at = math.min(at, next_allowed(record, budgets_of(policy, other, domain)))
     end
   end
-  if record.rest > 0 then
-    at = math.min(at, record.rest)
+  if at > now and has_wishes() then
+    local first = redis.call("ZRANGEBYSCORE", agenda_key(home, domain), REST, "+inf", "WITHSCORES", "LIMIT", 0, 1)
+    if first[2] then
+      at = math.min(at, tonumber(first[2]) - REST)
+    end
   end
   return math.max(at, block_of(domain)[1])
 end
@@ -279,21 +287,19 @@ local function agenda_score(priority, at_turn)
 end
 
 -- Lets a queue rest until its own crawl's wish allows a hit, so that it does not hold up the domain's other crawls.
-local function rest(home, domain, record, token, priority, at)
+local function rest(home, domain, token, priority, at)
   redis.call("ZADD", agenda_key(home, domain), "XX", string.format("%.0f", REST + math.ceil(at)), token .. "|" .. priority)
-  if record.rest == 0 or at < record.rest then
-    record.rest, record.dirty = math.ceil(at), true
-  end
 end
 
 -- Puts queues whose rest is over back in their places.
-local function end_rests(home, domain, record)
+local function end_rests(home, domain)
+  if not has_wishes() then
+    return
+  end
   local key = agenda_key(home, domain)
   for _, member in ipairs(redis.call("ZRANGEBYSCORE", key, REST, REST + math.floor(now), "LIMIT", 0, 100)) do
     redis.call("ZADD", key, agenda_score(tonumber(string.sub(member, 18)), next_turn()), member)
   end
-  local first = redis.call("ZRANGEBYSCORE", key, REST, "+inf", "WITHSCORES", "LIMIT", 0, 1)
-  record.rest, record.dirty = first[2] and tonumber(first[2]) - REST or 0, true
 end
 
 -- Gives entries (oldest first) to their queue, at the back, or in front as if they had never left.

@@ -100,14 +100,14 @@ end
 local records = {}
 
 -- A scope's record. `last`: the slot of the last hit, from which even spacing counts; `idle`: 1 while nothing waited, so that a pause
--- without work earns no catch-up; `parked`: homes that wait for a request in flight to end; `rest`: when the first of
--- the queues that rest here may go on, or 0; `hits`: time, count, ...
+-- without work earns no catch-up; `parked`: homes that wait for a request in flight to end; `hits`: time,
+-- count, ...
 local function record_of(scope)
   local record = records[scope]
   if not record then
     local raw = redis.call("GET", P .. "w:" .. scope)
-    local r = raw and cmsgpack.unpack(raw) or { 0, 0, 1, "", 0, {}, 0 }
-    record = { last = r[1], inflight = r[2], idle = r[3], parked = r[4], keep = r[5], hits = r[6], rest = r[7] }
+    local r = raw and cmsgpack.unpack(raw) or { 0, 0, 1, "", 0, {} }
+    record = { last = r[1], inflight = r[2], idle = r[3], parked = r[4], keep = r[5], hits = r[6] }
     records[scope] = record
   end
   return record
@@ -117,12 +117,12 @@ local function write_records()
   for scope, r in pairs(records) do
     if r.dirty then
       local last = math.max(r.hits[#r.hits - 1] or 0, r.last)
-      local life = math.ceil(math.max(last + r.keep, r.rest) - now)
+      local life = math.ceil(last + r.keep - now)
       local key = P .. "w:" .. scope
       if r.inflight > 0 then
-        redis.call("SET", key, cmsgpack.pack({ r.last, r.inflight, r.idle, r.parked, r.keep, r.hits, r.rest }))
+        redis.call("SET", key, cmsgpack.pack({ r.last, r.inflight, r.idle, r.parked, r.keep, r.hits }))
       elseif life > 0 then
-        redis.call("SET", key, cmsgpack.pack({ r.last, 0, r.idle, r.parked, r.keep, r.hits, r.rest }), "PX", life)
+        redis.call("SET", key, cmsgpack.pack({ r.last, 0, r.idle, r.parked, r.keep, r.hits }), "PX", life)
       else
         redis.call("DEL", key)
       end
