@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 
-class CrawlId(msgspec.Struct, frozen=True, order=True, array_like=True):
+class CrawlId(msgspec.Struct, frozen=True, order=True):
     """Who a crawl is: the application that owns it and its name there."""
 
     appid: str
@@ -31,7 +31,7 @@ class Order(StrEnum):
     LIFO = "lifo"
 
 
-class Rate(msgspec.Struct, frozen=True, array_like=True):
+class Rate(msgspec.Struct, frozen=True):
     """At most `hits` in any rolling `window_seconds`; `moderated`: also spaced `window/hits` apart."""
 
     hits: int
@@ -39,7 +39,7 @@ class Rate(msgspec.Struct, frozen=True, array_like=True):
     moderated: bool = True
 
 
-class Crawl(msgspec.Struct, frozen=True, kw_only=True, array_like=True, omit_defaults=True):
+class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     """What belongs to a whole crawl, whatever is submitted to it. Of a running crawl the first submission's counts."""
 
     id: CrawlId
