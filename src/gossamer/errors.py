@@ -41,7 +41,10 @@ class FrontierError(GossamerError):
 
 
 class FrontierUnavailable(FrontierError):
-    """The frontier could not be reached. The call may be repeated."""
+    """The frontier could not be reached.
+
+    Nobody knows whether the call was carried out; it may be repeated.
+    """
 
 
 class FrontierFull(FrontierError):

@@ -1,6 +1,7 @@
 """How a crawl ended, for a person or for a program."""
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +9,13 @@ from gossamer.cli.display import reasons, size, span
 from gossamer.model.crawl import CrawlState
 from gossamer.model.info import CrawlInfo
 from gossamer.telemetry.tally import Tally
+
+_PASSWORD = re.compile(r"(?<=://)([^/?#@:]*):[^/?#]*@")
+
+
+def shown(text: str) -> str:
+    """A path or command without the passwords of the addresses in it."""
+    return _PASSWORD.sub(r"\1:***@", text)
 
 
 @dataclass(slots=True)
@@ -57,7 +65,7 @@ class Summary:
             "bytes": self.tally.bytes,
             "seconds": round(self.seconds, 3),
             "pages_per_second": round(self.tally.pages / self.seconds, 3) if self.seconds else 0.0,
-            "outputs": list(self.outputs),
+            "outputs": [shown(path) for path in self.outputs],
             "exit_code": self.exit_code(),
         }
         return json.dumps(values)
@@ -85,8 +93,8 @@ class Summary:
             if not self.finished:
                 lines.append(f"  still queued: {total.queued + total.later:,}")
         if not self.already_finished:
-            written = [path for path in self.outputs if path != "-"]
-            if written:
+            written = [shown(path) for path in self.outputs if path != "-"]
+            if written and (tally.pages or tally.failed or tally.dropped):
                 lines.append(f"  pages are in {', '.join(written)}")
         lines += [f"  {note}" for note in self.notes]
         return "\n".join(lines)

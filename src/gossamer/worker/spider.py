@@ -1,7 +1,7 @@
 """What a spider is to the worker: it gets pages and yields items and links."""
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -9,12 +9,13 @@ from gossamer.extract.links import Links
 from gossamer.model.record import PageRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Follow:
     """A link that a spider wants crawled, under the same terms as the page; the crawl's filters apply to it."""
 
     url: str
     """Joined to the page's own URL where it is relative."""
+    _: KW_ONLY
     spider: str | None = None
     """Which spider gets the page; None: this one. It must be among those the crawl's workers know."""
     attrs: Mapping[str, Any] | None = None

@@ -1,0 +1,33 @@
+"""What a person reads at the end."""
+
+import json
+
+import pytest
+
+from gossamer.cli.summary import Summary, shown
+from gossamer.telemetry.tally import Tally
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("ftp://me:secret@ftp.test/pages.jsonl", "ftp://me:***@ftp.test/pages.jsonl"),
+        (
+            "gossamer crawl http://a.test/ --proxy http://u:p@w.test:3128",
+            "gossamer crawl http://a.test/ --proxy http://u:***@w.test:3128",
+        ),
+        (
+            "gossamer crawl http://a.test/ --proxy http://u:p@w.test:3128",
+            "gossamer crawl http://a.test/ --proxy http://u:***@w.test:3128",
+        ),
+        ("http://a.test/x:y@z", "http://a.test/x:y@z"),
+    ],
+)
+def test_passwords_are_not_shown(text: str, safe: str) -> None:
+    assert shown(text) == safe
+
+
+def test_no_output_is_named_that_nothing_was_written_to() -> None:
+    summary = Summary("one", None, Tally(), 1.0, ("pages.jsonl",))
+    assert "pages.jsonl" not in summary.as_text()
+    assert json.loads(summary.as_json())["pages"] == 0
