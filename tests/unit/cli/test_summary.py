@@ -16,10 +16,7 @@ from gossamer.telemetry.tally import Tally
             "gossamer crawl http://a.test/ --proxy http://u:p@w.test:3128",
             "gossamer crawl http://a.test/ --proxy http://u:***@w.test:3128",
         ),
-        (
-            "gossamer crawl http://a.test/ --proxy http://u:p@w.test:3128",
-            "gossamer crawl http://a.test/ --proxy http://u:***@w.test:3128",
-        ),
+        ("pages.jsonl", "pages.jsonl"),
         ("http://a.test/x:y@z", "http://a.test/x:y@z"),
     ],
 )
