@@ -3,9 +3,16 @@
 import base64
 import hashlib
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import msgspec
+
+
+@lru_cache(maxsize=4096)
+def _token(appid: str, crawlid: str) -> str:
+    name = f"{appid}\0{crawlid}".encode()
+    return base64.urlsafe_b64encode(hashlib.blake2b(name, digest_size=12).digest()).decode()
 
 
 class CrawlId(msgspec.Struct, frozen=True, order=True):
@@ -17,8 +24,7 @@ class CrawlId(msgspec.Struct, frozen=True, order=True):
     @property
     def token(self) -> str:
         """16 characters that stand for the crawl in key names (96 bits of BLAKE2b: no two crawls share one)."""
-        name = f"{self.appid}\0{self.crawlid}".encode()
-        return base64.urlsafe_b64encode(hashlib.blake2b(name, digest_size=12).digest()).decode()
+        return _token(self.appid, self.crawlid)
 
     def __str__(self) -> str:
         return f"{self.appid}/{self.crawlid}"

@@ -3,6 +3,8 @@
 import hashlib
 import os
 from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,19 @@ from gossamer.model.record import ItemRecord, PageRecord
 from gossamer.sinks.jsonl import encode_value
 from gossamer.sinks.read import decode_line, open_lines
 
-try:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-except ImportError:
-    pa = pq = None
+
+class _Library:
+    """pyarrow, loaded when it is first needed: it takes as long to load as everything else a crawl needs together."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self._name), attribute)
+
+
+pa: Any = _Library("pyarrow")
+pq: Any = _Library("pyarrow.parquet")
 
 _GROUP_BYTES = 64 * 1024 * 1024
 _GROUP_ROWS = 20_000
@@ -29,7 +39,7 @@ _MERGED = b"gossamer.spool"
 
 def require_parquet() -> None:
     """`BadInput` if the library is not installed."""
-    if pa is None:
+    if find_spec("pyarrow") is None:
         raise BadInput("Parquet needs more than the core; pip install gossamer-crawl[parquet]")
 
 
@@ -43,7 +53,7 @@ def check_parquet(path: Path) -> None:
         raise BadInput(f"the output {path} exists and has other columns; name another file")
 
 
-def parquet_schema() -> "pa.Schema":
+def parquet_schema() -> Any:
     """The columns: the fields of a page, then those that only an item has. What a record lacks is null.
 
     Headers and timings are maps; `attrs` and `item`, which have any shape, are JSON text.
@@ -95,7 +105,7 @@ def _digest(path: Path) -> bytes:
         return hashlib.file_digest(stream, "blake2b").hexdigest().encode()
 
 
-def _copy(existing: Path, writer: "pq.ParquetWriter", schema: "pa.Schema") -> None:
+def _copy(existing: Path, writer: Any, schema: Any) -> None:
     with pq.ParquetFile(existing) as source:
         for group in range(source.num_row_groups):
             writer.write_table(source.read_row_group(group).replace_schema_metadata(schema.metadata))
