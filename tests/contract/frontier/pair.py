@@ -49,7 +49,7 @@ class Pair:
         self.frontier = frontier
         self.clock = clock
         self.shards = shards
-        self.model = Model(heartbeat_seconds=heartbeat_seconds)
+        self.model = Model(heartbeat_seconds=heartbeat_seconds, shards=shards)
         self.seats: dict[ModelWorker, Leaseholder] = {}
         self.handles: dict[CrawlId, Run] = {}
         self.generations: dict[CrawlId, int] = {}

@@ -82,6 +82,7 @@ ENDINGS = st.sampled_from(
         (Outcome.FAILED, "dns"),
         (Outcome.DROPPED, "robots"),
         (Outcome.RETRY, ""),
+        (Outcome.POSTPONED, ""),
         (Outcome.RETURNED, ""),
         (Outcome.FORWARDED, ""),
     ]
