@@ -16,6 +16,11 @@ from gossamer.errors import BadInput
 PROJECT_PAGE = "https://pypi.org/project/gossamer-crawl/"
 CONFIG_FILE = "gossamer.toml"
 
+_MOST = 2**53 - 1
+"""Of a count: what Lua and JSON still hold exactly."""
+_DAY = 86400.0
+_YEARS = 100 * 365 * _DAY
+
 
 class _Group(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", frozen=True)
@@ -26,13 +31,13 @@ class CrawlSettings(_Group):
 
     output: tuple[str, ...] = ("pages.jsonl",)
     """Where the records go: .jsonl, .jsonl.gz, .jsonl.zst, .warc.gz, .parquet, an fsspec URL, or - (standard output)"""
-    depth: Annotated[int, Field(ge=0)] | None = None
+    depth: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     """Follow links so many times; 0: only the URLs given. Unset: no limit within the scope"""
-    max_pages: Annotated[int, Field(ge=1)] | None = None
+    max_pages: Annotated[int, Field(ge=1, le=_MOST)] | None = None
     """Stop after so many fetched pages. Unset: no limit"""
-    domain_max_pages: Annotated[int, Field(ge=1)] | None = None
+    domain_max_pages: Annotated[int, Field(ge=1, le=_MOST)] | None = None
     """At most so many pages of one domain. Unset: no limit"""
-    domain_max_pending: Annotated[int, Field(ge=1)] | None = 1_000_000
+    domain_max_pending: Annotated[int, Field(ge=1, le=_MOST)] | None = 1_000_000
     """At most so many queued URLs of one domain; what one endless site has beyond is dropped and counted"""
     scope: Literal["domain", "host", "path", "any"] = "domain"
     """Which links are followed: the seeds' domains with subdomains, their hosts, their directories, or any"""
@@ -50,7 +55,7 @@ class CrawlSettings(_Group):
     """Follow links marked nofollow, too"""
     rate: str = ""
     """HITS/SECONDS for each domain, evenly spaced: 10/60 is ten a minute. Unset: 1/1, or what the operator set"""
-    domain_concurrency: Annotated[int, Field(ge=1)] | None = None
+    domain_concurrency: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Requests in flight per domain. Unset: 1 up to one hit a second, above it twice the rate, at most 16"""
     spider: str = "link"
     """Which spider reads the pages: link, wandering, or one of your own"""
@@ -79,15 +84,15 @@ class FetchSettings(_Group):
 
     user_agent: str = f"gossamer/{__version__} (+{PROJECT_PAGE})"
     """The User-Agent, and who robots.txt means by it"""
-    timeout: Annotated[float, Field(gt=0)] = 120.0
+    timeout: Annotated[float, Field(gt=0, le=_DAY)] = 120.0
     """Seconds for one exchange, whatever happens in it"""
-    connect_timeout: Annotated[float, Field(gt=0)] = 10.0
+    connect_timeout: Annotated[float, Field(gt=0, le=_DAY)] = 10.0
     """Seconds to connect, TLS included"""
-    first_byte_timeout: Annotated[float, Field(gt=0)] = 30.0
+    first_byte_timeout: Annotated[float, Field(gt=0, le=_DAY)] = 30.0
     """Seconds from the request's end to the answer's first byte"""
-    retries: Annotated[int, Field(ge=0)] = 3
+    retries: Annotated[int, Field(ge=0, le=100)] = 3
     """Further attempts after a failure that may pass"""
-    retry_base: Annotated[float, Field(ge=0)] = 10.0
+    retry_base: Annotated[float, Field(ge=0, le=_DAY)] = 10.0
     """Seconds before the first retry, about; it doubles each time, up to 10 minutes"""
     proxy: str = ""
     """http://, socks5:// or socks5h:// with user and password if need be. Empty: none"""
@@ -95,11 +100,11 @@ class FetchSettings(_Group):
     """HOST:ADDRESS in place of DNS; permits a private address for that host only. *.suffix and * are possible"""
     ca_file: str = ""
     """Certificates to trust besides the system's (PEM)"""
-    max_body: Annotated[int, Field(ge=1)] = 5 * 1024 * 1024
+    max_body: Annotated[int, Field(ge=1, le=2**40)] = 5 * 1024 * 1024
     """Bytes of a body, decoded; what is longer is cut and marked truncated"""
-    max_header: Annotated[int, Field(ge=1024)] = 64 * 1024
+    max_header: Annotated[int, Field(ge=1024, le=2**30)] = 64 * 1024
     """Bytes of an answer's headers"""
-    bodies_in_flight: Annotated[int, Field(ge=1)] = 64 * 1024 * 1024
+    bodies_in_flight: Annotated[int, Field(ge=1, le=2**40)] = 64 * 1024 * 1024
     """Bytes of all bodies being received by one process, together"""
 
 
@@ -110,11 +115,11 @@ class WorkerSettings(_Group):
     """Requests in flight of one process"""
     processes: Annotated[int, Field(ge=1, le=256)] = 1
     """Worker processes"""
-    heartbeat: Annotated[float, Field(gt=0)] = 10.0
+    heartbeat: Annotated[float, Field(gt=0, le=_DAY)] = 10.0
     """Seconds without a sign of life after which a worker counts as dead and its work goes to others"""
-    drain: Annotated[float, Field(ge=0)] = 30.0
+    drain: Annotated[float, Field(ge=0, le=_DAY)] = 30.0
     """Seconds that a stopping worker gives the requests under way"""
-    seen_cache: Annotated[int, Field(ge=0)] = 200_000
+    seen_cache: Annotated[int, Field(ge=0, le=10**9)] = 200_000
     """Fingerprints of known URLs that a process remembers"""
 
 
@@ -136,9 +141,9 @@ class Settings(BaseSettings):
     """Of a frontier made now; 64 suits a cluster. Unset: as it is, or 1"""
     data_dir: Path = Path(".gossamer")
     """The private frontier, locks and what is not finished yet; one crawl at a time"""
-    retention: Annotated[float, Field(gt=0)] = 24 * 3600.0
+    retention: Annotated[float, Field(gt=0, le=_YEARS)] = 24 * 3600.0
     """Seconds that a finished crawl is remembered"""
-    marks: Annotated[float, Field(gt=0)] = 30 * 24 * 3600.0
+    marks: Annotated[float, Field(gt=0, le=_YEARS)] = 30 * 24 * 3600.0
     """Seconds that a stopped crawl is refused"""
     allow_networks: tuple[str, ...] = ()
     """Private networks (CIDR) that any host may be in"""

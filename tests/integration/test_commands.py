@@ -92,6 +92,11 @@ def test_why_answers_for_a_crawl_that_is_done_and_for_one_that_runs(web: FakeWeb
     assert not out["known"]["seen"]  # type: ignore[index]
     assert "out of scope" in str(out["robots"])
     assert "Disallow: /private" in str(why(f"{url}private/x")["robots"])
+    for outside in ("http://b.test/out", f"{url}x.zip"):
+        told = gossamer("why", outside, cwd=tmp_path).stdout
+        assert "out of scope, so never queued, whether or not a page links to it" in told
+    alone = gossamer("why", f"{url}private/x", cwd=tmp_path).stdout
+    assert "Disallow: /private" in alone, "the crawl's own overrides hold"
     shown = gossamer("why", f"{url}in", *resolve, cwd=tmp_path).stdout
     assert "done" in shown
     assert "status 200" in shown

@@ -24,6 +24,7 @@ from gossamer.settings import Settings, load
 from gossamer.sinks.open import check_outputs
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally
+from gossamer.wiring.checks import check_asked
 from gossamer.wiring.notes import CrawlNote, write_note
 from gossamer.wiring.parts import connect, frontier_address, make_resolver
 from gossamer.wiring.plan import Plan, make_plan
@@ -160,6 +161,12 @@ async def run_crawl(
 
 async def prepare(settings: Settings, urls: Sequence[str], sources: Sequence[str], *, crawl_id: str | None) -> Plan:
     """The plan, with everything checked that can be checked before the start. Raises BadInput."""
+    check_asked(settings)
+    for output in settings.crawl.output:
+        if output.startswith("memory://"):
+            raise BadInput(
+                f"the output {output} would be gone with this process; name a file, or - for standard output"
+            )
     check_outputs(settings.crawl.output)
     resolver = make_resolver(settings)
     try:
@@ -194,9 +201,7 @@ async def _crawl(
         if (run.crawl.rate, run.crawl.concurrency) != wish:  # of a crawl that goes on, the newest word counts
             run = await frontier.set_wish(run, rate=wish[0], concurrency=wish[1])
         added = await _feed(frontier, run, plan)
-        write_note(
-            settings.data_dir, CrawlNote(run=run, terms=plan.terms, spider=plan.spider, outputs=_absolute(outputs))
-        )
+        write_note(settings.data_dir, _note(settings, plan, run))
     except CrawlRefused as error:
         raise CrawlRefused(f"{error.detail}; another --crawl-id begins a new one") from None
     if before is not None and before.state is CrawlState.RUNNING:
@@ -214,6 +219,18 @@ async def _crawl(
     if interrupted and not summary.finished:
         summary.notes.append(f"Go on with: {resume_command()}")
     return summary
+
+
+def _note(settings: Settings, plan: Plan, run: Run) -> CrawlNote:
+    fetch = settings.fetch
+    return CrawlNote(
+        run=run,
+        terms=plan.terms,
+        spider=plan.spider,
+        outputs=_absolute(settings.crawl.output),
+        resolve=fetch.resolve,
+        ca_file=os.path.abspath(fetch.ca_file) if fetch.ca_file else "",
+    )
 
 
 def _absolute(outputs: Sequence[str]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from gossamer.fetch.robots import MemoryRobotsStore, RobotsService, RobotsUnavai
 from gossamer.policy.scope import Scope
 from gossamer.policy.urls import from_person, host, registered_domain
 from gossamer.settings import Settings, load
+from gossamer.wiring.checks import check_asked
 from gossamer.wiring.parts import make_clients, make_resolver
 from gossamer.wiring.plan import make_plan
 from gossamer.wiring.private import private_hosts
@@ -88,6 +89,7 @@ def fetch(
 
 
 async def _fetch(settings: Settings, url: str) -> dict[str, Any]:
+    check_asked(settings)
     resolver = make_resolver(settings)
     clients = make_clients(settings, resolver)
     robots = RobotsService(clients.fetch, MemoryRobotsStore())

@@ -8,6 +8,7 @@ from typing import Any
 
 from gossamer.errors import BadInput
 from gossamer.fetch.resolve import parse_override
+from gossamer.wiring.checks import MOST_NESTED, check_attrs
 
 SEEDS_BYTES = 256 * 1024 * 1024
 """Of a seed file."""
@@ -37,10 +38,13 @@ def attrs(text: str | None) -> dict[str, Any] | None:
         return None
     try:
         value = json.loads(text)
+    except RecursionError:
+        raise BadInput(f"--attrs is nested more than {MOST_NESTED} levels deep; make it flatter") from None
     except ValueError as error:
         raise BadInput(f"--attrs is no JSON: {error}") from None
     if not isinstance(value, dict):
-        raise BadInput(f'--attrs must be a JSON object like {{"name": "value"}}, not {text}')
+        raise BadInput(f'--attrs must be a JSON object like {{"name": "value"}}, not {text!r:.80}')
+    check_attrs(value)
     return value
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from gossamer.cli import inputs, options
 from gossamer.cli.display import span
 from gossamer.cli.loop import run as run_loop
-from gossamer.errors import BadInput, BlockedAddress, DnsFailed, FetchError
+from gossamer.errors import BadInput, BadScheme, BlockedAddress, DnsFailed, FetchError
 from gossamer.fetch.exchange import Exchange
 from gossamer.fetch.robots import MemoryRobotsStore, RobotsService, RobotsUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
@@ -28,6 +28,9 @@ from gossamer.wiring.notes import CrawlNote, known_crawls, read_note
 from gossamer.wiring.parts import connect, frontier_address, make_clients, make_resolver
 from gossamer.wiring.plan import APPID
 from gossamer.worker.context import scope_of
+
+_NO_WEB = frozenset(("about", "blob", "callto", "data", "fax", "javascript", "mailto", "sms", "tel", "urn"))
+"""Schemes that links of web pages have and that nobody means as a host's name."""
 
 CrawlIdArgument = Annotated[
     str | None,
@@ -59,12 +62,20 @@ def why(
     settings = load(
         {"fetch.resolve": inputs.overrides(resolve), "frontier": frontier, "data_dir": data_dir}, config=config
     )
-    found = run_loop(_why(settings, from_person(url), crawl_id))
+    found = run_loop(_why(settings, _web_page(url), crawl_id))
     if json:
         print(json_module.dumps(found))
     else:
         Console(highlight=False, soft_wrap=True).print("\n".join(_told(found)), markup=False)
     raise typer.Exit(0)
+
+
+def _web_page(text: str) -> str:
+    """The canonical URL that is meant. Unlike a seed it may be pasted from a link: `tel:110` is no host with a port."""
+    scheme, colon, rest = text.strip().partition(":")
+    if colon and scheme.lower() in _NO_WEB and not rest.startswith("//"):
+        raise BadScheme(text.strip())
+    return from_person(text)
 
 
 async def _why(settings: Settings, url: str, crawl_id: str | None) -> dict[str, Any]:
@@ -137,6 +148,7 @@ def _known(info: UrlInfo) -> dict[str, Any]:
 async def _robots(settings: Settings, note: CrawlNote, url: str) -> str:
     if note.terms.ignore_robots:
         return "not asked: the crawl ignores it"
+    settings = _as_crawled(settings, note)
     resolver = make_resolver(settings)
     clients = make_clients(settings, resolver)
     robots = RobotsService(clients.fetch, MemoryRobotsStore())
@@ -158,8 +170,17 @@ async def _robots(settings: Settings, note: CrawlNote, url: str) -> str:
         await clients.close()
         resolver.close()
     if isinstance(verdict, RobotsUnavailable):
-        return f"cannot be had ({verdict.reason}); the crawl waits and asks again"
+        return f"cannot be had from here now ({verdict.reason}); a crawl that meets this waits and asks again"
     return f"{'allowed' if verdict.allowed else 'refused'}: {verdict.rule}"
+
+
+def _as_crawled(settings: Settings, note: CrawlNote) -> Settings:
+    """With the crawl's own overrides and authorities, where this command names no others."""
+    changed = {
+        "resolve": {**note.resolve, **settings.fetch.resolve},
+        "ca_file": settings.fetch.ca_file or note.ca_file,
+    }
+    return settings.model_copy(update={"fetch": settings.fetch.model_copy(update=changed)})
 
 
 def _record(note: CrawlNote, url: str) -> dict[str, Any] | None:
@@ -201,9 +222,7 @@ def _told(found: dict[str, Any]) -> list[str]:
     lines.append(f"  robots   {found['robots']}")
     known = found.get("known")
     if known:
-        lines.append(
-            f"  found    {'yes' if known['seen'] else 'no: no page that was fetched links to it, or a cap dropped it'}"
-        )
+        lines.append(f"  found    {_seen(known['seen'], found['scope'])}")
         lines += [f"  {line}" for line in _place(known)]
     record = found["record"]
     if record:
@@ -215,6 +234,14 @@ def _told(found: dict[str, Any]) -> list[str]:
     elif known and known["place"] == "done":
         lines.append("  record   none in this crawl's outputs here: written elsewhere, or gone on under another domain")
     return lines
+
+
+def _seen(seen: bool, scope: str) -> str:
+    if seen:
+        return "yes"
+    if scope != "inside":
+        return "no: out of scope, so never queued, whether or not a page links to it"
+    return "no: no page that was fetched has a link to it that is followed, or a cap dropped it"
 
 
 def _place(known: dict[str, Any]) -> list[str]:

@@ -18,6 +18,10 @@ class CrawlNote(msgspec.Struct, kw_only=True):
     terms: Terms
     spider: str
     outputs: tuple[str, ...]
+    resolve: dict[str, str] = {}
+    """Overrides of DNS it was begun with."""
+    ca_file: str = ""
+    """Its authorities, as an absolute path. Empty: the system's only."""
 
 
 def write_note(data_dir: Path, note: CrawlNote) -> None:

@@ -19,6 +19,7 @@ from gossamer.sinks.open import open_output
 from gossamer.telemetry.tally import Tally
 from gossamer.telemetry.troubles import Troubles
 from gossamer.valkey.embedded import EmbeddedValkey
+from gossamer.wiring.checks import check_asked
 from gossamer.worker.access import Access
 from gossamer.worker.client import Clients
 from gossamer.worker.context import Context, Contexts
@@ -103,6 +104,7 @@ async def working(
 
     `run`: it ends when that run is over; None: it works for its pool until stopped. `spiders` none: all installed.
     """
+    check_asked(settings)
     troubles = Troubles(say)
     patience = Patience(troubles)
     tally = Tally()

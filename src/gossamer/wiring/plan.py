@@ -11,6 +11,7 @@ from gossamer.model.crawl import Crawl, CrawlId, Terms
 from gossamer.model.request import Batch
 from gossamer.policy.urls import directory, fingerprint, from_person, host, registered_domain, spider_seed
 from gossamer.settings import Settings
+from gossamer.wiring.checks import check_asked
 from gossamer.wiring.values import parse_expires, parse_rate
 from gossamer.worker.context import scope_of
 from gossamer.worker.spiders import load_spider
@@ -59,10 +60,11 @@ def make_plan(
     if not seeds:
         raise BadInput("no URL is given; try gossamer crawl https://example.com")
     crawl = settings.crawl
+    check_asked(settings)
     load_spider(crawl.spider)
     terms = _terms(settings, seeds, now=now, private_hosts=private_hosts)
     scope_of(terms)
-    identity = CrawlId(APPID, _checked_id(crawl_id) if crawl_id else derived_id(settings, seeds))
+    identity = CrawlId(APPID, _checked_id(crawl_id) if crawl_id is not None else derived_id(settings, seeds))
     return Plan(
         crawl=Crawl(
             id=identity,
@@ -108,19 +110,19 @@ def derived_id(settings: Settings, seeds: Sequence[str]) -> str:
 
 
 def _checked_id(text: str) -> str:
-    if len(text) > _NAME_CHARACTERS or not text.isprintable() or any(mark in text for mark in " \t\"'"):
-        raise BadInput(f"{text!r} is no crawl id; up to {_NAME_CHARACTERS} characters, no spaces, no quotes")
+    if not 0 < len(text) <= _NAME_CHARACTERS or not text.isprintable() or any(mark in text for mark in " \t\"'"):
+        raise BadInput(f"{text!r} is no crawl id; 1 to {_NAME_CHARACTERS} characters, no spaces, no quotes")
     return text
 
 
 def _terms(settings: Settings, seeds: Sequence[str], *, now: float, private_hosts: Sequence[str]) -> Terms:
     crawl, fetch = settings.crawl, settings.fetch
     domains, hosts, prefixes = _confines(crawl.scope, seeds)
-    if crawl.scope != "any":
-        domains = tuple(sorted({*domains, *crawl.allow_domain}))
-    for name, value in crawl.header.items():
-        if not name or any(not (mark.isalnum() or mark in "!#$%&'*+-.^_`|~") for mark in name) or "\n" in value:
-            raise BadInput(f"{name!r} is no header name")
+    if crawl.scope == "any" and crawl.allow_domain:
+        raise BadInput(
+            "--scope any and --allow-domain contradict each other: any host is in scope already; leave one of them out"
+        )
+    domains = tuple(sorted({*domains, *crawl.allow_domain}))
     return Terms(
         maxdepth=crawl.depth,
         domain_max_pages=crawl.domain_max_pages,

@@ -7,6 +7,9 @@ from gossamer.errors import BadInput
 from gossamer.model.crawl import Rate
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_MOST_HITS = 1_000_000
+_LEAST_WINDOW = 0.001
+_LONGEST = 100 * 365 * 86400
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
 
 
@@ -17,8 +20,10 @@ def parse_rate(text: str) -> Rate:
         rate = Rate(hits=int(hits), window_seconds=float(seconds) if slash else 1.0)
     except ValueError:
         raise BadInput(f"{text!r} is no rate; write HITS/SECONDS, for example 1/1 or 10/60") from None
-    if rate.hits < 1 or not 0 < rate.window_seconds <= 7 * 86400:
-        raise BadInput(f"{text!r} is no rate; at least 1 hit, in more than 0 and at most 604800 seconds")
+    if not 1 <= rate.hits <= _MOST_HITS or not _LEAST_WINDOW <= rate.window_seconds <= 7 * 86400:
+        raise BadInput(
+            f"{text!r:.80} is no rate; at least 1 hit and at most {_MOST_HITS}, in {_LEAST_WINDOW} to 604800 seconds"
+        )
     return rate
 
 
@@ -36,6 +41,8 @@ def parse_expires(text: str, *, now: float) -> float:
         except ValueError:
             raise BadInput(f"{text!r} is no time; write 90m, 12h, 3d, or 2030-01-31T12:00") from None
         moment = (stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)).timestamp()
+    if moment > now + _LONGEST:
+        raise BadInput(f"the time {text!r:.80} is more than a hundred years away; leave --expires out for never")
     if moment <= now:
         raise BadInput(f"the time {text!r} has passed")
     return moment
