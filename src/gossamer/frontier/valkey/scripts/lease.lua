@@ -90,8 +90,8 @@ local function give_way(home, domain, record, crawl, budgets, token, priority)
   return true
 end
 
--- Takes what is free at the head of one queue; true when the domain may have more.
-local function take(home, spider, domain, lease_egress, policy, token, priority)
+-- Takes what is free at the head of one queue; true when the domain may have more. `second`: the queue behind it.
+local function take(home, spider, domain, lease_egress, policy, token, priority, second)
   local crawl = crawl_of(token)
   local stop = not crawl and "stopped" or ended(crawl, spider)
   if stop then
@@ -104,8 +104,8 @@ local function take(home, spider, domain, lease_egress, policy, token, priority)
   local scope = scope_of(policy, spider, domain, lease_egress)
   local record = record_of(scope)
   local budgets = budgets_of(policy, crawl, domain)
-  local free = math.min(limit - #taken, free_hits(record, policy, budgets),
-    cap_of(policy, crawl, budgets) - record.inflight)
+  local allowed = math.min(free_hits(record, policy, budgets), cap_of(policy, crawl, budgets) - record.inflight)
+  local free = math.min(limit - #taken, allowed)
   if free <= 0 then
     return record.inflight < cap_of(policy, crawl, budgets)
       and give_way(home, domain, record, crawl, budgets, token, priority)
@@ -119,7 +119,6 @@ local function take(home, spider, domain, lease_egress, policy, token, priority)
     free = math.min(free, crawl.quota - crawl.reserved)
   end
   -- Crawls of one priority take turns.
-  local second = redis.call("ZRANGE", agenda_key(home, domain), 1, 1)[1]
   local turns = second and tonumber(string.sub(second, 18)) == priority
   if turns then
     free = 1
@@ -181,6 +180,9 @@ local function take(home, spider, domain, lease_egress, policy, token, priority)
     redis.call("ZADD", agenda_key(home, domain), "XX",
       agenda_score(priority, redis.call("HINCRBY", P .. "n", "turn", 1)), token .. "|" .. priority)
   end
+  if count == allowed and gone == 0 and not second then
+    return false -- nothing is free any more, and no other queue could be allowed what this one is not
+  end
   return left > 0 or held_back ~= nil
 end
 
@@ -193,6 +195,7 @@ local function lease_from(home, spider, band, lease_egress)
     if #domains == 0 then
       break
     end
+    load_domains(domains, spider, lease_egress or "")
     for _, domain in ipairs(domains) do
       if #taken >= limit then
         break
@@ -205,11 +208,11 @@ local function lease_from(home, spider, band, lease_egress)
         end_rests(home, domain)
         local more = true
         while more and #taken < limit and dropped < MOST_DROPPED do
-          local token, priority, resting = head_of(home, domain)
+          local token, priority, resting, second = head_of(home, domain)
           if not token or resting or band_of(priority) ~= band then
             break
           end
-          more = take(home, spider, domain, lease_egress or "", policy, token, priority)
+          more = take(home, spider, domain, lease_egress or "", policy, token, priority, second)
         end
       end
       place(home, domain, band)

@@ -28,6 +28,14 @@ end
 -- domain, and where `stop` finds the queues.
 local shares = {}
 
+-- Reads a crawl's shares of many domains at once.
+local function load_shares(token, domains)
+  for index, raw in ipairs(redis.call("HMGET", P .. "d:" .. token, unpack(domains))) do
+    shares[token .. domains[index]] =
+      { token = token, domain = domains[index], row = raw and cmsgpack.unpack(raw) or { 0, 0 } }
+  end
+end
+
 local function share_of(token, domain)
   local key = token .. domain
   local share = shares[key]
@@ -124,13 +132,14 @@ local function write_all()
   write_wakes()
 end
 
--- The next queue of a domain: its crawl, its priority and, where even the first one rests, until when.
+-- The next queue of a domain: its crawl, its priority and, where even the first one rests, until when; then the queue
+-- behind it.
 local function head_of(home, domain)
-  local head = redis.call("ZRANGE", agenda_key(home, domain), 0, 0, "WITHSCORES")
+  local head = redis.call("ZRANGE", agenda_key(home, domain), 0, 1, "WITHSCORES")
   local member = head[1]
   if member then
     local score = tonumber(head[2])
-    return string.sub(member, 1, 16), tonumber(string.sub(member, 18)), score >= REST and score - REST or nil
+    return string.sub(member, 1, 16), tonumber(string.sub(member, 18)), score >= REST and score - REST or nil, head[3]
   end
 end
 
@@ -178,14 +187,15 @@ local function due_of(home, spider, domain, egress, token, resting)
   local crawl = crawl_of(token)
   local budgets = budgets_of(policy, crawl, domain)
   local record = record_of(scope_of(policy, spider, domain, egress))
-  if record.inflight >= cap_of(policy, crawl, budgets) then
+  local at = math.max(resting or next_allowed(record, budgets), block_of(domain)[1])
+  -- A request in flight that ends before the next hit is due holds nothing up: that is looked at when it is due.
+  if at <= now and record.inflight >= cap_of(policy, crawl, budgets) then
     if not string.find("\n" .. record.parked, "\n" .. home .. "\n", 1, true) then
       record.parked = record.parked .. home .. "\n"
       record.dirty = true
     end
     return INF
   end
-  local at = resting or next_allowed(record, budgets)
   if at > now and crawl and not resting then
     for _, other in ipairs(other_wishes(home, domain, crawl)) do
       at = math.min(at, next_allowed(record, budgets_of(policy, other, domain)))

@@ -31,8 +31,8 @@ end
 local touched = {}
 
 -- `drops`: where in ARGV the drop counts begin; `count`: how many there are.
-local function settle(raw, outcome, reason, delay, tail, drops, count)
-  local run, token, priority, spider, domain, scope, entry = cmsgpack.unpack(raw)
+local function settle(lease, outcome, reason, delay, tail, drops, count)
+  local run, token, priority, spider, domain, scope, entry = unpack(lease)
   release(scope, domain)
   local crawl = crawl_of(token)
   if not crawl or crawl.run ~= run then
@@ -101,12 +101,25 @@ while i <= #ARGV do
 end
 local raws = redis.call("HMGET", leases_key, unpack(ids))
 redis.call("HDEL", leases_key, unpack(ids))
-local answers, done = {}, {}
+local answers, done, leases, scopes, of_crawl = {}, {}, {}, {}, {}
 for k, raw in ipairs(raws) do
   if raw and not done[ids[k]] then
     done[ids[k]] = true
+    local lease = { cmsgpack.unpack(raw) }
+    leases[k] = lease
+    scopes[#scopes + 1] = lease[6]
+    of_crawl[lease[2]] = of_crawl[lease[2]] or {}
+    table.insert(of_crawl[lease[2]], lease[5])
+  end
+end
+load_records(scopes)
+for token, domains in pairs(of_crawl) do
+  load_shares(token, domains)
+end
+for k = 1, #ids do
+  if leases[k] then
     i = at[k]
-    settle(raw, ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4], i + 6, tonumber(ARGV[i + 5]))
+    settle(leases[k], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4], i + 6, tonumber(ARGV[i + 5]))
     answers[k] = 1
   else
     answers[k] = 0

@@ -5,33 +5,47 @@ local SLOTS = 128 -- a window never holds more pairs: beyond, hits of one slot s
 local policies, default_policy = {}, nil
 
 -- The operator's word for a domain, over the operator's default, over the built-in.
-local function policy_of(domain)
-  local policy = policies[domain]
-  if policy then
-    return policy
-  end
-  local rows
-  if default_policy == nil then
-    rows = redis.call("HMGET", P .. "policy", "d:" .. domain, "*")
-    default_policy = rows[2] and cmsgpack.unpack(rows[2]) or false
-  else
-    rows = { redis.call("HGET", P .. "policy", "d:" .. domain) }
-  end
-  local own = rows[1] and cmsgpack.unpack(rows[1]) or {}
+local function policy_from(own)
   local function pick(name, built_in)
     if own[name] ~= nil then return own[name] end
-    if default_policy and default_policy[name] ~= nil then return default_policy[name] end
+    if default_policy[name] ~= nil then return default_policy[name] end
     return built_in
   end
   local scope, scale = pick("scope", "domain"), pick("scale", 1)
-  policy = {
+  return {
     explicit = pick("hits") ~= nil or pick("window") ~= nil,
     hits = pick("hits", BUILT_IN_HITS), window = pick("window", BUILT_IN_WINDOW),
     moderated = pick("moderated", true), elastic = pick("elastic", true), scale = scale,
     by_type = scope == "type" or scope == "type+ip", by_ip = scope == "ip" or scope == "type+ip",
     cap = pick("concurrency"), off = pick("blacklisted", false) or scale <= 0,
+    budgets = {}, caps = {}, -- by crawl, where robots.txt asks for no delay
   }
-  policies[domain] = policy
+end
+
+local plain_policy -- of every domain that the operator said nothing about
+
+local function load_policies(domains)
+  if not default_policy then
+    local raw = redis.call("HGET", P .. "policy", "*")
+    default_policy = raw and cmsgpack.unpack(raw) or {}
+    plain_policy = policy_from({})
+  end
+  local fields = {}
+  for index, domain in ipairs(domains) do
+    fields[index] = "d:" .. domain
+  end
+  local rows = redis.call("HMGET", P .. "policy", unpack(fields))
+  for index, domain in ipairs(domains) do
+    policies[domain] = rows[index] and policy_from(cmsgpack.unpack(rows[index])) or plain_policy
+  end
+end
+
+local function policy_of(domain)
+  local policy = policies[domain]
+  if not policy then
+    load_policies({ domain })
+    policy = policies[domain]
+  end
   return policy
 end
 
@@ -67,7 +81,13 @@ end
 
 -- Every budget that a hit for this crawl must fit into: the operator's where one is set, the crawl's own wish, robots'.
 local function budgets_of(policy, crawl, domain)
-  local budgets = {}
+  local delay = block_of(domain)[2]
+  local name = crawl and crawl.token or ""
+  local budgets = delay == 0 and policy.budgets[name]
+  if budgets then
+    return budgets
+  end
+  budgets = {}
   local wish = crawl and crawl.wish
   if policy.explicit or not wish then
     budgets[1] = budget(policy.hits, policy.window, policy.scale, policy.moderated)
@@ -75,9 +95,10 @@ local function budgets_of(policy, crawl, domain)
   if wish then
     budgets[#budgets + 1] = budget(wish[1], wish[2], policy.scale, wish[3])
   end
-  local delay = block_of(domain)[2]
   if delay > 0 then
     budgets[#budgets + 1] = { hits = 1, window = delay, spacing = delay }
+  else
+    policy.budgets[name] = budgets
   end
   return budgets
 end
@@ -102,15 +123,47 @@ local records = {}
 -- A scope's record. `last`: the slot of the last hit, from which even spacing counts; `idle`: 1 while nothing waited, so that a pause
 -- without work earns no catch-up; `parked`: homes that wait for a request in flight to end; `hits`: time,
 -- count, ...
+local function record_from(raw)
+  local r = raw and cmsgpack.unpack(raw) or { 0, 0, 1, "", 0, {} }
+  return { last = r[1], inflight = r[2], idle = r[3], parked = r[4], keep = r[5], hits = r[6] }
+end
+
 local function record_of(scope)
   local record = records[scope]
   if not record then
-    local raw = redis.call("GET", P .. "w:" .. scope)
-    local r = raw and cmsgpack.unpack(raw) or { 0, 0, 1, "", 0, {} }
-    record = { last = r[1], inflight = r[2], idle = r[3], parked = r[4], keep = r[5], hits = r[6] }
+    record = record_from(redis.call("GET", P .. "w:" .. scope))
     records[scope] = record
   end
   return record
+end
+
+-- Reads the records of many scopes at once.
+local function load_records(scopes)
+  local names, keys = {}, {}
+  for _, scope in ipairs(scopes) do
+    if not records[scope] then
+      names[#names + 1], keys[#keys + 1] = scope, P .. "w:" .. scope
+    end
+  end
+  if #keys > 0 then
+    for index, raw in ipairs(redis.call("MGET", unpack(keys))) do
+      records[names[index]] = record_from(raw)
+    end
+  end
+end
+
+-- Reads what leasing from these domains asks for, at once.
+local function load_domains(domains, spider, egress)
+  load_policies(domains)
+  local keys, scopes = {}, {}
+  for index, domain in ipairs(domains) do
+    keys[index] = P .. "x:" .. domain
+    scopes[index] = scope_of(policies[domain], spider, domain, egress)
+  end
+  for index, raw in ipairs(redis.call("MGET", unpack(keys))) do
+    blocks[domains[index]] = raw and cmsgpack.unpack(raw) or { 0, 0 }
+  end
+  load_records(scopes)
 end
 
 local function write_records()
