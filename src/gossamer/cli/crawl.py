@@ -172,9 +172,13 @@ async def prepare(settings: Settings, urls: Sequence[str], sources: Sequence[str
     try:
         seeds = await gather_seeds(settings, resolver, urls, sources)
         plan = make_plan(settings, seeds, crawl_id=crawl_id, now=time.time())
-        if settings.fetch.proxy and settings.fetch.proxy.startswith("socks5h:"):
-            return plan  # names are not for us to look up
-        private = await private_hosts(resolver, plan.seeds, allowed=settings.crawl.allow_private)
+        private = await private_hosts(
+            resolver,
+            plan.seeds,
+            allowed=settings.crawl.allow_private,
+            names=not settings.fetch.proxy.startswith("socks5h:"),  # through that, they are not for us to look up
+            say=lambda sentence: print(sentence, file=sys.stderr),
+        )
         if private:
             plan = make_plan(settings, seeds, crawl_id=crawl_id, now=time.time(), private_hosts=private)
         return plan

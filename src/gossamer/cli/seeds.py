@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from gossamer.cli.inputs import seed_lines, seed_text
+from gossamer.cli.inputs import SEEDS_BYTES, seed_lines, seed_text
 from gossamer.errors import BadInput, FetchError
 from gossamer.fetch.exchange import Exchange
 from gossamer.fetch.resolve import Resolver
-from gossamer.policy.urls import canonical, join
+from gossamer.policy.urls import canonical, host, join
 from gossamer.settings import Settings
 from gossamer.wiring.parts import make_clients
 from gossamer.worker.redirects import MAX_HOPS, REDIRECTS, location
@@ -26,12 +26,21 @@ async def gather_seeds(
 
 
 async def _fetched(settings: Settings, resolver: Resolver, source: str) -> list[str]:
-    clients = make_clients(settings, resolver)
+    clients = make_clients(settings, resolver, body_bytes=SEEDS_BYTES)
     url = canonical(source)
+    own = host(url) if settings.crawl.allow_private else ""
     headers = (("User-Agent", settings.fetch.user_agent), ("Accept", "text/plain,*/*;q=0.5"))
     try:
         for _ in range(MAX_HOPS + 1):
-            fetched = await clients.fetch(Exchange(url, headers=headers, insecure=settings.crawl.insecure))
+            fetched = await clients.fetch(
+                Exchange(
+                    url,
+                    headers=headers,
+                    proxy=settings.fetch.proxy or None,
+                    insecure=settings.crawl.insecure,
+                    allow_private=host(url) == own,  # as for a seed: its host, not where it leads
+                )
+            )
             where = location(fetched.headers)
             if fetched.status not in REDIRECTS or where is None:
                 break
@@ -41,6 +50,10 @@ async def _fetched(settings: Settings, resolver: Resolver, source: str) -> list[
     finally:
         await clients.close()
     if fetched.status != 200 or fetched.truncated:
-        why = "they are too long" if fetched.truncated else f"the answer was {fetched.status} {fetched.reason}"
+        why = (
+            f"they are longer than {SEEDS_BYTES // 2**20} MiB"
+            if fetched.truncated
+            else f"the answer was {fetched.status} {fetched.reason}"
+        )
         raise BadInput(f"the seeds {source} cannot be had: {why}")
     return seed_text(fetched.body, source)

@@ -68,10 +68,10 @@ def make_resolver(settings: Settings) -> Resolver:
     return Resolver(overrides=settings.fetch.resolve, allow_networks=settings.allow_networks)
 
 
-def make_clients(settings: Settings, resolver: Resolver) -> Clients:
-    """HTTP clients with the settings' limits."""
+def make_clients(settings: Settings, resolver: Resolver, *, body_bytes: int | None = None) -> Clients:
+    """HTTP clients with the settings' limits; `body_bytes` instead of the one of pages."""
     fetch = settings.fetch
-    limits = Limits(header_bytes=fetch.max_header, body_bytes=fetch.max_body)
+    limits = Limits(header_bytes=fetch.max_header, body_bytes=body_bytes or fetch.max_body)
 
     def make(total_seconds: float | None) -> Client:
         total = fetch.timeout if total_seconds is None else total_seconds
