@@ -145,7 +145,14 @@ local function next_turn()
   return turn
 end
 
--- A command with any number of arguments, some hundreds at a time (Lua's stack is small); the last reply.
+-- A command with any number of arguments, a thousand at a time (Lua's stack is small).
+local function push_pairs(command, arguments)
+  for first = 1, #arguments, 1000 do
+    redis.call(command, unpack(arguments, first, math.min(first + 999, #arguments)))
+  end
+end
+
+-- The same behind a key; the last reply.
 local function push(command, key, arguments)
   local reply
   for first = 1, #arguments, 1000 do

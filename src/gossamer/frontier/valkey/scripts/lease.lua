@@ -191,6 +191,7 @@ local due, inspected = INF, 0
 local function lease_from(home, spider, band, lease_egress)
   local key = ready_key(home, band, lease_egress)
   while #taken < limit and inspected < 1000 and dropped < MOST_DROPPED do
+    write_ready()
     local domains = redis.call("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, math.min(64, limit - #taken))
     if #domains == 0 then
       break
@@ -203,6 +204,7 @@ local function lease_from(home, spider, band, lease_egress)
       inspected = inspected + 1
       local policy = policy_of(domain)
       if (policy.by_ip and lease_egress == nil) or (not policy.by_ip and lease_egress) then
+        write_ready()
         redis.call("ZREM", key, domain) -- the scope changed under it; place knows where it belongs
       elseif not policy.off then
         end_rests(home, domain)
@@ -219,6 +221,7 @@ local function lease_from(home, spider, band, lease_egress)
     end
   end
   if #taken < limit then
+    write_ready()
     local first = redis.call("ZRANGE", key, 0, 0, "WITHSCORES")
     if first[2] and first[2] ~= "inf" then
       due = math.min(due, tonumber(first[2]))

@@ -92,15 +92,22 @@ local function share_count(share, spider, priority)
 end
 
 local function write_shares()
+  local rows = {}
   for _, share in pairs(shares) do
     if share.dirty then
       local key = P .. "d:" .. share.token
       if #share.row == 2 and share.row[1] == 0 and share.row[2] == 0 then
         redis.call("HDEL", key, share.domain)
       else
-        redis.call("HSET", key, share.domain, cmsgpack.pack(share.row))
+        local of_key = rows[key] or {}
+        rows[key] = of_key
+        of_key[#of_key + 1] = share.domain
+        of_key[#of_key + 1] = cmsgpack.pack(share.row)
       end
     end
+  end
+  for key, of_key in pairs(rows) do
+    push("HSET", key, of_key)
   end
   shares = {}
 end
@@ -125,7 +132,18 @@ local function write_wakes()
   woken = {}
 end
 
+local ready_rows = {}
+
+-- Writes what set_ready gathered; to be called before the ready sets are read again or taken from.
+local function write_ready()
+  for key, rows in pairs(ready_rows) do
+    push("ZADD", key, rows)
+  end
+  ready_rows = {}
+end
+
 local function write_all()
+  write_ready()
   write_tallies()
   write_shares()
   write_records()
@@ -212,6 +230,7 @@ end
 
 -- Takes the domain out of every ready set of the home.
 local function unready(home, domain)
+  write_ready()
   for band = 1, BANDS do
     redis.call("ZREM", ready_key(home, band), domain)
     for _, egress in ipairs(known_egresses()) do
@@ -221,7 +240,11 @@ local function unready(home, domain)
 end
 
 local function set_ready(home, pool, band, egress, domain, at)
-  redis.call("ZADD", ready_key(home, band, egress), at == INF and "inf" or at, domain)
+  local key = ready_key(home, band, egress)
+  local rows = ready_rows[key] or {}
+  ready_rows[key] = rows
+  rows[#rows + 1] = at == INF and "inf" or at
+  rows[#rows + 1] = domain
   if at < INF then
     wake(pool, at)
   end
@@ -239,6 +262,7 @@ local function place(home, domain, old_band)
       unready(home, domain)
     else
       if old_band then
+        write_ready()
         redis.call("ZREM", ready_key(home, old_band), domain)
       end
       local record = record_of(scope_of(policy, spider, domain, ""))
@@ -261,6 +285,7 @@ local function place(home, domain, old_band)
     redis.call("SADD", P .. "roster:" .. home, domain)
     for _, egress in ipairs(known_egresses()) do
       if old_band and old_band ~= band then
+        write_ready()
         redis.call("ZREM", ready_key(home, old_band, egress), domain)
       end
       set_ready(home, pool, band, egress, domain, due_of(home, spider, domain, egress, token, resting))
@@ -268,6 +293,7 @@ local function place(home, domain, old_band)
     return
   end
   if old_band and old_band ~= band then
+    write_ready()
     redis.call("ZREM", ready_key(home, old_band), domain)
   end
   set_ready(home, pool, band, nil, domain, due_of(home, spider, domain, "", token, resting))

@@ -167,13 +167,15 @@ local function load_domains(domains, spider, egress)
 end
 
 local function write_records()
+  local busy = {} -- those without an end: in one command
   for scope, r in pairs(records) do
     if r.dirty then
       local last = math.max(r.hits[#r.hits - 1] or 0, r.last)
       local life = math.ceil(last + r.keep - now)
       local key = P .. "w:" .. scope
       if r.inflight > 0 then
-        redis.call("SET", key, cmsgpack.pack({ r.last, r.inflight, r.idle, r.parked, r.keep, r.hits }))
+        busy[#busy + 1] = key
+        busy[#busy + 1] = cmsgpack.pack({ r.last, r.inflight, r.idle, r.parked, r.keep, r.hits })
       elseif life > 0 then
         redis.call("SET", key, cmsgpack.pack({ r.last, 0, r.idle, r.parked, r.keep, r.hits }), "PX", life)
       else
@@ -181,6 +183,7 @@ local function write_records()
       end
     end
   end
+  push_pairs("MSET", busy)
   records = {}
 end
 
