@@ -218,7 +218,7 @@ async def test_links_attrs_headers_and_cookie(tmp_path: Path) -> None:
         {("a.test", "/"): page("/x#part", "https://elsewhere.test/"), ("a.test", "/x"): page()},
         crawl__links=True,
         crawl__attrs={"n": 1},
-        crawl__header={"X-Test": "yes", "Host": "evil"},
+        crawl__header={"X-Test": "yes"},
         crawl__cookie="a=b",
         fetch__user_agent="tester/1",
     )

@@ -45,12 +45,41 @@ def test_what_counts(body: bytes, content_type: str | None, text: str, codec: st
 
 
 @pytest.mark.parametrize(
-    ("text", "codec"), [(RUSSIAN, "cp1251"), (RUSSIAN, "koi8_r"), (JAPANESE, "cp932"), (JAPANESE, "euc_jp")]
+    ("text", "codec"),
+    [
+        ("Příliš žluťoučký kůň úpěl ďábelské ódy. " * 20, "cp1250"),
+        ("Καλημέρα κόσμε, πώς είστε. " * 20, "cp1253"),
+        (RUSSIAN, "cp1251"),
+        (RUSSIAN, "koi8_r"),
+        (JAPANESE, "cp932"),
+        (JAPANESE, "euc_jp"),
+    ],
 )
 def test_undeclared_encodings_are_detected(text: str, codec: str) -> None:
     decoded = decode(b"<p>" + text.encode(codec), "text/html")
     assert decoded.strict_ok
     assert decoded.text == "<p>" + text
+
+
+GERMAN = "Größere Häuser müssen schön über die Straße gebracht werden. " * 20
+
+
+@pytest.mark.parametrize("bad", [b"\xe9", b"\xff", b"\xe2\x80", b"\xc3 "])
+@pytest.mark.parametrize("text", [GERMAN, RUSSIAN, JAPANESE])
+def test_utf8_with_a_fault_stays_utf8(text: str, bad: bytes) -> None:
+    body = b"<p>" + text.encode() + bad + b"</p>"
+    decoded = decode(body, "text/html")
+    assert (decoded.encoding, decoded.strict_ok) == ("utf-8", False)
+    assert decoded.text == "<p>" + text + bad.decode("utf-8", "replace") + "</p>"
+
+
+@pytest.mark.parametrize(
+    "text", ["caf\xe9", "Caf\xe9 \xfcber alles, na\xefve fa\xe7ade. " * 30, "\xc3\xa9 \xe9 \xe8 \xfc " * 9]
+)
+def test_western_text_without_a_declaration_is_windows_1252(text: str) -> None:
+    decoded = decode(text.encode("latin-1"), "text/html")
+    assert decoded.encoding == "cp1252"
+    assert decoded.text == text
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ def test_the_method_after_a_redirect(status: int, method: str, then: str) -> Non
         ("b#frag", "http://a.test/x/b"),
         ("//b.test", "http://b.test/"),
         ("https://b.test/ü".encode().decode("latin-1"), "https://b.test/%C3%BC"),
+        ("/caf\xe9?q=\xfc", "http://a.test/caf%E9?q=%FC"),
+        ("/日本".encode().decode("latin-1"), "http://a.test/%E6%97%A5%E6%9C%AC"),
         ("?q=1", "http://a.test/x/y?q=1"),
         ("javascript:alert(1)", None),
         ("file:///etc/passwd", None),
