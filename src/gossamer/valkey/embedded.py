@@ -17,6 +17,7 @@ from typing import Literal, Self
 from gossamer.errors import FrontierBusy, FrontierError, FrontierUnavailable, ServerFailed
 from gossamer.valkey.address import Endpoint
 from gossamer.valkey.binary import find_server
+from gossamer.valkey.bound import bound_to_us
 from gossamer.valkey.client import Client, Manner
 from gossamer.valkey.datadir import DataDir, Held, occupy, socket_address
 from gossamer.valkey.retrying import pause_seconds
@@ -46,10 +47,11 @@ _OPTIONS: Mapping[str, str] = {
 class EmbeddedValkey:
     """The frontier's server where none is given. One at a time for a data directory; a lock file sees to that.
 
-    The server has a session of its own, so that Ctrl-C reaches us and not it. If we are killed with SIGKILL it goes on
-    running, idle, and those who only ask can still ask it; the next start on the directory finds it by a lock that the
-    server process itself holds (it inherits the open file and never lets go), stops it and begins its own. So two
-    servers never write one directory, and no process id is trusted that may be another's by now.
+    The server has a session of its own, so that Ctrl-C reaches us and not it. If we are killed with SIGKILL the kernel
+    tells it to end (on Linux; elsewhere it goes on running, idle). The next start on the directory finds one that is
+    still there by a lock that the server process itself holds (it inherits the open file and never lets go), stops it
+    and begins its own. So two servers never write one directory, and no process id is trusted that may be another's
+    by now.
     """
 
     def __init__(
@@ -201,7 +203,7 @@ class EmbeddedValkey:
         arguments = [text for name, value in settings.items() for text in (f"--{name}", value)]
         with self._dir.log.open("ab") as log:  # what it says before it has read where to say it
             return subprocess.Popen(
-                [str(self._binary), *arguments],
+                bound_to_us([str(self._binary), *arguments]),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
