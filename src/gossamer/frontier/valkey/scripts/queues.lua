@@ -408,6 +408,23 @@ local function unstarve_some(crawl, count)
   end
 end
 
+-- A request that was handed out is no page after all: what it took of the budgets goes to who waits for it.
+local function give_back_page(crawl, domain, limits)
+  if limits[2] then
+    local share = share_of(crawl.token, domain)
+    share.row[1] = math.max(0, share.row[1] - 1)
+    share.dirty = true
+    if redis.call("SREM", P .. "z:" .. crawl.token, domain) == 1 then
+      unstarve(crawl, domain)
+    end
+  end
+  if crawl.max_pages then
+    crawl.reserved = crawl.reserved - 1
+    tally(crawl.token, "R", -1)
+    unstarve_some(crawl, crawl.quota - crawl.reserved)
+  end
+end
+
 -- Ends a lease's hold on its scope and lets in who waited for that.
 local function release(scope, domain)
   local record = record_of(scope)

@@ -31,19 +31,7 @@ local function take_back(raw, died)
   touched[token] = true
   tally(token, "h:" .. spider, -1)
   local limits = terms_of(token, entry_terms(entry))
-  if limits[2] then
-    local share = share_of(token, domain)
-    share.row[1] = math.max(0, share.row[1] - 1)
-    share.dirty = true
-    if redis.call("SREM", P .. "z:" .. token, domain) == 1 then
-      unstarve(crawl, domain)
-    end
-  end
-  if crawl.max_pages then
-    crawl.reserved = crawl.reserved - 1
-    tally(token, "R", -1)
-    unstarve_some(crawl, crawl.quota - crawl.reserved)
-  end
+  give_back_page(crawl, domain, limits)
   local stop = ended(crawl, spider)
   if stop then
     count_done(crawl, "D:" .. spider .. ":" .. stop, 1)

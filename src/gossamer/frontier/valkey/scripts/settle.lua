@@ -77,19 +77,7 @@ local function settle(lease, outcome, reason, delay, tail, drops, count)
   else
     enqueue(crawl, spider, domain, priority, { with_tail(entry, tail) }, true)
   end
-  if limits[2] then
-    local share = share_of(token, domain)
-    share.row[1] = math.max(0, share.row[1] - 1)
-    share.dirty = true
-    if redis.call("SREM", P .. "z:" .. token, domain) == 1 then
-      unstarve(crawl, domain)
-    end
-  end
-  if crawl.max_pages then
-    crawl.reserved = crawl.reserved - 1
-    tally(token, "R", -1)
-    unstarve_some(crawl, crawl.quota - crawl.reserved)
-  end
+  give_back_page(crawl, domain, limits)
 end
 
 local ids, at = {}, {}
