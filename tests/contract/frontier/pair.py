@@ -167,6 +167,8 @@ class Pair:
         return answer
 
     async def close(self, worker: ModelWorker) -> None:
+        # Who leaves clears up after the dead as well, where he was; so that this is no question, it is done before.
+        await self.reclaim()
         await self.frontier_again(self.seats.pop(worker).close)
         self.model.give_back(worker, self.clock.now)
 

@@ -277,6 +277,26 @@ async def test_a_slow_wish_does_not_hold_up_the_others(pair: Pair) -> None:
     assert names.count("usual") >= 10
 
 
+@pytest.mark.parametrize("hits", [1, 3])
+async def test_a_crawl_that_must_wait_for_itself_holds_up_no_other_domain(pair: Pair, hits: int) -> None:
+    """Its wish is used up and its last request still in flight: other crawls and domains are leased all the same."""
+    await pair.set_policy(None, DomainPolicy(hits=1000, window_seconds=1.0, moderated=False))
+    await fill(pair, 1)
+    slow = await pair.open(a_crawl("slow", rate=Rate(hits, 100.0, moderated=False)))
+    assert slow is not None
+    await pair.add(slow, PLAIN, [a_batch("a.test", range(9), priority=60)])
+    worker, other = [await pair.hire(pool="shared", spiders=["link"]) for _ in range(2)]
+    held = [lease for _ in range(pair.shards) for lease in await pair.lease(worker, limit=1) if lease.priority == 60]
+    for _ in range(hits - 1):
+        await pair.fetch(worker, held)
+        held = await pair.lease_all_due(worker, limit=1)
+    run = pair.model.runs[a_crawl().id]
+    await pair.add(run, PLAIN, [a_batch(f"d{number}.test", ["x"]) for number in range(20)])
+    domains = {lease.domain for lease in await pair.lease_all_due(other)}
+    assert {f"d{number}.test" for number in range(20)} <= domains
+    await pair.check()
+
+
 @pytest.mark.parametrize("first", ["link", "other"])
 @pytest.mark.parametrize("pause", [1, 11, 100])
 async def test_a_slow_wish_comes_back_when_its_time_has_come(pair: Pair, first: str, pause: float) -> None:
