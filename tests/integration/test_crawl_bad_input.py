@@ -1,5 +1,6 @@
 """Bad input: one line that says what is wrong and what would be right, exit code 2, nothing started."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from typer.testing import CliRunner
 
 from gossamer.cli.app import app
 from gossamer.errors import GossamerError
+from gossamer.sinks.read import read_records
 from tests.servers.crawling import gossamer
 
 SEED = "https://192.0.2.1/"
@@ -117,3 +119,19 @@ def test_a_frontier_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert "frontier" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "flags", "reason"),
+    [
+        ("http://refused.test:1/", ("--resolve", "refused.test:127.0.0.1"), "connect"),
+        ("http://no-such-host.invalid/", (), "dns"),
+    ],
+)
+def test_a_dead_host_ends_with_a_record(tmp_path: Path, url: str, flags: tuple[str, ...], reason: str) -> None:
+    """It is not waited for as if only its robots.txt were away."""
+    ended = gossamer("crawl", url, *flags, "--retries", "0", "--json", cwd=tmp_path)
+    assert ended.returncode == 1
+    assert json.loads(ended.stdout)["failed"] == {reason: 1}
+    [record] = list(read_records(tmp_path / "pages.jsonl"))
+    assert (record.success, record.reason) == (False, reason)

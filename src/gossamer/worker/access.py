@@ -45,7 +45,8 @@ class Access:
         self._delays: dict[str, tuple[float, float]] = {}
 
     async def check(self, journey: Journey, template: Exchange) -> Refused | NotNow | None:
-        """None: go on. `template`: how the journey's next request will be sent. Raises BlockedAddress, ProxyFailed."""
+        """None: go on. `template`: how the journey's next request will be sent. Raises the
+        FetchErrors of an origin that cannot be connected to (dns, connect, tls, blocked_address, proxy)."""
         terms = journey.context.terms
         if terms.ignore_robots:
             if terms.sitemaps:

@@ -10,7 +10,15 @@ from typing import Protocol
 import ada_url
 import msgspec
 
-from gossamer.errors import BlockedAddress, FetchError, ProxyFailed
+from gossamer.errors import (
+    BlockedAddress,
+    ConnectFailed,
+    ConnectTimeout,
+    DnsFailed,
+    FetchError,
+    ProxyFailed,
+    TlsFailed,
+)
 from gossamer.fetch.exchange import Exchange
 from gossamer.fetch.robots.record import RobotsRecord, pack, unpack
 from gossamer.fetch.robots.rules import Robots, RobotsVerdict
@@ -42,6 +50,8 @@ class Answer(Protocol):
 
 Fetch = Callable[[Exchange], Awaitable[Answer]]
 """One request, one answer, through the address guard. Raises FetchError."""
+
+_NO_CONNECTION = (BlockedAddress, DnsFailed, ConnectFailed, ConnectTimeout, TlsFailed)
 
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
@@ -106,9 +116,10 @@ class RobotsService:
         `explain` fills in the verdict's `rule`.
 
         By RFC 9309: no such file (4xx, or redirects without end) allows everything. Where there is no answer (5xx, 429,
-        network errors) the origin is RobotsUnavailable and asked again with backoff, and after 24 h the verdict is a
-        refusal. Raises BlockedAddress and ProxyFailed, which say nothing about the origin and are not remembered, and
-        what the store raises. May be repeated.
+        time-outs, broken connections) the origin is RobotsUnavailable and asked again with backoff, and after 24 h the
+        verdict is a refusal. Raises what keeps the page from being asked for just the same, which is not remembered
+        (BlockedAddress, DnsFailed, ConnectFailed, ConnectTimeout, TlsFailed, ProxyFailed), and what the store raises.
+        May be repeated.
         """
         known = await self._know(url, user_agent, template)
         unavailable = self._unavailable(known.record)
@@ -221,10 +232,9 @@ class RobotsService:
         for hop in range(policy.MAX_REDIRECTS + 1):
             try:
                 fetched = await self._fetch(exchange)
-            except ProxyFailed:
-                raise
             except FetchError as exc:
-                if isinstance(exc, BlockedAddress) and hop == 0:
+                # Whoever cannot be connected to for this cannot be for the page either: that is its failure to retry.
+                if isinstance(exc, ProxyFailed) or (hop == 0 and isinstance(exc, _NO_CONNECTION)):
                     raise
                 return self._failure(earlier, f"{exc.kind}: {exc.detail}" if exc.detail else exc.kind, None)
             if fetched.status not in _REDIRECTS:
