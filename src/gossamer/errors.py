@@ -180,6 +180,10 @@ class SinkError(GossamerError):
     """The output could not be written."""
 
 
+class OutputClosed(SinkError):
+    """Nobody reads the output any more."""
+
+
 class SinkFull(SinkError):
     """The output has no room; crawling waits until there is."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gossamer.cli.display import Display, Snapshot
-from gossamer.errors import FrontierError
+from gossamer.errors import FrontierError, OutputClosed
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, Run
 from gossamer.model.info import CrawlInfo
@@ -87,6 +87,11 @@ async def _attend(crew: Crew, frontier: ValkeyFrontier, display: Display, crawl:
                 raise
             asyncio.current_task().uncancel()  # type: ignore[union-attr]
             display.say("Stopped at once; what was under way will be fetched again.")
+        except BaseExceptionGroup as group:
+            if group.subgroup(OutputClosed) is None:
+                raise
+            interruption.met = True
+            display.say("Nobody reads the output any more: stopped; what was not written is still in the frontier.")
         finally:
             watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -5,7 +5,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from gossamer.errors import FrontierFull, FrontierUnavailable, GossamerError, SinkError, SinkFull
+from gossamer.errors import FrontierFull, FrontierUnavailable, GossamerError, OutputClosed, SinkError, SinkFull
 from gossamer.telemetry.troubles import Troubles
 
 T = TypeVar("T")
@@ -39,11 +39,13 @@ class Patience:
             pause = await self._pause(pause)
 
     async def output(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Return when the output has taken it."""
+        """Return when the output has taken it. Raises OutputClosed, after which it never will."""
         pause = FIRST_SECONDS
         while True:
             try:
                 await write()
+            except OutputClosed:  # what went down a pipe must not come again, and nobody will ever read the rest
+                raise
             except SinkFull as error:
                 self._troubles.begin("output", _sentence(error, "Waiting for room; nothing is lost."))
             except SinkError as error:

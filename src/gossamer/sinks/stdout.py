@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gossamer.errors import SinkError
+from gossamer.errors import OutputClosed
 from gossamer.model.record import Output
 from gossamer.sinks.append import border, make_folder
 from gossamer.sinks.jsonl import encode_lines
@@ -55,7 +55,7 @@ class StdoutSink:
         except OSError as exc:
             if not stat.S_ISREG(status.st_mode):
                 # What went down a pipe cannot be taken back, so this batch must not come again.
-                raise SinkError(f"standard output: {exc.strerror or exc}") from exc
+                raise OutputClosed(f"standard output: {exc.strerror or exc}") from exc
             os.ftruncate(self._fd, status.st_size)
             os.lseek(self._fd, 0, os.SEEK_END)
             raise
