@@ -107,8 +107,7 @@ local function take(home, spider, domain, lease_egress, policy, token, priority,
   local allowed = math.min(free_hits(record, policy, budgets), cap_of(policy, crawl, budgets) - record.inflight)
   local free = math.min(limit - #taken, allowed)
   if free <= 0 then
-    return record.inflight < cap_of(policy, crawl, budgets)
-      and give_way(home, domain, record, crawl, budgets, token, priority)
+    return give_way(home, domain, record, crawl, budgets, token, priority)
   end
   if crawl.max_pages then
     if crawl.reserved >= crawl.quota then

@@ -206,17 +206,25 @@ local function due_of(home, spider, domain, egress, token, resting)
   local budgets = budgets_of(policy, crawl, domain)
   local record = record_of(scope_of(policy, spider, domain, egress))
   local at = math.max(resting or next_allowed(record, budgets), block_of(domain)[1])
-  -- A request in flight that ends before the next hit is due holds nothing up: that is looked at when it is due.
-  if at <= now and record.inflight >= cap_of(policy, crawl, budgets) then
+  local function park()
     if not string.find("\n" .. record.parked, "\n" .. home .. "\n", 1, true) then
       record.parked = record.parked .. home .. "\n"
       record.dirty = true
     end
     return INF
   end
+  -- A request in flight that ends before the next hit is due holds nothing up: that is looked at when it is due.
+  if at <= now and record.inflight >= cap_of(policy, crawl, budgets) then
+    return park()
+  end
   if at > now and crawl and not resting then
     for _, other in ipairs(other_wishes(home, domain, crawl)) do
-      at = math.min(at, next_allowed(record, budgets_of(policy, other, domain)))
+      local theirs = budgets_of(policy, other, domain)
+      local free_at = next_allowed(record, theirs)
+      if free_at <= now and record.inflight >= cap_of(policy, other, theirs) then
+        free_at = park()
+      end
+      at = math.min(at, free_at)
     end
   end
   if at > now and has_wishes() then
