@@ -1,6 +1,7 @@
 """A frontier and its model side by side: every verb goes to both, and what the frontier answers is judged at once."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from gossamer.errors import CrawlRefused, FrontierUnavailable, StaleWorker
@@ -251,7 +252,7 @@ class Pair:
                 # One shard knows at once that a run is over; several agree on it a moment later. What a spent budget
                 # leaves behind is cleared away by housekeeping.
                 await self.reclaim()
-            info = await self.frontier_again(lambda crawl=crawl: self.frontier.crawl_info(crawl))
+            info = await self.frontier_again(partial(self.frontier.crawl_info, crawl))
             assert info is not None
             self.model.check_info(info, self.clock.now)
             await self._check_domains(crawl, info.total().queued)
@@ -259,9 +260,8 @@ class Pair:
     async def _check_domains(self, crawl: CrawlId, queued: int) -> None:
         cursor, total, names = "", 0, []
         for _ in range(50):
-            page, cursor = await self.frontier_again(
-                lambda cursor=cursor: self.frontier.crawl_domains(crawl, cursor=cursor, limit=3)
-            )
+            ask = partial(self.frontier.crawl_domains, crawl, cursor=cursor, limit=3)
+            page, cursor = await self.frontier_again(ask)
             for domain in page:
                 assert domain.queued == sum(domain.by_priority.values())
                 names.append(domain.domain)
