@@ -1,0 +1,1 @@
+"""Named topics with consumer groups, batches and acknowledgements: Valkey Streams or Kafka."""

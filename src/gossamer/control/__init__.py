@@ -1,0 +1,1 @@
+"""What api, services and commands ask alike: info, stop, stats and domain policy."""
