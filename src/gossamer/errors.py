@@ -79,6 +79,42 @@ class ServerFailed(FrontierUnavailable):
     """The frontier's own server did not start."""
 
 
+class PoliciesChanged(FrontierError):
+    """Somebody else changed the domain policies meanwhile; load them again and repeat the edit."""
+
+
+# --- the bus ----------------------------------------------------------------------------------------------------------
+
+
+class BusError(GossamerError):
+    """The bus could not do this."""
+
+
+class BusUnavailable(BusError):
+    """The bus could not be reached.
+
+    Nobody knows whether the call was carried out; it may be repeated.
+    """
+
+
+class BusFull(BusError):
+    """The topic is full of messages that nobody has acknowledged; publishing is refused until some are."""
+
+
+class MessageTooLarge(BusError):
+    """The message is larger than the bus takes."""
+
+
+class RequestRejected(BadInput):
+    """This request is not valid."""
+
+    def __init__(self, reason: str, *, field: str = "") -> None:
+        super().__init__(f"{field}: {reason}" if field else reason)
+        self.field = field
+        """The faulty field, dotted; empty: the message as a whole."""
+        self.reason = reason
+
+
 # --- fetching ---------------------------------------------------------------------------------------------------------
 
 

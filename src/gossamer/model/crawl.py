@@ -120,3 +120,20 @@ class CrawlState(StrEnum):
     FINISHED = "finished"
     STOPPED = "stopped"
     EXPIRED = "expired"
+
+
+class CrawlEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a run, or of one spider's part of it: decided once, and kept until somebody has told the world."""
+
+    event_id: str
+    """32 hex digits, the same however often the event is told."""
+    kind: CrawlState
+    """`finished`, `stopped` or `expired`."""
+    crawl: CrawlId
+    run: int
+    spider: str = ""
+    """Whose part of the crawl; empty: all of it."""
+    at: float
+    """Epoch seconds by the server's clock."""
+    purged: int = 0
+    """Waiting requests that were dropped for it."""

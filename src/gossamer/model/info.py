@@ -72,6 +72,27 @@ class DomainInfo:
 
 
 @dataclass(slots=True)
+class WorkerInfo:
+    """A worker that holds a seat at the frontier."""
+
+    name: str
+    """host-pid-random-epoch."""
+    silent_seconds: float
+    """Since its last sign of life."""
+    leased: int
+
+
+@dataclass(slots=True)
+class Backlog:
+    """What waits for one spider, all crawls of the service together."""
+
+    spider: str
+    queued: int
+    domains: int
+    """With queued requests."""
+
+
+@dataclass(slots=True)
 class UrlInfo:
     """What the frontier knows of one URL in a crawl: the answer behind `gossamer why`."""
 

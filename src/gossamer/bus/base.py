@@ -1,0 +1,79 @@
+"""The bus's contract: named topics, consumer groups, batches, acknowledgements. At least once, in order within a key.
+
+Errors of every call: BusUnavailable (repeat it: what was done may be done again), BusFull, MessageTooLarge.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message as it was taken from a topic."""
+
+    topic: str
+    value: bytes
+    key: bytes
+    """Messages with the same key keep their order. Empty: none was given."""
+    published: float
+    """Epoch seconds by the bus's clock."""
+    place: Any
+    """Where it stands in its topic; the bus's own business."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """What a topic holds now."""
+
+    name: str
+    messages: int
+    """Kept now, read or not."""
+
+
+class Consumer(Protocol):
+    """A member of a group that reads topics, or a reader on its own. Not to be shared between tasks."""
+
+    async def take(self, *, at_most: int, wait_seconds: float) -> list[Message]:
+        """The next messages, at most so many; waits for the first one so long. Empty: none came.
+
+        A message that was taken and not acknowledged is given again: to this member after a restart, or to another
+        one when this one dies. Messages of one key come in order."""
+
+    async def acknowledge(self, messages: Sequence[Message]) -> None:
+        """These are done with: the group does not get them again. May be repeated; the order does not matter."""
+
+    async def lag(self) -> int:
+        """Messages in its topics that the group has not acknowledged."""
+
+    async def close(self) -> None:
+        """Leave the group; what is not acknowledged goes to the others at once."""
+
+
+class Bus(Protocol):
+    """Publishes and consumes topics; a topic that is missing is created."""
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest message it takes."""
+        ...
+
+    async def publish(self, topic: str, values: Sequence[bytes], *, keys: Sequence[bytes] | None = None) -> None:
+        """Put them at the end of the topic. They are durable when this returns; after an error some may be there.
+
+        Any number of calls may be under way at once; they travel in common batches."""
+
+    async def consume(self, topics: Sequence[str], *, group: str) -> Consumer:
+        """Join a group: each message goes to one of its members. A group that is new begins with the oldest message."""
+
+    async def read(self, topics: Sequence[str], *, from_beginning: bool) -> Consumer:
+        """Read without a group, from the oldest message or from now on; `acknowledge` does nothing."""
+
+    async def topics(self) -> list[TopicInfo]:
+        """All topics under this bus's prefix, by name."""
+
+    async def ping(self) -> None:
+        """Return when the bus answers; BusUnavailable when it does not within a few seconds."""
+
+    async def close(self) -> None:
+        """Send what is under way, then close. Consumers are closed before."""
