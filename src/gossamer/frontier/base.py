@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Rate, Run, Terms
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy
-from gossamer.model.info import Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
+from gossamer.model.info import CrawlInfo, DomainInfo, UrlInfo
 from gossamer.model.outcome import Settled
 from gossamer.model.request import Batch, Lease, Settlement
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ class Remote:
     @property
     def shown(self) -> str:
         """The URL without the password."""
-        return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", self.url)
+        return without_password(self.url)
 
     def require(self) -> None:
         """`BadInput` if no driver for the protocol is installed, or nobody knows it."""
@@ -75,15 +75,27 @@ class Remote:
             if name != path:
                 _replace(system, name, path)
 
-    @contextmanager
-    def _connected(self) -> Iterator[tuple[Any, str]]:
-        try:
-            yield fsspec.core.url_to_fs(self.url, skip_instance_cache=True)
-        except SinkError:
-            raise
-        # Every driver has its own tree of errors, and none is a reason to lose the spool.
-        except Exception as exc:
-            raise SinkError(f"{self.shown}: {str(exc) or type(exc).__name__}") from exc
+    def _connected(self) -> AbstractContextManager[tuple[Any, str]]:
+        return connected(self.url)
+
+
+@contextmanager
+def connected(url: str) -> Iterator[tuple[Any, str]]:
+    """The file system behind an fsspec URL and the path in it; whatever goes wrong with it is a `SinkError`."""
+    if fsspec is None:
+        raise SinkError(f"{without_password(url)} needs more than the core; pip install gossamer-crawl[fsspec]")
+    try:
+        yield fsspec.core.url_to_fs(url, skip_instance_cache=True)
+    except SinkError:
+        raise
+    # Every driver has its own tree of errors, and none is a reason to lose what was to be written.
+    except Exception as exc:
+        raise SinkError(f"{without_password(url)}: {str(exc) or type(exc).__name__}") from exc
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown."""
+    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", url)
 
 
 def _replace(system: Any, name: str, path: str) -> None:

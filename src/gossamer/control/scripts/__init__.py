@@ -1,0 +1,1 @@
+"""The counters' scripts, a command each."""
