@@ -146,6 +146,16 @@ async def test_a_stop_while_an_addition_is_on_its_way(scene: Scene, spider: str 
     await scene.consistent()
 
 
+async def test_a_stop_that_housekeeping_carries_out_tells_all_it_purged(scene: Scene) -> None:
+    """Whoever tells the shards: who asked for the stop learns what it dropped."""
+    run = await scene.quick.open_crawl(a_crawl())
+    await scene.quick.add(run, PLAIN, [a_batch(d, range(3)) for d in DOMAINS], seeds=True)
+    scene.wire.before["halt"] = scene.quick.reclaim
+    assert await scene.slow.stop_crawl(ONE) == 3 * len(DOMAINS)
+    assert await scene.slow.stop_crawl(ONE) == 0
+    assert await scene.consistent() is CrawlState.STOPPED
+
+
 async def test_seeds_with_an_old_handle_join_the_run_that_is_on(scene: Scene) -> None:
     old = await scene.slow.open_crawl(a_crawl())
     await scene.slow.add(old, PLAIN, [a_batch(d, ["x"]) for d in DOMAINS], seeds=True)

@@ -210,7 +210,6 @@ async def test_a_crawl_delay_counts_from_the_hit_that_fetched_it(pair: Pair) -> 
     assert await over_time(pair, worker, 4, 3.5, 0.5) == [0, 0, 0, 1]
 
 
-@pytest.mark.xfail(strict=True, reason="the hit is forgotten with its one-second window before the delay is applied")
 async def test_a_crawl_delay_outlasts_the_last_request_of_its_domain(pair: Pair) -> None:
     """As above, when nothing else waits there and the next submission comes later."""
     await fill(pair, 1)

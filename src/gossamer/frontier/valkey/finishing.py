@@ -5,8 +5,9 @@ Whoever is at it may die between any two steps. So the home shard says first wha
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gossamer.frontier.valkey import codec, info
@@ -15,6 +16,7 @@ from gossamer.frontier.valkey.placing import home_shard
 from gossamer.model.crawl import Crawl, CrawlState
 
 _LETTERS = {CrawlState.STOPPED: "s", CrawlState.EXPIRED: "e", CrawlState.FINISHED: "f"}
+_FINISHED = [(_LETTERS[CrawlState.FINISHED], "")]
 _SPENT = "b"
 
 
@@ -97,8 +99,9 @@ async def try_finish(commands: Commands, token: str, *, retention_ms: int, aband
     home = await read_home(commands, token)
     if home is None:
         return False
-    if home.state is not CrawlState.RUNNING:  # somebody decided, and perhaps did not live to tell the shards
-        await halt(commands, home, _LETTERS[home.state], retention_ms=retention_ms)
+    if home.state is CrawlState.FINISHED:  # somebody decided, and perhaps did not live to tell the shards
+        await halt(commands, home, _FINISHED, retention_ms=retention_ms)
+    if home.state is not CrawlState.RUNNING:  # of a stop, `halting` remembers who is still to be told
         return False
     done, known = await _sum(commands, home, "Z")
     added, _ = await _sum(commands, home, "A")
@@ -111,32 +114,44 @@ async def try_finish(commands: Commands, token: str, *, retention_ms: int, aband
     at = home_shard(token, commands.count)
     if not await commands.call(at, "finished", token, home.run, home.version, retention_ms):
         return False
-    await halt(commands, home, _LETTERS[CrawlState.FINISHED], retention_ms=retention_ms)
+    await halt(commands, home, _FINISHED, retention_ms=retention_ms)
     return True
 
 
-async def halt(commands: Commands, home: Home, letter: str, spider: str = "", *, retention_ms: int) -> int:
-    """Tell every shard that this run (or a spider's part) has ended; returns how many waiting requests were dropped."""
-    arguments = [*home.arguments(commands), letter, spider, retention_ms]
+async def halt(
+    commands: Commands, home: Home, ends: Sequence[tuple[str, str]], *, stop: int = 0, retention_ms: int
+) -> tuple[int, bool]:
+    """Tell every shard how the run and its parts ended: (letter, spider or "") of each.
 
-    async def tell(shard: int) -> Any:
-        return await patiently(commands, shard, lambda: commands.call(shard, "halt", *arguments), until=-1)
+    Returns how many waiting requests were dropped for this `stop`, also by others who told some shards of it, and
+    whether a shard has nothing left to do: then the run may be over.
+    """
+    arguments = home.arguments(commands)
 
-    replies = await asyncio.gather(*map(tell, home.shards))
-    if any(len(reply) > 1 for reply in replies):
-        await try_finish(commands, home.token, retention_ms=retention_ms)
-    return sum(int(reply[0]) for reply in replies)
+    async def tell(shard: int) -> tuple[int, bool]:
+        purged, idle = 0, False
+        for letter, spider in ends:
+            told = (*arguments, letter, spider, retention_ms, stop)
+            reply = await patiently(commands, shard, partial(commands.call, shard, "halt", *told), until=-1)
+            purged, idle = int(reply[0]), len(reply) > 1
+        return purged, idle
+
+    told = await asyncio.gather(*map(tell, home.shards))
+    return sum(purged for purged, _ in told), any(idle for _, idle in told)
 
 
 async def carry_out(commands: Commands, token: str, *, retention_ms: int) -> int:
-    """Do what `stop` noted on the home shard; returns how many waiting requests were dropped."""
+    """Do what `stop` noted on the home shard; returns how many waiting requests that stop dropped."""
     home = await read_home(commands, token)
     purged = 0
     if home is not None:
-        for spider, letter in home.parts.items():
-            purged += await halt(commands, home, letter, spider, retention_ms=retention_ms)
+        ends = [(letter, spider) for spider, letter in home.parts.items()]
         if home.state is not CrawlState.RUNNING:
-            purged += await halt(commands, home, _LETTERS[home.state], retention_ms=retention_ms)
+            ends.append((_LETTERS[home.state], ""))
+        stop = int(home.facts.get(b"stop", 0))
+        purged, idle = await halt(commands, home, ends, stop=stop, retention_ms=retention_ms)
+        if idle:
+            await try_finish(commands, token, retention_ms=retention_ms)
         await asyncio.gather(*(purge(commands, shard) for shard in home.shards))
     await commands.call(home_shard(token, commands.count), "halted", token, home.version if home else 0)
     return purged
@@ -159,7 +174,7 @@ async def rebalance(commands: Commands, token: str, shard: int, *, retention_ms:
         return True
     rows = await asyncio.gather(*(commands.call(s, "quota", "return", token, run, number) for s in home.shards))
     if sum(int(row[1]) for row in rows) >= max_pages:
-        await halt(commands, home, _SPENT, retention_ms=retention_ms)
+        await halt(commands, home, [(_SPENT, "")], retention_ms=retention_ms)
         await try_finish(commands, token, retention_ms=retention_ms)
         return True
     kept = {s: int(row[0]) for s, row in zip(home.shards, rows, strict=True)}

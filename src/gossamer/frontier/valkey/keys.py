@@ -31,17 +31,19 @@ class Keys:
         return f"{self.base}n"
 
     def home(self, token: str) -> str:
-        """hash, the crawl's home shard: state, run, shards touched. Ends with the retention; a stopped mark later."""
+        """hash, the crawl's home shard: state, run, shards touched, number of the last stop. Ends with the retention;
+        a stopped mark later."""
         return f"{self.base}h:{token}"
 
     def crawl(self, token: str) -> str:
         """hash: what a shard knows of a crawl, its counters. Ends with the retention.
 
         Fields: run gen st(ate) o(ptions) crawl; closed: the version of the home record at which it was closed; parts:
-        some spiders' have ended, st:<spider>; rebalance: the last one's number; A(dded) Z (done) R(eserved) Q(uota)
-        Y (fetched) of a page budget; n b (fingerprints and buckets of the seen-set); doms; and counters by spider:
-        a: added, q: queued, l: later, h: held (leased), f: fetched, F: failed by reason, D: dropped by reason,
-        L: links dropped by reason, p: queued by priority.
+        some spiders' have ended, st:<spider>; stop, purged: the last stop and what it dropped here; rebalance: the
+        last one's number; A(dded) Z (done) R(eserved) Q(uota) Y (fetched) of a page budget; n b (fingerprints and
+        buckets of the seen-set); doms; and counters by spider: a: added, q: queued, l: later, h: held
+        (leased), f: fetched, F: failed by reason, D: dropped by reason, L: links dropped by reason,
+        p: queued by priority.
         """
         return f"{self.base}c:{token}"
 

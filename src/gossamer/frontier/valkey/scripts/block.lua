@@ -24,6 +24,31 @@ if life > 0 then
 else
   redis.call("DEL", key)
 end
+-- A hit from before the delay was known counts for it, too: its record has to live as long, whatever its own window.
+if block[2] > 0 then
+  local policy = policy_of(domain)
+  local spiders, addresses, scopes = { "" }, { "" }, {}
+  if policy.by_type then
+    for index, home in ipairs(redis.call("ZRANGE", P .. "homes", 0, -1)) do
+      spiders[index] = string.match(home, "|(.*)$")
+    end
+  end
+  if policy.by_ip then
+    addresses = known_egresses()
+  end
+  for _, spider in ipairs(spiders) do
+    for _, address in ipairs(addresses) do
+      scopes[#scopes + 1] = scope_of(policy, spider, domain, address)
+    end
+  end
+  load_records(scopes)
+  for _, scope in ipairs(scopes) do
+    local record = record_of(scope)
+    if record.last > 0 and record.keep < block[2] then
+      record.keep, record.dirty = block[2], true
+    end
+  end
+end
 if changed then
   for _, home in ipairs(redis.call("ZRANGE", P .. "homes", 0, -1)) do
     local _, priority = head_of(home, domain)

@@ -3,14 +3,16 @@
 -- as dropped at once. A shard that was touched and not yet added to is told too: the addition may be under way.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 options (msgpack)  7 crawl (opaque)  8 state letter: s, e, b or f
---       9 spider or ""  10 retention ms
--- Returns { requests purged, tokens idle on this shard ... }, or { -1 } when an earlier run has to be purged first
+--       9 spider or ""  10 retention ms  11 which stop this carries out, or 0
+-- Returns { requests purged for that stop so far, whoever told this shard of it, tokens idle on this shard ... },
+--         or { -1 } when an earlier run has to be purged first
 -- include common
 -- include throttle
 -- include queues
 -- include finish
 -- include runs
 local token, letter, spider, retention = ARGV[3], ARGV[8], ARGV[9], tonumber(ARGV[10])
+local number = ARGV[11]
 local crawl = crawl_of(token)
 local ahead = run_ahead(crawl, tonumber(ARGV[4]), ARGV[5])
 if ahead < 0 then
@@ -39,6 +41,13 @@ else
     redis.call("ZADD", P .. "ending", "NX", now + retention, token)
     redis.call("ZREM", P .. "idle", token)
   end
+end
+if number ~= "0" then
+  local last = redis.call("HMGET", key, "stop", "purged")
+  if last[1] == number then
+    purged = purged + tonumber(last[2])
+  end
+  redis.call("HSET", key, "stop", number, "purged", purged)
 end
 local idle = check_done(token, retention) and token or nil
 write_all()

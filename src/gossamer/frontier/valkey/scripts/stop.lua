@@ -21,5 +21,7 @@ elseif before == "running" or (before == "finished" and state ~= "finished") the
   end
   redis.call("ZADD", P .. "ending", now + tonumber(ARGV[7]), token)
 end
-redis.call("HSET", P .. "halting", token, redis.call("HINCRBY", key, "version", 1))
+local version = redis.call("HINCRBY", key, "version", 1)
+redis.call("HSET", key, "stop", version)
+redis.call("HSET", P .. "halting", token, version)
 return 1
