@@ -1,0 +1,88 @@
+"""Policies as YAML: the original's text is taken, ours goes both ways, faults are named."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossamer.control.policy_yaml import checked_domain, dump_policies, load_policies, merged
+from gossamer.errors import BadInput
+from gossamer.model.domain import DomainPolicy, Scope
+
+policies = st.builds(
+    DomainPolicy,
+    hits=st.none() | st.integers(1, 1_000_000),
+    window_seconds=st.none() | st.floats(0.001, 604800),
+    moderated=st.none() | st.booleans(),
+    elastic=st.none() | st.booleans(),
+    scale=st.none() | st.floats(0, 1),
+    scope=st.none() | st.sampled_from(Scope),
+    concurrency=st.none() | st.integers(1, 10_000),
+)
+
+
+def test_scrapy_clusters_text_is_understood() -> None:
+    text = """
+        blacklist: [domain3.com]
+        domains:
+          domain1.com: {window: 60, hits: 60}
+          domain2.org: {window: 60, hits: 30, scale: 0.5}
+    """
+    assert load_policies(text) == (
+        DomainPolicy(),
+        {
+            "domain1.com": DomainPolicy(hits=60, window_seconds=60.0),
+            "domain2.org": DomainPolicy(hits=30, window_seconds=60.0, scale=0.5),
+            "domain3.com": DomainPolicy(blacklisted=True),
+        },
+    )
+
+
+@given(
+    default=policies,
+    domains=st.dictionaries(st.from_regex(r"[a-z]{1,9}\.(com|org|test)", fullmatch=True), policies, max_size=5),
+    black=st.sets(st.sampled_from(["one.com", "two.com"])),
+)
+def test_what_is_dumped_loads_as_it_was(
+    default: DomainPolicy, domains: dict[str, DomainPolicy], black: set[str]
+) -> None:
+    domains = domains | {
+        name: merged(domains.get(name, DomainPolicy()), DomainPolicy(blacklisted=True)) for name in black
+    }
+    assert load_policies(dump_policies(default, domains)) == (default, domains)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("domains: {a.com: {hits: 0}}", "hits: must be a whole number"),
+        ("domains: {a.com: {hits: true}}", "hits: must be a whole number"),
+        ("domains: {a.com: {hits: '5'}}", "hits: must be a whole number"),
+        ("domains: {a.com: {scale: 1.5}}", "scale: must be a number from 0 to 1"),
+        ("domains: {a.com: {scale: .nan}}", "scale: must be a number from 0 to 1"),
+        ("domains: {a.com: {colour: red}}", "colour: unknown"),
+        ("domains: {www.a.com: {hits: 1}}", "www.a.com is a part of a.com"),
+        ("domains: {'a b': {hits: 1}}", "is no domain"),
+        ("domains: [a.com]", "domains: must be a mapping"),
+        ("blacklist: a.com", "blacklist: must be a list"),
+        ("colours: {}", "colours: unknown"),
+        ("- a", "must be a mapping"),
+        ("a: [", "no YAML"),
+        ("a: &x [1]\nb: *x", "aliases"),
+        ("a: !!python/object/apply:os.system [ls]", "no YAML"),
+        ("[" * 5000, "no YAML"),
+    ],
+)
+def test_a_fault_is_named(text: str, word: str) -> None:
+    with pytest.raises(BadInput, match=word.replace("(", r"\(")):
+        load_policies(text)
+
+
+def test_no_text_is_no_policy() -> None:
+    assert load_policies("") == (DomainPolicy(), {})
+    assert dump_policies(DomainPolicy(), {}) == ""
+
+
+def test_a_domain_has_one_spelling() -> None:
+    assert checked_domain("Example.COM.") == "example.com"
+    assert checked_domain("bücher.example") == "xn--bcher-kva.example"
+    assert checked_domain("127.0.0.1") == "127.0.0.1"
