@@ -130,6 +130,77 @@ class EmbeddedSettings(_Group):
     """When its log is flushed to the disk. always: a crawl survives a power cut"""
 
 
+class TopicSettings(_Group):
+    """What is said on the bus, and under which names."""
+
+    prefix: str = "demo"
+    """Of every topic: <prefix>.incoming, <prefix>.crawled_firehose, <prefix>.outbound_<appid> and so on"""
+    group: str = "demo-group"
+    """The consumer group that reads requests; all intakes of a cluster are in one"""
+    firehose: bool = True
+    """Publish to crawled_firehose and outbound_firehose"""
+    per_app: bool = True
+    """Publish to crawled_<appid> and outbound_<appid>"""
+    wire: Literal["1.2", "1.0"] = "1.2"
+    """Whose pages and answers consumers expect: Scrapy Cluster 1.2's or 1.0's. Actions from inbound_actions are
+    answered in 1.0's form anyway"""
+    base64: bool = False
+    """Every body as base64 of its bytes, not only those that are no text"""
+    body: Annotated[int, Field(ge=0, le=2**40)] | None = None
+    """Bytes; a longer body goes to the blob store, its address in the message. Unset: 4096 on streams, on Kafka what
+    the broker takes"""
+    blobs: str = ""
+    """The blob store: a directory or an fsspec URL. Empty: blobs in data_dir"""
+    retention: Annotated[float, Field(gt=0, le=_YEARS)] = 24 * 3600.0
+    """Seconds that streams and the blob store keep what nobody reads"""
+    bytes: Annotated[int, Field(ge=2**20, le=2**50)] = 256 * 2**20
+    """Of one topic on streams: beyond it requests are refused, and the oldest pages go"""
+
+
+class KafkaSettings(_Group):
+    """The Kafka client, where the bus is kafka://."""
+
+    options: dict[str, str] = {}
+    """Further options of librdkafka: security.protocol, sasl.mechanisms, ssl.ca.location and so on"""
+    partitions: Annotated[int, Field(ge=1, le=10_000)] = 8
+    """Of a topic that is missing and is made"""
+    replicas: Annotated[int, Field(ge=-1, le=100)] = -1
+    """Of a topic that is made. -1: as the broker does by itself"""
+    largest: Annotated[int, Field(ge=2**16, le=2**30)] = 8 * 2**20
+    """Bytes of a message; topics that are made allow it"""
+
+
+class ServiceSettings(_Group):
+    """The services and the REST API."""
+
+    host: str = "127.0.0.1"
+    """Where the API listens; any address but loopback needs service.token"""
+    port: Annotated[int, Field(ge=0, le=65535)] = 5343
+    """Of the API. 0: any free one, shown at the start"""
+    token: str = ""
+    """Who sends Authorization: Bearer <token> may use the API. Empty: everybody who reaches it, loopback only"""
+    max_body: Annotated[int, Field(ge=1024, le=2**30)] = 2**20
+    """Bytes of a request to the API or on the bus"""
+    max_requests: Annotated[float, Field(gt=0, le=10**6)] = 1000.0
+    """Requests a second that the API takes from one client address, in bursts of up to twice as many"""
+    wait: Annotated[float, Field(ge=0, le=600)] = 5.0
+    """Seconds that POST /feed waits for an answer before it says where to poll for it"""
+    polled: Annotated[float, Field(gt=0, le=_YEARS)] = 3600.0
+    """Seconds that an answer can be polled for"""
+    max_depth: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    """The largest maxdepth a request may ask for. Unset: any"""
+    max_domain_pages: Annotated[int, Field(ge=1, le=_MOST)] | None = None
+    """The largest domain_max_pages a request may ask for. Unset: any"""
+    domain_max_pending: Annotated[int, Field(ge=1, le=_MOST)] | None = 1_000_000
+    """At most so many queued URLs of a crawl on one domain"""
+    policies: str = ""
+    """A YAML file of domain policies that is watched; what somebody writes there is in force within a second"""
+    dump: Annotated[float, Field(ge=0, le=_DAY)] = 60.0
+    """Seconds between two dumps of the statistics into the log. 0: none"""
+    batch: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    """Requests that the intake takes from the bus at once"""
+
+
 class Settings(BaseSettings):
     """All of it."""
 
@@ -139,6 +210,9 @@ class Settings(BaseSettings):
     """Of every key in the frontier"""
     shards: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Of a frontier made now; 64 suits a cluster. Unset: as it is, or 1"""
+    bus: str = ""
+    """Where requests come in and pages go out: streams (in the frontier's server) or kafka://host:port,host:port.
+    Empty: streams for gossamer up and serve, none for gossamer worker"""
     data_dir: Path = Path(".gossamer")
     """The private frontier, locks and what is not finished yet; one crawl at a time"""
     retention: Annotated[float, Field(gt=0, le=_YEARS)] = 24 * 3600.0
@@ -151,10 +225,15 @@ class Settings(BaseSettings):
     """The name of the public address this machine fetches from, where budgets are kept per address"""
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "error"
     """What is logged to standard error"""
+    log_format: Literal["human", "json"] = "human"
+    """Lines for people, or a JSON object a line"""
     crawl: CrawlSettings = CrawlSettings()
     fetch: FetchSettings = FetchSettings()
     worker: WorkerSettings = WorkerSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
+    topics: TopicSettings = TopicSettings()
+    kafka: KafkaSettings = KafkaSettings()
+    service: ServiceSettings = ServiceSettings()
 
     model_config = SettingsConfigDict(
         env_prefix="GOSSAMER_",

@@ -29,7 +29,7 @@ def load_policies(text: str | bytes) -> tuple[DomainPolicy, dict[str, DomainPoli
     if len(text) > MOST_BYTES:
         raise BadInput(f"the policies are longer than {MOST_BYTES // 2**20} MiB")
     try:
-        # Neither tags (the safe loader sees to that) nor aliases: the first could make objects, the second a small text enormous.
+        # Neither tags (the safe loader sees to that) nor aliases: those make objects, these a small text enormous.
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.CSafeLoader)):
             raise BadInput("YAML aliases (*name) are not taken; write the values out")
         document = yaml.load(text, Loader=yaml.CSafeLoader)

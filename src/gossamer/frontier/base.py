@@ -117,8 +117,16 @@ class Frontier(Protocol):
         """Stop (or expire) a crawl or one spider's part of it; how many waiting requests were purged. From the next
         lease on nothing of it is handed out; what is leased may still be settled. Repeating it purges 0."""
 
-    async def set_domain_policy(self, domain: str | None, policy: DomainPolicy | None) -> None:
-        """Set or (None) remove a domain's policy; domain None: the default. In force from the next lease."""
+    async def domain_policy(self, domain: str | None) -> DomainPolicy:
+        """What the operator set for a domain itself (None: the default); an empty policy where nothing is set."""
+
+    async def set_domain_policy(
+        self, domain: str | None, policy: DomainPolicy | None, *, expected: DomainPolicy | None = None
+    ) -> None:
+        """Set or (None) remove a domain's policy; domain None: the default. In force from the next lease.
+
+        `expected`: raise PoliciesChanged where another policy than this one (empty: none) or the new one is set; so two
+        editors never lose what the other did. None: whatever is set."""
 
     async def domain_policies(self) -> tuple[DomainPolicy, dict[str, DomainPolicy]]:
         """The operator's default and all domains' policies."""

@@ -69,6 +69,8 @@ class DomainInfo:
     by_priority: dict[int, int]
     pages: int
     """Handed out or fetched, where a budget per domain is kept; else 0."""
+    by_spider: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Each spider's share of the queue, by priority."""
 
 
 @dataclass(slots=True)

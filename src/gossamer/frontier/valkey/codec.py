@@ -103,7 +103,8 @@ def pack_options(crawl: Crawl, *, single: bool) -> bytes:
 def pack_policy(policy: DomainPolicy) -> bytes:
     names = {
         "hits": policy.hits,
-        "window": None if policy.window_seconds is None else policy.window_seconds * 1000,
+        # Rounded, so that what was read back packs to the same bytes.
+        "window": None if policy.window_seconds is None else round(policy.window_seconds * 1000, 3),
         "moderated": policy.moderated,
         "elastic": policy.elastic,
         "scale": policy.scale,

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import msgspec
 
-from gossamer.errors import BadInput, CrawlRefused, FrontierIncompatible
+from gossamer.errors import BadInput, CrawlRefused, FrontierIncompatible, PoliciesChanged
 from gossamer.frontier.base import Added
 from gossamer.frontier.valkey import codec, info, lookup
 from gossamer.frontier.valkey.commands import Argument, Commands
@@ -392,13 +392,23 @@ class ValkeyFrontier:
         )
         return await carry_out(self._commands, token, retention_ms=self._retention_ms) if known else 0
 
-    async def set_domain_policy(self, domain: str | None, policy: DomainPolicy | None) -> None:
-        blob: Argument = "" if policy is None else codec.pack_policy(policy)
-        if domain is not None:
-            await self._commands.call(shard_of(domain, self._commands.count), "policy", domain, blob)
-            return
-        await self._commands.everywhere("policy", "", blob)
-        await asyncio.gather(*(self._rescore(shard) for shard in range(self._commands.count)))
+    async def domain_policy(self, domain: str | None) -> DomainPolicy:
+        shard, field = (0, "*") if domain is None else (shard_of(domain, self._commands.count), f"d:{domain}")
+        blob = await self._commands.plain(shard, "HGET", self._commands.keys[shard].policy, field)
+        return DomainPolicy() if blob is None else codec.unpack_policy(blob)
+
+    async def set_domain_policy(
+        self, domain: str | None, policy: DomainPolicy | None, *, expected: DomainPolicy | None = None
+    ) -> None:
+        wanted = [policy or DomainPolicy(), *([] if expected is None else [expected])]
+        arguments: list[Argument] = [b"" if p == DomainPolicy() else codec.pack_policy(p) for p in wanted]
+        name = domain or ""
+        shard = 0 if domain is None else shard_of(domain, self._commands.count)
+        if not await self._commands.call(shard, "policy", name, *arguments):
+            raise PoliciesChanged(domain or "the default policy")
+        if domain is None:
+            await self._commands.everywhere("policy", "", arguments[0])
+            await asyncio.gather(*(self._rescore(shard) for shard in range(self._commands.count)))
 
     async def _rescore(self, shard: int) -> None:
         while await self._commands.call(shard, "rescore", 300):

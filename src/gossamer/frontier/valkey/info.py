@@ -41,7 +41,10 @@ def domain_info(domain: bytes, row: bytes) -> DomainInfo:
     """One row of a crawl's shares: [reserved, fetched, spider, priority, count, ...]."""
     share = msgspec.msgpack.decode(row)
     by_priority: dict[int, int] = {}
+    by_spider: dict[str, dict[int, int]] = {}
     for index in range(2, len(share), 3):
-        priority = int(share[index + 1])
-        by_priority[priority] = by_priority.get(priority, 0) + int(share[index + 2])
-    return DomainInfo(domain.decode(), sum(by_priority.values()), by_priority, int(share[0]))
+        spider, priority, count = str(share[index]), int(share[index + 1]), int(share[index + 2])
+        by_priority[priority] = by_priority.get(priority, 0) + count
+        if count:
+            by_spider.setdefault(spider, {})[priority] = count
+    return DomainInfo(domain.decode(), sum(by_priority.values()), by_priority, int(share[0]), by_spider)

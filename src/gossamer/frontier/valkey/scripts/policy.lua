@@ -3,11 +3,18 @@
 -- default all have to, some at a time: `rescoring` remembers that, whoever comes to do it.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 domain, or "" for the default  4 policy (msgpack map), or "" to remove
--- Returns the new version of all policies on this shard
+--       5 optional: the policy that must be there ("": none), or the new one already
+-- Returns the new version of all policies on this shard, 0 when another policy is there
 -- include common
 -- include throttle
 -- include queues
 local field = ARGV[3] == "" and "*" or "d:" .. ARGV[3]
+if ARGV[5] then
+  local there = redis.call("HGET", P .. "policy", field) or ""
+  if there ~= ARGV[5] and there ~= ARGV[4] then
+    return 0
+  end
+end
 if ARGV[4] == "" then
   redis.call("HDEL", P .. "policy", field)
 else

@@ -1,0 +1,1 @@
+"""The messages on the wire: JSON Schemas, and the requests and answers they describe. Pure."""

@@ -1,0 +1,181 @@
+"""Answers and events as they go out, field for field as Scrapy Cluster's, ours added."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gossamer.model.crawl import CrawlEvent, CrawlId
+
+Shares = Mapping[int, int]
+"""Requests that wait, by priority."""
+
+
+def domain_share(shares: Shares) -> dict[str, int]:
+    """One domain's part of an info answer."""
+    return {
+        "total": sum(shares.values()),
+        "high_priority": max(shares, default=0),
+        "low_priority": min(shares, default=0),
+    }
+
+
+def crawl_info(
+    crawl: CrawlId,
+    *,
+    uuid: str,
+    spider: str,
+    total: int,
+    domains: Mapping[str, Shares],
+    total_domains: int,
+    expires: int,
+    now: float,
+) -> dict[str, Any]:
+    """The answer to an info request with a crawlid. `expires`: epoch seconds, 0 for never."""
+    answer: dict[str, Any] = {
+        "uuid": uuid,
+        "server_time": int(now),
+        "appid": crawl.appid,
+        "crawlid": crawl.crawlid,
+        "spiderid": spider,
+        "total_pending": total,
+        "total_domains": total_domains,
+        "domains": {domain: domain_share(shares) for domain, shares in domains.items()},
+    }
+    return answer | ({"expires": str(expires)} if expires else {})
+
+
+def app_info(
+    appid: str,
+    *,
+    uuid: str,
+    spider: str,
+    crawls: Mapping[str, dict[str, Any]],
+    total_domains: int,
+    now: float,
+) -> dict[str, Any]:
+    """The answer to an info request without one; `crawls` made by `app_crawl`."""
+    return {
+        "uuid": uuid,
+        "server_time": int(now),
+        "appid": appid,
+        "spiderid": spider,
+        "total_pending": sum(crawl["total"] for crawl in crawls.values()),
+        "total_crawlids": len(crawls),
+        "total_domains": total_domains,
+        "crawlids": dict(crawls),
+    }
+
+
+def app_crawl(*, total: int, domains: Mapping[str, Shares], total_domains: int, expires: int) -> dict[str, Any]:
+    """One crawl's part of an application's info."""
+    found: dict[str, Any] = {
+        "total": total,
+        "distinct_domains": total_domains,
+        "domains": {domain: domain_share(shares) for domain, shares in domains.items()},
+    }
+    return found | ({"expires": expires} if expires else {})
+
+
+def info_1_0(answer: dict[str, Any]) -> dict[str, Any]:
+    """An info answer as Scrapy Cluster 1.0 gave it: priorities at the top, no domains."""
+    if "crawlids" not in answer:
+        return _flattened(answer)
+    crawls = {name: _flattened(crawl) for name, crawl in answer["crawlids"].items()}
+    for crawl in crawls.values():
+        crawl.pop("distinct_domains", None)
+        if "expires" in crawl:
+            crawl["expires"] = str(crawl["expires"])
+    return {name: part for name, part in answer.items() if name != "total_domains"} | {"crawlids": crawls}
+
+
+def _flattened(part: dict[str, Any]) -> dict[str, Any]:
+    domains = part["domains"].values()
+    kept = {name: value for name, value in part.items() if name not in ("domains", "total_domains")}
+    return kept | {
+        "high_priority": max((share["high_priority"] for share in domains), default=0),
+        "low_priority": min((share["low_priority"] for share in domains), default=0),
+    }
+
+
+def stopped(crawl: CrawlId, *, uuid: str, spider: str, purged: int, now: float) -> dict[str, Any]:
+    """The answer to a stop request."""
+    return {
+        "action": "stop",
+        "spiderid": spider,
+        "appid": crawl.appid,
+        "crawlid": crawl.crawlid,
+        "total_purged": purged,
+        "uuid": uuid,
+        "server_time": int(now),
+    }
+
+
+def domain_changed(
+    *, uuid: str, appid: str, action: str, domain: str, now: float, error: str | None = None
+) -> dict[str, Any]:
+    """The answer to a domain request. `error`: why nothing was changed."""
+    answer = {"uuid": uuid, "server_time": int(now), "action": action, "domain": domain, "appid": appid}
+    return answer | ({"error": error} if error else {})
+
+
+def stats(body: Mapping[str, Any], *, kind: str, uuid: str, appid: str, now: float) -> dict[str, Any]:
+    """The answer to a stats request; `body` as the kind has it."""
+    return {**body, "stats": kind, "appid": appid, "uuid": uuid, "server_time": int(now)}
+
+
+def event(told: CrawlEvent, *, now: float) -> dict[str, Any]:
+    """A crawl, or one spider's part of it, is over. Told at least once; drop a repeat by `event_id`."""
+    message: dict[str, Any] = {
+        "action": told.kind.value,
+        "event_id": told.event_id,
+        "appid": told.crawl.appid,
+        "crawlid": told.crawl.crawlid,
+        "run": told.run,
+        "server_time": int(told.at or now),
+    }
+    if told.spider:
+        message["spiderid"] = told.spider
+    if told.kind.value == "expired":
+        message["total_expired"] = told.purged
+    elif told.kind.value == "stopped":
+        message["total_purged"] = told.purged
+    return message
+
+
+def rejected(given: Mapping[str, Any], *, field: str, reason: str, now: float) -> dict[str, Any]:
+    """Why a request was not taken; with those of its own ids that are texts."""
+    known = {
+        name: value for name in ("uuid", "appid", "crawlid", "spiderid") if isinstance(value := given.get(name), str)
+    }
+    return {
+        **{n: v[:100] for n, v in known.items()},
+        "action": "rejected",
+        "field": field,
+        "reason": reason,
+        "server_time": int(now),
+    }
+
+
+def not_added(crawl: CrawlId, *, spider: str, url: str, reason: str, now: float) -> dict[str, Any]:
+    """A crawl request that changed nothing: `action` is `duplicate` where its URL was seen in this run already, else
+    `rejected` with the reason."""
+    answer = {
+        "action": "duplicate" if reason == "duplicate" else "rejected",
+        "appid": crawl.appid,
+        "crawlid": crawl.crawlid,
+        "spiderid": spider,
+        "url": url,
+        "server_time": int(now),
+    }
+    return answer if reason == "duplicate" else {**answer, "field": "", "reason": reason}
+
+
+def dead_letter(topic: str, value: str, encoding: str, *, field: str, reason: str, now: float) -> dict[str, Any]:
+    """What is kept of a refused message: where it came from, as it came (`base64` where it is no UTF-8), and why."""
+    return {
+        "topic": topic,
+        "message": value,
+        "message_encoding": encoding,
+        "field": field,
+        "reason": reason,
+        "timestamp": now,
+    }

@@ -1,0 +1,114 @@
+"""Requests as they were understood, and what a crawl request means to the frontier."""
+
+import base64
+from typing import Any, Literal
+
+import msgspec
+
+from gossamer.model.crawl import Crawl, CrawlId, Order, Rate, Terms
+from gossamer.model.payload import EMPTY, Payload
+
+
+class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Fetch a URL, and follow its links as far as asked. Fields as in the schema `crawl`; None: not asked."""
+
+    appid: str
+    crawlid: str
+    url: str
+    spiderid: str = "link"
+    priority: int = 1
+    maxdepth: int = 0
+    max_pages: int | None = None
+    domain_max_pages: int | None = None
+    allowed_domains: tuple[str, ...] | None = None
+    allow_regex: tuple[str, ...] | None = None
+    deny_regex: tuple[str, ...] | None = None
+    deny_extensions: tuple[str, ...] | None = None
+    expires: int = 0
+    useragent: str | None = None
+    cookie: str | None = None
+    attrs: dict[str, Any] | None = None
+    headers: dict[str, str] | None = None
+    method: str = "GET"
+    body: str | None = None
+    body_base64: str | None = None
+    proxy: str | None = None
+    rate: str | None = None
+    domain_concurrency: int | None = None
+    order: Literal["fifo", "lifo"] = "fifo"
+    sitemaps: bool = False
+    ignore_robots: bool = False
+    timeout: float | None = None
+    retries: int | None = None
+
+    def crawl(self) -> Crawl:
+        """What belongs to the whole crawl; of a running one the first request's counts."""
+        return Crawl(
+            id=CrawlId(self.appid, self.crawlid),
+            order=Order(self.order),
+            max_pages=self.max_pages,
+            rate=_rate(self.rate) if self.rate else None,
+            concurrency=self.domain_concurrency,
+        )
+
+    def terms(self, *, domain_max_pending: int | None = None) -> Terms:
+        """What this request and the links it leads to travel under. `domain_max_pending`: the operator's cap."""
+        return Terms(
+            maxdepth=self.maxdepth,
+            domain_max_pages=self.domain_max_pages or None,
+            domain_max_pending=domain_max_pending,
+            allowed_domains=self.allowed_domains or None,
+            allow_regex=self.allow_regex or None,
+            deny_regex=self.deny_regex or None,
+            deny_extensions=self.deny_extensions,
+            expires=float(self.expires),
+            useragent=self.useragent,
+            cookie=self.cookie,
+            headers=self.headers or None,
+            attrs=self.attrs,
+            sitemaps=self.sitemaps,
+            ignore_robots=self.ignore_robots,
+            proxy=self.proxy,
+            timeout_seconds=self.timeout,
+            retries=self.retries,
+        )
+
+    def payload(self) -> Payload:
+        """What the request for the URL itself carries."""
+        body = base64.b64decode(self.body_base64) if self.body_base64 else (self.body or "").encode()
+        return Payload(method=self.method, body=body) if body or self.method != "GET" else EMPTY
+
+
+class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits of a crawl or (without `crawlid`) of an application; or stop a crawl."""
+
+    uuid: str
+    appid: str
+    spiderid: str
+    action: Literal["stop", "info"]
+    crawlid: str | None = None
+
+
+class StatsRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Statistics of one kind."""
+
+    uuid: str
+    appid: str
+    stats: str = "all"
+
+
+class DomainRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Change a domain's budget, or whether it is fetched at all."""
+
+    uuid: str
+    appid: str
+    domain: str
+    action: Literal["domain-update", "domain-remove", "blacklist-update", "blacklist-remove"]
+    hits: int = 0
+    window: int = 0
+    scale: float = 1.0
+
+
+def _rate(text: str) -> Rate:
+    hits, _, seconds = text.partition("/")
+    return Rate(hits=int(hits), window_seconds=float(seconds or 1))

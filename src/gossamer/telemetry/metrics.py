@@ -1,0 +1,138 @@
+"""Every metric's name, in one table, and the registry that `/metrics` shows."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gossamer.telemetry.tally import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A metric as it is documented."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+PAGES: Final = Name("gossamer_pages_total", "counter", (), "Requests settled as fetched")
+FAILED: Final = Name("gossamer_failed_total", "counter", ("reason",), "Requests that failed for good")
+DROPPED: Final = Name("gossamer_dropped_total", "counter", ("reason",), "Requests and links that were not followed")
+RETRIES: Final = Name("gossamer_retries_total", "counter", (), "Requests put back for another attempt")
+ITEMS: Final = Name("gossamer_items_total", "counter", (), "Items that spiders gave")
+RECEIVED: Final = Name("gossamer_received_bytes_total", "counter", (), "Bytes of pages as received")
+IN_FLIGHT: Final = Name("gossamer_in_flight", "gauge", (), "Requests being fetched")
+COMMITTING: Final = Name("gossamer_committing", "gauge", (), "Finished pages that wait to be written and settled")
+PROCESSES: Final = Name(
+    "gossamer_processes", "gauge", ("role",), "Processes that said within two minutes that they live"
+)
+WORKERS: Final = Name("gossamer_workers", "gauge", (), "Workers with a seat at the frontier")
+LEASED: Final = Name("gossamer_leased", "gauge", (), "Requests that workers hold")
+QUEUED: Final = Name("gossamer_queued", "gauge", ("spider",), "Requests that wait")
+REQUESTS: Final = Name(
+    "gossamer_requests_total", "counter", ("kind", "result"), "Requests from the bus: accepted, duplicate or rejected"
+)
+LAG: Final = Name("gossamer_intake_lag", "gauge", (), "Requests on the bus that the intake has not taken")
+EVENTS: Final = Name("gossamer_events_total", "counter", ("kind",), "Ends of crawls that were told")
+RECLAIMED: Final = Name("gossamer_reclaimed_total", "counter", (), "Requests taken back from dead workers")
+TRIMMED: Final = Name("gossamer_trimmed_total", "counter", ("topic",), "Messages that left a stream unread")
+TROUBLE: Final = Name("gossamer_trouble", "gauge", ("name",), "1 while something waits for what is away")
+HTTP: Final = Name("gossamer_http_requests_total", "counter", ("route", "method", "status"), "Requests to the API")
+HTTP_SECONDS: Final = Name("gossamer_http_seconds", "histogram", ("route",), "How long the API took to answer")
+
+NAMES: Final = (
+    PAGES, FAILED, DROPPED, RETRIES, ITEMS, RECEIVED, IN_FLIGHT, COMMITTING, PROCESSES, WORKERS, LEASED, QUEUED,
+    REQUESTS, LAG, EVENTS, RECLAIMED, TRIMMED, TROUBLE, HTTP, HTTP_SECONDS,
+)  # fmt: skip
+
+
+class Metrics:
+    """The metrics of one process. What others hold is asked for when somebody looks."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self.requests = self._counter(REQUESTS)
+        self.events = self._counter(EVENTS)
+        self.reclaimed = self._counter(RECLAIMED)
+        self.http = self._counter(HTTP)
+        self.http_seconds = Histogram(
+            HTTP_SECONDS.name, HTTP_SECONDS.meaning, HTTP_SECONDS.labels, registry=self._registry
+        )
+        self.lag = self._gauge(LAG)
+        self.workers = self._gauge(WORKERS)
+        self.leased = self._gauge(LEASED)
+        self.queued = self._gauge(QUEUED)
+        self.processes = self._gauge(PROCESSES)
+
+    def _counter(self, name: Name) -> Counter:
+        return Counter(name.name.removesuffix("_total"), name.meaning, name.labels, registry=self._registry)
+
+    def _gauge(self, name: Name) -> Gauge:
+        return Gauge(name.name, name.meaning, name.labels, registry=self._registry)
+
+    def watch_tally(self, tally: Callable[[], Tally]) -> None:
+        """Show what the workers of this process and its children have done."""
+        self._registry.register(_Tallied(tally))
+
+    def watch_troubles(self, current: Callable[[], Iterable[str]]) -> None:
+        """Show what is wrong now."""
+        self._registry.register(_Troubled(current))
+
+    def watch_trimmed(self, trimmed: Callable[[], dict[str, int]]) -> None:
+        """Show what streams lost unread."""
+        self._registry.register(_Trimmed(trimmed))
+
+    def shown(self) -> bytes:
+        """All of it in Prometheus's text format."""
+        return generate_latest(self._registry)
+
+
+class _Tallied(Collector):
+    def __init__(self, tally: Callable[[], Tally]) -> None:
+        self._tally = tally
+
+    def collect(self) -> Iterator[Metric]:
+        tally = self._tally()
+        for name, value in (
+            (PAGES, tally.pages),
+            (RETRIES, tally.retries),
+            (ITEMS, tally.items),
+            (RECEIVED, tally.bytes),
+        ):
+            yield CounterMetricFamily(name.name.removesuffix("_total"), name.meaning, value=value)
+        for name, value in ((IN_FLIGHT, tally.in_flight), (COMMITTING, tally.committing)):
+            yield GaugeMetricFamily(name.name, name.meaning, value=value)
+        yield _labelled(FAILED, tally.failed)
+        yield _labelled(DROPPED, tally.dropped)
+
+
+class _Troubled(Collector):
+    def __init__(self, current: Callable[[], Iterable[str]]) -> None:
+        self._current = current
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(TROUBLE.name, TROUBLE.meaning, labels=TROUBLE.labels)
+        for name in self._current():
+            family.add_metric([name], 1)
+        yield family
+
+
+class _Trimmed(Collector):
+    def __init__(self, trimmed: Callable[[], dict[str, int]]) -> None:
+        self._trimmed = trimmed
+
+    def collect(self) -> Iterator[Metric]:
+        yield _labelled(TRIMMED, self._trimmed())
+
+
+def _labelled(name: Name, counts: dict[str, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name.name.removesuffix("_total"), name.meaning, labels=name.labels)
+    for label, count in counts.items():
+        family.add_metric([label], count)
+    return family
