@@ -46,6 +46,24 @@ async def test_full_memory_refuses_additions_and_nothing_else(stage_of: Callable
     await stage.leave()
 
 
+async def test_full_memory_names_the_largest_crawl(stage_of: Callable[[int], Stage]) -> None:
+    """Among small ones, so that a person knows which one to stop; its own pool is no way to hide."""
+    stage = stage_of(1)
+    frontier = await stage.frontier()
+    for number in range(5):
+        run = await frontier.open_crawl(a_crawl(f"small-{number}"))
+        await frontier.add(run, PLAIN, [a_batch("d0.test", ["x"])], seeds=True)
+    run = await frontier.open_crawl(a_crawl("large", pool="own"))
+    await frontier.add(run, PLAIN, [a_batch(f"d{number}.test", range(3)) for number in range(500)], seeds=True)
+    await stage.connections[0].everywhere("CONFIG", "SET", "maxmemory", "1mb")
+    try:
+        with pytest.raises(FrontierFull, match=r"stop a crawl; the largest seems to be app/large \(1,500 URLs wait"):
+            await frontier.add(run, PLAIN, [a_batch("d0.test", ["more"])])
+    finally:
+        await stage.connections[0].everywhere("CONFIG", "SET", "maxmemory", "0")
+    await stage.leave()
+
+
 async def test_forgotten_scripts_are_sent_again(stage: Stage) -> None:
     """After a restart or a failover no server knows any script; every verb goes on."""
     frontier = await stage.frontier()

@@ -4,11 +4,12 @@ import hashlib
 import secrets
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, FrontierIncompatible
 from gossamer.model.crawl import Crawl, CrawlId, Order, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy
 from gossamer.model.request import Batch, Lease, request_id
@@ -38,6 +39,16 @@ class _CrawlRow(msgspec.Struct, array_like=True, frozen=True):
 _pack = msgspec.msgpack.Encoder().encode
 _crawl = msgspec.msgpack.Decoder(_CrawlRow).decode
 _terms = msgspec.msgpack.Decoder(Terms).decode
+_raws = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """What cannot be read was written by another version: FrontierIncompatible, and not the reader's own error."""
+    try:
+        yield
+    except (msgspec.MsgspecError, struct.error, UnicodeDecodeError, LookupError, TypeError, ValueError) as exc:
+        raise FrontierIncompatible(f"{what} in it cannot be read ({exc}); use the version that wrote it") from exc
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,8 @@ def _limit(value: int | None) -> int | bool:
 
 
 def unpack_terms(blob: bytes) -> Terms:
-    return _terms(blob)
+    with reading("a submission's terms"):
+        return _terms(blob)
 
 
 def pack_crawl(crawl: Crawl) -> bytes:
@@ -72,7 +84,8 @@ def pack_crawl(crawl: Crawl) -> bytes:
 
 
 def unpack_crawl(blob: bytes) -> Crawl:
-    row = _crawl(blob)
+    with reading("a crawl"):
+        row = _crawl(blob)
     return Crawl(
         id=CrawlId(row.appid, row.crawlid),
         pool=row.pool,
@@ -116,10 +129,11 @@ def pack_policy(policy: DomainPolicy) -> bytes:
 
 
 def unpack_policy(blob: bytes) -> DomainPolicy:
-    row = msgspec.msgpack.decode(blob)
-    if "window" in row:
-        row["window_seconds"] = row.pop("window") / 1000
-    return msgspec.convert(row, DomainPolicy)
+    with reading("a domain's policy"):
+        row = msgspec.msgpack.decode(blob)
+        if "window" in row:
+            row["window_seconds"] = row.pop("window") / 1000
+        return msgspec.convert(row, DomainPolicy)
 
 
 def pack_tail(url: str, payload: bytes | None, identity: bytes) -> bytes:
@@ -225,9 +239,35 @@ def decode_entry(entry: bytes) -> tuple[int, int, int, int, str, bytes | None, b
     )
 
 
+def unpack_parts(raw: bytes, count: int) -> list[bytes]:
+    """So many msgpack values, one behind the other, each as its bytes (a string without its header: it may be no
+    text). Raises FrontierIncompatible when they are not so many."""
+    with reading("a request"):
+        parts = _raws(bytes((0x90 | count,)) + raw)
+        if len(parts) != count:
+            raise ValueError(f"{len(parts)} parts, not {count}")
+        return [_unwrapped(bytes(part)) for part in parts]
+
+
+def unpack_number(part: bytes) -> int:
+    """One of `unpack_parts` that is a whole number."""
+    with reading("a request"):
+        return int(msgspec.msgpack.decode(part))
+
+
+def _unwrapped(part: bytes) -> bytes:
+    kind = part[0]
+    if 0xA0 <= kind <= 0xBF:
+        return part[1:]
+    return part[{0xD9: 2, 0xDA: 3, 0xDB: 5}.get(kind, 0) :]
+
+
 def decode_lease(shard: int, row: Sequence[bytes], run: Run, terms: Terms) -> Lease:
     """A lease from its row of a reply: id, token, run, spider, domain, priority, entry."""
-    deaths, attempt, depth, _, url, payload, identity = decode_entry(row[6])
+    try:  # not `reading`: this is done for every request
+        deaths, attempt, depth, _, url, payload, identity = decode_entry(row[6])
+    except (struct.error, UnicodeDecodeError) as exc:
+        raise FrontierIncompatible(f"a request in it cannot be read ({exc}); use the version that wrote it") from exc
     spider = row[3].decode()
     return Lease(
         id=int(row[0]),

@@ -8,12 +8,13 @@ from typing import Any, Self
 
 import msgspec
 
-from gossamer.errors import BadInput, CrawlRefused, FrontierIncompatible, PoliciesChanged
+from gossamer.errors import BadInput, CrawlRefused, FrontierFull, FrontierIncompatible, PoliciesChanged
 from gossamer.frontier.base import Added
 from gossamer.frontier.valkey import codec, info, lookup
 from gossamer.frontier.valkey.commands import Argument, Commands
 from gossamer.frontier.valkey.finishing import carry_out, patiently, purge, read_home, rebalance, try_finish
 from gossamer.frontier.valkey.holder import ValkeyHolder
+from gossamer.frontier.valkey.largest import largest_crawl
 from gossamer.frontier.valkey.placing import home_shard, shard_of
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy
@@ -260,12 +261,16 @@ class ValkeyFrontier:
         ]
         for _, _, batch in group:
             arguments += codec.batch_arguments(batch)
-        return await patiently(
-            self._commands,
-            shard,
-            lambda: self._commands.call_confirmed(shard, "add", *arguments),
-            until=b"purging",
-        )
+        try:
+            return await patiently(
+                self._commands,
+                shard,
+                lambda: self._commands.call_confirmed(shard, "add", *arguments),
+                until=b"purging",
+            )
+        except FrontierFull as exc:
+            largest = await largest_crawl(self._commands, shard)
+            raise FrontierFull(f"{exc}; the largest seems to be {largest}" if largest else str(exc)) from None
 
     def _pack_terms(self, terms: Terms) -> codec.PackedTerms:
         known = self._packed.get(id(terms))

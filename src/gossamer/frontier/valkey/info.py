@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from gossamer.frontier.valkey.codec import reading
 from gossamer.model.info import CrawlInfo, DomainInfo, SpiderCounts
 
 _COUNTERS = {b"a": "added", b"q": "queued", b"l": "later", b"h": "leased", b"f": "fetched"}
@@ -39,12 +40,13 @@ def count_shard(answer: CrawlInfo, row: Mapping[bytes, bytes]) -> None:
 
 def domain_info(domain: bytes, row: bytes) -> DomainInfo:
     """One row of a crawl's shares: [reserved, fetched, spider, priority, count, ...]."""
-    share = msgspec.msgpack.decode(row)
     by_priority: dict[int, int] = {}
     by_spider: dict[str, dict[int, int]] = {}
-    for index in range(2, len(share), 3):
-        spider, priority, count = str(share[index]), int(share[index + 1]), int(share[index + 2])
-        by_priority[priority] = by_priority.get(priority, 0) + count
-        if count:
-            by_spider.setdefault(spider, {})[priority] = count
-    return DomainInfo(domain.decode(), sum(by_priority.values()), by_priority, int(share[0]), by_spider)
+    with reading("a domain's record"):
+        share = msgspec.msgpack.decode(row)
+        for index in range(2, len(share), 3):
+            spider, priority, count = str(share[index]), int(share[index + 1]), int(share[index + 2])
+            by_priority[priority] = by_priority.get(priority, 0) + count
+            if count:
+                by_spider.setdefault(spider, {})[priority] = count
+        return DomainInfo(domain.decode(), sum(by_priority.values()), by_priority, int(share[0]), by_spider)

@@ -1,5 +1,6 @@
 """Where one URL stands: for people who ask why it was not fetched. Reads much; not for programs in a loop."""
 
+from gossamer.errors import FrontierIncompatible
 from gossamer.frontier.valkey import codec, info
 from gossamer.frontier.valkey.commands import Commands
 from gossamer.model.crawl import Run
@@ -22,14 +23,15 @@ async def find(
     if not seen:
         return answer
     answer.place = "done"
+    entry = _Entry(token, run.number, spider, url)
     row = await commands.plain(shard, "HGET", keys.shares(token), domain)
     priorities = sorted(info.domain_info(domain.encode(), row).by_priority, reverse=True) if row else []
     for priority in priorities:
         key = keys.queue(token, spider, domain, priority)
         for first in range(0, _LOOK_AT, _PAGE):
             entries = await commands.plain(shard, "LRANGE", key, first, first + _PAGE - 1)
-            for offset, entry in enumerate(entries):
-                if codec.decode_entry(entry)[4] == url:
+            for offset, packed in enumerate(entries):
+                if entry.is_in(packed):
                     answer.place, answer.priority, answer.position = "queued", priority, first + offset
                     answer.due = float(due) / 1000 if due else None
                     return answer
@@ -39,16 +41,51 @@ async def find(
     while True:
         cursor, page = await commands.plain(shard, "ZSCAN", keys.later, cursor, "COUNT", _PAGE)
         for member, score in info.pairs(page).items():
-            if url.encode() in member and token.encode() in member:
+            if entry.is_later(member):
                 answer.place, answer.due = "later", float(score) / 1000
                 return answer
         looked += _PAGE
         if cursor == b"0" or looked >= _LOOK_AT:
             break
-    for worker in await commands.plain(shard, "ZRANGE", keys.workers, 0, -1):
-        leases = info.pairs(await commands.plain(shard, "HGETALL", keys.leases(worker.decode())))
-        for raw in leases.values():
-            if url.encode() in raw and token.encode() in raw:
+    for holders in (keys.workers, keys.dead):
+        for worker in await commands.plain(shard, "ZRANGE", holders, 0, -1):
+            leases = info.pairs(await commands.plain(shard, "HGETALL", keys.leases(worker.decode())))
+            if any(entry.is_leased(raw) for name, raw in leases.items() if name != b"last"):
                 answer.place, answer.held_by = "leased", worker.decode()
                 return answer
     return answer
+
+
+class _Entry:
+    """One request, to be recognised wherever it is kept."""
+
+    def __init__(self, token: str, run: int, spider: str, url: str) -> None:
+        self._token, self._spider, self._encoded = token.encode(), spider.encode(), url.encode()
+        self._run, self._url = run, url
+
+    def is_in(self, entry: bytes) -> bool:
+        return self._encoded in entry and codec.decode_entry(entry)[4] == self._url
+
+    def is_later(self, member: bytes) -> bool:
+        """Of a retry: token, run, priority, spider, domain, entry."""
+        if not self._may_be_in(member):
+            return False
+        token, run, _, spider, _, entry = codec.unpack_parts(member, 6)
+        return self._is_mine(token, run, spider) and self.is_in(entry)
+
+    def is_leased(self, raw: bytes) -> bool:
+        """Of a lease: run, token, priority, spider, domain, scope, entry; behind a hop two more."""
+        if not self._may_be_in(raw):
+            return False
+        try:
+            run, token, _, spider, _, _, entry = codec.unpack_parts(raw, 7)
+        except FrontierIncompatible:
+            run, token, _, spider, _, _, entry, _, _ = codec.unpack_parts(raw, 9)
+        return self._is_mine(token, run, spider) and self.is_in(entry)
+
+    def _may_be_in(self, raw: bytes) -> bool:
+        """Reads nothing: most that is looked at is something else."""
+        return self._encoded in raw and self._token in raw
+
+    def _is_mine(self, token: bytes, run: bytes, spider: bytes) -> bool:
+        return (token, spider) == (self._token, self._spider) and codec.unpack_number(run) == self._run

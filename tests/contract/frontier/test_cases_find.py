@@ -1,0 +1,72 @@
+"""What is told of one URL: that one, of that crawl and spider, and no other that looks like it."""
+
+import pytest
+
+from gossamer.frontier.base import Frontier
+from gossamer.model.crawl import Run, Terms
+from gossamer.model.info import UrlInfo
+from gossamer.model.outcome import Outcome
+from gossamer.model.request import Settlement
+
+from .asking import a_batch, a_crawl, fingerprint
+from .pair import Pair
+
+PLAIN = Terms()
+SHORT, LONG = "https://a.test/x", "https://a.test/xy"
+
+
+async def find(frontier: Frontier, run: Run, url: str, *, spider: str = "link") -> UrlInfo:
+    mark = fingerprint(spider, url)
+    return await frontier.find(run, spider=spider, domain="a.test", url=url, fingerprint=mark)
+
+
+@pytest.mark.parametrize("payload", [None, b"chain"])
+async def test_a_longer_url_is_another(pair: Pair, payload: bytes | None) -> None:
+    """The shorter one is done while the longer one waits, is held, is to be retried; with a payload or without."""
+    frontier = pair.frontier
+    run = await frontier.open_crawl(a_crawl())
+    seat = await frontier.holder(pool="shared", spiders=["link"])
+    await frontier.add(run, PLAIN, [a_batch("a.test", ["x"]), a_batch("b.test", ["goes-on"])])
+    leases = [*await seat.lease(limit=10), *await seat.lease(limit=10)]
+    await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases if lease.domain == "a.test"])
+    await frontier.add(run, PLAIN, [a_batch("a.test", ["xy"], payloads=[payload])])
+    assert [(await find(frontier, run, url)).place for url in (SHORT, LONG)] == ["done", "queued"]
+    pair.clock.now += 1
+    [lease] = await seat.lease(limit=1)
+    assert [(await find(frontier, run, url)).place for url in (SHORT, LONG)] == ["done", "leased"]
+    await seat.settle([Settlement(lease, Outcome.RETRY, delay_seconds=30, payload=payload)])
+    assert [(await find(frontier, run, url)).place for url in (SHORT, LONG)] == ["done", "later"]
+    await seat.close()
+
+
+async def test_what_is_held_after_a_hop_is_found(pair: Pair) -> None:
+    """Its entry carries the chain from then on, and who holds it is told though it was taken for dead."""
+    frontier = pair.frontier
+    run = await frontier.open_crawl(a_crawl())
+    seat = await frontier.holder(pool="shared", spiders=["link"])
+    await frontier.add(run, PLAIN, [a_batch("a.test", ["xy"])])
+    [lease] = await seat.lease(limit=1)
+    await seat.hop(lease, fingerprint=fingerprint("link", "https://a.test/z"), payload=b"chain")
+    found = await find(frontier, run, LONG)
+    assert (found.place, found.held_by) == ("leased", seat.worker)
+    await seat.close()
+
+
+async def test_another_spiders_request_is_another(pair: Pair) -> None:
+    """The same URL, the same crawl: one spider's is done, the other's is held, then waits for its retry."""
+    frontier = pair.frontier
+    run = await frontier.open_crawl(a_crawl())
+    link = await frontier.holder(pool="shared", spiders=["link"])
+    other = await frontier.holder(pool="shared", spiders=["other"])
+    await frontier.add(run, PLAIN, [a_batch("a.test", ["x"]), a_batch("a.test", ["x"], spider="other")])
+    [mine] = await link.lease(limit=1)
+    await link.settle([Settlement(mine, Outcome.FETCHED)])
+    pair.clock.now += 1
+    [theirs] = await other.lease(limit=1)
+    assert (await find(frontier, run, SHORT)).place == "done"
+    assert (await find(frontier, run, SHORT, spider="other")).place == "leased"
+    await other.settle([Settlement(theirs, Outcome.RETRY, delay_seconds=30)])
+    assert (await find(frontier, run, SHORT)).place == "done"
+    assert (await find(frontier, run, SHORT, spider="other")).place == "later"
+    await link.close()
+    await other.close()

@@ -1,0 +1,59 @@
+"""What the servers keep, read back; and what another version wrote there, named as such."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from gossamer.errors import FrontierIncompatible
+from gossamer.frontier.valkey import codec, info
+from gossamer.model.crawl import Crawl, CrawlId, Order, Rate, Run, Terms
+from gossamer.model.domain import DomainPolicy, Scope
+
+CRAWL = Crawl(id=CrawlId("app", "one"), order=Order.LIFO, max_pages=3, rate=Rate(2, 1.5), concurrency=4)
+ROW = [b"1", CRAWL.id.token.encode(), b"1", b"link", b"a.test", b"0"]
+
+
+def _lease(entry: bytes) -> Any:
+    return codec.decode_lease(0, [*ROW, entry], Run(CRAWL, 1, 1), Terms())
+
+
+def test_a_crawl_and_a_policy_come_back_as_they_were() -> None:
+    assert codec.unpack_crawl(codec.pack_crawl(CRAWL)) == CRAWL
+    policy = DomainPolicy(hits=2, window_seconds=1.5, scale=0.5, scope=Scope.TYPE_IP, blacklisted=True)
+    assert codec.unpack_policy(codec.pack_policy(policy)) == policy
+
+
+@pytest.mark.parametrize("read", [codec.unpack_terms, codec.unpack_crawl, codec.unpack_policy, _lease])
+@pytest.mark.parametrize("raw", [b"", b"\xc1", b"\x01", b"\x93\x01\x02\x03", b"\x81\x01\x02", b"\x92\xa1a"])
+def test_what_another_version_wrote_is_said_to_be_so(read: Callable[[bytes], object], raw: bytes) -> None:
+    """No error of whatever reads it."""
+    with pytest.raises(FrontierIncompatible, match="version"):
+        read(raw)
+
+
+def test_a_domains_record_of_another_version_is_said_to_be_so() -> None:
+    for raw in (b"", b"\x01", b"\x93\x00\x00\x00", b"\x95\x00\x00\xa1a\xa1b\xa1c"):
+        with pytest.raises(FrontierIncompatible, match="version"):
+            info.domain_info(b"a.test", raw)
+
+
+def test_parts_are_read_whatever_their_bytes() -> None:
+    """Strings that are no text, of every length of header."""
+    for text in (b"", b"\xff" * 31, b"\xff" * 32, b"\xff" * 300, b"\xff" * 70_000):
+        header = next(
+            head
+            for size, head in (
+                (32, bytes((0xA0 | len(text) & 31,))),
+                (256, bytes((0xD9, len(text) & 255))),
+                (65_536, b"\xda" + (len(text) & 65_535).to_bytes(2, "big")),
+                (1 << 32, b"\xdb" + len(text).to_bytes(4, "big")),
+            )
+            if len(text) < size
+        )
+        parts = codec.unpack_parts(header + text + msgspec.msgpack.encode(70_000), 2)
+        assert parts[0] == text
+        assert codec.unpack_number(parts[1]) == 70_000
+    with pytest.raises(FrontierIncompatible, match="version"):
+        codec.unpack_parts(b"\x01\x02\x03", 2)
