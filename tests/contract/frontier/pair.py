@@ -227,7 +227,7 @@ class Pair:
         politeness = self.model.politeness
         if domain is None:
             politeness.default = policy or DomainPolicy()
-        elif policy is None:
+        elif policy is None or policy == DomainPolicy():  # one that says nothing is none
             politeness.policies.pop(domain, None)
         else:
             politeness.policies[domain] = policy

@@ -7,7 +7,8 @@
 -- include throttle
 -- include queues
 local domain = ARGV[3]
-local block = block_of(domain)
+local block = { unpack(block_of(domain)) }
+blocks[domain] = block
 local changed = false
 if ARGV[4] ~= "" and now + tonumber(ARGV[4]) > block[1] then
   block[1] = now + tonumber(ARGV[4])

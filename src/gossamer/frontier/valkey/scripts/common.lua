@@ -89,6 +89,24 @@ local function ended(crawl, spider)
   return nil
 end
 
+local queued_fields = {}
+
+-- Counts what waits in queues, or (negative) waits no more.
+local function count_queued(token, spider, priority, count)
+  local fields = queued_fields[spider]
+  if not fields then
+    fields = { all = "q:" .. spider }
+    queued_fields[spider] = fields
+  end
+  local field = fields[priority]
+  if not field then
+    field = "p:" .. spider .. ":" .. priority
+    fields[priority] = field
+  end
+  tally(token, fields.all, count)
+  tally(token, field, count)
+end
+
 local function count_added(crawl, spider, count)
   crawl.added = crawl.added + count
   tally(crawl.token, "a:" .. spider, count)

@@ -162,8 +162,7 @@ local function take(home, spider, domain, lease_egress, policy, token, priority,
   dropped = dropped + gone
   local left = gone + count
   share_add(share, spider, priority, -left)
-  tally(token, "q:" .. spider, -left)
-  tally(token, "p:" .. spider .. ":" .. priority, -left)
+  count_queued(token, spider, priority, -left)
   if count > 0 then
     tally(token, "h:" .. spider, count)
     charge(record, policy, budgets, count)
@@ -174,15 +173,31 @@ local function take(home, spider, domain, lease_egress, policy, token, priority,
     end
   end
   if share_count(share, spider, priority) == 0 then
-    redis.call("ZREM", agenda_key(home, domain), token .. "|" .. priority)
+    change_agenda("ZREM", home, domain, token .. "|" .. priority)
   elseif turns and not held_back then
-    redis.call("ZADD", agenda_key(home, domain), "XX",
+    change_agenda("ZADD", home, domain, "XX",
       agenda_score(priority, redis.call("HINCRBY", P .. "n", "turn", 1)), token .. "|" .. priority)
   end
   if count == allowed and gone == 0 and not second then
     return false -- nothing is free any more, and no other queue could be allowed what this one is not
   end
   return left > 0 or held_back ~= nil
+end
+
+-- Reads the heads of many domains, and at once what their crawls have there.
+local function load_heads(home, domains)
+  local of_crawl = {}
+  for _, domain in ipairs(domains) do
+    local token = head_of(home, domain)
+    if token then
+      local mine = of_crawl[token] or {}
+      of_crawl[token] = mine
+      mine[#mine + 1] = domain
+    end
+  end
+  for token, mine in pairs(of_crawl) do
+    load_shares(token, mine)
+  end
 end
 
 local due, inspected = INF, 0
@@ -196,6 +211,7 @@ local function lease_from(home, spider, band, lease_egress)
       break
     end
     load_domains(domains, spider, lease_egress or "")
+    load_heads(home, domains)
     for _, domain in ipairs(domains) do
       if #taken >= limit then
         break

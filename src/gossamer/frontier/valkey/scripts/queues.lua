@@ -25,24 +25,40 @@ local function ready_key(home, band, egress)
 end
 
 -- A crawl's share of a domain: { reserved pages, fetched pages, spider, priority, count, ... }: what `info` shows by
--- domain, and where `stop` finds the queues.
+-- domain, and where `stop` finds the queues. By token, then domain.
 local shares = {}
+
+local function shares_of(token)
+  local mine = shares[token]
+  if not mine then
+    mine = {}
+    shares[token] = mine
+  end
+  return mine
+end
 
 -- Reads a crawl's shares of many domains at once.
 local function load_shares(token, domains)
-  for index, raw in ipairs(redis.call("HMGET", P .. "d:" .. token, unpack(domains))) do
-    shares[token .. domains[index]] =
-      { token = token, domain = domains[index], row = raw and cmsgpack.unpack(raw) or { 0, 0 } }
+  local mine, missing = shares_of(token), {}
+  for _, domain in ipairs(domains) do
+    if not mine[domain] then
+      missing[#missing + 1] = domain
+    end
+  end
+  if #missing > 0 then
+    for index, raw in ipairs(redis.call("HMGET", P .. "d:" .. token, unpack(missing))) do
+      mine[missing[index]] = { token = token, row = raw and cmsgpack.unpack(raw) or { 0, 0 } }
+    end
   end
 end
 
 local function share_of(token, domain)
-  local key = token .. domain
-  local share = shares[key]
+  local mine = shares_of(token)
+  local share = mine[domain]
   if not share then
     local raw = redis.call("HGET", P .. "d:" .. token, domain)
-    share = { token = token, domain = domain, row = raw and cmsgpack.unpack(raw) or { 0, 0 } }
-    shares[key] = share
+    share = { token = token, row = raw and cmsgpack.unpack(raw) or { 0, 0 } }
+    mine[domain] = share
   end
   return share
 end
@@ -92,22 +108,21 @@ local function share_count(share, spider, priority)
 end
 
 local function write_shares()
-  local rows = {}
-  for _, share in pairs(shares) do
-    if share.dirty then
-      local key = P .. "d:" .. share.token
-      if #share.row == 2 and share.row[1] == 0 and share.row[2] == 0 then
-        redis.call("HDEL", key, share.domain)
-      else
-        local of_key = rows[key] or {}
-        rows[key] = of_key
-        of_key[#of_key + 1] = share.domain
-        of_key[#of_key + 1] = cmsgpack.pack(share.row)
+  for token, mine in pairs(shares) do
+    local key, rows, empty = P .. "d:" .. token, {}, {}
+    for domain, share in pairs(mine) do
+      if share.dirty then
+        local row = share.row
+        if #row == 2 and row[1] == 0 and row[2] == 0 then
+          empty[#empty + 1] = domain
+        else
+          rows[#rows + 1] = domain
+          rows[#rows + 1] = cmsgpack.pack(row)
+        end
       end
     end
-  end
-  for key, of_key in pairs(rows) do
-    push("HSET", key, of_key)
+    push("HSET", key, rows)
+    push("HDEL", key, empty)
   end
   shares = {}
 end
@@ -150,15 +165,51 @@ local function write_all()
   write_wakes()
 end
 
+local homes = {}
+
+-- The pool and the spider of a home, and the heads of its domains' agendas as far as they were read.
+local function split(home)
+  local parts = homes[home]
+  if not parts then
+    local pool, spider = string.match(home, "^(.-)|(.*)$")
+    parts = { pool = pool, spider = spider, heads = {} }
+    homes[home] = parts
+  end
+  return parts
+end
+
 -- The next queue of a domain: its crawl, its priority and, where even the first one rests, until when; then the queue
 -- behind it.
 local function head_of(home, domain)
-  local head = redis.call("ZRANGE", agenda_key(home, domain), 0, 1, "WITHSCORES")
-  local member = head[1]
-  if member then
-    local score = tonumber(head[2])
-    return string.sub(member, 1, 16), tonumber(string.sub(member, 18)), score >= REST and score - REST or nil, head[3]
+  local heads = split(home).heads
+  local head = heads[domain]
+  if head == nil then
+    head = redis.call("ZRANGE", agenda_key(home, domain), 0, 1, "WITHSCORES")
+    local member = head[1]
+    if member then
+      local score = tonumber(head[2])
+      head[1], head[2] = string.sub(member, 1, 16), tonumber(string.sub(member, 18))
+      head[4] = score >= REST and score - REST or nil
+    else
+      head = false
+    end
+    heads[domain] = head
   end
+  if head then
+    return head[1], head[2], head[4], head[3]
+  end
+end
+
+-- Whether the domain has more than one queue here.
+local function is_shared(home, domain)
+  local _, _, _, second = head_of(home, domain)
+  return second ~= nil
+end
+
+-- Every change of an agenda goes through here.
+local function change_agenda(command, home, domain, ...)
+  split(home).heads[domain] = nil
+  return redis.call(command, agenda_key(home, domain), ...)
 end
 
 local egresses
@@ -187,7 +238,7 @@ end
 -- ever had a wish.
 local function other_wishes(home, domain, crawl)
   local others = {}
-  if has_wishes() then
+  if is_shared(home, domain) and has_wishes() then
     local row = redis.call("ZRANGE", agenda_key(home, domain), 1, 20, "WITHSCORES")
     for i = 1, #row, 2 do
       local other = tonumber(row[i + 1]) < REST and crawl_of(string.sub(row[i], 1, 16))
@@ -227,7 +278,7 @@ local function due_of(home, spider, domain, egress, token, resting)
       at = math.min(at, free_at)
     end
   end
-  if at > now and has_wishes() then
+  if at > now and is_shared(home, domain) and has_wishes() then
     local first = redis.call("ZRANGEBYSCORE", agenda_key(home, domain), REST, "+inf", "WITHSCORES", "LIMIT", 0, 1)
     if first[2] then
       at = math.min(at, tonumber(first[2]) - REST)
@@ -261,8 +312,8 @@ end
 -- Puts the domain where its head says: in the ready set of the head's band with the time it may be leased, or, switched
 -- off, aside. `old_band`: where it may stand now (nil: nowhere).
 local function place(home, domain, old_band)
-  local pool, spider = string.match(home, "^(.-)|(.*)$")
-  local policy = policy_of(domain)
+  local parts, policy = split(home), policy_of(domain)
+  local pool, spider = parts.pool, parts.spider
   local token, priority, resting = head_of(home, domain)
   if not token then
     if policy.by_ip then
@@ -332,17 +383,18 @@ end
 
 -- Lets a queue rest until its own crawl's wish allows a hit, so that it does not hold up the domain's other crawls.
 local function rest(home, domain, token, priority, at)
-  redis.call("ZADD", agenda_key(home, domain), "XX", string.format("%.0f", REST + math.ceil(at)), token .. "|" .. priority)
+  change_agenda("ZADD", home, domain, "XX", string.format("%.0f", REST + math.ceil(at)), token .. "|" .. priority)
 end
 
 -- Puts queues whose rest is over back in their places.
 local function end_rests(home, domain)
-  if not has_wishes() then
+  local _, _, resting, second = head_of(home, domain)
+  if not (resting or second) or not has_wishes() then
     return
   end
   local key = agenda_key(home, domain)
   for _, member in ipairs(redis.call("ZRANGEBYSCORE", key, REST, REST + math.floor(now), "LIMIT", 0, 100)) do
-    redis.call("ZADD", key, agenda_score(tonumber(string.sub(member, 18)), next_turn()), member)
+    change_agenda("ZADD", home, domain, agenda_score(tonumber(string.sub(member, 18)), next_turn()), member)
   end
 end
 
@@ -359,14 +411,13 @@ local function enqueue(crawl, spider, domain, priority, entries, front)
   end
   local length = push(command, queue_key(crawl.token, spider, domain, priority), entries)
   share_add(share_of(crawl.token, domain), spider, priority, #entries)
-  tally(crawl.token, "q:" .. spider, #entries)
-  tally(crawl.token, "p:" .. spider .. ":" .. priority, #entries)
+  count_queued(crawl.token, spider, priority, #entries)
   if length > #entries then
     return
   end
   local home = crawl.pool .. "|" .. spider
   local _, old, resting = head_of(home, domain)
-  redis.call("ZADD", agenda_key(home, domain), agenda_score(priority, next_turn()), crawl.token .. "|" .. priority)
+  change_agenda("ZADD", home, domain, agenda_score(priority, next_turn()), crawl.token .. "|" .. priority)
   if not old then
     redis.call("ZADD", P .. "homes", now, home)
     place(home, domain, nil)
@@ -378,14 +429,14 @@ end
 -- Removes a queue whose crawl (or part) has ended; its entries were counted when it did.
 local function discard_queue(token, home, spider, domain, priority)
   redis.call("UNLINK", queue_key(token, spider, domain, priority))
-  redis.call("ZREM", agenda_key(home, domain), token .. "|" .. priority)
+  change_agenda("ZREM", home, domain, token .. "|" .. priority)
   local share = share_of(token, domain)
   share_add(share, spider, priority, -share_count(share, spider, priority))
 end
 
 -- Sets a domain's queues of this crawl aside until a page of its budget comes back.
 local function starve(crawl, home, domain, priority)
-  redis.call("ZREM", agenda_key(home, domain), crawl.token .. "|" .. priority)
+  change_agenda("ZREM", home, domain, crawl.token .. "|" .. priority)
   redis.call("SADD", P .. "z:" .. crawl.token, domain)
   redis.call("SADD", P .. "starving", crawl.token)
 end
@@ -400,7 +451,7 @@ local function unstarve(crawl, domain)
     if not old then
       redis.call("ZADD", P .. "homes", now, home)
     end
-    if redis.call("ZADD", agenda_key(home, domain), "NX", agenda_score(priority, next_turn()),
+    if change_agenda("ZADD", home, domain, "NX", agenda_score(priority, next_turn()),
       crawl.token .. "|" .. priority) == 1 and (not old or resting or priority > old) then
       place(home, domain, old and band_of(old))
     end

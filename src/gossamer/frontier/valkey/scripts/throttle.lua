@@ -23,12 +23,20 @@ local function policy_from(own)
 end
 
 local plain_policy -- of every domain that the operator said nothing about
+local are_plain -- all of them are
 
 local function load_policies(domains)
   if not default_policy then
-    local raw = redis.call("HGET", P .. "policy", "*")
-    default_policy = raw and cmsgpack.unpack(raw) or {}
+    local row = redis.call("HMGET", P .. "policy", "*", "version")
+    default_policy = row[1] and cmsgpack.unpack(row[1]) or {}
     plain_policy = policy_from({})
+    are_plain = redis.call("HLEN", P .. "policy") == (row[1] and 1 or 0) + (row[2] and 1 or 0)
+  end
+  if are_plain then
+    for _, domain in ipairs(domains) do
+      policies[domain] = plain_policy
+    end
+    return
   end
   local fields = {}
   for index, domain in ipairs(domains) do
@@ -58,12 +66,14 @@ end
 
 local blocks = {}
 
--- { blocked until, crawl delay }, from Retry-After and robots.txt.
+local NO_BLOCK = { 0, 0 }
+
+-- { blocked until, crawl delay }, from Retry-After and robots.txt. Not to be changed.
 local function block_of(domain)
   local block = blocks[domain]
   if not block then
     local raw = redis.call("GET", P .. "x:" .. domain)
-    block = raw and cmsgpack.unpack(raw) or { 0, 0 }
+    block = raw and cmsgpack.unpack(raw) or NO_BLOCK
     blocks[domain] = block
   end
   return block
@@ -161,7 +171,7 @@ local function load_domains(domains, spider, egress)
     scopes[index] = scope_of(policies[domain], spider, domain, egress)
   end
   for index, raw in ipairs(redis.call("MGET", unpack(keys))) do
-    blocks[domains[index]] = raw and cmsgpack.unpack(raw) or { 0, 0 }
+    blocks[domains[index]] = raw and cmsgpack.unpack(raw) or NO_BLOCK
   end
   load_records(scopes)
 end
