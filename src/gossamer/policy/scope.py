@@ -3,22 +3,20 @@
 Filters apply to what a crawl finds (links and the targets of redirects), never to what somebody submitted.
 """
 
-import re
-import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from gossamer.errors import BadInput, BadUrl
 from gossamer.policy.extensions import DENIED_EXTENSIONS
+from gossamer.policy.regex import searcher
 from gossamer.policy.urls import MAX_URL_LENGTH, canonical, host, is_address
-
-MAX_REGEX_LENGTH = 1000
-"""Characters of one expression."""
 
 MAX_REGEXES = 100
 """Expressions of one kind in one scope."""
 
 _HOSTS_REMEMBERED = 10_000
+
+Search = Callable[[str], object]
 
 
 class Refusal(NamedTuple):
@@ -39,8 +37,8 @@ class Scope:
         domains: frozenset[str],
         hosts: frozenset[str],
         prefixes: tuple[str, ...],
-        allow: tuple[re.Pattern[str], ...],
-        deny: tuple[re.Pattern[str], ...],
+        allow: tuple[tuple[str, Search], ...],
+        deny: tuple[tuple[str, Search], ...],
         extensions: frozenset[str],
         schemes: tuple[str, ...],
         max_length: int,
@@ -50,11 +48,11 @@ class Scope:
         self._prefixes = prefixes
         self._anywhere = not (domains or hosts or prefixes)
         # Searched one by one, not joined to one expression: joining changes group numbers and inline flags, and loses
-        # the literal beginnings that `re` looks for first.
-        self._allow = tuple(pattern.search for pattern in allow)
-        self._deny = tuple(pattern.search for pattern in deny)
-        self._allow_texts = tuple(pattern.pattern for pattern in allow)
-        self._deny_texts = tuple(pattern.pattern for pattern in deny)
+        # the literal beginnings that are looked for first.
+        self._allow = tuple(search for _, search in allow)
+        self._deny = tuple(search for _, search in deny)
+        self._allow_texts = tuple(text for text, _ in allow)
+        self._deny_texts = tuple(text for text, _ in deny)
         self._extensions = extensions
         self._double_extensions = tuple(f".{extension}" for extension in extensions if "." in extension)
         self._schemes = schemes
@@ -174,8 +172,8 @@ def compile_scope(
 
     A link is inside if it is on one of the domains (with their subdomains), *or* on one of the hosts (on any port),
     *or* under one of the prefixes (URLs up to a `/`; http and https count as the same there, as sites move between
-    them). All three None or empty: anywhere. Then, of the expressions (Python's `re`, searched in the canonical URL):
-    one of `allow_regex` must match where there are any, none of `deny_regex` may; deny wins. Extensions without or with
+    them). All three None or empty: anywhere. Then, of the expressions (see `regex`; searched in the canonical URL): one
+    of `allow_regex` must match where there are any, none of `deny_regex` may; deny wins. Extensions without or with
     their dot, any case; None: the default list, empty: none is denied.
     """
     extensions = DENIED_EXTENSIONS if deny_extensions is None else frozenset(map(_extension, deny_extensions))
@@ -227,22 +225,8 @@ def _scheme(text: str) -> str:
     return scheme
 
 
-def _expressions(texts: Iterable[str], kind: str) -> tuple[re.Pattern[str], ...]:
+def _expressions(texts: Iterable[str], kind: str) -> tuple[tuple[str, Search], ...]:
     texts = tuple(texts)
     if len(texts) > MAX_REGEXES:
         raise BadInput(f"{len(texts)} {kind} expressions; at most {MAX_REGEXES} are taken")
-    return tuple(_expression(text, kind) for text in texts)
-
-
-def _expression(text: str, kind: str) -> re.Pattern[str]:
-    if len(text) > MAX_REGEX_LENGTH:
-        raise BadInput(f"{kind} expression of {len(text)} characters; at most {MAX_REGEX_LENGTH} are taken")
-    try:
-        with warnings.catch_warnings():
-            # What `re` may read otherwise one day is no fault of the crawl's.
-            warnings.simplefilter("ignore")
-            return re.compile(text)
-    except re.error as fault:
-        raise BadInput(f"{kind} expression {text!r}: {fault}") from None
-    except (RecursionError, OverflowError):
-        raise BadInput(f"{kind} expression {text!r} is too deep or counts too far") from None
+    return tuple((text, searcher(text, kind)) for text in texts)

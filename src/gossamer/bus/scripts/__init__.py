@@ -1,0 +1,1 @@
+"""The scripts of the bus on Valkey Streams, a command each."""

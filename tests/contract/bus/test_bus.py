@@ -1,0 +1,116 @@
+"""What every bus promises."""
+
+import asyncio
+
+import pytest
+
+from gossamer.bus.base import Bus, Consumer, Message
+from gossamer.errors import MessageTooLarge
+
+
+async def take(consumer: Consumer, count: int) -> list[Message]:
+    """So many messages, however they are parcelled."""
+    found: list[Message] = []
+    async with asyncio.timeout(20):
+        while len(found) < count:
+            found += await consumer.take(at_most=count - len(found), wait_seconds=1.0)
+    return found
+
+
+async def test_what_is_published_is_taken_in_order(bus: Bus) -> None:
+    consumer = await bus.consume(["in"], group="g")
+    await bus.publish("in", [b"%d" % n for n in range(1500)], keys=[b"k"] * 1500)
+    messages = await take(consumer, 1500)
+    assert [message.value for message in messages] == [b"%d" % n for n in range(1500)]
+    assert {(message.topic, message.key) for message in messages} == {("in", b"k")}
+    await consumer.close()
+
+
+async def test_a_new_group_begins_with_the_oldest(bus: Bus) -> None:
+    await bus.publish("pages", [b"1"])
+    consumer = await bus.consume(["pages"], group="late")
+    assert [message.value for message in await take(consumer, 1)] == [b"1"]
+    await consumer.close()
+
+
+async def test_members_of_a_group_share_and_groups_do_not(bus: Bus) -> None:
+    one, two = await bus.consume(["pages"], group="g"), await bus.consume(["pages"], group="g")
+    other = await bus.consume(["pages"], group="h")
+    await bus.publish("pages", [b"%d" % n for n in range(10)])
+    mine: list[Message] = []
+    async with asyncio.timeout(20):
+        while len(mine) < 10:
+            mine += await one.take(at_most=3, wait_seconds=0.1)
+            mine += await two.take(at_most=3, wait_seconds=0.1)
+    assert sorted(int(message.value) for message in mine) == list(range(10))
+    assert len(await take(other, 10)) == 10
+    for consumer in (one, two, other):
+        await consumer.close()
+
+
+async def test_what_a_member_leaves_unacknowledged_another_gets(bus: Bus) -> None:
+    one = await bus.consume(["in"], group="g")
+    await bus.publish("in", [b"1", b"2", b"3"])
+    messages = await take(one, 3)
+    await one.acknowledge(messages[1:2])
+    await one.close()
+    two = await bus.consume(["in"], group="g")
+    again = await take(two, 2)
+    assert sorted(message.value for message in again) == [b"1", b"3"]
+    await two.acknowledge(again)
+    assert await two.lag() == 0
+    await two.close()
+
+
+async def test_acknowledged_messages_do_not_come_again(bus: Bus) -> None:
+    one = await bus.consume(["in"], group="g")
+    await bus.publish("in", [b"1", b"2"])
+    await one.acknowledge(await take(one, 2))
+    await one.close()
+    two = await bus.consume(["in"], group="g")
+    await bus.publish("in", [b"3"])
+    assert [message.value for message in await take(two, 1)] == [b"3"]
+    await two.close()
+
+
+async def test_an_idle_consumer_is_woken_by_a_message(bus: Bus) -> None:
+    consumer = await bus.consume(["in"], group="g")
+    waiting = asyncio.create_task(consumer.take(at_most=5, wait_seconds=60.0))
+    await asyncio.sleep(0)
+    await bus.publish("in", [b"1"])
+    async with asyncio.timeout(10):
+        assert [message.value for message in await waiting] == [b"1"]
+    await consumer.close()
+
+
+async def test_readers_see_all_or_what_is_new(bus: Bus) -> None:
+    await bus.publish("pages", [b"old"])
+    everything = await bus.read(["pages"], from_beginning=True)
+    fresh = await bus.read(["pages"], from_beginning=False)
+    await bus.publish("pages", [b"new"])
+    assert [message.value for message in await take(everything, 2)] == [b"old", b"new"]
+    assert [message.value for message in await take(fresh, 1)] == [b"new"]
+    await everything.close()
+    await fresh.close()
+
+
+async def test_publishers_side_by_side_lose_nothing(bus: Bus) -> None:
+    await asyncio.gather(*(bus.publish("pages", [b"%d" % n]) for n in range(200)))
+    reader = await bus.read(["pages"], from_beginning=True)
+    assert sorted(int(message.value) for message in await take(reader, 200)) == list(range(200))
+    await reader.close()
+
+
+async def test_topics_are_listed(bus: Bus) -> None:
+    await bus.publish("pages", [b"1", b"2"])
+    await bus.publish("other", [b"1"])
+    assert [(topic.name, topic.messages) for topic in await bus.topics()] == [("other", 1), ("pages", 2)]
+
+
+async def test_what_is_too_large_is_refused(bus: Bus) -> None:
+    with pytest.raises(MessageTooLarge):
+        await bus.publish("pages", [b"x" * (bus.largest + 1)])
+
+
+async def test_the_bus_answers(bus: Bus) -> None:
+    await bus.ping()
