@@ -15,7 +15,7 @@ class Message:
     topic: str
     value: bytes
     key: bytes
-    """Messages with the same key keep their order. Empty: none was given."""
+    """Messages with the same key go to the same partition, where the bus has any. Empty: none was given."""
     published: float
     """Epoch seconds by the bus's clock."""
     place: Any
@@ -37,11 +37,12 @@ class Consumer(Protocol):
     async def take(self, *, at_most: int, wait_seconds: float) -> list[Message]:
         """The next messages, at most so many; waits for the first one so long. Empty: none came.
 
-        A message that was taken and not acknowledged is given again: to this member after a restart, or to another
-        one when this one dies. Messages of one key come in order."""
+        A message that was taken and not acknowledged is given again: to another member when this one leaves or dies.
+        To one member they come in the order in which they were published, on Kafka those of one key do."""
 
     async def acknowledge(self, messages: Sequence[Message]) -> None:
-        """These are done with: the group does not get them again. May be repeated; the order does not matter."""
+        """These are done with: the group does not get them again. May be repeated; in any order, but on Kafka one that is
+        acknowledged before an older one of its partition may come again until that is, too."""
 
     async def lag(self) -> int:
         """Messages in its topics that the group has not acknowledged."""

@@ -1,0 +1,63 @@
+"""A broker shared by tests: each has its topics under a prefix of its own."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gossamer.bus.base import Bus, Consumer, Message, TopicInfo
+
+
+class Prefixed:
+    """Implements Bus over another."""
+
+    def __init__(self, bus: Bus, prefix: str) -> None:
+        self._bus = bus
+        self._prefix = prefix
+
+    @property
+    def largest(self) -> int:
+        return self._bus.largest
+
+    async def publish(self, topic: str, values: Sequence[bytes], *, keys: Sequence[bytes] | None = None) -> None:
+        await self._bus.publish(self._prefix + topic, values, keys=keys)
+
+    async def consume(self, topics: Sequence[str], *, group: str) -> Consumer:
+        there = await self._bus.consume([self._prefix + topic for topic in topics], group=self._prefix + group)
+        return _Stripped(there, self._prefix)
+
+    async def read(self, topics: Sequence[str], *, from_beginning: bool) -> Consumer:
+        there = await self._bus.read([self._prefix + topic for topic in topics], from_beginning=from_beginning)
+        return _Stripped(there, self._prefix)
+
+    async def topics(self) -> list[TopicInfo]:
+        return [
+            replace(topic, name=topic.name.removeprefix(self._prefix))
+            for topic in await self._bus.topics()
+            if topic.name.startswith(self._prefix)
+        ]
+
+    async def ping(self) -> None:
+        await self._bus.ping()
+
+    async def close(self) -> None:
+        await self._bus.close()
+
+
+class _Stripped:
+    def __init__(self, consumer: Consumer, prefix: str) -> None:
+        self._consumer = consumer
+        self._prefix = prefix
+
+    async def take(self, *, at_most: int, wait_seconds: float) -> list[Message]:
+        return [
+            replace(message, topic=message.topic.removeprefix(self._prefix))
+            for message in await self._consumer.take(at_most=at_most, wait_seconds=wait_seconds)
+        ]
+
+    async def acknowledge(self, messages: Sequence[Message]) -> None:
+        await self._consumer.acknowledge([replace(message, topic=self._prefix + message.topic) for message in messages])
+
+    async def lag(self) -> int:
+        return await self._consumer.lag()
+
+    async def close(self) -> None:
+        await self._consumer.close()

@@ -1,0 +1,220 @@
+"""A real Kafka broker: KRaft, one node, on 127.0.0.1.
+
+`python -m tests.servers.kafka` runs one for a developer until Ctrl-C and says its address. Its jars come from Maven,
+into `.cache/kafka`, once; `python -m tests.servers.kafka --install` only gets them.
+"""
+
+import base64
+import contextlib
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from .program import missing, require
+
+FILES = Path(__file__).with_name("kafka_files")
+CACHE = Path(__file__).parents[2] / ".cache" / "kafka"
+_START_SECONDS = 60.0
+_FLAGS = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto")
+
+
+def install() -> None:
+    """Get the jars, and make a data directory that has been started once; quick when both are there."""
+    digest = hashlib.sha256((FILES / "pom.xml").read_bytes()).hexdigest()
+    stamp = CACHE / "installed"
+    if stamp.exists() and stamp.read_text() == digest:
+        return
+    for program in ("java", "mvn"):
+        require(program)
+    shutil.rmtree(CACHE, ignore_errors=True)
+    CACHE.mkdir(parents=True)
+    subprocess.run(
+        [
+            "mvn", "-B", "-q", f"-Dmaven.repo.local={CACHE / 'm2'}", "-f", str(FILES / "pom.xml"),
+            "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies",
+            "-DincludeScope=runtime", f"-DoutputDirectory={CACHE / 'libs'}",
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    shutil.rmtree(CACHE / "m2", ignore_errors=True)
+    _make_template()
+    stamp.write_text(digest)
+
+
+def _make_template() -> None:
+    """A formatted data directory whose first consumer group was already there: a broker on a copy of it is ready at
+    once, and the first group joins at once too."""
+    template = CACHE / "template"
+    archive = _archive()
+    with tempfile.TemporaryDirectory(prefix="kafka-") as folder:
+        broker = Broker(Path(folder))
+        broker.configure()
+        identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        tool = ["kafka.tools.StorageTool", "format", "-t", identity, "-c", str(broker.config)]
+        subprocess.run([*_java(), *tool], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        broker.launch(f"-XX:ArchiveClassesAtExit={archive}")
+        _warm(broker.servers)
+        broker.stop()
+        shutil.rmtree(template, ignore_errors=True)
+        shutil.copytree(broker.data, template)
+
+
+def _warm(servers: str) -> None:
+    from confluent_kafka import Consumer, Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic("warm", 1, 1)])["warm"].result(30)
+    producer = Producer({"bootstrap.servers": servers})
+    producer.produce("warm", b"up")
+    producer.flush(30)
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "warm", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["warm"])
+    last = time.monotonic() + 60
+    while consumer.poll(1.0) is None:
+        assert time.monotonic() < last
+    consumer.close()
+    admin.delete_topics(["warm"])["warm"].result(30)
+
+
+def _archive() -> Path:
+    """The class archive belongs to one Java: another one makes its own."""
+    version = subprocess.run(["java", "-version"], capture_output=True, check=True).stderr
+    return CACHE / f"classes-{hashlib.sha256(version).hexdigest()[:12]}.jsa"
+
+
+def _java(*flags: str) -> list[str]:
+    jars = ":".join(sorted(map(str, (CACHE / "libs").glob("*.jar"))))
+    return ["java", *_FLAGS, *flags, f"-Dlog4j2.configurationFile={FILES / 'log4j2.yaml'}", "-cp", jars]
+
+
+class Broker:
+    """One broker on one directory; may be killed and started again there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.config = folder / "server.properties"
+        self.port, self._controller = _free_port(), _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def servers(self) -> str:
+        """`host:port` of the broker, the same after a restart."""
+        return f"127.0.0.1:{self.port}"
+
+    def configure(self) -> None:
+        """Write its settings."""
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.data),
+            "offsets.topic.num.partitions": "4",
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "4",
+            "group.initial.rebalance.delay.ms": "0",
+            "auto.create.topics.enable": "false",
+            "log.cleaner.dedupe.buffer.size": "4194304",
+            "log.cleaner.threads": "1",
+            "broker.session.timeout.ms": "1500",
+            "broker.heartbeat.interval.ms": "250",
+        }
+        self.config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+
+    def start(self) -> None:
+        """From the template, or from what its last run left; returns when it answers."""
+        if not self.data.exists():
+            shutil.copytree(CACHE / "template", self.data)
+        self.configure()
+        archive = _archive()
+        self.launch(*([f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []))
+
+    def launch(self, *flags: str) -> None:
+        """Start the process and wait until it answers."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        with (self.folder / "log").open("ab") as out:
+            self._process = subprocess.Popen(
+                [*_java(*flags), "kafka.Kafka", str(self.config)],
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        last = time.monotonic() + _START_SECONDS
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 2})
+        while True:
+            try:
+                if admin.list_topics(timeout=1).brokers:
+                    return
+            except KafkaException:
+                pass
+            if self._process.poll() is not None or time.monotonic() > last:
+                raise RuntimeError(f"the broker did not start: {(self.folder / 'log').read_text()[-2000:]}")
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """SIGTERM. May be repeated."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            os.kill(self._process.pid, number)
+            self._process.wait(30)
+
+
+@contextlib.contextmanager
+def broker() -> Iterator[Broker]:
+    """A broker of its own, ready; the test is skipped where none can be had (in CI it fails)."""
+    if not (CACHE / "installed").exists():
+        missing("Kafka is not installed; run tests/servers/install")
+    folder = Path(tempfile.mkdtemp(prefix="kafka-"))
+    started = Broker(folder)
+    try:
+        started.start()
+        yield started
+    finally:
+        started.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def main() -> None:
+    """Run one until Ctrl-C."""
+    install()
+    if "--install" in sys.argv:
+        return
+    with broker() as running, contextlib.suppress(KeyboardInterrupt):
+        print(f"Kafka listens at {running.servers}: gossamer up --bus kafka://{running.servers}", flush=True)
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main()
