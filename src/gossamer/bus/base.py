@@ -41,8 +41,8 @@ class Consumer(Protocol):
         To one member they come in the order in which they were published, on Kafka those of one key do."""
 
     async def acknowledge(self, messages: Sequence[Message]) -> None:
-        """These are done with: the group does not get them again. May be repeated; in any order, but on Kafka one that is
-        acknowledged before an older one of its partition may come again until that is, too."""
+        """These are done with: the group does not get them again. May be repeated, in any order; but on Kafka one that
+        is acknowledged before an older one of its partition may come again until that is, too."""
 
     async def lag(self) -> int:
         """Messages in its topics that the group has not acknowledged."""

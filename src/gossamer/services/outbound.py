@@ -13,7 +13,9 @@ _encoder = msgspec.json.Encoder()
 
 
 class Outbound:
-    """Publishes messages that have an `appid`. Raises what the bus raises; repeating repeats messages."""
+    """Publishes messages; one without an `appid` goes to everybody's topic only.
+
+    Raises what the bus raises; repeating repeats messages."""
 
     def __init__(self, bus: Bus, topics: Topics, *, firehose: bool = True, per_app: bool = True) -> None:
         """`firehose`, `per_app`: which of the topics are written."""
@@ -29,8 +31,9 @@ class Outbound:
             value = _encoder.encode(message)
             if self._firehose:
                 by_topic.setdefault(self._topics.outbound, []).append(value)
-            if self._per_app:
-                by_topic.setdefault(self._topics.outbound_to(message["appid"]), []).append(value)
+            appid = message.get("appid")
+            if self._per_app and appid:
+                by_topic.setdefault(self._topics.outbound_to(appid), []).append(value)
         await asyncio.gather(*(self._bus.publish(topic, values) for topic, values in by_topic.items()))
 
     async def bury(self, letters: Iterable[dict[str, Any]]) -> None:

@@ -155,18 +155,16 @@ def rejected(given: Mapping[str, Any], *, field: str, reason: str, now: float) -
     }
 
 
-def not_added(crawl: CrawlId, *, spider: str, url: str, reason: str, now: float) -> dict[str, Any]:
-    """A crawl request that changed nothing: `action` is `duplicate` where its URL was seen in this run already, else
-    `rejected` with the reason."""
-    answer = {
-        "action": "duplicate" if reason == "duplicate" else "rejected",
+def duplicate(crawl: CrawlId, *, spider: str, url: str, now: float) -> dict[str, Any]:
+    """A crawl request whose URL was seen in this run already: nothing was added."""
+    return {
+        "action": "duplicate",
         "appid": crawl.appid,
         "crawlid": crawl.crawlid,
         "spiderid": spider,
         "url": url,
         "server_time": int(now),
     }
-    return answer if reason == "duplicate" else {**answer, "field": "", "reason": reason}
 
 
 def dead_letter(topic: str, value: str, encoding: str, *, field: str, reason: str, now: float) -> dict[str, Any]:
