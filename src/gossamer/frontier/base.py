@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Rate, Run, Terms
+from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy
 from gossamer.model.info import CrawlInfo, DomainInfo, UrlInfo
 from gossamer.model.outcome import Settled
@@ -108,6 +108,18 @@ class Frontier(Protocol):
     ) -> tuple[list[DomainInfo], str]:
         """A page of the domains with queued requests, about `limit`, and the next page's cursor ('' at the end)."""
 
+    async def crawls(
+        self, *, appid: str | None = None, cursor: str = "", limit: int = 100
+    ) -> tuple[list[CrawlId], str]:
+        """A page of the crawls of the pool `shared` that are known (running, within their retention, or marked as
+        stopped or expired), of one application or of all; about `limit`, and the next page's cursor ('' at the end).
+
+        Every crawl that is there all the while is found; one that comes or goes meanwhile perhaps, and a crawl may be
+        on two pages. In no order. Raises BadInput for a cursor that is none."""
+
+    async def run_of(self, crawl: CrawlId) -> Run | None:
+        """The crawl's newest run, running or over, with what it was opened with. None: no such crawl."""
+
     async def find(self, run: Run, *, spider: str, domain: str, url: str, fingerprint: int) -> UrlInfo:
         """What is known of one URL. Looks through at most 100,000 queue entries."""
 
@@ -116,6 +128,27 @@ class Frontier(Protocol):
     ) -> int:
         """Stop (or expire) a crawl or one spider's part of it; how many waiting requests were purged. From the next
         lease on nothing of it is handed out; what is leased may still be settled. Repeating it purges 0."""
+
+    async def set_expiry(self, run: Run, *, spider: str, at: float) -> None:
+        """This spider's part of the crawl expires then (epoch seconds; 0: it does not). The latest time that any
+        submission asked for counts; one without (0) keeps the part for ever. May be repeated.
+
+        It is the crawl's running run that it concerns, this one or a later; where none is running nothing happens, and
+        the next run begins without any: so call it for a submission before its `add`, and once more after it."""
+
+    async def expire_due(self, *, limit: int = 100) -> int:
+        """Housekeeping for any process: stop as `expired` every part whose time has passed by the server's clock, at
+        most `limit`. How many parts; one of a run that is over, or that has ended already, is none."""
+
+    async def events(self, *, limit: int = 100) -> list[CrawlEvent]:
+        """Ends of runs of the pool `shared` that nobody has confirmed as told, oldest first; one event per run, and
+        one for each spider's part that was stopped or expired by itself. A run all of whose parts ended by themselves
+        has no event beside theirs, and what is stopped after it ended has none any more.
+
+        The same again until `forget_events`. Kept for the retention after the end."""
+
+    async def forget_events(self, told: Sequence[CrawlEvent]) -> None:
+        """They have been told. May be repeated."""
 
     async def domain_policy(self, domain: str | None) -> DomainPolicy:
         """What the operator set for a domain itself (None: the default); an empty policy where nothing is set."""

@@ -180,7 +180,7 @@ async def test_a_crawl_that_was_forgotten_here_and_not_there_begins_anew(scene: 
     await scene.work()
     scene.clock.now += 86400 + 60
     commands = scene.quick._commands
-    while await commands.call(home_shard(ONE.token, commands.count), "sweep", 1000):
+    while await commands.call(home_shard(ONE.token, commands.count), "sweep", 1000, 86_400_000):
         pass
     assert await scene.quick.crawl_info(ONE) is None
     run = await scene.slow.open_crawl(a_crawl())

@@ -6,7 +6,7 @@ Whoever is at it may die between any two steps. So the home shard says first wha
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -42,6 +42,18 @@ class Home:
         return [self.token, self.run, self.generation, options, codec.pack_crawl(self.crawl)]
 
 
+@dataclass(slots=True)
+class Halted:
+    """What came of telling a crawl's shards that something of it ended."""
+
+    purged: int = 0
+    """Waiting requests dropped for the stop that was carried out, also by others who told some shards of it."""
+    by_end: dict[str, int] = field(default_factory=dict)
+    """The same for each end, whichever stop said so: by spider, or "" for all of the crawl."""
+    idle: bool = False
+    """A shard has nothing left to do: the run may be over."""
+
+
 async def read_home(commands: Commands, token: str) -> Home | None:
     """None: no such crawl."""
     shard = home_shard(token, commands.count)
@@ -57,7 +69,7 @@ async def read_home(commands: Commands, token: str) -> Home | None:
         version=int(row.get(b"version", 0)),
         shards=[int(shard) for shard in shards.split(",")] if shards else [],
         crawl=codec.unpack_crawl(row[b"crawl"]),
-        parts={field[3:].decode(): row[field].decode() for field in row if field.startswith(b"st:")},
+        parts={name[3:].decode(): row[name].decode() for name in row if name.startswith(b"st:")},
         facts=row,
     )
 
@@ -78,10 +90,10 @@ async def patiently(commands: Commands, shard: int, call: Callable[[], Awaitable
 # --- the end ----------------------------------------------------------------------------------------------------------
 
 
-async def _sum(commands: Commands, home: Home, field: str) -> tuple[int, bool]:
+async def _sum(commands: Commands, home: Home, name: str) -> tuple[int, bool]:
     """Over all shards; and whether any shard knows of the run."""
     rows = await asyncio.gather(
-        *(commands.plain(s, "HMGET", commands.keys[s].crawl(home.token), "run", field) for s in home.shards)
+        *(commands.plain(s, "HMGET", commands.keys[s].crawl(home.token), "run", name) for s in home.shards)
     )
     mine = [row[1] for row in rows if row[0] is not None and int(row[0]) == home.run]
     return sum(int(value or 0) for value in mine), bool(mine)
@@ -112,49 +124,58 @@ async def try_finish(commands: Commands, token: str, *, retention_ms: int, aband
     if not all(closed):
         return False
     at = home_shard(token, commands.count)
-    if not await commands.call(at, "finished", token, home.run, home.version, retention_ms):
+    silent = int(bool(home.parts) and await _all_parts_ended(commands, home))
+    if not await commands.call(at, "finished", token, home.run, home.version, retention_ms, silent):
         return False
     await halt(commands, home, _FINISHED, retention_ms=retention_ms)
     return True
 
 
+async def _all_parts_ended(commands: Commands, home: Home) -> bool:
+    """Whether every spider's part that had requests ended early, so that the end of all was told already. Of a run
+    that every shard closed."""
+    rows = await asyncio.gather(*(commands.plain(s, "HKEYS", commands.keys[s].crawl(home.token)) for s in home.shards))
+    spiders = {name[2:].decode() for row in rows for name in row if name.startswith(b"a:")}
+    return bool(spiders) and spiders <= home.parts.keys()
+
+
 async def halt(
     commands: Commands, home: Home, ends: Sequence[tuple[str, str]], *, stop: int = 0, retention_ms: int
-) -> tuple[int, bool]:
-    """Tell every shard how the run and its parts ended: (letter, spider or "") of each.
-
-    Returns how many waiting requests were dropped for this `stop`, also by others who told some shards of it, and
-    whether a shard has nothing left to do: then the run may be over.
-    """
+) -> Halted:
+    """Tell every shard how the run and its parts ended: (letter, spider or "") of each."""
     arguments = home.arguments(commands)
+    halted = Halted()
 
-    async def tell(shard: int) -> tuple[int, bool]:
-        purged, idle = 0, False
+    async def tell(shard: int) -> None:
+        purged = 0
         for letter, spider in ends:
             told = (*arguments, letter, spider, retention_ms, stop)
             reply = await patiently(commands, shard, partial(commands.call, shard, "halt", *told), until=-1)
-            purged, idle = int(reply[0]), len(reply) > 1
-        return purged, idle
+            purged = int(reply[0])
+            halted.by_end[spider] = halted.by_end.get(spider, 0) + int(reply[1])
+            halted.idle |= len(reply) > 2
+        halted.purged += purged
 
-    told = await asyncio.gather(*map(tell, home.shards))
-    return sum(purged for purged, _ in told), any(idle for _, idle in told)
+    await asyncio.gather(*map(tell, home.shards))
+    return halted
 
 
 async def carry_out(commands: Commands, token: str, *, retention_ms: int) -> int:
     """Do what `stop` noted on the home shard; returns how many waiting requests that stop dropped."""
     home = await read_home(commands, token)
-    purged = 0
+    halted = Halted()
     if home is not None:
         ends = [(letter, spider) for spider, letter in home.parts.items()]
         if home.state is not CrawlState.RUNNING:
             ends.append((_LETTERS[home.state], ""))
         stop = int(home.facts.get(b"stop", 0))
-        purged, idle = await halt(commands, home, ends, stop=stop, retention_ms=retention_ms)
-        if idle:
+        halted = await halt(commands, home, ends, stop=stop, retention_ms=retention_ms)
+        if halted.idle:
             await try_finish(commands, token, retention_ms=retention_ms)
         await asyncio.gather(*(purge(commands, shard) for shard in home.shards))
-    await commands.call(home_shard(token, commands.count), "halted", token, home.version if home else 0)
-    return purged
+    ended = [part for end in halted.by_end.items() for part in end]
+    await commands.call(home_shard(token, commands.count), "halted", token, home.version if home else 0, *ended)
+    return halted.purged
 
 
 # --- the page budget --------------------------------------------------------------------------------------------------

@@ -10,13 +10,13 @@ import msgspec
 
 from gossamer.errors import BadInput, CrawlRefused, FrontierFull, FrontierIncompatible, PoliciesChanged
 from gossamer.frontier.base import Added
-from gossamer.frontier.valkey import codec, info, lookup
+from gossamer.frontier.valkey import codec, events, info, listing, lookup
 from gossamer.frontier.valkey.commands import Argument, Commands
 from gossamer.frontier.valkey.finishing import carry_out, patiently, purge, read_home, rebalance, try_finish
 from gossamer.frontier.valkey.holder import ValkeyHolder
 from gossamer.frontier.valkey.largest import largest_crawl
 from gossamer.frontier.valkey.placing import home_shard, shard_of
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Rate, Run, Terms
+from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy
 from gossamer.model.info import CrawlInfo, DomainInfo, UrlInfo
 from gossamer.model.request import Batch
@@ -312,7 +312,7 @@ class ValkeyFrontier:
             for token in reply[2:]:
                 await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
         await self._chores(shard)
-        while await call(shard, "sweep", 1000):
+        while await call(shard, "sweep", 1000, self._retention_ms):
             pass
         return total
 
@@ -366,8 +366,7 @@ class ValkeyFrontier:
         self, crawl: CrawlId, *, cursor: str = "", limit: int = 100
     ) -> tuple[list[DomainInfo], str]:
         token = crawl.token
-        shard, _, inner = (cursor or "0:0").partition(":")
-        at = int(shard)
+        at, inner = listing.read_cursor(cursor, self._commands.count, begin="0")
         domains: list[DomainInfo] = []
         while at < self._commands.count and len(domains) < limit:
             inner_bytes, row = await self._commands.plain(
@@ -377,7 +376,16 @@ class ValkeyFrontier:
             inner = inner_bytes.decode()
             if inner == "0":
                 at += 1
-        return domains, f"{at}:{inner}" if at < self._commands.count else ""
+        return domains, listing.next_cursor(at, inner, self._commands.count)
+
+    async def crawls(
+        self, *, appid: str | None = None, cursor: str = "", limit: int = 100
+    ) -> tuple[list[CrawlId], str]:
+        return await listing.crawls(self._commands, appid=appid, cursor=cursor, limit=limit)
+
+    async def run_of(self, crawl: CrawlId) -> Run | None:
+        home = await read_home(self._commands, crawl.token)
+        return Run(home.crawl, home.run, home.generation) if home else None
 
     async def find(self, run: Run, *, spider: str, domain: str, url: str, fingerprint: int) -> UrlInfo:
         shard = shard_of(domain, self._commands.count)
@@ -396,6 +404,23 @@ class ValkeyFrontier:
             home, "stop", token, state.value, spider or "", self._mark_ms, self._retention_ms
         )
         return await carry_out(self._commands, token, retention_ms=self._retention_ms) if known else 0
+
+    async def set_expiry(self, run: Run, *, spider: str, at: float) -> None:
+        _check_names(spider)
+        token = run.crawl.id.token
+        home = home_shard(token, self._commands.count)
+        await self._commands.call_confirmed(home, "expiry", token, spider, round(at * 1000))
+
+    async def expire_due(self, *, limit: int = 100) -> int:
+        return await events.expire_due(
+            self._commands, limit=limit, mark_ms=self._mark_ms, retention_ms=self._retention_ms
+        )
+
+    async def events(self, *, limit: int = 100) -> list[CrawlEvent]:
+        return await events.untold(self._commands, limit=limit)
+
+    async def forget_events(self, told: Sequence[CrawlEvent]) -> None:
+        await events.forget(self._commands, told)
 
     async def domain_policy(self, domain: str | None) -> DomainPolicy:
         shard, field = (0, "*") if domain is None else (shard_of(domain, self._commands.count), f"d:{domain}")

@@ -31,15 +31,17 @@ class Keys:
         return f"{self.base}n"
 
     def home(self, token: str) -> str:
-        """hash, the crawl's home shard: state, run, shards touched, number of the last stop. Ends with the retention;
-        a stopped mark later."""
+        """hash, the crawl's home shard: state, run, shards touched, number of the last stop; st:<spider> how its part
+        ended, x:<spider> when it expires (0: never), ev:<spider> whose end is still to be told (empty: the run's). Ends
+        with the retention; a stopped mark later."""
         return f"{self.base}h:{token}"
 
     def crawl(self, token: str) -> str:
         """hash: what a shard knows of a crawl, its counters. Ends with the retention.
 
         Fields: run gen st(ate) o(ptions) crawl; closed: the version of the home record at which it was closed; parts:
-        some spiders' have ended, st:<spider>; stop, purged: the last stop and what it dropped here; rebalance: the
+        some spiders' have ended, st:<spider>; stop, purged: the last stop and what it dropped here; pu:<spider> what
+        the end of its part (empty: the run's) dropped here; rebalance: the
         last one's number; A(dded) Z (done) R(eserved) Q(uota) Y (fetched) of a page budget; n b (fingerprints and
         buckets of the seen-set); doms; and counters by spider: a: added, q: queued, l: later, h: held
         (leased), f: fetched, F: failed by reason, D: dropped by reason, L: links dropped by reason,
@@ -165,6 +167,30 @@ class Keys:
     def marks(self) -> str:
         """zset: stopped and expired crawls by when their mark ends. Rows end then."""
         return f"{self.base}marks"
+
+    @property
+    def expiries(self) -> str:
+        """zset, home shard: "<token>|<spider>" by when the part expires. Rows end then, or with the crawl."""
+        return f"{self.base}expiries"
+
+    @property
+    def apps(self) -> str:
+        """zset, home shard, by name: applications that have crawls in the pool `shared`. Rows end with their last."""
+        return f"{self.base}apps"
+
+    def crawls(self, appid: str) -> str:
+        """set, home shard: an application's crawls in the pool `shared`. Rows end with their home record."""
+        return f"{self.base}crawls:{appid}"
+
+    @property
+    def events(self) -> str:
+        """zset, home shard: ids of the ends that are to be told, by time. Rows end when told or after the retention."""
+        return f"{self.base}events"
+
+    @property
+    def event(self) -> str:
+        """hash: id -> what is to be told. Rows end with those of `events`."""
+        return f"{self.base}event"
 
     @property
     def purge(self) -> str:

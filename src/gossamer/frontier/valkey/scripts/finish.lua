@@ -1,4 +1,5 @@
 -- The end of a run, and the ends of keys.
+-- include events
 
 -- Counts everything that waits (of one spider, or all) as dropped for a reason, at once; queues are unlinked later by
 -- whoever meets them. Returns how many.
@@ -26,6 +27,29 @@ local function drop_waiting(crawl, only_spider, reason)
   return total
 end
 
+-- Whether every spider's part that had requests here ended early: each was told of, and the run's end is no news.
+local function all_parts_ended(crawl)
+  if not crawl.parts then
+    return false
+  end
+  write_tallies()
+  local had, over = {}, {}
+  for _, field in ipairs(redis.call("HKEYS", P .. "c:" .. crawl.token)) do
+    local kind, spider = string.match(field, "^(%a+):(.*)$")
+    if kind == "a" then
+      had[#had + 1] = spider
+    elseif kind == "st" then
+      over[spider] = true
+    end
+  end
+  for _, spider in ipairs(had) do
+    if not over[spider] then
+      return false
+    end
+  end
+  return #had > 0
+end
+
 -- Notes that everything of this crawl on this shard is done. Where this shard is all the crawl ever touched, that ends
 -- the run here and now; else the caller looks at the other shards. Returns true for the latter.
 local function check_done(token, retention)
@@ -42,6 +66,9 @@ local function check_done(token, retention)
       crawl.state = "f"
       redis.call("ZADD", P .. "ending", now + retention, token)
       redis.call("ZREM", P .. "idle", token)
+      if not all_parts_ended(crawl) then
+        tell(token, "f", "", 0)
+      end
     end
     return false
   end

@@ -4,7 +4,8 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 options (msgpack)  7 crawl (opaque)  8 state letter: s, e, b or f
 --       9 spider or ""  10 retention ms  11 which stop this carries out, or 0
--- Returns { requests purged for that stop so far, whoever told this shard of it, tokens idle on this shard ... },
+-- Returns { requests purged for that stop so far, whoever told this shard of it, the same for this end (whichever stop
+--         said so), tokens idle on this shard ... },
 --         or { -1 } when an earlier run has to be purged first
 -- include common
 -- include throttle
@@ -16,7 +17,7 @@ local number = ARGV[11]
 local crawl = crawl_of(token)
 local ahead = run_ahead(crawl, tonumber(ARGV[4]), ARGV[5])
 if ahead < 0 then
-  return { 0 }
+  return { 0, 0 }
 end
 if ahead > 0 then
   crawl = begin_run(token, tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7], "")
@@ -42,6 +43,12 @@ else
     redis.call("ZREM", P .. "idle", token)
   end
 end
+local of_end
+if letter ~= "b" and purged > 0 then
+  of_end = redis.call("HINCRBY", key, "pu:" .. spider, purged)
+else
+  of_end = tonumber(redis.call("HGET", key, "pu:" .. spider) or 0)
+end
 if number ~= "0" then
   local last = redis.call("HMGET", key, "stop", "purged")
   if last[1] == number then
@@ -51,4 +58,4 @@ if number ~= "0" then
 end
 local idle = check_done(token, retention) and token or nil
 write_all()
-return { purged, idle }
+return { purged, of_end, idle }

@@ -1,11 +1,13 @@
 #!lua
 -- Join a crawl's run, or begin the next one; note which shards it is about to touch. On the crawl's home shard.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 crawl (opaque)  5 fresh: "", or a name under which a fresh run is begun only once
+-- ARGV  1 now  2 prefix  3 token  4 crawl (msgpack: appid, crawlid, pool, ...)  5 fresh: "", or a name under which a fresh run is begun only once
 --       6 shards about to be touched, "3,5", or ""  7 run expected, or 0 for whatever is running
 -- Returns { "refused", state }, { "halting" } when the last run has to be halted first, or
 --         { "ok", run, generation, version, crawl, spiders that ended: "slink" ... }
 -- include common
+-- include ends
+-- include known
 local token, descriptor, fresh, touch, expected = ARGV[3], ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
 local key = P .. "h:" .. token
 local row = redis.call("HMGET", key, "state", "run", "gen", "shards", "crawl", "fresh", "version")
@@ -32,6 +34,10 @@ else
   -- The shards of a finished run keep what was seen: the new run sweeps them too when it ends.
   redis.call("HSET", key, "state", "running", "run", run, "gen", gen, "crawl", descriptor, "started", now)
   redis.call("HDEL", key, "ended", "fresh")
+  if state then
+    forget_expiries(token)
+  end
+  note_crawl(token, descriptor)
   if fresh ~= "" then
     redis.call("HSET", key, "fresh", fresh)
   end

@@ -1,12 +1,27 @@
 #!lua flags=allow-oom
 -- Remove what has outlived its retention, some keys at a time; repeat until done.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 most keys a call
+-- ARGV  1 now  2 prefix  3 most keys a call  4 retention ms
 -- Returns 1 when there is more to do now, else 0
 -- include common
 -- include throttle
 -- include queues
+-- include events
+-- include ends
+-- include known
 local most = tonumber(ARGV[3])
+
+-- Removes a crawl's home record and where it is listed. Nothing where this is not its home.
+local function remove_home(token)
+  local blob = redis.call("HGET", P .. "h:" .. token, "crawl")
+  if blob then
+    unnote_crawl(token, blob)
+    forget_expiries(token)
+    redis.call("UNLINK", P .. "h:" .. token)
+  end
+end
+
+forget_events(now - tonumber(ARGV[4]))
 
 -- Removes buckets from the last one down; returns how many are left.
 local function remove_buckets(token, gen, buckets)
@@ -52,7 +67,7 @@ for _, token in ipairs(redis.call("ZRANGEBYSCORE", P .. "ending", "-inf", now, "
     redis.call("ZREM", P .. "opened", token)
     redis.call("HDEL", P .. "halting", token)
     if not redis.call("ZSCORE", P .. "marks", token) then
-      redis.call("UNLINK", P .. "h:" .. token)
+      remove_home(token)
     end
     most = most - 1
   end
@@ -67,7 +82,7 @@ for _, member in ipairs(redis.call("ZRANGEBYSCORE", P .. "later", "-inf", now, "
 end
 for _, token in ipairs(redis.call("ZRANGEBYSCORE", P .. "marks", "-inf", now, "LIMIT", 0, 1000)) do
   redis.call("ZREM", P .. "marks", token)
-  redis.call("UNLINK", P .. "h:" .. token)
+  remove_home(token)
 end
 for _, token in ipairs(redis.call("SRANDMEMBER", P .. "starving", 100)) do
   if redis.call("EXISTS", P .. "z:" .. token) == 0 then

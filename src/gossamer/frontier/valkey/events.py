@@ -1,0 +1,72 @@
+"""The ends of runs, kept on each crawl's home shard until somebody says that the world was told."""
+
+import asyncio
+from collections.abc import Sequence
+
+from gossamer.frontier.valkey import codec
+from gossamer.frontier.valkey.commands import Commands
+from gossamer.frontier.valkey.finishing import carry_out
+from gossamer.frontier.valkey.placing import home_shard
+from gossamer.model.crawl import CrawlEvent, CrawlState
+
+_KINDS = {b"f": CrawlState.FINISHED, b"s": CrawlState.STOPPED, b"e": CrawlState.EXPIRED}
+_AT_ONCE = 500
+
+
+async def untold(commands: Commands, *, limit: int) -> list[CrawlEvent]:
+    """The oldest of all shards, oldest first."""
+    pages = await commands.everywhere("events_page", limit)
+    found = [
+        _event(page[index].decode(), float(page[index + 1]) / 1000, page[index + 2])
+        for page in pages
+        for index in range(0, len(page), 3)
+    ]
+    return sorted(found, key=lambda event: (event.at, event.event_id))[:limit]
+
+
+def _event(event_id: str, at: float, raw: bytes) -> CrawlEvent:
+    """From msgpack values one behind the other: kind, run, spider, purged, crawl."""
+    kind, run, spider, purged, crawl = codec.unpack_parts(raw, 5)
+    with codec.reading("an event"):
+        return CrawlEvent(
+            event_id=event_id,
+            kind=_KINDS[kind],
+            crawl=codec.unpack_crawl(crawl).id,
+            run=codec.unpack_number(run),
+            spider=spider.decode(),
+            at=at,
+            purged=codec.unpack_number(purged),
+        )
+
+
+async def forget(commands: Commands, events: Sequence[CrawlEvent]) -> None:
+    """They were told."""
+    by_shard: dict[int, list[str]] = {}
+    for event in events:
+        by_shard.setdefault(home_shard(event.crawl.token, commands.count), []).append(event.event_id)
+    await asyncio.gather(
+        *(
+            commands.call(shard, "events_told", *ids[first : first + _AT_ONCE])
+            for shard, ids in by_shard.items()
+            for first in range(0, len(ids), _AT_ONCE)
+        )
+    )
+
+
+async def expire_due(commands: Commands, *, limit: int, mark_ms: int, retention_ms: int) -> int:
+    """Stop as expired what is due; how many parts. A crawl whose shards are not told here is told by housekeeping."""
+    total, at, turn = 0, 0, asyncio.Semaphore(16)
+
+    async def tell(token: bytes) -> None:
+        async with turn:
+            await carry_out(commands, token.decode(), retention_ms=retention_ms)
+
+    while at < commands.count and total < limit:
+        shards = range(at, min(at + 8, commands.count)) if limit - total >= 8 else range(at, at + 1)
+        share = max(1, (limit - total) // len(shards))
+        replies = await asyncio.gather(*(commands.call(s, "expire", share, mark_ms, retention_ms) for s in shards))
+        total += sum(reply[0] for reply in replies)
+        await asyncio.gather(*(tell(token) for reply in replies for token in reply[2:]))
+        if not any(reply[1] for reply in replies):
+            at += len(shards)
+    return total

@@ -1,0 +1,30 @@
+#!lua flags=allow-oom
+-- A page of the crawls that this shard is home to.
+-- KEYS  1 shard prefix
+-- ARGV  1 now  2 prefix  3 application, or "" for all  4 cursor, "" to begin  5 about how many
+-- Returns { next cursor, "" at the end, { crawls as the client packed them } }
+-- include common
+local only, most = ARGV[3], tonumber(ARGV[5])
+local inner, app = string.match(ARGV[4], "^(%d+)|(.*)$")
+if not inner then
+  inner, app = "0", only
+  if only == "" then
+    app = redis.call("ZRANGE", P .. "apps", 0, 0)[1]
+  end
+end
+local found = {}
+while app and #found < most do
+  local reply = redis.call("SSCAN", P .. "crawls:" .. app, inner, "COUNT", most - #found)
+  for _, token in ipairs(reply[2]) do
+    local blob = redis.call("HGET", P .. "h:" .. token, "crawl")
+    if blob then
+      found[#found + 1] = blob
+    end
+  end
+  inner = reply[1]
+  if inner == "0" then
+    local following = only == "" and redis.call("ZRANGEBYLEX", P .. "apps", "(" .. app, "+", "LIMIT", 0, 1) or {}
+    app = following[1]
+  end
+end
+return { app and inner .. "|" .. app or "", found }

@@ -1,0 +1,56 @@
+-- Ending a crawl or one spider's part of it early, now or at a time. On the crawl's home shard.
+
+-- Marks it as ended, before its shards are halted: `halting` remembers that they are still to be told, and "ev:<spider>"
+-- that the world is, once it is known what was purged. Returns 1, or 0 when there is no such crawl.
+local function end_early(token, state, spider, mark, retention)
+  local key = P .. "h:" .. token
+  local before = redis.call("HGET", key, "state")
+  if not before then
+    return 0
+  end
+  local letter, changed = string.sub(state, 1, 1), false
+  if spider ~= "" then
+    changed = redis.call("HSETNX", key, "st:" .. spider, letter) == 1
+  elseif before == "running" or (before == "finished" and state ~= "finished") then
+    changed = true
+    redis.call("HSET", key, "state", state, "ended", now)
+    if state ~= "finished" then
+      redis.call("ZADD", P .. "marks", now + mark, token)
+    end
+    redis.call("ZADD", P .. "ending", now + retention, token)
+  end
+  if changed and before == "running" then
+    redis.call("HSET", key, "ev:" .. spider, letter)
+  end
+  local version = redis.call("HINCRBY", key, "version", 1)
+  redis.call("HSET", key, "stop", version)
+  redis.call("HSET", P .. "halting", token, version)
+  return 1
+end
+
+-- Notes until when a submission wants its spider's part of the run to go on (ms; 0: for ever). The latest counts.
+local function expire_at(token, spider, at)
+  local key, field = P .. "h:" .. token, "x:" .. spider
+  local known = tonumber(redis.call("HGET", key, field) or -1)
+  if known == 0 or (at > 0 and known >= at) then
+    return
+  end
+  redis.call("HSET", key, field, string.format("%.0f", at))
+  if at > 0 then
+    redis.call("ZADD", P .. "expiries", string.format("%.0f", at), token .. "|" .. spider)
+  elseif known > 0 then
+    redis.call("ZREM", P .. "expiries", token .. "|" .. spider)
+  end
+end
+
+-- Forgets when parts of a crawl were to expire.
+local function forget_expiries(token)
+  local key = P .. "h:" .. token
+  for _, field in ipairs(redis.call("HKEYS", key)) do
+    local spider = string.match(field, "^x:(.*)$")
+    if spider then
+      redis.call("HDEL", key, field)
+      redis.call("ZREM", P .. "expiries", token .. "|" .. spider)
+    end
+  end
+end
