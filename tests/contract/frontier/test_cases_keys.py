@@ -68,7 +68,8 @@ async def test_every_key_is_documented(stage_of: Callable[[int], Stage], shards:
         run = await frontier.open_crawl(crawl)
         terms = Terms(domain_max_pages=3) if crawl.id.crawlid == "own" else PLAIN
         await frontier.add(run, terms, [a_batch(d, range(300), priority=p) for d in domains for p in (0, 90)])
-        await frontier.add(run, terms, [a_batch(d, ["again"], unfiltered=True) for d in domains])
+        other = Terms(useragent="another")
+        await frontier.add(run, other, [a_batch(d, ["again"], unfiltered=True) for d in domains])
     await look()
     await frontier.block_domain("d2.test", seconds=50)
     await frontier.set_crawl_delay("d3.test", seconds=2)

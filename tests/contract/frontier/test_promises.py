@@ -480,6 +480,49 @@ async def test_a_stop_after_the_stop_of_a_part_tells_what_it_purged(pair: Pair) 
     assert await pair.frontier.stop_crawl(crawl) == 0
 
 
+@pytest.mark.parametrize("first", ["", "x" * 100])
+async def test_every_request_travels_under_its_own_terms(pair: Pair, first: str) -> None:
+    """However many sets a crawl has, however long they are, and in whichever run."""
+    asked = [Terms(useragent=name) for name in (first, "b", "c" * 100, "b", first, "d")]
+    wanted: dict[str, str | None] = {}
+    seat = await pair.frontier.holder(pool="shared", spiders=["link"])
+    for number in (1, 2, 3):
+        run = await pair.frontier.open_crawl(a_crawl(), fresh=number == 3)
+        assert run.number == number
+        for index, terms in enumerate(asked):
+            url = f"https://d{index}.test/{number}"
+            wanted[url] = terms.useragent
+            await pair.frontier.add(run, terms, [a_batch(f"d{index}.test", [number])], seeds=True)
+        pair.clock.now += 10
+        found = [lease for _ in range(3) for lease in await seat.lease(limit=50)]
+        assert {lease.url: lease.terms.useragent for lease in found} == {
+            url: name for url, name in wanted.items() if url.endswith(f"/{number}")
+        }
+        await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in found])
+        await pair.frontier.reclaim()
+    await seat.close()
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+async def test_a_seen_set_of_one_is_remembered(pair: Pair, fresh: bool) -> None:
+    """By the next run, too, unless that one starts afresh; and it grows."""
+    seat = await pair.frontier.holder(pool="shared", spiders=["link"])
+    run = await pair.frontier.open_crawl(a_crawl())
+    for expected in (1, 0):
+        answer = await pair.frontier.add(run, PLAIN, [a_batch("a.test", ["x"])], seeds=True)
+        assert (answer.added, answer.duplicates) == (expected, 1 - expected)
+    await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in await seat.lease(limit=50)])
+    await pair.frontier.reclaim()
+    run = await pair.frontier.open_crawl(a_crawl(), fresh=fresh)
+    assert run.number == 2
+    answer = await pair.frontier.add(run, PLAIN, [a_batch("a.test", ["y", "x", "y", "z"])], seeds=True)
+    assert (answer.added, answer.duplicates) == ((3, 1) if fresh else (2, 2))
+    info = await pair.frontier.crawl_info(run.crawl.id)
+    assert info is not None
+    assert info.seen == 3
+    await seat.close()
+
+
 async def test_a_submissions_requests_expire(pair: Pair) -> None:
     """Only its own, and from that moment on."""
     run = await pair.open(a_crawl())

@@ -61,7 +61,7 @@ class PackedTerms:
 
 def pack_terms(terms: Terms) -> PackedTerms:
     blob = _pack(terms)
-    limits = _pack((terms.expires * 1000, _limit(terms.domain_max_pages), _limit(terms.domain_max_pending)))
+    limits = _pack((terms.expires * 1000 or 0, _limit(terms.domain_max_pages), _limit(terms.domain_max_pending)))
     return PackedTerms(hashlib.blake2b(blob, digest_size=8).hexdigest().encode(), limits + blob)
 
 
@@ -93,23 +93,6 @@ def unpack_crawl(blob: bytes) -> Crawl:
         max_pages=row.max_pages,
         rate=Rate(*row.rate) if row.rate else None,
         concurrency=row.concurrency,
-    )
-
-
-def pack_options(crawl: Crawl, *, single: bool) -> bytes:
-    """What the scripts need of a crawl: pool, lifo, wish (hits, window ms, moderated), cap, max_pages, first quota."""
-    rate = crawl.rate
-    return _pack(
-        (
-            crawl.pool,
-            crawl.order is Order.LIFO,
-            rate.hits if rate else False,
-            rate.window_seconds * 1000 if rate else False,
-            rate.moderated if rate else False,
-            crawl.concurrency or False,
-            crawl.max_pages if crawl.max_pages is not None else False,
-            crawl.max_pages if single and crawl.max_pages is not None else False,
-        )
     )
 
 

@@ -38,8 +38,7 @@ class Home:
 
     def arguments(self, commands: Commands) -> list[Argument]:
         """How scripts are told which run is meant, and what they need to begin it."""
-        options = codec.pack_options(self.crawl, single=commands.count == 1)
-        return [self.token, self.run, self.generation, options, codec.pack_crawl(self.crawl)]
+        return [self.token, self.run, self.generation, int(commands.count == 1), codec.pack_crawl(self.crawl)]
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from gossamer.model.info import CrawlInfo, DomainInfo, UrlInfo
 from gossamer.model.request import Batch
 from gossamer.valkey.shards import Shards
 
-FORMAT = "1"
+FORMAT = "2"
 """Of the keys; a frontier of another format is recognised before the first write."""
 
 _URLS_A_CALL = 1280
@@ -168,9 +168,8 @@ class ValkeyFrontier:
     async def set_wish(self, run: Run, *, rate: Rate | None, concurrency: int | None) -> Run:
         crawl = msgspec.structs.replace(run.crawl, rate=rate, concurrency=concurrency)
         home = await read_home(self._commands, crawl.id.token)
-        options = codec.pack_options(crawl, single=self._commands.count == 1)
         shards = {home_shard(crawl.id.token, self._commands.count), *(home.shards if home else ())}
-        wish = (crawl.id.token, run.number, codec.pack_crawl(crawl), options)
+        wish = (crawl.id.token, run.number, codec.pack_crawl(crawl))
         await asyncio.gather(*(self._commands.call(shard, "wish", *wish) for shard in shards))
         return msgspec.structs.replace(run, crawl=crawl)
 
@@ -249,7 +248,7 @@ class ValkeyFrontier:
             token,
             run.number,
             run.generation,
-            codec.pack_options(run.crawl, single=self._commands.count == 1),
+            int(self._commands.count == 1),
             codec.pack_crawl(run.crawl),
             packed.digest,
             packed.blob,

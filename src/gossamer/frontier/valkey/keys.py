@@ -39,18 +39,19 @@ class Keys:
     def crawl(self, token: str) -> str:
         """hash: what a shard knows of a crawl, its counters. Ends with the retention.
 
-        Fields: run gen st(ate) o(ptions) crawl; closed: the version of the home record at which it was closed; parts:
-        some spiders' have ended, st:<spider>; stop, purged: the last stop and what it dropped here; pu:<spider> what
-        the end of its part (empty: the run's) dropped here; rebalance: the
-        last one's number; A(dded) Z (done) R(eserved) Q(uota) Y (fetched) of a page budget; n b (fingerprints and
-        buckets of the seen-set); doms; and counters by spider: a: added, q: queued, l: later, h: held
-        (leased), f: fetched, F: failed by reason, D: dropped by reason, L: links dropped by reason,
-        p: queued by priority.
+        Fields: run gen st(ate) crawl; t: the first terms where they are short; closed: the version of the home record
+        at which it was closed; parts: some spiders' have ended, st:<spider>; stop, purged: the last stop and what it
+        dropped here; pu:<spider> what the end of its part (empty: the run's) dropped here; rebalance: the last
+        one's number; A(dded) Z (done) R(eserved) Q(uota) Y (fetched) of a page budget, alone: no other shard has a say
+        in it; n b (fingerprints and buckets of the seen-set), s: the only fingerprint; doms; and counters by spider:
+        a: added, q: queued, l: later, h: held (leased), f: fetched, F: failed by reason, D: dropped by reason, L: links
+        dropped by reason, p: queued by priority.
         """
         return f"{self.base}c:{token}"
 
     def terms(self, token: str) -> str:
-        """hash: number -> one submission's terms, and d<digest> -> number. Ends with the crawl."""
+        """hash: number -> one submission's terms, and d<digest> -> number; the first ones, where they are short, are a
+        field of the crawl. Ends with the crawl."""
         return f"{self.base}t:{token}"
 
     def shares(self, token: str) -> str:
@@ -62,7 +63,8 @@ class Keys:
         return f"{self.base}z:{token}"
 
     def seen(self, token: str, generation: int, bucket: int) -> str:
-        """set of integers: a bucket of fingerprints. Ends with the crawl, or after a fresh run began."""
+        """set of integers: a bucket of fingerprints; a single one is a field of the crawl. Ends with the crawl, or
+        after a fresh run began."""
         return f"{self.base}s:{token}:{generation}:{bucket}"
 
     def queue(self, token: str, spider: str, domain: str, priority: int) -> str:

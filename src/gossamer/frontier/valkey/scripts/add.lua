@@ -1,7 +1,7 @@
 #!lua
 -- Queue what the run has not seen: dedupe and enqueue in one step.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 options (msgpack)  7 crawl (opaque)  8 digest of the terms
+-- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 single: 1 where there is one shard  7 crawl (opaque)  8 digest of the terms
 --       9 limits (msgpack) and terms (opaque)  10 version at which the home shard confirmed the run just now, else 0
 --       11 call: "", or a name under which it is made only once  12 stopped spiders: "slink,eother"  13 retention ms
 --       14 last: 1 when nothing more of this submission comes and nothing was new so far
@@ -41,6 +41,7 @@ elseif crawl.state == "f" then
   crawl.state = "r"
 end
 
+local SHORT = 64 -- bytes: a hash with a longer value is kept in another form, which takes several times the memory
 local limits = unpack_terms(ARGV[9])
 local pending_cap = limits[3]
 local header_number -- of the terms on this shard, once something is queued
@@ -48,12 +49,20 @@ local header_number -- of the terms on this shard, once something is queued
 local function terms_number()
   if not header_number then
     local key = P .. "t:" .. token
-    header_number = redis.call("HGET", key, "d" .. ARGV[8])
-    if not header_number then
-      header_number = redis.call("HLEN", key) / 2 + 1
-      redis.call("HSET", key, header_number, ARGV[9], "d" .. ARGV[8], header_number)
+    if not crawl.terms and #ARGV[9] <= SHORT and redis.call("EXISTS", key) == 0 then
+      redis.call("HSET", crawl_key, "t", ARGV[9])
+      crawl.terms = ARGV[9]
     end
-    header_number = tonumber(header_number)
+    if crawl.terms == ARGV[9] then
+      header_number = 1
+    else
+      header_number = redis.call("HGET", key, "d" .. ARGV[8])
+      if not header_number then
+        header_number = redis.call("HLEN", key) / 2 + (crawl.terms and 2 or 1)
+        redis.call("HSET", key, header_number, ARGV[9], "d" .. ARGV[8], header_number)
+      end
+      header_number = tonumber(header_number)
+    end
   end
   return header_number
 end

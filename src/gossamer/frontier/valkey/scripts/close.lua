@@ -3,7 +3,7 @@
 -- asked, so that the sum over all shards stands still while the home shard decides. A shard that was touched and not yet
 -- added to is closed too: the addition may be under way.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 options (msgpack)  7 crawl (opaque)
+-- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 single: 1 where there is one shard  7 crawl (opaque)
 --       8 version of the home shard's record before anything was summed
 -- Returns 1 closed (or in a later run), 0 there is work
 -- include common

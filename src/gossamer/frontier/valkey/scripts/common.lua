@@ -54,19 +54,23 @@ local function crawl_of(token)
   if crawl ~= nil then
     return crawl
   end
-  local v = redis.call("HMGET", P .. "c:" .. token, "run", "gen", "st", "o", "n", "b", "A", "Z", "R", "Q", "Y", "parts")
+  local v = redis.call("HMGET", P .. "c:" .. token, "run", "gen", "st", "crawl", "n", "b", "A", "Z", "R", "Q", "Y",
+    "parts", "alone", "s", "t")
   if not v[1] then
     crawls[token] = false
     return false
   end
-  local o = cmsgpack.unpack(v[4])
+  local c = cmsgpack.unpack(v[4]) -- appid, crawlid, pool, lifo, max_pages, { hits, seconds, moderated }, concurrency
+  local rate = c[6]
   crawl = {
     token = token, run = tonumber(v[1]), gen = v[2], state = v[3],
-    pool = o[1], lifo = o[2], wish = o[3] and { o[3], o[4], o[5] }, cap = o[6], max_pages = o[7], alone = o[8],
+    pool = c[3], lifo = c[4], max_pages = c[5], wish = rate and { rate[1], rate[2] * 1000, rate[3] }, cap = c[7],
     seen = tonumber(v[5] or 0), buckets = tonumber(v[6] or 1),
     added = tonumber(v[7] or 0), done = tonumber(v[8] or 0),
     reserved = tonumber(v[9] or 0), quota = tonumber(v[10] or 0), fetched = tonumber(v[11] or 0),
-    parts = v[12] and {},
+    parts = v[12] and {}, alone = v[13],
+    only = v[14], -- the fingerprint of a seen-set of one
+    terms = v[15], -- the first submission's, where they are short
   }
   crawl.added_before, crawl.done_before = crawl.added, crawl.done
   crawls[token] = crawl
@@ -135,7 +139,8 @@ local function terms_of(token, number)
   end
   local found = known[number]
   if not found then
-    local raw = redis.call("HGET", P .. "t:" .. token, number)
+    local crawl = crawl_of(token)
+    local raw = number == 1 and crawl and crawl.terms or redis.call("HGET", P .. "t:" .. token, number)
     found = raw and unpack_terms(raw) or { 0, false, false, "" }
     known[number] = found
   end

@@ -2,7 +2,7 @@
 -- End a run, or one spider's part, on one shard: nothing of it is leased or added from here on; what waited is counted
 -- as dropped at once. A shard that was touched and not yet added to is told too: the addition may be under way.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 options (msgpack)  7 crawl (opaque)  8 state letter: s, e, b or f
+-- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 single: 1 where there is one shard  7 crawl (opaque)  8 state letter: s, e, b or f
 --       9 spider or ""  10 retention ms  11 which stop this carries out, or 0
 -- Returns { requests purged for that stop so far, whoever told this shard of it, the same for this end (whichever stop
 --         said so), tokens idle on this shard ... },

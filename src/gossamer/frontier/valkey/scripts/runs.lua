@@ -14,8 +14,8 @@ local function run_ahead(crawl, run, gen)
 end
 
 -- Begins a run on this shard: what was seen stays, unless the run has a seen-set of its own. `stopped`: "slink,eother",
--- the spiders whose part has ended. Returns the crawl, or nil while queues of an earlier run have to be purged first.
-local function begin_run(token, run, gen, options, blob, stopped)
+-- the spiders whose part has ended; `single`: "1" where this shard is all there is. Returns the crawl, or nil while queues of an earlier run have to be purged first.
+local function begin_run(token, run, gen, single, blob, stopped)
   local crawl, key = crawl_of(token), P .. "c:" .. token
   if crawl then
     if drop_waiting(crawl, nil, "stopped") > 0 then -- it was given up, and whoever did so died before this shard heard
@@ -32,17 +32,26 @@ local function begin_run(token, run, gen, options, blob, stopped)
   local keep = crawl and crawl.gen == gen
   local seen, buckets = keep and crawl.seen or 0, keep and crawl.buckets or 1
   redis.call("UNLINK", key, P .. "d:" .. token, P .. "z:" .. token)
-  redis.call("HSET", key, "run", run, "gen", gen, "st", "r", "o", options, "crawl", blob)
-  if keep then
-    redis.call("HSET", key, "n", seen, "b", buckets)
+  local row = { "run", run, "gen", gen, "st", "r", "crawl", blob }
+  local function with(field, value)
+    row[#row + 1], row[#row + 2] = field, value
   end
-  local unpacked = cmsgpack.unpack(options)
-  if unpacked[3] then
+  if seen > 0 then
+    with("n", seen)
+    with(crawl.only and "s" or "b", crawl.only or buckets)
+  end
+  if crawl and crawl.terms then
+    with("t", crawl.terms) -- numbers of terms count on
+  end
+  local unpacked = cmsgpack.unpack(blob)
+  if unpacked[6] then
     redis.call("HSET", P .. "n", "wishes", 1)
   end
-  if unpacked[8] then -- where one shard is all there is, the whole page budget is granted here
-    redis.call("HSET", key, "Q", unpacked[8])
+  if unpacked[5] and single == "1" then -- the whole page budget is granted here
+    with("Q", unpacked[5])
+    with("alone", 1)
   end
+  push("HSET", key, row)
   redis.call("ZREM", P .. "ending", token)
   redis.call("ZREM", P .. "opened", token) -- where this is the home shard
   for letter, spider in string.gmatch(stopped, "([^,])([^,]+)") do

@@ -20,12 +20,29 @@ local function bucket_key(crawl, index)
   return P .. "s:" .. crawl.token .. ":" .. crawl.gen .. ":" .. index
 end
 
+-- A set of one is a field of the crawl: most crawls of a service have a single URL.
 local function is_seen(crawl, fingerprint)
+  if crawl.only then
+    return crawl.only == fingerprint
+  end
   return redis.call("SISMEMBER", bucket_key(crawl, bucket_of(fingerprint, crawl.buckets)), fingerprint) == 1
 end
 
 -- True when it was not there.
 local function mark_seen(crawl, fingerprint)
+  if crawl.only then
+    if crawl.only == fingerprint then
+      return false
+    end
+    redis.call("SADD", bucket_key(crawl, bucket_of(crawl.only, crawl.buckets)), crawl.only)
+    redis.call("HDEL", P .. "c:" .. crawl.token, "s")
+    crawl.only = false
+  elseif crawl.seen == 0 then
+    redis.call("HSET", P .. "c:" .. crawl.token, "s", fingerprint)
+    crawl.only, crawl.seen = fingerprint, 1
+    tally(crawl.token, "n", 1)
+    return true
+  end
   if redis.call("SADD", bucket_key(crawl, bucket_of(fingerprint, crawl.buckets)), fingerprint) == 1 then
     crawl.seen = crawl.seen + 1
     tally(crawl.token, "n", 1)
