@@ -10,7 +10,7 @@ from typing import Protocol
 
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy
-from gossamer.model.info import CrawlInfo, DomainInfo, UrlInfo
+from gossamer.model.info import Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
 from gossamer.model.outcome import Settled
 from gossamer.model.request import Batch, Lease, Settlement
 
@@ -119,6 +119,25 @@ class Frontier(Protocol):
 
     async def run_of(self, crawl: CrawlId) -> Run | None:
         """The crawl's newest run, running or over, with what it was opened with. None: no such crawl."""
+
+    async def terms_of(self, crawl: CrawlId) -> list[Terms]:
+        """What the submissions to a crawl asked for, each distinct set once, at most 100 of them, in no order; in
+        earlier runs too. Empty: no such crawl, or nothing added."""
+
+    async def workers(self) -> list[WorkerInfo]:
+        """Everyone with a seat, in every pool, who was heard of within the heartbeat; by name."""
+
+    async def backlog(self) -> list[Backlog]:
+        """What waits in the queues of the pool `shared` for each spider (retries that are not due apart), whatever the
+        size. The requests are exact. So are the domains, but that those whose requests all wait for a page of their
+        crawl's budget are left out, and those just stopped are counted until their queues are gone."""
+
+    async def backlog_domains(
+        self, spider: str, *, cursor: str = "", limit: int = 100
+    ) -> tuple[list[tuple[str, int]], str]:
+        """A page of the domains where requests of this spider wait in the pool `shared`, with their number (of the
+        first 1,000 queues there), about `limit`, and the next page's cursor ('' at the end). A domain whose urgency
+        changes meanwhile may be on two pages or on none. Raises BadInput for a cursor that is none."""
 
     async def find(self, run: Run, *, spider: str, domain: str, url: str, fingerprint: int) -> UrlInfo:
         """What is known of one URL. Looks through at most 100,000 queue entries."""

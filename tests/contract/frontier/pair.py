@@ -247,6 +247,7 @@ class Pair:
         """Every counter of every crawl against the model."""
         default, policies = await self.frontier_again(self.frontier.domain_policies)
         assert (default, policies) == (self.model.politeness.default, self.model.politeness.policies)
+        waiting: dict[str, int] = {}
         for crawl, run in self.model.runs.items():
             if run.exhausted or (self.shards > 1 and not run.of(*_UNFINISHED)):
                 # One shard knows at once that a run is over; several agree on it a moment later. What a spent budget
@@ -256,6 +257,10 @@ class Pair:
             assert info is not None
             self.model.check_info(info, self.clock.now)
             await self._check_domains(crawl, info.total().queued)
+            for spider, counts in info.spiders.items() if info.pool == "shared" else ():
+                waiting[spider] = waiting.get(spider, 0) + counts.queued
+        backlog = await self.frontier_again(self.frontier.backlog)
+        assert {part.spider: part.queued for part in backlog} == {s: count for s, count in waiting.items() if count}
 
     async def _check_domains(self, crawl: CrawlId, queued: int) -> None:
         cursor, total, names = "", 0, []

@@ -1,4 +1,4 @@
-"""Which crawls there are, and what each was opened with."""
+"""What the frontier holds: crawls and what each was opened with, workers, and what waits for them."""
 
 from collections.abc import AsyncIterator
 
@@ -7,6 +7,10 @@ import pytest
 from gossamer.errors import BadInput
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Rate, Run, Terms
+from gossamer.model.domain import DomainPolicy, Scope
+from gossamer.model.info import Backlog
+from gossamer.model.outcome import Outcome
+from gossamer.model.request import Settlement
 
 from .asking import a_batch, a_crawl
 from .pair import Clock
@@ -28,7 +32,7 @@ async def frontier(stage: Stage, clock: Clock) -> AsyncIterator[ValkeyFrontier]:
 
 async def open_one(frontier: ValkeyFrontier, appid: str, crawlid: str, *, pool: str = "shared") -> Run:
     run = await frontier.open_crawl(Crawl(id=CrawlId(appid, crawlid), pool=pool))
-    await frontier.add(run, PLAIN, [a_batch("d0.test", [crawlid])], seeds=True)
+    await frontier.add(run, PLAIN, [a_batch(f"{pool}.test", [crawlid])], seeds=True)
     return run
 
 
@@ -101,3 +105,91 @@ async def test_the_newest_run_is_found_with_what_it_was_opened_with(frontier: Va
     assert await frontier.run_of(crawl.id) == wished
     again = await frontier.open_crawl(crawl, fresh=True)
     assert (again.number, await frontier.run_of(crawl.id)) == (2, again)
+
+
+async def test_the_terms_of_a_crawls_submissions(frontier: ValkeyFrontier) -> None:
+    assert await frontier.terms_of(CrawlId("app", "one")) == []
+    run = await frontier.open_crawl(a_crawl())
+    assert await frontier.terms_of(run.crawl.id) == []
+    asked = [Terms(maxdepth=number, domain_max_pages=number or None, attrs={"n": number}) for number in range(30)]
+    for terms in asked:
+        for domain in ("d0.test", "d1.test"):
+            await frontier.add(run, terms, [a_batch(domain, [terms.maxdepth])], seeds=True)
+    assert sorted(await frontier.terms_of(run.crawl.id), key=lambda terms: terms.maxdepth or 0) == asked
+    for number in range(200):
+        await frontier.add(run, Terms(cookie=str(number)), [a_batch(f"{number}.test", ["x"])], seeds=True)
+    assert len({repr(terms) for terms in await frontier.terms_of(run.crawl.id)}) == 100
+
+
+async def test_workers_are_listed_while_they_live(frontier: ValkeyFrontier, clock: Clock) -> None:
+    assert await frontier.workers() == []
+    await open_one(frontier, "app", "one")
+    await open_one(frontier, "app", "two", pool="mine")
+    one = await frontier.holder(pool="shared", spiders=["link"])
+    two = await frontier.holder(pool="mine", spiders=["link"])
+    assert len(await one.lease(limit=5)) == 1
+    clock.now += 2
+    assert len(await two.lease(limit=5)) == 1
+    clock.now += 3
+    found = {worker.name: worker for worker in await frontier.workers()}
+    assert {name: worker.leased for name, worker in found.items()} == {one.worker: 1, two.worker: 1}
+    assert [round(found[seat.worker].silent_seconds, 3) for seat in (one, two)] == [5, 3]
+    clock.now += 6
+    await two.heartbeat()
+    assert [(worker.name, worker.silent_seconds) for worker in await frontier.workers()] == [(two.worker, 0)]
+    await one.close()
+    await two.close()
+    assert await frontier.workers() == []
+
+
+async def all_domains(frontier: ValkeyFrontier, spider: str, *, limit: int) -> dict[str, int]:
+    found: list[tuple[str, int]] = []
+    cursor, pages = "", 0
+    while pages == 0 or cursor:
+        page, cursor = await frontier.backlog_domains(spider, cursor=cursor, limit=limit)
+        found += page
+        pages += 1
+        assert pages < 1000
+    assert len({domain for domain, _ in found}) == len(found)
+    return dict(found)
+
+
+async def test_the_backlog_of_each_spider(frontier: ValkeyFrontier, clock: Clock) -> None:
+    assert await frontier.backlog() == []
+    assert await frontier.backlog_domains("link") == ([], "")
+    domains = [f"d{number}.test" for number in range(40)]
+    await frontier.set_domain_policy("d0.test", DomainPolicy(blacklisted=True))
+    await frontier.set_domain_policy("d1.test", DomainPolicy(scope=Scope.IP))
+    for name, pool, spiders in [
+        ("one", "shared", ["link", "other"]),
+        ("two", "shared", ["link"]),
+        ("x", "own", ["link"]),
+    ]:
+        run = await frontier.open_crawl(a_crawl(name, pool=pool))
+        batches = [
+            a_batch(domain, range(3), spider=spider, priority=number % 90)
+            for spider in spiders
+            for number, domain in enumerate(domains if spider == "link" else domains[:2])
+        ]
+        await frontier.add(run, PLAIN, batches, seeds=True)
+    assert await frontier.backlog() == [Backlog("link", 240, 40), Backlog("other", 6, 2)]
+    for limit in (1, 7, 1000):
+        assert await all_domains(frontier, "link", limit=limit) == dict.fromkeys(domains, 6)
+        assert await all_domains(frontier, "other", limit=limit) == {"d0.test": 3, "d1.test": 3}
+    seat = await frontier.holder(pool="shared", spiders=["link"])
+    leases = await seat.lease(limit=500)
+    leases += await seat.lease(limit=500)  # those with a budget per address, which is known by now
+    assert len(leases) == 39
+    assert await frontier.backlog() == [Backlog("link", 201, 40), Backlog("other", 6, 2)]
+    await seat.settle([Settlement(lease, Outcome.RETURNED) for lease in leases[:9]])
+    await seat.settle([Settlement(lease, Outcome.RETRY, delay_seconds=500) for lease in leases[9:]])
+    assert await frontier.backlog() == [Backlog("link", 210, 40), Backlog("other", 6, 2)]
+    await seat.close()
+    await frontier.stop_crawl(CrawlId("app", "one"), spider="other")
+    await frontier.stop_crawl(CrawlId("app", "two"))
+    left = await all_domains(frontier, "link", limit=10)
+    assert await frontier.backlog() == [Backlog("link", sum(left.values()), len(left))]
+    await frontier.stop_crawl(CrawlId("app", "one"))
+    await frontier.stop_crawl(CrawlId("app", "x"))
+    assert await frontier.backlog() == []
+    assert await frontier.backlog_domains("link") == ([], "")

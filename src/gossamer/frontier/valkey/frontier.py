@@ -18,7 +18,7 @@ from gossamer.frontier.valkey.largest import largest_crawl
 from gossamer.frontier.valkey.placing import home_shard, shard_of
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy
-from gossamer.model.info import CrawlInfo, DomainInfo, UrlInfo
+from gossamer.model.info import Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
 from gossamer.model.request import Batch
 from gossamer.valkey.shards import Shards
 
@@ -27,6 +27,8 @@ FORMAT = "2"
 
 _URLS_A_CALL = 1280
 """So many URLs take a script a few milliseconds."""
+
+_MOST_TERMS = 100
 
 _CRAWL_DELAY_LIFE_MS = 24 * 3600 * 1000
 
@@ -385,6 +387,20 @@ class ValkeyFrontier:
     async def run_of(self, crawl: CrawlId) -> Run | None:
         home = await read_home(self._commands, crawl.token)
         return Run(home.crawl, home.run, home.generation) if home else None
+
+    async def terms_of(self, crawl: CrawlId) -> list[Terms]:
+        return await listing.terms_of(self._commands, crawl, most=_MOST_TERMS)
+
+    async def workers(self) -> list[WorkerInfo]:
+        return await listing.workers(self._commands, heartbeat_ms=self._heartbeat_ms)
+
+    async def backlog(self) -> list[Backlog]:
+        return await listing.backlog(self._commands)
+
+    async def backlog_domains(
+        self, spider: str, *, cursor: str = "", limit: int = 100
+    ) -> tuple[list[tuple[str, int]], str]:
+        return await listing.backlog_domains(self._commands, spider, cursor=cursor, limit=limit)
 
     async def find(self, run: Run, *, spider: str, domain: str, url: str, fingerprint: int) -> UrlInfo:
         shard = shard_of(domain, self._commands.count)

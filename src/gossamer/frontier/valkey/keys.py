@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from gossamer.valkey.shards import CONFIRM_KEY
 
+SHARED = "shared"
+"""The pool of the service: its crawls are listed, their ends are told, and what waits for its workers is counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
@@ -86,6 +89,11 @@ class Keys:
     def roster(self, pool: str, spider: str) -> str:
         """set: domains with work whose budget is per egress. Ends when empty."""
         return f"{self.base}roster:{pool}|{spider}"
+
+    @property
+    def backlog(self) -> str:
+        """hash: spider -> requests that wait in queues of the pool `shared`. Rows end when none does."""
+        return f"{self.base}backlog"
 
     @property
     def homes(self) -> str:

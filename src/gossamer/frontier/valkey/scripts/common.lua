@@ -15,6 +15,7 @@ end
 local REASON = { s = "stopped", e = "expired", b = "budget", f = "stopped" }
 
 local tallies, crawls = {}, {}
+local waiting = {} -- how many more requests of each spider wait in queues of the pool `shared`
 
 -- Adds to a crawl's counter; written once per script by write_all.
 local function tally(token, field, count)
@@ -46,6 +47,12 @@ local function write_tallies()
     end
   end
   tallies = {}
+  for spider, count in pairs(waiting) do
+    if count ~= 0 and redis.call("HINCRBY", P .. "backlog", spider, count) == 0 then
+      redis.call("HDEL", P .. "backlog", spider)
+    end
+  end
+  waiting = {}
 end
 
 -- The crawl as this shard knows it, or false. Counters in it are kept current while the script runs.
@@ -93,6 +100,13 @@ local function ended(crawl, spider)
   return nil
 end
 
+local function count_waiting(token, spider, count)
+  local crawl = crawls[token]
+  if crawl and crawl.pool == "shared" then
+    waiting[spider] = (waiting[spider] or 0) + count
+  end
+end
+
 local queued_fields = {}
 
 -- Counts what waits in queues, or (negative) waits no more.
@@ -107,6 +121,7 @@ local function count_queued(token, spider, priority, count)
     field = "p:" .. spider .. ":" .. priority
     fields[priority] = field
   end
+  count_waiting(token, spider, count)
   tally(token, fields.all, count)
   tally(token, field, count)
 end

@@ -14,6 +14,9 @@ local function drop_waiting(crawl, only_spider, reason)
       if not only_spider or spider == only_spider then
         local count = tonumber(row[i + 1])
         redis.call("HDEL", P .. "c:" .. crawl.token, row[i])
+        if kind == "q" then
+          count_waiting(crawl.token, spider, -count)
+        end
         if kind ~= "p" then
           total = total + count
           count_done(crawl, "D:" .. spider .. ":" .. reason, count)

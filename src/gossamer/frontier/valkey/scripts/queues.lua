@@ -24,6 +24,16 @@ local function ready_key(home, band, egress)
   return P .. "r:" .. home .. "|" .. band .. (egress and ("|" .. egress) or "")
 end
 
+-- Where a home's domains with work stand: 1 aside, 2 on the roster, 3 and on in a band (but for the view of an egress).
+local PLACES = BANDS + 2
+
+local function place_key(home, place)
+  if place == 1 then
+    return P .. "off:" .. home
+  end
+  return place == 2 and P .. "roster:" .. home or ready_key(home, place - 2)
+end
+
 -- A crawl's share of a domain: { reserved pages, fetched pages, spider, priority, count, ... }: what `info` shows by
 -- domain, and where `stop` finds the queues. By token, then domain.
 local shares = {}

@@ -6,7 +6,7 @@
 -- include common
 -- include throttle
 -- include queues
--- The cursor walks homes by name, and in each the places a domain may stand in: 1 aside, 2 roster, 3... the bands.
+-- The cursor walks homes by name, and in each the places a domain may stand in.
 local cursor = redis.call("GET", P .. "rescoring")
 if not cursor then
   return 0
@@ -21,12 +21,10 @@ if not home then
   return 0
 end
 local reply
-if place_at == 1 then
-  reply = redis.call("SSCAN", P .. "off:" .. home, inner, "COUNT", ARGV[3])
-elseif place_at == 2 then
-  reply = redis.call("SSCAN", P .. "roster:" .. home, inner, "COUNT", ARGV[3])
+if place_at <= 2 then
+  reply = redis.call("SSCAN", place_key(home, place_at), inner, "COUNT", ARGV[3])
 else
-  local scan = redis.call("ZSCAN", ready_key(home, place_at - 2), inner, "COUNT", ARGV[3])
+  local scan = redis.call("ZSCAN", place_key(home, place_at), inner, "COUNT", ARGV[3])
   reply = { scan[1], {} }
   for i = 1, #scan[2], 2 do
     reply[2][#reply[2] + 1] = scan[2][i]
@@ -41,7 +39,7 @@ write_all()
 inner = reply[1]
 if inner == "0" then
   place_at = place_at + 1
-  if place_at > BANDS + 2 then
+  if place_at > PLACES then
     home, place_at = next_home(home), 1
   end
 end
