@@ -42,9 +42,12 @@ async def terms_of(commands: Commands, crawl: CrawlId, *, most: int) -> list[Ter
     home = await read_home(commands, crawl.token)
     found: dict[bytes, None] = {}
     for shard in home.shards if home else ():
-        cursor = b"0"
+        keys, cursor = commands.keys[shard], b"0"
+        first = await commands.plain(shard, "HGET", keys.crawl(crawl.token), "t")
+        if first is not None:
+            found[first] = None
         while len(found) < most:
-            key = commands.keys[shard].terms(crawl.token)
+            key = keys.terms(crawl.token)
             cursor, row = await commands.plain(shard, "HSCAN", key, cursor, "COUNT", _TERMS_A_STEP)
             # Beside number -> terms there are digest -> number.
             found |= dict.fromkeys(row[i + 1] for i in range(0, len(row), 2) if not row[i].startswith(b"d"))
