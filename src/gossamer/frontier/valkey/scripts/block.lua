@@ -9,14 +9,14 @@
 local domain = ARGV[3]
 local block = { unpack(block_of(domain)) }
 blocks[domain] = block
-local changed = false
+local moved = false
 if ARGV[4] ~= "" and now + tonumber(ARGV[4]) > block[1] then
   block[1] = now + tonumber(ARGV[4])
-  changed = true
+  moved = true
 end
 if ARGV[5] ~= "" and tonumber(ARGV[5]) ~= block[2] then
   block[2] = tonumber(ARGV[5])
-  changed = true
+  moved = true
 end
 local key = P .. "x:" .. domain
 local life = math.max(math.ceil(block[1] - now), block[2] > 0 and tonumber(ARGV[6]) or 0)
@@ -45,12 +45,12 @@ if block[2] > 0 then
   load_records(scopes)
   for _, scope in ipairs(scopes) do
     local record = record_of(scope)
-    if record.last > 0 and record.keep < block[2] then
-      record.keep, record.dirty = block[2], true
+    if record[LAST] > 0 and record[KEEP] < block[2] then
+      record[KEEP], changed[scope] = block[2], true
     end
   end
 end
-if changed then
+if moved then
   for _, home in ipairs(redis.call("ZRANGE", P .. "homes", 0, -1)) do
     local _, priority = head_of(home, domain)
     if priority then

@@ -31,7 +31,7 @@ else
   local budgets = budgets_of(policy, crawl, domain)
   local record = record_of(scope)
   if not policy.off and block_of(domain)[1] <= now and free_hits(record, policy, budgets) >= 1 then
-    charge(record, policy, budgets, 1)
+    charge(scope, policy, budgets, 1)
     answer = 1
     local home = crawl.pool .. "|" .. spider
     local _, head = head_of(home, domain)

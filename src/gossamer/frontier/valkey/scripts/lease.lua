@@ -104,7 +104,7 @@ local function take(home, spider, domain, lease_egress, policy, token, priority,
   local scope = scope_of(policy, spider, domain, lease_egress)
   local record = record_of(scope)
   local budgets = budgets_of(policy, crawl, domain)
-  local allowed = math.min(free_hits(record, policy, budgets), cap_of(policy, crawl, budgets) - record.inflight)
+  local allowed = math.min(free_hits(record, policy, budgets), cap_of(policy, crawl, budgets) - record[INFLIGHT])
   local free = math.min(limit - #taken, allowed)
   if free <= 0 then
     return give_way(home, domain, record, crawl, budgets, token, priority)
@@ -165,8 +165,8 @@ local function take(home, spider, domain, lease_egress, policy, token, priority,
   count_queued(token, spider, priority, -left)
   if count > 0 then
     tally(token, "h:" .. spider, count)
-    charge(record, policy, budgets, count)
-    record.inflight = record.inflight + count
+    charge(scope, policy, budgets, count)
+    record[INFLIGHT] = record[INFLIGHT] + count
     if crawl.max_pages then
       crawl.reserved = crawl.reserved + count
       tally(token, "R", count)

@@ -32,7 +32,7 @@ else
   end
   run = run + 1
   -- The shards of a finished run keep what was seen: the new run sweeps them too when it ends.
-  redis.call("HSET", key, "state", "running", "run", run, "gen", gen, "crawl", descriptor, "started", now)
+  redis.call("HSET", key, "state", "running", "run", run, "gen", gen, "crawl", descriptor, "started", math.floor(now))
   redis.call("HDEL", key, "ended", "fresh")
   if state then
     forget_expiries(token)

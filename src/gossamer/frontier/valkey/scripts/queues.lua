@@ -265,24 +265,25 @@ local function due_of(home, spider, domain, egress, token, resting)
   local policy = policy_of(domain)
   local crawl = crawl_of(token)
   local budgets = budgets_of(policy, crawl, domain)
-  local record = record_of(scope_of(policy, spider, domain, egress))
+  local scope = scope_of(policy, spider, domain, egress)
+  local record = record_of(scope)
   local at = math.max(resting or next_allowed(record, budgets), block_of(domain)[1])
   local function park()
-    if not string.find("\n" .. record.parked, "\n" .. home .. "\n", 1, true) then
-      record.parked = record.parked .. home .. "\n"
-      record.dirty = true
+    if not string.find("\n" .. record[PARKED], "\n" .. home .. "\n", 1, true) then
+      record[PARKED] = record[PARKED] .. home .. "\n"
+      changed[scope] = true
     end
     return INF
   end
   -- A request in flight that ends before the next hit is due holds nothing up: that is looked at when it is due.
-  if at <= now and record.inflight >= cap_of(policy, crawl, budgets) then
+  if at <= now and record[INFLIGHT] >= cap_of(policy, crawl, budgets) then
     return park()
   end
   if at > now and crawl and not resting then
     for _, other in ipairs(other_wishes(home, domain, crawl)) do
       local theirs = budgets_of(policy, other, domain)
       local free_at = next_allowed(record, theirs)
-      if free_at <= now and record.inflight >= cap_of(policy, other, theirs) then
+      if free_at <= now and record[INFLIGHT] >= cap_of(policy, other, theirs) then
         free_at = park()
       end
       at = math.min(at, free_at)
@@ -334,9 +335,10 @@ local function place(home, domain, old_band)
         write_ready()
         redis.call("ZREM", ready_key(home, old_band), domain)
       end
-      local record = record_of(scope_of(policy, spider, domain, ""))
-      if record.idle == 0 then
-        record.idle, record.dirty = 1, true
+      local scope = scope_of(policy, spider, domain, "")
+      local record = record_of(scope)
+      if record[IDLE] == 0 then
+        record[IDLE], changed[scope] = 1, true
       end
     end
     if policy.off then
@@ -497,11 +499,11 @@ end
 -- Ends a lease's hold on its scope and lets in who waited for that.
 local function release(scope, domain)
   local record = record_of(scope)
-  record.inflight = math.max(0, record.inflight - 1)
-  record.dirty = true
-  if record.parked ~= "" then
-    local parked = record.parked
-    record.parked = ""
+  record[INFLIGHT] = math.max(0, record[INFLIGHT] - 1)
+  changed[scope] = true
+  if record[PARKED] ~= "" then
+    local parked = record[PARKED]
+    record[PARKED] = ""
     for home in string.gmatch(parked, "([^\n]+)\n") do
       local _, priority = head_of(home, domain)
       if priority then

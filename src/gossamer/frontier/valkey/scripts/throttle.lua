@@ -128,14 +128,14 @@ local function cap_of(policy, crawl, budgets)
   return rate <= 1 and 1 or math.min(16, math.ceil(2 * rate))
 end
 
-local records = {}
+-- A scope's record is flat, for there are many. LAST: the slot of the last hit, from which even spacing counts; IDLE: 1
+-- while nothing waited, so that a pause without work earns no catch-up; PARKED: homes that wait for a request in flight
+-- to end; KEEP: how long hits matter; from HITS on: time, count, ...
+local LAST, INFLIGHT, IDLE, PARKED, KEEP, HITS = 1, 2, 3, 4, 5, 6
+local records, changed = {}, {} -- by scope
 
--- A scope's record. `last`: the slot of the last hit, from which even spacing counts; `idle`: 1 while nothing waited, so that a pause
--- without work earns no catch-up; `parked`: homes that wait for a request in flight to end; `hits`: time,
--- count, ...
 local function record_from(raw)
-  local r = raw and cmsgpack.unpack(raw) or { 0, 0, 1, "", 0, {} }
-  return { last = r[1], inflight = r[2], idle = r[3], parked = r[4], keep = r[5], hits = r[6] }
+  return raw and { cmsgpack.unpack(raw) } or { 0, 0, 1, "", 0 }
 end
 
 local function record_of(scope)
@@ -177,36 +177,35 @@ local function load_domains(domains, spider, egress)
 end
 
 local function write_records()
-  local busy = {} -- those without an end: in one command
-  for scope, r in pairs(records) do
-    if r.dirty then
-      local last = math.max(r.hits[#r.hits - 1] or 0, r.last)
-      local life = math.ceil(last + r.keep - now)
-      local key = P .. "w:" .. scope
-      if r.inflight > 0 then
-        busy[#busy + 1] = key
-        busy[#busy + 1] = cmsgpack.pack({ r.last, r.inflight, r.idle, r.parked, r.keep, r.hits })
-      elseif life > 0 then
-        redis.call("SET", key, cmsgpack.pack({ r.last, 0, r.idle, r.parked, r.keep, r.hits }), "PX", life)
-      else
-        redis.call("DEL", key)
-      end
+  local busy, over = {}, {} -- those without an end, and those at it: in one command each
+  for scope in pairs(changed) do
+    local record, key = records[scope], P .. "w:" .. scope
+    local last = #record >= HITS and record[#record - 1] or 0
+    local life = math.ceil(math.max(last, record[LAST]) + record[KEEP] - now)
+    if record[INFLIGHT] > 0 then
+      busy[#busy + 1] = key
+      busy[#busy + 1] = cmsgpack.pack(unpack(record))
+    elseif life > 0 then
+      redis.call("SET", key, cmsgpack.pack(unpack(record)), "PX", life)
+    else
+      over[#over + 1] = key
     end
   end
   push_pairs("MSET", busy)
-  records = {}
+  push_pairs("UNLINK", over)
+  records, changed = {}, {}
 end
 
 -- Hits still free in a budget's rolling window, and when the next one is if there is none.
 local function window_of(record, b)
-  local hits, used = record.hits, 0
-  for i = #hits - 1, 1, -2 do
-    if hits[i] <= now - b.window then
+  local used = 0
+  for i = #record - 1, HITS, -2 do
+    if record[i] <= now - b.window then
       break
     end
-    used = used + hits[i + 1]
+    used = used + record[i + 1]
     if used >= b.hits then
-      return 0, hits[i] + b.window
+      return 0, record[i] + b.window
     end
   end
   return b.hits - used, now
@@ -222,8 +221,8 @@ end
 
 -- The slot of the next hit. With elastic, slots missed while work waited are made up for, one window's at most.
 local function next_slot(record, policy, budgets, spacing)
-  local slot = record.last + spacing
-  if policy.elastic and record.idle == 0 then
+  local slot = record[LAST] + spacing
+  if policy.elastic and record[IDLE] == 0 then
     return math.max(slot, now - budgets[1].window)
   end
   return math.max(slot, now)
@@ -238,7 +237,7 @@ local function next_allowed(record, budgets)
   end
   local spacing = spacing_of(budgets)
   if spacing > 0 then
-    at = math.max(at, record.last + spacing)
+    at = math.max(at, record[LAST] + spacing)
   end
   return at
 end
@@ -260,31 +259,31 @@ local function free_hits(record, policy, budgets)
   return free
 end
 
-local function charge(record, policy, budgets, count)
+local function charge(scope, policy, budgets, count)
+  local record = record_of(scope)
+  changed[scope] = true
   local spacing = spacing_of(budgets)
-  record.last = spacing > 0 and next_slot(record, policy, budgets, spacing) + spacing * (count - 1) or now
-  record.idle = 0
+  record[LAST] = spacing > 0 and next_slot(record, policy, budgets, spacing) + spacing * (count - 1) or now
+  record[IDLE] = 0
   for _, b in ipairs(budgets) do
-    record.keep = math.max(record.keep, b.window)
+    record[KEEP] = math.max(record[KEEP], b.window)
   end
-  local hits = record.hits
-  local first = 1
-  while hits[first] and hits[first] <= now - record.keep do
-    first = first + 2
+  local keep, size, gone = record[KEEP], #record, 0
+  while HITS + gone < size and record[HITS + gone] <= now - keep do
+    gone = gone + 2
   end
-  if first > 1 then
-    hits = { unpack(hits, first) }
-    record.hits = hits
+  if gone > 0 then
+    for i = HITS, size do
+      record[i] = record[i + gone]
+    end
+    size = size - gone
   end
-  local slot = record.keep / SLOTS
-  local last = #hits - 1
-  if last > 2 * SLOTS and math.floor(hits[last] / slot) == math.floor(now / slot) then
-    hits[last], hits[last + 1] = now, hits[last + 1] + count
-  elseif last > 0 and hits[last] == now then
-    hits[last + 1] = hits[last + 1] + count
+  local slot = keep / SLOTS
+  local last = size >= HITS and record[size - 1]
+  if last and (last == now
+    or (size > HITS + 2 * SLOTS and math.floor(last / slot) == math.floor(now / slot))) then
+    record[size - 1], record[size] = now, record[size] + count
   else
-    hits[#hits + 1] = now
-    hits[#hits + 1] = count
+    record[size + 1], record[size + 2] = now, count
   end
-  record.dirty = true
 end
