@@ -16,6 +16,8 @@ class Script:
     name: str
     source: str
     """A first line `#!lua flags=allow-oom` lets it run when the server's memory is full (Redis 7.0, EVAL flags)."""
+    far: bool = False
+    """It touches keys of its slot that no call names. While a slot's keys are in two places, it can run in neither."""
     sha: bytes = field(init=False)
     """40 lower-case hexadecimal digits, as SCRIPT LOAD answers."""
 
@@ -24,8 +26,8 @@ class Script:
         object.__setattr__(self, "sha", digest.hexdigest().encode())
 
 
-def load(folder: Traversable) -> dict[str, Script]:
-    """Every `.lua` file of a package's folder by its name without the suffix.
+def load(folder: Traversable, *, far: bool = False) -> dict[str, Script]:
+    """Every `.lua` file of a package's folder by its name without the suffix; `far` says of all what it says of one.
 
     A line `-- include name` is replaced by that file of the same folder: once a script, at its first mention, however
     many files ask for it. Raises ValueError for a name that is not there and for files that include each other.
@@ -35,7 +37,7 @@ def load(folder: Traversable) -> dict[str, Script]:
         for entry in folder.iterdir()
         if entry.name.endswith(_SUFFIX)
     }
-    return {name: Script(name, _assemble(name, sources, set(), ())) for name in sorted(sources)}
+    return {name: Script(name, _assemble(name, sources, set(), ()), far) for name in sorted(sources)}
 
 
 def _assemble(name: str, sources: dict[str, str], done: set[str], above: tuple[str, ...]) -> str:

@@ -168,6 +168,10 @@ class Shards:
                 loading = True
             elif word == "MOVED":
                 client, asking = self._topology.moved(*read_redirect(str(trouble), asked=client.endpoint)), False
+            elif word == "ASK" and script is not None and script.far:
+                raise FrontierUnavailable(
+                    f"{doing}: its slot is being moved, key by key; it goes on when all are there"
+                )
             elif word == "ASK":
                 client, asking = self._topology.client(read_redirect(str(trouble), asked=client.endpoint)[1]), True
             else:

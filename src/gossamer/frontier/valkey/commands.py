@@ -9,7 +9,7 @@ from gossamer.frontier.valkey.keys import Keys
 from gossamer.valkey.scripts import Script, load
 from gossamer.valkey.shards import Shards
 
-SCRIPTS: dict[str, Script] = load(resources.files("gossamer.frontier.valkey") / "scripts")
+SCRIPTS: dict[str, Script] = load(resources.files("gossamer.frontier.valkey") / "scripts", far=True)
 
 Argument = bytes | str | int | float
 
