@@ -198,5 +198,8 @@ class Frontier(Protocol):
     async def save_robots(self, domain: str, origin: str, record: bytes, *, ttl_seconds: float) -> None:
         """Share a record and end the claim."""
 
+    async def release_robots(self, domain: str, origin: str) -> None:
+        """End a claim without a record: somebody else may fetch it. A record that is there stays."""
+
     async def close(self) -> None:
         """Close the connections. Not the leaseholders: close those first."""

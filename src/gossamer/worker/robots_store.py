@@ -3,8 +3,6 @@
 from gossamer.frontier.base import Frontier
 from gossamer.policy.urls import host, registered_domain
 
-_KEPT_SECONDS = 2 * 24 * 3600.0
-
 
 class FrontierRobotsStore:
     """A RobotsStore whose records live beside their domain in the frontier."""
@@ -22,9 +20,7 @@ class FrontierRobotsStore:
         await self._frontier.save_robots(_domain(origin), origin, record, ttl_seconds=ttl_seconds)
 
     async def release(self, origin: str) -> None:
-        # Saving ends a claim. What is there already is kept; a record that is empty and ends at once is none.
-        record = await self.load(origin)
-        await self.save(origin, record or b"", _KEPT_SECONDS if record else 0.001)
+        await self._frontier.release_robots(_domain(origin), origin)
 
 
 def _domain(origin: str) -> str:

@@ -480,6 +480,21 @@ async def test_a_stop_after_the_stop_of_a_part_tells_what_it_purged(pair: Pair) 
     assert await pair.frontier.stop_crawl(crawl) == 0
 
 
+async def test_a_robots_txt_is_fetched_by_one_at_a_time(pair: Pair) -> None:
+    """Until who claimed it has shared what it is, or gives it up; a record that is there outlives both."""
+    place = ("a.test", "https://a.test")
+    frontier = pair.frontier
+    assert [await frontier.claim_robots(*place, seconds=60) for _ in range(2)] == [True, False]
+    await frontier.release_robots(*place)
+    await frontier.release_robots(*place)
+    assert await frontier.load_robots(*place) is None
+    assert [await frontier.claim_robots(*place, seconds=60) for _ in range(2)] == [True, False]
+    await frontier.save_robots(*place, b"record", ttl_seconds=60)
+    assert await frontier.claim_robots(*place, seconds=60)
+    await frontier.release_robots(*place)
+    assert await frontier.load_robots(*place) == b"record"
+
+
 @pytest.mark.parametrize("first", ["", "x" * 100])
 async def test_every_request_travels_under_its_own_terms(pair: Pair, first: str) -> None:
     """However many sets a crawl has, however long they are, and in whichever run."""

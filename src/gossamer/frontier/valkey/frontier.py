@@ -494,6 +494,10 @@ class ValkeyFrontier:
         await self._commands.plain(shard, "SET", keys.robots(origin), record, "PX", max(1, int(ttl_seconds * 1000)))
         await self._commands.plain(shard, "DEL", keys.robots_claim(origin))
 
+    async def release_robots(self, domain: str, origin: str) -> None:
+        shard = shard_of(domain, self._commands.count)
+        await self._commands.plain(shard, "DEL", self._commands.keys[shard].robots_claim(origin))
+
     async def close(self) -> None:
         await self._commands.shards.close()
 
