@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gossamer.cli.app import app
+from gossamer.cli.app import load
 from gossamer.fakeweb import FakeWeb, WebSpec, html, plain, redirect
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId, Rate, Terms
@@ -161,10 +161,10 @@ def test_standard_output_has_nothing_but_records(web: FakeWeb, tmp_path: Path) -
 
 def test_every_command_teaches() -> None:
     for name in ("crawl", "fetch", "why", "worker", "demo"):
-        result = CliRunner().invoke(app, [name, "--help"])
+        result = CliRunner().invoke(load(), [name, "--help"])
         assert result.exit_code == 0
         assert len(result.output) > 500
-    assert "Usage" in CliRunner().invoke(app, []).output
+    assert "Usage" in CliRunner().invoke(load(), []).output
 
 
 def test_seeds_come_from_a_file_standard_input_or_a_url(web: FakeWeb, tmp_path: Path) -> None:

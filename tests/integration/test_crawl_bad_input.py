@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gossamer.cli.app import app
+from gossamer.cli.app import load
 from gossamer.errors import GossamerError
 from gossamer.sinks.read import read_records
 from tests.servers.crawling import gossamer
@@ -75,7 +75,7 @@ def test_bad_input_is_one_line_and_nothing_is_started(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     arguments, words = CASES[name]
-    result = CliRunner().invoke(app, arguments)
+    result = CliRunner().invoke(load(), arguments)
     assert isinstance(result.exception, GossamerError), result.output
     said = str(result.exception)
     assert "\n" not in said
@@ -96,7 +96,7 @@ def test_a_private_seed_is_refused_with_the_flag_that_allows_it(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["crawl", url])
+    result = CliRunner().invoke(load(), ["crawl", url])
     assert isinstance(result.exception, GossamerError)
     assert "--allow-private" in str(result.exception)
     assert list(tmp_path.iterdir()) == []

@@ -96,3 +96,20 @@ Config = Annotated[
 Pool = Annotated[str, typer.Option("--pool", metavar="NAME", help="Which crawls to work for.", rich_help_panel=RUN)]
 Json = Annotated[bool, typer.Option("--json", help="The summary as one JSON object.", rich_help_panel=SAY)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.", rich_help_panel=SAY)]
+
+BusOption = Annotated[str | None, flag("bus", "--bus", panel=RUN, metavar="streams|kafka://HOST:PORT")]
+TopicPrefix = Annotated[str | None, flag("topics.prefix", "--prefix", panel=RUN, metavar="NAME")]
+Host = Annotated[str | None, flag("service.host", "--host", panel=RUN, metavar="ADDRESS")]
+Port = Annotated[int | None, flag("service.port", "--port", panel=RUN, metavar="N")]
+AllowNetwork = Annotated[list[str] | None, flag("allow_networks", "--allow-network", panel=REQUEST, metavar="CIDR")]
+LogLevel = Annotated[str | None, flag("log_level", "--log-level", panel=SAY, metavar="LEVEL")]
+LogFormat = Annotated[str | None, flag("log_format", "--log-format", panel=SAY, metavar="human|json")]
+AlsoOutput = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o", "--output", metavar="PATH", help="Where pages go besides the bus, as in gossamer crawl.",
+        rich_help_panel=WHAT, show_default=False,
+    ),
+]  # fmt: skip
+AppId = Annotated[str, typer.Argument(metavar="APPID", help="The application.")]
+OneSpider = Annotated[str, typer.Option("--spider", metavar="NAME", help="Whose part of it.")]

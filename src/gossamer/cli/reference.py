@@ -10,7 +10,7 @@ from typing import Any
 
 import typer.main
 
-from gossamer.cli.app import app
+from gossamer.cli.app import load
 from gossamer.settings import rows
 
 MADE = "<!-- Made by `python -m gossamer.cli.reference docs/reference`; do not edit. -->"
@@ -19,10 +19,10 @@ MADE = "<!-- Made by `python -m gossamer.cli.reference docs/reference`; do not e
 def cli_page() -> str:
     """docs/reference/cli.md."""
     lines = [MADE, "", "# Command line", ""]
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(load())
     for name, command in group.commands.items():
-        if not command.hidden:
-            lines += _command(name, command)
+        for full, one in _parts_of(name, command):
+            lines += _command(full, one)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -42,6 +42,14 @@ def settings_page() -> str:
     for name, variable, default, meaning in rows():
         lines.append(f"| `{name}` | `{variable}` | {f'`{default}`' if default else ''} | {_cell(meaning)} |")
     return "\n".join(lines) + "\n"
+
+
+def _parts_of(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """A command, or the commands of a group."""
+    for part, one in getattr(command, "commands", {}).items():
+        yield from _parts_of(f"{name} {part}", one)
+    if not hasattr(command, "commands") and not command.hidden:
+        yield name, command
 
 
 def _command(name: str, command: Any) -> Iterator[str]:

@@ -68,10 +68,13 @@ async def work(
     pool: str,
     spiders: Sequence[str] = (),
     run: Run | None = None,
+    bus: bool = False,
 ) -> tuple[Tally, bool]:
-    """Until the run is over (None: for ever) or interrupted: what was done, and whether it was interrupted."""
-    if settings.worker.processes > 1:
-        crew: Crew = Processes(settings, address, pool=pool, spiders=list(spiders), run=run, say=display.say)
+    """Until the run is over (None: for ever) or interrupted: what was done, and whether it was interrupted.
+
+    `bus`: pages go to the bus of the settings."""
+    if settings.worker.processes > 1 or bus:
+        crew: Crew = Processes(settings, address, pool=pool, spiders=list(spiders), run=run, say=display.say, bus=bus)
         return await _attend(crew, frontier, display, run.crawl.id if run else None)
     async with working(settings, frontier, pool=pool, spiders=spiders, run=run, say=display.say) as worker:
         return await _attend(worker, frontier, display, run.crawl.id if run else None)

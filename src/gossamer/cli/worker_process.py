@@ -4,10 +4,12 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
 from gossamer.cli.loop import run as run_loop
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.settings import Settings
 from gossamer.telemetry import logs
 from gossamer.wiring.parts import connect, working
@@ -21,7 +23,7 @@ def worker_process() -> None:
     """One of several worker processes; started by `gossamer crawl --processes N`."""
     errand = msgspec.json.decode(sys.stdin.buffer.readline(), type=Errand)
     settings = Settings.model_validate(errand.settings)
-    logs.set_up(settings.log_level)
+    logs.set_up(settings.log_level, form=settings.log_format)
     run_loop(_work(settings, errand))
 
 
@@ -29,9 +31,7 @@ async def _work(settings: Settings, errand: Errand) -> None:
     status = _Status(errand.status_fd)
     frontier = await connect(settings, errand.address)
     try:
-        async with working(
-            settings, frontier, pool=errand.pool, spiders=errand.spiders, run=errand.run, say=status.say
-        ) as worker:
+        async with _worker(settings, errand, frontier, status) as worker:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, worker.stop)
@@ -46,6 +46,16 @@ async def _work(settings: Settings, errand: Errand) -> None:
                 status.tell(Word(tally=worker.tally()))
     finally:
         await frontier.close()
+
+
+def _worker(
+    settings: Settings, errand: Errand, frontier: ValkeyFrontier, status: "_Status"
+) -> AbstractAsyncContextManager[Worker]:
+    if errand.bus:
+        from gossamer.wiring.service import serving  # the services' libraries are for those who need them
+
+        return serving(settings, frontier, errand.address, pool=errand.pool, spiders=errand.spiders, say=status.say)
+    return working(settings, frontier, pool=errand.pool, spiders=errand.spiders, run=errand.run, say=status.say)
 
 
 async def _report(worker: Worker, status: "_Status") -> None:

@@ -1,6 +1,10 @@
 """What one process has done since it started: plain counters, cheap to keep and to send to a parent process."""
 
+from typing import TypeVar
+
 import msgspec
+
+T = TypeVar("T")
 
 
 class Tally(msgspec.Struct):
@@ -17,12 +21,20 @@ class Tally(msgspec.Struct):
     """Requests being fetched now."""
     committing: int = 0
     """Finished pages that wait to be written and settled."""
+    statuses: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
+    """Answers by spider and status code; 504 is what never came, as in Scrapy Cluster."""
 
     def fail(self, reason: str) -> None:
         self.failed[reason] = self.failed.get(reason, 0) + 1
 
     def drop(self, reason: str) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
+
+    def status(self, spider: str, code: int) -> None:
+        """An answer with this status code; 0: none came."""
+        codes = self.statuses.setdefault(spider, {})
+        code = code or 504
+        codes[code] = codes.get(code, 0) + 1
 
     def plus(self, other: "Tally") -> "Tally":
         """The sum of two processes, as a new object."""
@@ -35,8 +47,12 @@ class Tally(msgspec.Struct):
             bytes=self.bytes + other.bytes,
             in_flight=self.in_flight + other.in_flight,
             committing=self.committing + other.committing,
+            statuses={
+                spider: _added(self.statuses.get(spider, {}), other.statuses.get(spider, {}))
+                for spider in self.statuses | other.statuses
+            },
         )
 
 
-def _added(mine: dict[str, int], theirs: dict[str, int]) -> dict[str, int]:
+def _added(mine: dict[T, int], theirs: dict[T, int]) -> dict[T, int]:
     return {reason: mine.get(reason, 0) + theirs.get(reason, 0) for reason in mine | theirs}

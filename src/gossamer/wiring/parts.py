@@ -15,7 +15,9 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Run, Terms
 from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
-from gossamer.sinks.open import open_output
+from gossamer.sinks.bus import BusSink
+from gossamer.sinks.fanout import Fanout
+from gossamer.sinks.open import open_sinks
 from gossamer.telemetry.tally import Tally
 from gossamer.telemetry.troubles import Troubles
 from gossamer.valkey.embedded import EmbeddedValkey
@@ -98,11 +100,13 @@ async def working(
     pool: str,
     spiders: Sequence[str] = (),
     run: Run | None = None,
+    bus: BusSink | None = None,
     say: Callable[[str], None] | None = None,
 ) -> AsyncIterator[Worker]:
     """A worker of this process, ready to `run`; its connections and outputs are closed with the context.
 
     `run`: it ends when that run is over; None: it works for its pool until stopped. `spiders` none: all installed.
+    `bus`: its pages go there too, closed with the others.
     """
     check_asked(settings)
     troubles = Troubles(say)
@@ -110,7 +114,7 @@ async def working(
     tally = Tally()
     seen = SeenCache(settings.worker.seen_cache)
     secret = frontier.secret
-    sink: Sink = open_output(settings.crawl.output, spool_dir=settings.data_dir / "spool")
+    sink = _sink(settings, bus)
     resolver = make_resolver(settings)
     clients = make_clients(settings, resolver)
     robots = RobotsService(clients.fetch, FrontierRobotsStore(frontier))
@@ -124,6 +128,7 @@ async def working(
             secret=secret,
             user_agent=settings.fetch.user_agent,
             seen=seen,
+            links=bus is not None,
         )
 
     try:
@@ -162,3 +167,10 @@ async def working(
         await clients.close()
         resolver.close()
         await sink.close()
+
+
+def _sink(settings: Settings, bus: BusSink | None) -> Sink:
+    sinks: list[Sink] = list(open_sinks(settings.crawl.output, spool_dir=settings.data_dir / "spool"))
+    if bus is not None:
+        sinks.append(bus)
+    return sinks[0] if len(sinks) == 1 else Fanout(sinks)

@@ -34,6 +34,8 @@ class Errand(msgspec.Struct, kw_only=True):
     spiders: list[str]
     run: Run | None
     status_fd: int
+    bus: bool = False
+    """Pages go to the bus."""
 
 
 class Word(msgspec.Struct, omit_defaults=True):
@@ -55,6 +57,7 @@ class Processes:
         spiders: list[str],
         run: Run | None,
         say: Callable[[str], None],
+        bus: bool = False,
     ) -> None:
         self._settings = settings
         self._errand = Errand(
@@ -64,6 +67,7 @@ class Processes:
             spiders=spiders,
             run=run,
             status_fd=-1,
+            bus=bus,
         )
         self._say = say
         self._said: set[str] = set()

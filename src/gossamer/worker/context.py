@@ -21,8 +21,18 @@ class Context:
     """One (run, spider, terms). Belongs to one worker."""
 
     def __init__(
-        self, run: Run, spider_name: str, terms: Terms, *, spider: Spider, secret: int, user_agent: str, seen: SeenCache
+        self,
+        run: Run,
+        spider_name: str,
+        terms: Terms,
+        *,
+        spider: Spider,
+        secret: int,
+        user_agent: str,
+        seen: SeenCache,
+        links: bool = False,
     ) -> None:
+        """`links`: records name the links of a page that is followed further, whatever the terms say."""
         self.run = run
         self.terms = terms
         self.spider_name = spider_name
@@ -31,7 +41,7 @@ class Context:
         self.secret = secret
         self.seed = spider_seed(secret, spider_name)
         self.extractor = LinkExtractor(
-            self.scope, seed=self.seed, follow_nofollow=terms.follow_nofollow, texts=terms.links
+            self.scope, seed=self.seed, follow_nofollow=terms.follow_nofollow, texts=terms.links or links
         )
         self.user_agent = terms.useragent or user_agent
         self.headers = request_headers(terms, self.user_agent)

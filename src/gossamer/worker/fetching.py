@@ -212,6 +212,7 @@ class Fetching:
 
     def _fail(self, journey: Journey, reason: str, detail: str, fetched: Fetched | None = None) -> Finished:
         self._tally.fail(reason)
+        self._tally.status(journey.lease.spider, fetched.status if fetched else 0)
         return self._end(journey, Outcome.FAILED, reason, detail, fetched)
 
     def _drop(self, journey: Journey, reason: str, detail: str, fetched: Fetched | None = None) -> Finished:

@@ -82,6 +82,7 @@ class PageReader:
         elif links is not None and follows:
             _follow_all(context, lease, links, finished)
         self._tally.pages += 1
+        self._tally.status(lease.spider, fetched.status)
         return finished
 
     # --- spiders of one's own -----------------------------------------------------------------------------------------
@@ -132,6 +133,7 @@ class PageReader:
         )
         output = Output(record=record, body=fetched.body, wires=tuple(journey.wires))
         self._tally.pages += 1
+        self._tally.status(journey.lease.spider, fetched.status)
         return Finished(
             Settlement(journey.lease, Outcome.FETCHED, drops=found.drops or None),
             [output],

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer.main
 
-from gossamer.cli.app import app
+from gossamer.cli.app import load
 from gossamer.cli.reference import cli_page, settings_page
 from gossamer.settings import rows
 
@@ -19,7 +19,7 @@ def test_the_pages_are_as_the_tables_make_them() -> None:
 
 def test_every_flag_and_setting_is_there_with_a_meaning() -> None:
     page = (REFERENCE / "cli.md").read_text()
-    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+    for name, command in typer.main.get_command(load()).commands.items():  # type: ignore[attr-defined]
         for param in command.params:
             if param.param_type_name == "option" and not command.hidden:
                 assert param.help, f"{name} {param.name} says nothing of itself"

@@ -7,11 +7,12 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
 
-from gossamer.cli.app import app
+from gossamer.cli.app import load
 from gossamer.fakeweb.__main__ import main as fake_web
 from gossamer.settings import rows
 
@@ -106,15 +107,18 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 @every_page
 def test_every_gossamer_command_is_understood(page: Path) -> None:
     """The commands exist, and so do their options, with a value where they take one."""
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(load())
     top = group.make_context("gossamer", ["--version"], resilient_parsing=True)
     for arguments in called(page, "gossamer"):
         if not arguments or arguments[0].startswith("-"):
             continue
         command = group.get_command(top, arguments[0])  # type: ignore[attr-defined]
         assert command is not None, f"gossamer {arguments[0]}: no such command"
+        rest = list(arguments[1:])
+        if rest and (part := getattr(command, "commands", {}).get(rest[0])):
+            command, rest = part, rest[1:]
         context = command.make_context(arguments[0], [], resilient_parsing=True)
-        command.make_parser(context).parse_args(list(arguments[1:]))
+        command.make_parser(context).parse_args(rest)
 
 
 @every_page
@@ -128,13 +132,17 @@ def test_every_option_of_the_fake_web_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ABOUT_OTHER_PROGRAMS], ids=name_of)
 def test_every_option_in_the_text_exists(page: Path) -> None:
     """`--option` alone in the text is an option of some command."""
-    group = typer.main.get_command(app)
-    known = {flag for command in group.commands.values() for option in command.params for flag in option.opts}  # type: ignore[attr-defined]
-    known |= fake_web_flags()
+    known = flags_of(typer.main.get_command(load())) | fake_web_flags()
     for code in INLINE.findall(FENCE.sub("", page.read_text())):
         if re.match(r"--[a-z]", code):
             flag = re.split(r"[ =,]", code)[0]
             assert flag in known | {"--help"}, f"{code}: no such option"
+
+
+def flags_of(command: Any) -> set[str]:
+    """Of a command and the commands in it."""
+    own = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
+    return own.union(*(flags_of(part) for part in getattr(command, "commands", {}).values()))
 
 
 @every_page

@@ -1,0 +1,97 @@
+"""`gossamer feed`: hand requests to a running cluster."""
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+
+from gossamer.cli import options
+from gossamer.cli.asking import ask
+from gossamer.errors import BadInput, RequestRejected
+from gossamer.settings import load
+from gossamer.wiring.service import Parts
+
+_AT_ONCE = 2000
+_SAY_SECONDS = 1.0
+_FAULTS_SHOWN = 10
+
+
+def feed(
+    request: Annotated[
+        str, typer.Argument(metavar="JSON|FILE|-", help="One request, or a file of many, a JSON object a line.")
+    ],
+    bus: options.BusOption = None,
+    prefix: options.TopicPrefix = None,
+    frontier: options.FrontierOption = None,
+    data_dir: options.DataDir = None,
+    config: options.Config = None,
+    json: Annotated[bool, typer.Option("--json", help="What was done as one JSON object.")] = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Check requests and put them on the bus of a running cluster: crawls, actions, statistics, domain requests.
+
+    gossamer feed '{"appid": "me", "crawlid": "first", "url": "https://example.com", "maxdepth": 1}'
+
+    gossamer feed requests.jsonl
+
+    What is wrong is said with its line, and nothing of it is sent; the rest is.
+    """
+    settings = load({"bus": bus, "topics.prefix": prefix, "frontier": frontier, "data_dir": data_dir}, config=config)
+    lines = _lines(request)
+    fed, faults = ask(settings, lambda cluster: _feed(cluster, lines, quiet=quiet or json))
+    if json:
+        print(msgspec.json.encode({"fed": fed, "rejected": len(faults), "faults": faults[:100]}).decode())
+    elif not quiet:
+        for fault in faults[:_FAULTS_SHOWN]:
+            print(f"gossamer: {fault}", file=sys.stderr)
+        if len(faults) > _FAULTS_SHOWN:
+            print(f"gossamer: and {len(faults) - _FAULTS_SHOWN:,} more that were not sent", file=sys.stderr)
+        print(f"Fed {fed:,} request{'' if fed == 1 else 's'}." if fed or not faults else "Nothing was fed.")
+    raise typer.Exit(2 if faults else 0)
+
+
+def _lines(request: str) -> Iterator[tuple[str, bytes]]:
+    """(where it stands, the request)."""
+    if request.lstrip().startswith("{"):
+        yield "", request.encode("utf-8", "surrogateescape")
+        return
+    if request == "-":
+        stream = sys.stdin.buffer
+    else:
+        try:
+            stream = Path(request).open("rb")  # noqa: SIM115 (closed below, standard input must not be)
+        except OSError as error:
+            raise BadInput(f"{request}: {error.strerror}; give a JSON object, a file of them, or -") from None
+    try:
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                yield f"line {number}: ", line.strip()
+    finally:
+        if request != "-":
+            stream.close()
+
+
+async def _feed(cluster: Parts, lines: Iterator[tuple[str, bytes]], *, quiet: bool) -> tuple[int, list[str]]:
+    fed, faults, batch = 0, [], []
+    console = Console(stderr=True, highlight=False)
+    said = time.monotonic()
+    for where, value in lines:
+        try:
+            cluster.desk.read(value)
+            batch.append(value)
+        except RequestRejected as fault:
+            faults.append(f"{where}{fault.detail}")
+        if len(batch) == _AT_ONCE:
+            await cluster.bus.publish(cluster.topics.incoming, batch)
+            fed, batch = fed + len(batch), []
+            if not quiet and time.monotonic() - said > _SAY_SECONDS:
+                console.print(f"{fed:,} fed ...")
+                said = time.monotonic()
+    if batch:
+        await cluster.bus.publish(cluster.topics.incoming, batch)
+    return fed + len(batch), faults

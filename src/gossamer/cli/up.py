@@ -1,0 +1,165 @@
+"""`gossamer up` and `gossamer serve`: the service, on one machine or beside workers elsewhere."""
+
+import asyncio
+import sys
+
+from gossamer import __version__
+from gossamer.bus.open import STREAMS, check_bus
+from gossamer.cli import inputs, options
+from gossamer.cli.loop import run as run_loop
+from gossamer.cli.running import Interruption
+from gossamer.settings import Settings, load
+from gossamer.telemetry import logs
+from gossamer.wiring.parts import frontier_address
+from gossamer.wiring.processes import Processes
+from gossamer.wiring.service import Parts, for_the_bus, keep_all, make_roles, parts
+
+POOL = "shared"
+
+
+def up(
+    host: options.Host = None,
+    port: options.Port = None,
+    processes: options.ProcessesOption = None,
+    concurrency: options.Concurrency = None,
+    bus: options.BusOption = None,
+    prefix: options.TopicPrefix = None,
+    output: options.AlsoOutput = None,
+    resolve: options.Resolve = None,
+    allow_network: options.AllowNetwork = None,
+    frontier: options.FrontierOption = None,
+    data_dir: options.DataDir = None,
+    config: options.Config = None,
+    log_level: options.LogLevel = None,
+    log_format: options.LogFormat = None,
+) -> None:
+    """Run the whole service on this machine: its own Valkey, the services, the REST API and the workers.
+
+    gossamer up
+
+    Ctrl-C or SIGTERM stops it in good order: what is under way is finished, the rest waits for the next start.
+    """
+    settings = _settings(
+        {
+            "service.host": host,
+            "service.port": port,
+            "worker.processes": processes,
+            "worker.concurrency": concurrency,
+            "bus": bus,
+            "topics.prefix": prefix,
+            "crawl.output": tuple(output) if output else None,
+            "fetch.resolve": inputs.overrides(resolve),
+            "allow_networks": tuple(allow_network) if allow_network else None,
+            "frontier": frontier,
+            "data_dir": data_dir,
+            "log_level": log_level,
+            "log_format": log_format,
+        },
+        config,
+    )
+    run_loop(_run(settings, workers=True))
+
+
+def serve(
+    host: options.Host = None,
+    port: options.Port = None,
+    bus: options.BusOption = None,
+    prefix: options.TopicPrefix = None,
+    allow_network: options.AllowNetwork = None,
+    frontier: options.FrontierOption = None,
+    data_dir: options.DataDir = None,
+    config: options.Config = None,
+    log_level: options.LogLevel = None,
+    log_format: options.LogFormat = None,
+) -> None:
+    """Run the services and the REST API, without workers: those are `gossamer worker`, on as many machines as you like.
+
+    gossamer serve --frontier redis://frontier.example:6379 --bus kafka://broker.example:9092
+
+    Any number of these may run for one frontier.
+    """
+    settings = _settings(
+        {
+            "service.host": host,
+            "service.port": port,
+            "bus": bus,
+            "topics.prefix": prefix,
+            "allow_networks": tuple(allow_network) if allow_network else None,
+            "frontier": frontier,
+            "data_dir": data_dir,
+            "log_level": log_level,
+            "log_format": log_format,
+        },
+        config,
+    )
+    run_loop(_run(settings, workers=False))
+
+
+def _settings(flags: dict[str, object], config: options.Config) -> Settings:
+    settings = load(flags, config=config)
+    level = settings.log_level if "log_level" in settings.model_fields_set else "info"
+    settings = settings.model_copy(update={"bus": settings.bus or STREAMS, "log_level": level})
+    check_bus(settings.bus)
+    logs.set_up(settings.log_level, form=settings.log_format)
+    return settings
+
+
+def _say(sentence: str) -> None:
+    print(f"gossamer: {sentence}", file=sys.stderr, flush=True)
+
+
+async def _run(settings: Settings, *, workers: bool) -> None:
+    name = "gossamer up" if workers else "gossamer serve"
+    async with (
+        frontier_address(settings, name=name, on_trouble=_say) as address,
+        parts(settings, address, say=_say) as cluster,
+    ):
+        await cluster.bus.ping()
+        crew = None
+        if workers:
+            crew = Processes(for_the_bus(settings), address, pool=POOL, spiders=[], run=None, say=_say, bus=True)
+            cluster.metrics.watch_tally(crew.tally)
+        await _attend(settings, cluster, crew)
+
+
+async def _attend(settings: Settings, cluster: Parts, crew: Processes | None) -> None:
+    """Until told to stop: then the workers first, so that their last pages and ends are told by the services."""
+    draining, stopping = asyncio.Event(), asyncio.Event()
+
+    def drain() -> None:
+        draining.set()
+        if crew is not None:
+            crew.stop()
+
+    async with asyncio.TaskGroup() as group:
+        with Interruption(drain, _say):
+            roles = make_roles(settings, cluster)
+            group.create_task(keep_all(roles, stopping=stopping, troubles=cluster.troubles))
+            working = group.create_task(crew.run()) if crew is not None else None
+            _greet(settings, cluster, "(not yet)", crew is not None)
+            await draining.wait()
+            if working is not None:
+                await working
+            stopping.set()
+    _say("Stopped; what was not finished goes on at the next start.")
+
+
+def _greet(settings: Settings, cluster: Parts, address: str, with_workers: bool) -> None:
+    where = "streams in the frontier" if settings.bus == STREAMS else settings.bus
+    processes = settings.worker.processes
+    lines = [
+        f"Gossamer {__version__} is up.",
+        f"  REST     {address}   ({address}/docs)",
+        f"  bus      {where}, topics {cluster.topics.prefix}.*",
+        f"  frontier {settings.frontier or settings.data_dir}",
+    ]
+    if with_workers:
+        many = "es" if processes > 1 else ""
+        lines.append(f"  workers  {processes} process{many}, {settings.worker.concurrency} requests at once each")
+    lines += [
+        "Try, in another terminal here:",
+        """  gossamer feed '{"appid": "me", "crawlid": "first", "url": "https://example.com"}'""",
+        f"  gossamer dump {cluster.topics.crawled} --from-beginning --no-body",
+        "Ctrl-C stops it in good order.",
+    ]
+    print("\n".join(lines), file=sys.stderr, flush=True)

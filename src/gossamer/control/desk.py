@@ -1,0 +1,63 @@
+"""Takes requests from wherever they come in, and gives their answers: one desk for the bus, REST and the commands."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from gossamer.control.submit import Door, Submission, Submitted, submit
+from gossamer.errors import RequestRejected
+from gossamer.frontier.base import Frontier
+from gossamer.model.messages.read import Reader
+
+CRAWL = "crawl"
+"""The one kind of request that is no question: it goes into the frontier."""
+
+
+class Handler(Protocol):
+    """Answers the requests of one kind. Plug-ins have one, too."""
+
+    async def handle(self, request: Any, *, old: bool) -> list[dict[str, Any]]:
+        """The messages to send for it, each with an `appid`. `old`: whoever asks follows Scrapy Cluster 1.0.
+
+        May be called again with the same request after a failure. Raises RequestRejected, and what the frontier
+        raises."""
+        ...
+
+
+class Desk:
+    """Reads, submits, answers. Keeps nothing; safe to share."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        reader: Reader,
+        door: Door,
+        handlers: Mapping[str, Handler],
+        *,
+        now: Callable[[], float],
+    ) -> None:
+        """`handlers`: by kind of request. `now`: epoch seconds."""
+        self._frontier = frontier
+        self._reader = reader
+        self._door = door
+        self._handlers = handlers
+        self.now = now
+
+    def read(self, value: bytes | dict[str, Any]) -> tuple[str, Any]:
+        """(kind, request); of the kind `crawl` the request is a Submission. Raises RequestRejected."""
+        kind, request = self._reader.read(value)
+        return kind, self._door.admit(request) if kind == CRAWL else request
+
+    def given(self, value: bytes | dict[str, Any]) -> dict[str, Any]:
+        """What can be made out of a refused message, for its answer; nothing where that is not an object."""
+        try:
+            return self._reader.decoded(value) if isinstance(value, bytes) else value
+        except RequestRejected:
+            return {}
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        """Put crawl requests into the frontier; an answer for each, in order."""
+        return await submit(self._frontier, submissions)
+
+    async def handle(self, kind: str, request: Any, *, old: bool = False) -> list[dict[str, Any]]:
+        """The answers to a request of another kind."""
+        return await self._handlers[kind].handle(request, old=old)

@@ -1,0 +1,134 @@
+"""The answers to actions, statistics and domain requests."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gossamer.control import domains, stats
+from gossamer.control.counters import Counters
+from gossamer.control.crawls import Pending, pending, pending_of_app
+from gossamer.errors import BadInput
+from gossamer.frontier.base import Frontier
+from gossamer.model.crawl import CrawlId
+from gossamer.model.domain import DomainPolicy
+from gossamer.model.messages import answers
+from gossamer.model.messages.requests import ActionRequest, DomainRequest, StatsRequest
+
+_COUNTED = {"info": "InfoMonitor", "stop": "StopMonitor", "stats": "StatsMonitor", "domain": "ZookeeperMonitor"}
+"""Under which of the original's plug-ins an answer is counted."""
+
+
+class Actions:
+    """`info` and `stop`."""
+
+    def __init__(self, frontier: Frontier, counters: Counters, *, now: Callable[[], float]) -> None:
+        self._frontier = frontier
+        self._counters = counters
+        self._now = now
+
+    async def handle(self, request: ActionRequest, *, old: bool) -> list[dict[str, Any]]:
+        if request.action == "stop":
+            answer = await self._stop(request)
+        elif request.crawlid is not None:
+            answer = await self._crawl_info(request, request.crawlid)
+        else:
+            answer = await self._app_info(request)
+        await self._counters.add(stats.ACTIONS, {"total": 1, f"plugins:{_COUNTED[request.action]}": 1})
+        return [answers.info_1_0(answer) if old and request.action == "info" else answer]
+
+    async def _stop(self, request: ActionRequest) -> dict[str, Any]:
+        crawl = CrawlId(request.appid, request.crawlid or "")
+        purged = await self._frontier.stop_crawl(crawl, spider=request.spiderid)
+        return answers.stopped(crawl, uuid=request.uuid, spider=request.spiderid, purged=purged, now=self._now())
+
+    async def _crawl_info(self, request: ActionRequest, crawlid: str) -> dict[str, Any]:
+        crawl = CrawlId(request.appid, crawlid)
+        found = await pending(self._frontier, crawl, spider=request.spiderid) or Pending(crawl)
+        return answers.crawl_info(
+            crawl,
+            uuid=request.uuid,
+            spider=request.spiderid,
+            total=found.total,
+            domains=found.domains,
+            total_domains=found.total_domains,
+            expires=found.expires,
+            now=self._now(),
+        )
+
+    async def _app_info(self, request: ActionRequest) -> dict[str, Any]:
+        found = await pending_of_app(self._frontier, request.appid, spider=request.spiderid)
+        return answers.app_info(
+            request.appid,
+            uuid=request.uuid,
+            spider=request.spiderid,
+            crawls={
+                one.crawl.crawlid: answers.app_crawl(
+                    total=one.total, domains=one.domains, total_domains=one.total_domains, expires=one.expires
+                )
+                for one in found
+            },
+            total_domains=len({domain for one in found for domain in one.domains}),
+            now=self._now(),
+        )
+
+
+class Statistics:
+    """`stats`."""
+
+    def __init__(self, frontier: Frontier, counters: Counters, *, now: Callable[[], float]) -> None:
+        self._frontier = frontier
+        self._counters = counters
+        self._now = now
+
+    async def handle(self, request: StatsRequest, *, old: bool) -> list[dict[str, Any]]:
+        del old  # the same in both
+        await self._counters.add(stats.ACTIONS, {"total": 1, f"plugins:{_COUNTED['stats']}": 1})
+        body = await stats.body(self._frontier, self._counters, request.stats)
+        return [answers.stats(body, kind=request.stats, uuid=request.uuid, appid=request.appid, now=self._now())]
+
+
+class Domains:
+    """`domain-update` and its three siblings, which the original kept in ZooKeeper."""
+
+    def __init__(self, frontier: Frontier, counters: Counters, *, now: Callable[[], float]) -> None:
+        self._frontier = frontier
+        self._counters = counters
+        self._now = now
+
+    async def handle(self, request: DomainRequest, *, old: bool) -> list[dict[str, Any]]:
+        del old
+        error = None
+        try:
+            await self._change(request)
+        except BadInput as refusal:
+            error = refusal.detail
+        await self._counters.add(stats.ACTIONS, {"total": 1, f"plugins:{_COUNTED['domain']}": 1})
+        return [
+            answers.domain_changed(
+                uuid=request.uuid,
+                appid=request.appid,
+                action=request.action,
+                domain=request.domain,
+                error=error,
+                now=self._now(),
+            )
+        ]
+
+    async def _change(self, request: DomainRequest) -> None:
+        match request.action:
+            case "domain-update":
+                policy = DomainPolicy(hits=request.hits, window_seconds=float(request.window), scale=request.scale)
+                await domains.put(self._frontier, request.domain, policy)
+            case "domain-remove":
+                await domains.remove(self._frontier, request.domain)
+            case "blacklist-update" | "blacklist-remove":
+                on = request.action == "blacklist-update"
+                await domains.blacklist(self._frontier, request.domain, blacklisted=on)
+
+
+def built_in(frontier: Frontier, counters: Counters, *, now: Callable[[], float]) -> Mapping[str, Any]:
+    """The handlers of the built-in kinds, by kind."""
+    return {
+        "action": Actions(frontier, counters, now=now),
+        "stats": Statistics(frontier, counters, now=now),
+        "domain": Domains(frontier, counters, now=now),
+    }

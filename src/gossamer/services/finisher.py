@@ -1,0 +1,52 @@
+"""Tells the world of the ends of crawls: finished, stopped, expired."""
+
+from collections.abc import Callable
+
+from gossamer.control import stats
+from gossamer.control.counters import Counters
+from gossamer.frontier.base import Frontier
+from gossamer.model.crawl import CrawlState
+from gossamer.model.messages import answers
+from gossamer.services.outbound import Outbound
+from gossamer.telemetry.metrics import Metrics
+
+
+class Finisher:
+    """Implements Role. An event was decided with the crawl's end, so after its last page was published; it is told at
+    least once, under an `event_id` that stays the same."""
+
+    name = "finisher"
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        outbound: Outbound,
+        counters: Counters,
+        metrics: Metrics,
+        *,
+        now: Callable[[], float],
+        pause_seconds: float = 0.5,
+    ) -> None:
+        """`pause_seconds`: how late an event may be told."""
+        self._frontier = frontier
+        self._outbound = outbound
+        self._counters = counters
+        self._metrics = metrics
+        self._now = now
+        self.pause_seconds = pause_seconds
+
+    async def run_once(self) -> bool:
+        events = await self._frontier.events(limit=100)
+        if not events:
+            return False
+        await self._outbound.send(answers.event(event, now=self._now()) for event in events)
+        await self._frontier.forget_events(events)
+        for event in events:
+            self._metrics.events.labels(event.kind.value).inc()
+        expired = sum(event.kind is CrawlState.EXPIRED for event in events)
+        if expired:
+            await self._counters.add(stats.ACTIONS, {"total": expired, "plugins:ExpireMonitor": expired})
+        return True
+
+    async def close(self) -> None:
+        return

@@ -1,0 +1,193 @@
+"""From the bus into the frontier: crawl requests in batches, every other request answered, what is wrong said."""
+
+import asyncio
+import base64
+import itertools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gossamer.bus.base import Bus, Consumer, Message
+from gossamer.bus.topics import Topics
+from gossamer.control import stats
+from gossamer.control.counters import Counters
+from gossamer.control.desk import CRAWL, Desk
+from gossamer.control.submit import Submission
+from gossamer.errors import BusError, FrontierError, RequestRejected
+from gossamer.model.messages import answers
+from gossamer.services.outbound import Outbound
+from gossamer.telemetry import names
+from gossamer.telemetry.metrics import Metrics
+
+log = logging.getLogger("gossamer.services.intake")
+
+_WAIT_SECONDS = 1.0
+_HANDLER_SECONDS = 30.0
+"""A request's handler that takes longer is given up, and the request is refused: others wait behind it."""
+
+_ORIGINAL = {CRAWL: "ScraperHandler", "action": "ActionHandler", "stats": "StatsHandler", "domain": "ZookeeperHandler"}
+"""Under which of the original's plug-ins a kind is counted."""
+
+
+@dataclass(slots=True)
+class _Item:
+    """One message on its way through."""
+
+    message: Message
+    kind: str = ""
+    request: Any = None
+    fault: RequestRejected | None = None
+    done: bool = False
+    """It is in the frontier, or its answers are known."""
+    out: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Intake:
+    """Implements Role. A batch is acknowledged when every request of it is in the frontier or answered durably; a
+    batch that fails on the way is gone on with where it stopped."""
+
+    name = "intake"
+    pause_seconds = 0.0
+
+    def __init__(
+        self,
+        bus: Bus,
+        topics: Topics,
+        desk: Desk,
+        outbound: Outbound,
+        counters: Counters,
+        metrics: Metrics,
+        *,
+        group: str,
+        batch: int = 1000,
+    ) -> None:
+        """`group`: of consumers; all intakes of a cluster are in one. `batch`: messages taken at once."""
+        self._bus = bus
+        self._topics = topics
+        self._desk = desk
+        self._outbound = outbound
+        self._counters = counters
+        self._metrics = metrics
+        self._group = group
+        self._batch = batch
+        self._consumer: Consumer | None = None
+        self._items: list[_Item] = []
+        self._again = False
+        """The batch was begun before: what it finds known may be its own doing."""
+
+    async def run_once(self) -> bool:
+        if self._consumer is None:
+            self._consumer = await self._bus.consume(self._topics.requests, group=self._group)
+        if not self._items:
+            messages = await self._consumer.take(at_most=self._batch, wait_seconds=_WAIT_SECONDS)
+            self._items = [self._read(message) for message in messages]
+            self._again = False
+        if self._items:
+            await self._process(self._items)
+            await self._consumer.acknowledge([item.message for item in self._items])
+            await self._count(self._items)
+            self._items = []
+        return True
+
+    async def close(self) -> None:
+        if self._consumer is not None:
+            await self._consumer.close()
+            self._consumer = None
+
+    # --- one batch ----------------------------------------------------------------------------------------------------
+
+    def _read(self, message: Message) -> _Item:
+        item = _Item(message)
+        try:
+            item.kind, item.request = self._desk.read(message.value)
+        except RequestRejected as fault:
+            item.fault = fault
+        return item
+
+    async def _process(self, items: Sequence[_Item]) -> None:
+        again, self._again = self._again, True
+        sound = [item for item in items if item.fault is None]
+        # In the order they came: a stop is for what was asked before it.
+        for is_crawl, group in itertools.groupby(sound, key=lambda item: item.kind == CRAWL):
+            part = [item for item in group if not item.done]
+            if is_crawl and part:
+                await self._submit(part, again=again)
+            elif not is_crawl:
+                for item in part:
+                    await self._handle(item)
+        refused = [item for item in items if item.fault is not None]
+        await self._outbound.bury(self._letter(item) for item in refused)
+        await self._outbound.send(
+            [*(self._refusal(item) for item in refused), *(message for item in items for message in item.out)]
+        )
+
+    async def _submit(self, items: Sequence[_Item], *, again: bool) -> None:
+        submissions: list[Submission] = [item.request for item in items]
+        for item, submitted in zip(items, await self._desk.submit(submissions), strict=True):
+            item.done = True
+            if submitted.added or (again and submitted.reason == "duplicate"):
+                continue
+            if submitted.reason == "duplicate":
+                s: Submission = item.request
+                item.out = [answers.duplicate(s.crawl.id, spider=s.spider, url=s.url, now=self._desk.now())]
+            else:
+                item.fault = RequestRejected(submitted.reason)
+
+    async def _handle(self, item: _Item) -> None:
+        old = item.message.topic == self._topics.inbound_actions
+        try:
+            async with asyncio.timeout(_HANDLER_SECONDS):
+                item.out = await self._desk.handle(item.kind, item.request, old=old)
+        except RequestRejected as fault:
+            item.fault = fault
+        except (FrontierError, BusError):
+            raise
+        except TimeoutError:
+            item.fault = RequestRejected(f"its handler took more than {_HANDLER_SECONDS:g} s")
+        except Exception as error:
+            # A plug-in's fault, most likely: it must not keep the requests behind it waiting for ever.
+            log.exception("%s %s", names.HANDLER_BROKE, item.kind)
+            item.fault = RequestRejected(f"its handler failed: {type(error).__name__}: {error}"[:300])
+        item.done = True
+
+    # --- what is said of it -------------------------------------------------------------------------------------------
+
+    def _refusal(self, item: _Item) -> dict[str, Any]:
+        assert item.fault is not None
+        return answers.rejected(
+            self._desk.given(item.message.value),
+            field=item.fault.field,
+            reason=item.fault.reason,
+            now=self._desk.now(),
+        )
+
+    def _letter(self, item: _Item) -> dict[str, Any]:
+        assert item.fault is not None
+        try:
+            text, encoding = item.message.value.decode(), "text"
+        except UnicodeDecodeError:
+            text, encoding = base64.b64encode(item.message.value).decode(), "base64"
+        return answers.dead_letter(
+            item.message.topic,
+            text,
+            encoding,
+            field=item.fault.field,
+            reason=item.fault.reason,
+            now=self._desk.now(),
+        )
+
+    async def _count(self, items: Sequence[_Item]) -> None:
+        counts = {"total": len(items)}
+        for item in items:
+            if item.fault is not None:
+                result = "rejected"
+                counts["fail"] = counts.get("fail", 0) + 1
+            else:
+                result = "duplicate" if item.kind == CRAWL and item.out else "accepted"
+                plugin = f"plugins:{_ORIGINAL.get(item.kind, item.kind)}"
+                counts[plugin] = counts.get(plugin, 0) + 1
+            self._metrics.requests.labels(item.kind or "unknown", result).inc()
+        assert self._consumer is not None
+        self._metrics.lag.set(await self._consumer.lag())
+        await self._counters.add(stats.INTAKE, counts)

@@ -1,0 +1,107 @@
+"""Says what the cluster is and does: heartbeats of this process, gauges, and statistics dumped into the log."""
+
+import logging
+import os
+import secrets
+import socket
+import time
+
+from gossamer.control import stats
+from gossamer.control.counters import Counters
+from gossamer.frontier.base import Frontier
+from gossamer.telemetry.metrics import Metrics
+
+log = logging.getLogger("gossamer.services.reporter")
+
+_SECONDS = 5.0
+_BEAT_SECONDS = 30.0
+
+
+class Reporter:
+    """Implements Role."""
+
+    name = "reporter"
+    pause_seconds = _SECONDS
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        counters: Counters,
+        metrics: Metrics,
+        *,
+        roles: tuple[str, ...],
+        dump_seconds: float,
+    ) -> None:
+        """`roles`: what this process is, for the heartbeats. `dump_seconds`: between two dumps; 0: none."""
+        self._frontier = frontier
+        self._counters = counters
+        self._metrics = metrics
+        self._roles = roles
+        self._dump_seconds = dump_seconds
+        self._node = f"{socket.gethostname()}:{os.getpid():x}{secrets.token_hex(6)}"[-40:]
+        self._beaten = self._dumped = 0.0
+
+    async def run_once(self) -> bool:
+        now = time.monotonic()
+        if not self._beaten or now - self._beaten >= _BEAT_SECONDS:
+            for role in self._roles:
+                await self._counters.beat(role, self._node)
+            self._beaten = now
+        await self._measure()
+        if self._dump_seconds and now - self._dumped >= self._dump_seconds:
+            await self._dump()
+            self._dumped = now
+        return False
+
+    async def close(self) -> None:
+        return
+
+    async def _measure(self) -> None:
+        workers = await self._frontier.workers()
+        self._metrics.workers.set(len(workers))
+        self._metrics.leased.set(sum(worker.leased for worker in workers))
+        for backlog in await self._frontier.backlog():
+            self._metrics.queued.labels(backlog.spider).set(backlog.queued)
+        for role in (stats.INTAKE, stats.ACTIONS, stats.CRAWLER, stats.REST):
+            nodes = await self._counters.nodes(role)
+            self._metrics.processes.labels(role).set(sum(map(len, nodes.values())))
+
+    async def _dump(self) -> None:
+        for group, title in ((stats.INTAKE, "Kafka Monitor"), (stats.ACTIONS, "Redis Monitor")):
+            log.info("%s Stats Dump", title, extra=_flat(await self._counters.read(group)))
+        log.info("Crawler Stats Dump", extra=_crawler(await stats.body(self._frontier, self._counters, "spider")))
+        log.info("Queue Stats Dump", extra=_queues(await stats.queues(self._frontier)))
+
+
+def _flat(counts: dict[str, dict[str, int]]) -> dict[str, int]:
+    """`total_900`, `fail_3600`, `plugin_ScraperHandler_lifetime` ...: the names that the original's dashboards know."""
+    found = {}
+    for name, windows in counts.items():
+        kind, _, plugin = name.partition(":")
+        for window, number in windows.items():
+            found[f"plugin_{plugin}_{window}" if plugin else f"{kind}_{window}"] = number
+    return found
+
+
+def _crawler(body: dict[str, dict[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for spider, codes in body["spiders"].items():
+        if not isinstance(codes, dict):
+            found[spider] = codes
+            continue
+        for code, windows in codes.items():
+            if isinstance(windows, dict):
+                found |= {f"{spider}_{code}_{window}": number for window, number in windows.items()}
+            else:
+                found[f"{spider}_spider_count"] = windows
+    return found
+
+
+def _queues(body: dict[str, object]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, queue in body.items():
+        if isinstance(queue, dict):
+            found |= {f"{name}_spider_backlog": queue["spider_backlog"], f"{name}_num_domains": queue["num_domains"]}
+        else:
+            found[name] = queue
+    return found

@@ -1,0 +1,242 @@
+"""Builds the services from settings: the bus, the desk, the roles."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from gossamer.bus.base import Bus
+from gossamer.bus.open import STREAMS, STREAMS_BODY_BYTES, open_bus
+from gossamer.bus.topics import Topics
+from gossamer.control import stats
+from gossamer.control.counters import Counters
+from gossamer.control.desk import Desk, Handler
+from gossamer.control.handlers import built_in
+from gossamer.control.submit import Door
+from gossamer.errors import BadInput
+from gossamer.fetch.guard import parse_networks
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.messages.read import Kind, Limits, Reader
+from gossamer.services.expirer import Expirer
+from gossamer.services.finisher import Finisher
+from gossamer.services.intake import Intake
+from gossamer.services.outbound import Outbound
+from gossamer.services.policy_file import PolicyFile
+from gossamer.services.reaper import Reaper
+from gossamer.services.reporter import Reporter
+from gossamer.services.role import Role, keep
+from gossamer.settings import Settings
+from gossamer.sinks.blobs import BlobStore
+from gossamer.sinks.bus import BusSink
+from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.troubles import Troubles
+from gossamer.valkey.shards import Shards
+from gossamer.wiring.parts import working
+from gossamer.worker.reporting import Reporting
+from gossamer.worker.spiders import known_spiders
+from gossamer.worker.worker import Worker
+
+PLUGINS = "gossamer.requests"
+"""Entry points of further kinds of request: objects with `schema`, `rank` and `handle`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the services, the API and the commands share in one process."""
+
+    shards: Shards
+    frontier: ValkeyFrontier
+    bus: Bus
+    topics: Topics
+    counters: Counters
+    desk: Desk
+    outbound: Outbound
+    metrics: Metrics
+    troubles: Troubles
+    blobs: BlobStore
+
+
+@asynccontextmanager
+async def parts(settings: Settings, address: str, *, say: Callable[[str], None] | None = None) -> AsyncIterator[Parts]:
+    """Everything, connected to the frontier at `address`; closed with the context. Raises FrontierUnavailable,
+    FrontierIncompatible, BadInput, BusUnavailable."""
+    shards = await Shards.connect(address)
+    try:
+        frontier = await ValkeyFrontier.over(
+            shards,
+            prefix=settings.prefix,
+            shards=settings.shards,
+            heartbeat_seconds=settings.worker.heartbeat,
+            retention_seconds=settings.retention,
+            mark_seconds=settings.marks,
+        )
+        topics = Topics(settings.topics.prefix)
+        bus = make_bus(settings, shards)
+        counters = Counters(shards, prefix=settings.prefix)
+        try:
+            yield Parts(
+                shards=shards,
+                frontier=frontier,
+                bus=bus,
+                topics=topics,
+                counters=counters,
+                desk=_desk(settings, frontier, counters),
+                outbound=Outbound(bus, topics, firehose=settings.topics.firehose, per_app=settings.topics.per_app),
+                metrics=Metrics(),
+                troubles=Troubles(say),
+                blobs=BlobStore(blob_place(settings)),
+            )
+        finally:
+            await bus.close()
+    finally:
+        await shards.close()
+
+
+def make_bus(settings: Settings, shards: Shards) -> Bus:
+    """The bus of these settings; streams where none is named."""
+    return open_bus(
+        settings.bus or STREAMS,
+        shards,
+        Topics(settings.topics.prefix),
+        prefix=settings.prefix,
+        retention_seconds=settings.topics.retention,
+        most_bytes=settings.topics.bytes,
+        kafka=settings.kafka.options,
+        partitions=settings.kafka.partitions,
+        replicas=settings.kafka.replicas,
+        largest=settings.kafka.largest,
+    )
+
+
+def make_bus_sink(settings: Settings, bus: Bus) -> BusSink:
+    """Where a worker of the service puts its pages."""
+    topics = settings.topics
+    body = topics.body
+    if body is None and (settings.bus or STREAMS) == STREAMS:
+        body = STREAMS_BODY_BYTES
+    return BusSink(
+        bus,
+        Topics(topics.prefix),
+        BlobStore(blob_place(settings)),
+        firehose=topics.firehose,
+        per_app=topics.per_app,
+        body_bytes=body,
+        base64_bodies=topics.base64,
+        wire=topics.wire,
+    )
+
+
+def blob_place(settings: Settings) -> str:
+    """The blob store's directory or URL."""
+    return settings.topics.blobs or os.fspath(settings.data_dir.absolute() / "blobs")
+
+
+def for_the_bus(settings: Settings) -> Settings:
+    """Settings of a worker whose pages go to the bus: into files only where somebody asked for that."""
+    if "output" in settings.crawl.model_fields_set:
+        return settings
+    return settings.model_copy(update={"crawl": settings.crawl.model_copy(update={"output": ()})})
+
+
+@asynccontextmanager
+async def serving(
+    settings: Settings,
+    frontier: ValkeyFrontier,
+    address: str,
+    *,
+    pool: str,
+    spiders: Sequence[str] = (),
+    say: Callable[[str], None] | None = None,
+) -> AsyncIterator[Worker]:
+    """A worker of this process whose pages go to the bus and whose answers are counted in the statistics."""
+    names = spiders or known_spiders()
+    shards = await Shards.connect(address)
+    try:
+        bus = make_bus(settings, shards)
+        try:
+            sink = make_bus_sink(settings, bus)
+            async with working(for_the_bus(settings), frontier, pool=pool, spiders=names, bus=sink, say=say) as worker:
+                reporting = Reporting(Counters(shards, prefix=settings.prefix), worker.tally, names)
+                task = asyncio.create_task(reporting.run())
+                try:
+                    yield worker
+                finally:
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
+                    await reporting.tell()
+        finally:
+            await bus.close()
+    finally:
+        await shards.close()
+
+
+def _desk(settings: Settings, frontier: ValkeyFrontier, counters: Counters) -> Desk:
+    service = settings.service
+    kinds, handlers = load_plugins()
+    limits = Limits(
+        maxdepth=service.max_depth, domain_max_pages=service.max_domain_pages, message_bytes=service.max_body
+    )
+    door = Door(
+        secret=frontier.secret,
+        now=time.time,
+        networks=parse_networks(settings.allow_networks),
+        domain_max_pending=service.domain_max_pending,
+    )
+    every = {**handlers, **built_in(frontier, counters, now=time.time)}
+    return Desk(frontier, Reader(kinds, limits=limits), door, every, now=time.time)
+
+
+def load_plugins() -> tuple[list[Kind], dict[str, Handler]]:
+    """Kinds of request that are installed beside the built-in ones, and their handlers. Raises BadInput that names the
+    one that cannot be used."""
+    kinds: list[Kind] = []
+    handlers: dict[str, Handler] = {}
+    for entry in entry_points(group=PLUGINS):
+        try:
+            found = entry.load()
+            plugin = found() if isinstance(found, type) else found
+            kinds.append(Kind(entry.name, plugin.schema, int(plugin.rank), lambda given: given))
+            handlers[entry.name] = plugin
+        except Exception as error:
+            raise BadInput(f"the plug-in {entry.name} ({entry.value}): {error}") from error
+    return kinds, handlers
+
+
+def make_roles(settings: Settings, p: Parts) -> list[Role]:
+    """The services of one process."""
+    frontier = p.frontier
+    service = settings.service
+    roles: list[Role] = [
+        Intake(
+            p.bus, p.topics, p.desk, p.outbound, p.counters, p.metrics,
+            group=settings.topics.group, batch=service.batch,
+        ),
+        Expirer(frontier),
+        Finisher(frontier, p.outbound, p.counters, p.metrics, now=time.time),
+        Reaper(
+            frontier,
+            p.blobs,
+            pause_seconds=settings.worker.heartbeat / 2,
+            blob_retention_seconds=settings.topics.retention,
+        ),
+        Reporter(
+            frontier, p.counters, p.metrics,
+            roles=(stats.INTAKE, stats.ACTIONS, stats.REST), dump_seconds=service.dump,
+        ),
+    ]  # fmt: skip
+    if service.policies:
+        roles.append(PolicyFile(frontier, Path(service.policies), p.troubles))
+    return roles
+
+
+async def keep_all(roles: Sequence[Role], *, stopping: asyncio.Event, troubles: Troubles) -> None:
+    """Run them until `stopping`."""
+    async with asyncio.TaskGroup() as group:
+        for role in roles:
+            group.create_task(keep(role, stopping=stopping, troubles=troubles))
