@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from gossamer.errors import BadInput, CrawlRefused, RequestRejected
 from gossamer.fetch.guard import Network, host_address, verdict, within
 from gossamer.fetch.proxy import parse_proxy
 from gossamer.fetch.request import check_headers
 from gossamer.frontier.base import Frontier
-from gossamer.model.crawl import Crawl, CrawlId, Terms
+from gossamer.model.crawl import Crawl, CrawlId, Run, Terms
 from gossamer.model.messages.requests import CrawlRequest
 from gossamer.model.payload import pack
 from gossamer.model.request import Batch
@@ -23,7 +25,10 @@ _FILTERS = ("allowed_domains", "allow_regex", "deny_regex", "deny_extensions")
 _FILTERS_KNOWN = 1000
 """Sets of filters that were found to be sound; a producer sends the same again and again."""
 _AT_ONCE = 64
-"""Crawls that are added to at the same time."""
+"""Crawls, or sets of terms of one crawl, that are added to at the same time."""
+DUPLICATE = "duplicate"
+
+_packed = msgspec.msgpack.Encoder().encode
 
 
 @dataclass(slots=True)
@@ -46,8 +51,7 @@ class Submitted:
 
     added: bool
     reason: str = ""
-    """`duplicate` (seen in this run), `budget` (the domain's share of the queue is full), or a sentence why the crawl
-    takes nothing more."""
+    """DUPLICATE (seen in this run), or a sentence why not."""
 
 
 class Door:
@@ -153,28 +157,62 @@ async def submit(frontier: Frontier, submissions: Sequence[Submission]) -> list[
     for at, submission in enumerate(submissions):
         by_crawl.setdefault(submission.crawl.id, []).append(at)
     gate = asyncio.Semaphore(_AT_ONCE)
-
-    async def one(positions: list[int]) -> None:
-        async with gate:
-            await _submit_to_one(frontier, submissions, positions, answers)
-
     async with asyncio.TaskGroup() as group:
         for positions in by_crawl.values():
-            group.create_task(one(positions))
+            await gate.acquire()
+            task = group.create_task(_submit_to_one(frontier, submissions, positions, answers))
+            task.add_done_callback(lambda _: gate.release())
     return answers
 
 
 async def _submit_to_one(
     frontier: Frontier, submissions: Sequence[Submission], positions: Sequence[int], answers: list[Submitted]
 ) -> None:
+    """One crawl's: what has the same terms travels together."""
+    by_terms: dict[bytes, list[int]] = {}
+    for at in positions:
+        by_terms.setdefault(_packed(submissions[at].terms), []).append(at)
+    groups = list(by_terms.values())
     try:
         run = await frontier.open_crawl(submissions[positions[0]].crawl)
-        for at in positions:
-            s = submissions[at]
-            batch = Batch(s.spider, s.domain, s.priority, 0, [s.url], [s.fingerprint], [s.payload])
-            added = await frontier.add(run, s.terms, [batch], seeds=True)
-            if not added.added:
-                answers[at] = Submitted(False, "duplicate" if added.duplicates else next(iter(added.dropped), ""))
+        for first in range(0, len(groups), _AT_ONCE):
+            part = groups[first : first + _AT_ONCE]
+            await asyncio.gather(*(_add(frontier, run, submissions, group, answers) for group in part))
     except CrawlRefused as error:
         for at in positions:
             answers[at] = Submitted(False, str(error))
+
+
+async def _add(
+    frontier: Frontier, run: Run, submissions: Sequence[Submission], positions: Sequence[int], answers: list[Submitted]
+) -> None:
+    batches: dict[tuple[str, str, int, bool], tuple[Batch, list[int]]] = {}
+    for at in positions:
+        s = submissions[at]
+        key = (s.spider, s.domain, s.priority, s.payload is None)
+        if key not in batches:
+            payloads: list[bytes | None] | None = None if s.payload is None else []
+            batches[key] = (Batch(s.spider, s.domain, s.priority, 0, payloads=payloads), [])
+        batch, places = batches[key]
+        batch.urls.append(s.url)
+        batch.fingerprints.append(s.fingerprint)
+        if batch.payloads is not None:
+            batch.payloads.append(s.payload)  # type: ignore[attr-defined]
+        places.append(at)
+    where = [places for _, places in batches.values()]
+    added = await frontier.add(
+        run, submissions[positions[0]].terms, [batch for batch, _ in batches.values()], seeds=True
+    )
+    for index, position in added.known:
+        answers[where[index][position]] = Submitted(False, DUPLICATE)
+    for index, position in added.rejected:
+        answers[where[index][position]] = Submitted(
+            False, "the domain's share of the queue is full (domain_max_pending)"
+        )
+    ended = {reason: count for reason, count in added.dropped.items() if reason != "budget"}
+    if ended:  # a whole spider's part is over, or all that has these terms
+        reason = next(iter(ended))
+        for places in where:
+            for at in places:
+                if answers[at].added:
+                    answers[at] = Submitted(False, f"this spider's part of the crawl is {reason}")

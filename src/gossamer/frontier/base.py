@@ -25,6 +25,8 @@ class Added:
     """By reason: `budget` (domain_max_pending; not marked as seen), `stopped`, `expired`."""
     rejected: list[tuple[int, int]] = field(default_factory=list)
     """(batch, position) of every URL that a cap dropped: they are not seen and may be found again."""
+    known: list[tuple[int, int]] = field(default_factory=list)
+    """Of seeds: (batch, position) of every duplicate."""
 
 
 class Hop(StrEnum):

@@ -13,7 +13,7 @@ from gossamer.bus.topics import Topics
 from gossamer.control import stats
 from gossamer.control.counters import Counters
 from gossamer.control.desk import CRAWL, Desk
-from gossamer.control.submit import Submission
+from gossamer.control.submit import DUPLICATE, Submission
 from gossamer.errors import BusError, FrontierError, RequestRejected
 from gossamer.model.messages import answers
 from gossamer.services.outbound import Outbound
@@ -126,9 +126,9 @@ class Intake:
         submissions: list[Submission] = [item.request for item in items]
         for item, submitted in zip(items, await self._desk.submit(submissions), strict=True):
             item.done = True
-            if submitted.added or (again and submitted.reason == "duplicate"):
+            if submitted.added or (again and submitted.reason == DUPLICATE):
                 continue
-            if submitted.reason == "duplicate":
+            if submitted.reason == DUPLICATE:
                 s: Submission = item.request
                 item.out = [answers.duplicate(s.crawl.id, spider=s.spider, url=s.url, now=self._desk.now())]
             else:

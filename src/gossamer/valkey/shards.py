@@ -104,7 +104,7 @@ class Shards:
                 self._topology.doubt()
                 raise
             if not replicas:
-                if not self.unconfirmed:
+                if not self.unconfirmed and not self.address.endpoints[0].path:  # a private server is meant to be alone
                     _log.warning("%s has no replica: what it confirms is as safe as its own disk", client)
                 self.unconfirmed += 1
                 return await self.call(shard, script, keys, args)

@@ -222,7 +222,9 @@ class ValkeyFrontier:
     ) -> None:
         for group in groups:
             version = 0
-            while (reply := await self._add_group(run, terms, shard, group, version, last=last))[0] == b"closed":
+            while (reply := await self._add_group(run, terms, shard, group, version, last=last, tell=seeds))[
+                0
+            ] == b"closed":
                 confirmed = await self._confirm(run, [shard], seeds=seeds)
                 if confirmed is None:
                     break
@@ -238,11 +240,14 @@ class ValkeyFrontier:
                 added.dropped[word] = added.dropped.get(word, 0) + dropped
             if len(reply) > 6:
                 where = [(i, offset + k) for i, offset, batch in group for k in range(len(batch.urls))]
-                added.rejected += [where[position] for position in reply[6:]]
+                added.rejected += [where[position] for position in reply[6:] if position >= 0]
+                added.known += [where[-1 - position] for position in reply[6:] if position < 0]
             if idle:
                 await try_finish(self._commands, run.crawl.id.token, retention_ms=self._retention_ms)
 
-    async def _add_group(self, run: Run, terms: Terms, shard: int, group: Group, version: int, *, last: bool) -> Any:
+    async def _add_group(
+        self, run: Run, terms: Terms, shard: int, group: Group, version: int, *, last: bool, tell: bool
+    ) -> Any:
         packed = self._pack_terms(terms)
         token = run.crawl.id.token
         call = f"{group[0][2].call}.{group[0][1]}" if group and group[0][2].call else ""
@@ -259,6 +264,7 @@ class ValkeyFrontier:
             self._ended.get((token, run.generation, run.number), ""),
             self._retention_ms,
             int(last),
+            int(tell),
         ]
         for _, _, batch in group:
             arguments += codec.batch_arguments(batch)

@@ -5,11 +5,13 @@
 --       9 limits (msgpack) and terms (opaque)  10 version at which the home shard confirmed the run just now, else 0
 --       11 call: "", or a name under which it is made only once  12 stopped spiders: "slink,eother"  13 retention ms
 --       14 last: 1 when nothing more of this submission comes and nothing was new so far
+--       15 tell: 1 when the positions of duplicates are wanted, too
 --       then for each batch: spider, domain, priority, depth, unfiltered 1|0, extended 1|0, count,
 --       and for each URL: fingerprint (decimal), tail (URL, or what the client packed)
 -- Returns { "closed" } when the run was closed here since then, or is over (ask the home shard), { "purging" } when the
 --         last run has to be purged first, or
---         { "ok", added, duplicates, dropped, reason of the dropped, shard became idle: 1|0, rejected positions ... }
+--         { "ok", added, duplicates, dropped, reason of the dropped, shard became idle: 1|0, positions ... }: of what a cap
+--         dropped, counted from 0, and of duplicates (if wanted), counted down from -1
 -- include common
 -- include seen
 -- include throttle
@@ -68,8 +70,18 @@ local function terms_number()
 end
 
 local added, duplicates, dropped, reason, rejected = 0, 0, 0, "", {}
+local tell = ARGV[15] == "1"
 local position = 0
-local i = 15
+
+local function duplicate(spider, at)
+  duplicates = duplicates + 1
+  tally(token, "L:" .. spider .. ":duplicate", 1)
+  if tell then
+    rejected[#rejected + 1] = -at - 1
+  end
+end
+
+local i = 16
 while i <= #ARGV do
   local spider, domain, priority, depth = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
   local unfiltered, extended, count = ARGV[i + 4] == "1", tonumber(ARGV[i + 5]), tonumber(ARGV[i + 6])
@@ -86,8 +98,7 @@ while i <= #ARGV do
       local fingerprint = ARGV[i + 2 * k]
       if #entries >= room then
         if not unfiltered and is_seen(crawl, fingerprint) then
-          duplicates = duplicates + 1
-          tally(token, "L:" .. spider .. ":duplicate", 1)
+          duplicate(spider, position + k)
         else
           dropped, reason = dropped + 1, "budget"
           rejected[#rejected + 1] = position + k
@@ -96,8 +107,7 @@ while i <= #ARGV do
       elseif mark_seen(crawl, fingerprint) or unfiltered then
         entries[#entries + 1] = header .. ARGV[i + 2 * k + 1]
       else
-        duplicates = duplicates + 1
-        tally(token, "L:" .. spider .. ":duplicate", 1)
+        duplicate(spider, position + k)
       end
     end
     if #entries > 0 then
