@@ -99,7 +99,10 @@ async def crawl_a_little(talk: Talk, seeds: list[str], *, old: bool) -> None:
     finished = await talk.event("finished", "abc123")
     assert finished["event_id"]
     await talk.event("finished", "plain")
-    pages = await talk.until(talk.topics.crawled_by("testapp"), lambda found: len(found) >= 10)
+    pages = await talk.until(
+        talk.topics.crawled_by("testapp"),
+        lambda found: len(found) >= 10 and set(seeds[:2]) <= {page["url"] for page in found},
+    )
     for page in pages:
         has_fields(page, PAGE_1_0 if old else PAGE_1_2, more=True)
         assert page["attrs"] == ({"mine": [1, "x"]} if page["crawlid"] == "abc123" else {} if old else None)

@@ -340,7 +340,10 @@ class KafkaConsumer:
         def count() -> int:
             total = 0
             for place in self._consumer.committed(self._consumer.assignment(), timeout=_ANSWER_SECONDS):
-                low, high = self._consumer.get_watermark_offsets(place, timeout=_ANSWER_SECONDS)
+                # As the last fetch told them; what was never fetched has to be asked for.
+                low, high = self._consumer.get_watermark_offsets(place, cached=True)
+                if high < 0:
+                    low, high = self._consumer.get_watermark_offsets(place, timeout=_ANSWER_SECONDS)
                 total += max(0, high - (place.offset if place.offset >= 0 else low))
             return total
 

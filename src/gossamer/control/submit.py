@@ -174,7 +174,12 @@ async def _submit_to_one(
         by_terms.setdefault(_packed(submissions[at].terms), []).append(at)
     groups = list(by_terms.values())
     try:
-        run = await frontier.open_crawl(submissions[positions[0]].crawl)
+        expires: dict[str, float] = {}
+        for at in positions:
+            spider, moment = submissions[at].spider, submissions[at].terms.expires
+            known = expires.get(spider, moment)
+            expires[spider] = max(known, moment) if known and moment else 0.0
+        run = await frontier.open_crawl(submissions[positions[0]].crawl, expires=expires)
         for first in range(0, len(groups), _AT_ONCE):
             part = groups[first : first + _AT_ONCE]
             await asyncio.gather(*(_add(frontier, run, submissions, group, answers) for group in part))

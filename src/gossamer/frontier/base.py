@@ -3,7 +3,7 @@
 Errors of every call: FrontierUnavailable (repeat it), FrontierFull (adding only), FrontierIncompatible.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -82,9 +82,13 @@ class Frontier(Protocol):
         """Keys the fingerprints (unsigned 64-bit); made once per frontier."""
         ...
 
-    async def open_crawl(self, crawl: Crawl, *, fresh: bool = False) -> Run:
+    async def open_crawl(self, crawl: Crawl, *, fresh: bool = False, expires: Mapping[str, float] | None = None) -> Run:
         """The run that submissions join: the running one, or the next after a finished one. `fresh`: a new run with
-        an empty seen-set, of a finished crawl only. Raises CrawlRefused for a stopped or expired crawl."""
+        an empty seen-set, of a finished crawl only. Raises CrawlRefused for a stopped or expired crawl.
+
+        `expires`: for each spider that something is about to be submitted for, the epoch seconds at which all of that
+        expires (0: not all of it does). A spider's part of the run ends then, at the latest of these, unless something
+        that does not expire was ever submitted for it."""
 
     async def set_wish(self, run: Run, *, rate: Rate | None, concurrency: int | None) -> Run:
         """Change what a running crawl wishes for every domain, from the next lease on. The run with the new wish."""
@@ -184,6 +188,16 @@ class Frontier(Protocol):
 
     async def domain_policies(self) -> tuple[DomainPolicy, dict[str, DomainPolicy]]:
         """The operator's default and all domains' policies."""
+
+    async def policies_version(self) -> int:
+        """Grows with every change of any policy."""
+
+    async def replace_policies(
+        self, default: DomainPolicy, policies: Mapping[str, DomainPolicy], *, expected_version: int
+    ) -> int:
+        """Put these in the place of all policies; the new version. Raises PoliciesChanged when they are no longer at
+        `expected_version`, or somebody changes one meanwhile: what others did is never overwritten, what was done up to
+        then stays. Repeat it with what is there then."""
 
     async def block_domain(self, domain: str, *, seconds: float) -> None:
         """Nothing of this domain is leased for so long, cluster-wide (Retry-After). Never shortens a block."""

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import itertools
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ from gossamer.telemetry.metrics import Metrics
 log = logging.getLogger("gossamer.services.intake")
 
 _WAIT_SECONDS = 1.0
+_MEASURE_SECONDS = 15.0
 _HANDLER_SECONDS = 30.0
 """A request's handler that takes longer is given up, and the request is refused: others wait behind it."""
 
@@ -73,6 +75,7 @@ class Intake:
         self._batch = batch
         self._consumer: Consumer | None = None
         self._items: list[_Item] = []
+        self._measured = float("-inf")
         self._again = False
         """The batch was begun before: what it finds known may be its own doing."""
 
@@ -88,6 +91,7 @@ class Intake:
             await self._consumer.acknowledge([item.message for item in self._items])
             await self._count(self._items)
             self._items = []
+        await self._measure(self._consumer)
         return True
 
     async def close(self) -> None:
@@ -188,6 +192,10 @@ class Intake:
                 plugin = f"plugins:{_ORIGINAL.get(item.kind, item.kind)}"
                 counts[plugin] = counts.get(plugin, 0) + 1
             self._metrics.requests.labels(item.kind or "unknown", result).inc()
-        assert self._consumer is not None
-        self._metrics.lag.set(await self._consumer.lag())
         await self._counters.add(stats.INTAKE, counts)
+
+    async def _measure(self, consumer: Consumer) -> None:
+        now = time.monotonic()
+        if now - self._measured >= _MEASURE_SECONDS:
+            self._measured = now
+            self._metrics.lag.set(await consumer.lag())

@@ -55,3 +55,34 @@ async def test_the_blacklist_and_the_budget_are_edited_apart(pair: Pair) -> None
     assert await frontier.domain_policy("a.test") == DomainPolicy(blacklisted=True)
     await domains.blacklist(frontier, "a.test", blacklisted=False)
     assert (await frontier.domain_policies())[1] == {}
+
+
+async def test_all_policies_are_replaced_at_once_unless_somebody_was_quicker(pair: Pair) -> None:
+    frontier = pair.frontier
+    await domains.load(frontier, "default: {hits: 2}\ndomains: {a.test: {hits: 3}, b.test: {hits: 4}}")
+    text, version = await domains.dump(frontier)
+    await domains.change(frontier, "c.test", DomainPolicy(hits=5))
+    with pytest.raises(PoliciesChanged):
+        await domains.load(frontier, "domains: {a.test: {hits: 9}}", expected_version=version)
+    assert (await frontier.domain_policies())[1]["a.test"] == DomainPolicy(hits=3)
+    _, version = await domains.dump(frontier)
+    await domains.load(frontier, "blacklist: [a.test]", expected_version=version)
+    assert await frontier.domain_policies() == (DomainPolicy(), {"a.test": DomainPolicy(blacklisted=True)})
+    assert await domains.load(frontier, text) > version
+    assert (await domains.dump(frontier))[0] == text
+
+
+async def test_an_edit_beside_a_replacement_is_never_lost(pair: Pair) -> None:
+    frontier = pair.frontier
+    names = [f"d{n}.test" for n in range(20)]
+    text = "domains: {" + ", ".join(f"{name}: {{hits: 1}}" for name in names) + "}"
+
+    async def edit(name: str) -> None:
+        await domains.change(frontier, name, DomainPolicy(scale=0.5))
+
+    await asyncio.gather(domains.load(frontier, text), *(edit(name) for name in names))
+    _, policies = await frontier.domain_policies()
+    # Each edit came before the replacement took that state into account, or stands beside it.
+    assert all(policies[name] in (DomainPolicy(hits=1), DomainPolicy(hits=1, scale=0.5)) for name in names)
+    await edit(names[0])
+    assert (await frontier.domain_policy(names[0])).scale == 0.5

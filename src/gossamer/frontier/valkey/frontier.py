@@ -3,7 +3,8 @@
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Self
 
 import msgspec
@@ -131,14 +132,15 @@ class ValkeyFrontier:
 
     # --- submitting ---------------------------------------------------------------------------------------------------
 
-    async def open_crawl(self, crawl: Crawl, *, fresh: bool = False) -> Run:
-        _check_names(crawl.pool)
+    async def open_crawl(self, crawl: Crawl, *, fresh: bool = False, expires: Mapping[str, float] | None = None) -> Run:
+        _check_names(crawl.pool, *(expires or ()))
         token = crawl.id.token
         name = ""
         if fresh:  # kept until it is answered, so that a repeated call does not refuse what it began itself
             name = self._fresh.setdefault(token, secrets.token_hex(8))
         try:
-            run, _ = await self._open(crawl, fresh=name, touch=[0] if self._commands.count == 1 else [])
+            touch = [0] if self._commands.count == 1 else []
+            run, _ = await self._open(crawl, fresh=name, touch=touch, expires=expires or {})
         except CrawlRefused:
             self._fresh.pop(token, None)
             raise
@@ -146,13 +148,21 @@ class ValkeyFrontier:
         return run
 
     async def _open(
-        self, crawl: Crawl, *, fresh: str = "", touch: Sequence[int] = (), expected: int = 0
+        self,
+        crawl: Crawl,
+        *,
+        fresh: str = "",
+        touch: Sequence[int] = (),
+        expected: int = 0,
+        expires: Mapping[str, float] = MappingProxyType({}),
     ) -> tuple[Run, int]:
         """The run, and the version at which the home shard confirmed it."""
         token = crawl.id.token
         home = home_shard(token, self._commands.count)
         touched = ",".join(map(str, touch))
         arguments: list[Argument] = [token, codec.pack_crawl(crawl), fresh, touched, expected]
+        for spider, at in expires.items():
+            arguments += (spider, round(at * 1000))
         while (reply := await self._commands.call_confirmed(home, "open", *arguments))[0] == b"halting":
             await carry_out(self._commands, token, retention_ms=self._retention_ms)
         if reply[0] == b"refused":
@@ -466,7 +476,36 @@ class ValkeyFrontier:
             pass
 
     async def domain_policies(self) -> tuple[DomainPolicy, dict[str, DomainPolicy]]:
-        default, domains = DomainPolicy(), {}
+        default, domains, _ = await self._policies()
+        return default, domains
+
+    async def policies_version(self) -> int:
+        versions = await asyncio.gather(
+            *(
+                self._commands.plain(shard, "HGET", keys.policy, "version")
+                for shard, keys in enumerate(self._commands.keys)
+            )
+        )
+        return sum(int(version or 0) for version in versions)
+
+    async def replace_policies(
+        self, default: DomainPolicy, policies: Mapping[str, DomainPolicy], *, expected_version: int
+    ) -> int:
+        old_default, old, version = await self._policies()
+        if version != expected_version:
+            raise PoliciesChanged(f"they are at version {version}, no longer at {expected_version}")
+        changes: list[tuple[str | None, DomainPolicy, DomainPolicy]] = [
+            (name, old.get(name, DomainPolicy()), policies.get(name, DomainPolicy()))
+            for name in sorted(old.keys() | policies.keys())
+        ]
+        changes.append((None, old_default, default))
+        for name, before, after in changes:
+            if before != after:
+                await self.set_domain_policy(name, after, expected=before)
+        return await self.policies_version()
+
+    async def _policies(self) -> tuple[DomainPolicy, dict[str, DomainPolicy], int]:
+        default, domains, version = DomainPolicy(), {}, 0
         for shard, keys in enumerate(self._commands.keys):
             row = info.pairs(await self._commands.plain(shard, "HGETALL", keys.policy))
             for field, value in row.items():
@@ -474,7 +513,9 @@ class ValkeyFrontier:
                     default = codec.unpack_policy(value)
                 elif field.startswith(b"d:"):
                     domains[field[2:].decode()] = codec.unpack_policy(value)
-        return default, domains
+                else:
+                    version += int(value)
+        return default, domains, version
 
     async def block_domain(self, domain: str, *, seconds: float) -> None:
         shard = shard_of(domain, self._commands.count)

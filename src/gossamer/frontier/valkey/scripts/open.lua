@@ -3,6 +3,7 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 crawl (msgpack: appid, crawlid, pool, ...)  5 fresh: "", or a name under which a fresh run is begun only once
 --       6 shards about to be touched, "3,5", or ""  7 run expected, or 0 for whatever is running
+--       then for each spider that something is submitted for: its name, when that expires (epoch ms; 0: never)
 -- Returns { "refused", state }, { "halting" } when the last run has to be halted first, or
 --         { "ok", run, generation, version, crawl, spiders that ended: "slink" ... }
 -- include common
@@ -15,6 +16,7 @@ local state, run, gen = row[1], tonumber(row[2] or 0), tonumber(row[3] or 0)
 if state == "stopped" or state == "expired" then
   return { "refused", state }
 end
+local began = state ~= "running"
 if expected > 0 and (not state or run ~= expected or state ~= "running") then
   return { "refused", state or "unknown" }
 end
@@ -53,6 +55,13 @@ if touch ~= "" then
   end
   version = version + 1
   redis.call("HSET", key, "shards", shards, "version", version)
+end
+-- A part expires only as long as everything that was ever submitted for it does.
+for at = 8, #ARGV, 2 do
+  local expires = tonumber(ARGV[at + 1])
+  if began and expires > 0 or not began and redis.call("HEXISTS", key, "x:" .. ARGV[at]) == 1 then
+    expire_at(token, ARGV[at], expires)
+  end
 end
 local reply = { "ok", run, gen, version, descriptor }
 for _, field in ipairs(redis.call("HKEYS", key)) do
