@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from gossamer.bus.open import check_bus
 from gossamer.cli import inputs, options
 from gossamer.cli.crawl import tell
 from gossamer.cli.display import Display
@@ -15,6 +16,7 @@ from gossamer.settings import Settings, load
 from gossamer.sinks.open import check_outputs
 from gossamer.telemetry import logs
 from gossamer.wiring.parts import connect, frontier_address
+from gossamer.wiring.service import for_the_bus
 from gossamer.worker.spiders import load_spider
 
 Spiders = Annotated[
@@ -30,9 +32,12 @@ def worker(
     pool: options.Pool = "shared",
     spider: Spiders = None,
     output: options.OutputOption = None,
+    bus: options.BusOption = None,
+    prefix: options.TopicPrefix = None,
     concurrency: options.Concurrency = None,
     processes: options.ProcessesOption = None,
     resolve: options.Resolve = None,
+    allow_network: options.AllowNetwork = None,
     ca_file: options.CaFile = None,
     egress: options.Egress = None,
     frontier: options.FrontierOption = None,
@@ -43,13 +48,20 @@ def worker(
 ) -> None:
     """Fetch what others put into a frontier, until told to stop.
 
+    gossamer worker --frontier redis://frontier.example:6379 --bus kafka://broker.example:9092
+
     gossamer worker --frontier redis://frontier.example:6379 -o pages.jsonl.zst
+
+    With --bus the pages go there, and into files only where -o names some.
 
     Ctrl-C or SIGTERM stops it in good order: what is under way is finished, the rest given back.
     """
     settings = load(
         {
             "crawl.output": tuple(output) if output else None,
+            "bus": bus,
+            "topics.prefix": prefix,
+            "allow_networks": tuple(allow_network) if allow_network else None,
             "worker.concurrency": concurrency,
             "worker.processes": processes,
             "fetch.resolve": inputs.overrides(resolve),
@@ -60,8 +72,12 @@ def worker(
         },
         config=config,
     )
-    logs.set_up(settings.log_level)
-    check_outputs(settings.crawl.output)
+    logs.set_up(settings.log_level, form=settings.log_format)
+    if settings.bus:
+        check_bus(settings.bus)
+        settings = for_the_bus(settings)
+    if settings.crawl.output:
+        check_outputs(settings.crawl.output)
     for name in spider or []:
         load_spider(name)
     summary = run_loop(_work(settings, pool, spider or [], quiet=quiet or json))
@@ -75,13 +91,15 @@ async def _work(settings: Settings, pool: str, spiders: list[str], *, quiet: boo
             frontier = await connect(settings, address)
             try:
                 began = time.monotonic()
-                tally, _ = await work(settings, frontier, address, display, pool=pool, spiders=spiders)
+                tally, _ = await work(
+                    settings, frontier, address, display, pool=pool, spiders=spiders, bus=bool(settings.bus)
+                )
                 return Summary(
                     f"of the pool {pool}",
                     None,
                     tally,
                     time.monotonic() - began,
-                    settings.crawl.output,
+                    (*settings.crawl.output, *([settings.bus] if settings.bus else [])),
                     interrupted=True,
                 )
             finally:
