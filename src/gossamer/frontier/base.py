@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from gossamer.errors import BadInput, CrawlRefused
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy
 from gossamer.model.info import Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
@@ -27,6 +28,26 @@ class Added:
     """(batch, position) of every URL that a cap dropped: they are not seen and may be found again."""
     known: list[tuple[int, int]] = field(default_factory=list)
     """Of seeds: (batch, position) of every duplicate."""
+
+
+@dataclass(slots=True)
+class Submission:
+    """One request to crawl something, as `submit` takes it."""
+
+    crawl: Crawl
+    terms: Terms
+    batches: Sequence[Batch]
+    expires: float | None = None
+    """What `set_expiry` is to be told for the spiders of `batches`: epoch seconds, 0: never. None: nothing."""
+
+
+@dataclass(slots=True)
+class Submitted:
+    """What became of a submission."""
+
+    run: Run
+    """The run that it joined."""
+    added: Added
 
 
 class Hop(StrEnum):
@@ -98,6 +119,13 @@ class Frontier(Protocol):
 
         `seeds`: somebody submits these; where the run has just finished they begin the next one (CrawlRefused when it
         was stopped). Otherwise they are outlinks: of a run that is over they are dropped, as `stopped`."""
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[Submitted | CrawlRefused | BadInput]:
+        """Hundreds of submissions of any crawls in a few calls: `open_crawl`, `set_expiry` and `add` (as seeds) of
+        each. One answer each, in order; an error (not raised) where it was refused, and of that nothing was done.
+
+        Where this raises, nobody knows which were done; repeating all of them is safe, and what was done already then
+        counts as duplicates. A `run` may have ended and another begun since: `run_of` knows."""
 
     async def holder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> Leaseholder:
         """A seat for a worker that takes these spiders' requests in this pool, fetching from this egress address."""

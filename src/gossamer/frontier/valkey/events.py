@@ -21,7 +21,7 @@ async def untold(commands: Commands, *, limit: int) -> list[CrawlEvent]:
         for page in pages
         for index in range(0, len(page), 3)
     ]
-    return sorted(found, key=lambda event: (event.at, event.event_id))[:limit]
+    return sorted(found, key=lambda event: (event.at, event.crawl, event.run, event.event_id))[:limit]
 
 
 def _event(event_id: str, at: float, raw: bytes) -> CrawlEvent:

@@ -10,13 +10,14 @@ from typing import Any, Self
 import msgspec
 
 from gossamer.errors import BadInput, CrawlRefused, FrontierFull, FrontierIncompatible, PoliciesChanged
-from gossamer.frontier.base import Added
+from gossamer.frontier.base import Added, Submission, Submitted
 from gossamer.frontier.valkey import codec, events, info, listing, lookup
 from gossamer.frontier.valkey.commands import Argument, Commands
 from gossamer.frontier.valkey.finishing import carry_out, patiently, purge, read_home, rebalance, try_finish
 from gossamer.frontier.valkey.holder import ValkeyHolder
 from gossamer.frontier.valkey.largest import largest_crawl
 from gossamer.frontier.valkey.placing import home_shard, shard_of
+from gossamer.frontier.valkey.submitting import check_names, submit
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy
 from gossamer.model.info import Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
@@ -133,7 +134,7 @@ class ValkeyFrontier:
     # --- submitting ---------------------------------------------------------------------------------------------------
 
     async def open_crawl(self, crawl: Crawl, *, fresh: bool = False, expires: Mapping[str, float] | None = None) -> Run:
-        _check_names(crawl.pool, *(expires or ()))
+        check_names(crawl.pool, *(expires or ()))
         token = crawl.id.token
         name = ""
         if fresh:  # kept until it is answered, so that a repeated call does not refuse what it began itself
@@ -189,7 +190,7 @@ class ValkeyFrontier:
         added = Added()
         by_shard: dict[int, list[tuple[int, Batch]]] = {}
         for index, batch in enumerate(batches):
-            _check_names(batch.spider, batch.domain)
+            check_names(batch.spider, batch.domain)
             if batch.unfiltered and not batch.call:
                 batch.call = secrets.token_hex(8)
             by_shard.setdefault(shard_of(batch.domain, self._commands.count), []).append((index, batch))
@@ -211,6 +212,21 @@ class ValkeyFrontier:
         if calls and not whole and added.added == 0:  # only now it is known that nothing in it was new
             await self._add_shard(run, terms, calls[0][0], [[]], added, False, True)
         return added
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[Submitted | CrawlRefused | BadInput]:
+        return await submit(
+            self._commands,
+            submissions,
+            pack_terms=self._pack_terms,
+            retention_ms=self._retention_ms,
+            one=self._submit_one,
+        )
+
+    async def _submit_one(self, submission: Submission) -> Submitted:
+        expires = submission.expires
+        spiders = {} if expires is None else {batch.spider: expires for batch in submission.batches}
+        run = await self.open_crawl(submission.crawl, expires=spiders)
+        return Submitted(run, await self.add(run, submission.terms, submission.batches, seeds=True))
 
     async def _confirm(self, run: Run, touch: Sequence[int], *, seeds: bool) -> tuple[Run, int] | None:
         """Ask the home shard; None: the run is over and these are its late outlinks."""
@@ -302,7 +318,7 @@ class ValkeyFrontier:
     # --- working ------------------------------------------------------------------------------------------------------
 
     async def holder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> ValkeyHolder:
-        _check_names(pool, egress, *spiders)
+        check_names(pool, egress, *spiders)
         holder = ValkeyHolder(
             self._commands,
             pool=pool,
@@ -437,7 +453,7 @@ class ValkeyFrontier:
         return await carry_out(self._commands, token, retention_ms=self._retention_ms) if known else 0
 
     async def set_expiry(self, run: Run, *, spider: str, at: float) -> None:
-        _check_names(spider)
+        check_names(spider)
         token = run.crawl.id.token
         home = home_shard(token, self._commands.count)
         await self._commands.call_confirmed(home, "expiry", token, spider, round(at * 1000))
@@ -547,12 +563,6 @@ class ValkeyFrontier:
 
     async def close(self) -> None:
         await self._commands.shards.close()
-
-
-def _check_names(*names: str) -> None:
-    for name in names:
-        if "|" in name or "," in name or "\n" in name:
-            raise BadInput(f"a pool, spider, egress or domain may not contain '|', ',' or a line break: {name!r}")
 
 
 def _groups(part: list[tuple[int, Batch]]) -> list[Group]:

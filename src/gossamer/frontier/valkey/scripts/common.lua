@@ -37,9 +37,28 @@ local function write_tallies()
       tally(token, "Z", crawl.done - crawl.done_before)
       crawl.done_before = crawl.done
     end
+    if crawl and crawl.new and not tallies[token] and next(crawl.new) then
+      tallies[token] = {}
+    end
   end
   for token, fields in pairs(tallies) do
     local key = P .. "c:" .. token
+    local crawl = crawls[token]
+    if crawl and crawl.new then -- no counter is there yet: one command for all of them
+      local row = {}
+      for field, value in pairs(crawl.new) do
+        row[#row + 1], row[#row + 2] = field, value
+      end
+      for field, count in pairs(fields) do
+        if count ~= 0 then
+          row[#row + 1], row[#row + 2] = field, count
+        end
+      end
+      for first = 1, #row, 1000 do
+        redis.call("HSET", key, unpack(row, first, math.min(first + 999, #row)))
+      end
+      crawl.new, fields = false, {}
+    end
     for field, count in pairs(fields) do
       if count ~= 0 and redis.call("HINCRBY", key, field, count) == 0 then
         redis.call("HDEL", key, field)

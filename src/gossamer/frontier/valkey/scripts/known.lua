@@ -1,10 +1,16 @@
 -- Which crawls there are: by application, those of the pool `shared`. On a crawl's home shard, as long as its record.
 
+local noted_apps = {}
+
 -- `blob`: the crawl as the client packed it (msgpack: appid, crawlid, pool, ...).
 local function note_crawl(token, blob)
   local crawl = cmsgpack.unpack(blob)
-  if crawl[3] == "shared" and redis.call("SADD", P .. "crawls:" .. crawl[1], token) == 1 then
-    redis.call("ZADD", P .. "apps", 0, crawl[1])
+  if crawl[3] == "shared" then
+    redis.call("SADD", P .. "crawls:" .. crawl[1], token)
+    if not noted_apps[crawl[1]] then
+      redis.call("ZADD", P .. "apps", 0, crawl[1])
+      noted_apps[crawl[1]] = true
+    end
   end
 end
 

@@ -66,7 +66,8 @@ local function share_of(token, domain)
   local mine = shares_of(token)
   local share = mine[domain]
   if not share then
-    local raw = redis.call("HGET", P .. "d:" .. token, domain)
+    local crawl = crawls[token]
+    local raw = not (crawl and crawl.new) and redis.call("HGET", P .. "d:" .. token, domain)
     share = { token = token, row = raw and cmsgpack.unpack(raw) or { 0, 0 } }
     mine[domain] = share
   end

@@ -31,7 +31,10 @@ local function begin_run(token, run, gen, single, blob, stopped)
   end
   local keep = crawl and crawl.gen == gen
   local seen, buckets = keep and crawl.seen or 0, keep and crawl.buckets or 1
-  redis.call("UNLINK", key, P .. "d:" .. token, P .. "z:" .. token)
+  if crawl then
+    redis.call("UNLINK", key, P .. "d:" .. token, P .. "z:" .. token)
+    redis.call("ZREM", P .. "ending", token)
+  end
   local row = { "run", run, "gen", gen, "st", "r", "crawl", blob }
   local function with(field, value)
     row[#row + 1], row[#row + 2] = field, value
@@ -52,12 +55,13 @@ local function begin_run(token, run, gen, single, blob, stopped)
     with("alone", 1)
   end
   push("HSET", key, row)
-  redis.call("ZREM", P .. "ending", token)
   redis.call("ZREM", P .. "opened", token) -- where this is the home shard
   for letter, spider in string.gmatch(stopped, "([^,])([^,]+)") do
     redis.call("HSET", key, "parts", 1, "st:" .. spider, letter)
   end
   tallies[token] = nil
   crawls[token] = nil
-  return crawl_of(token)
+  local begun = crawl_of(token)
+  begun.new = not crawl and {} -- fields that are written with its first counters
+  return begun
 end

@@ -35,10 +35,18 @@ local function mark_seen(crawl, fingerprint)
       return false
     end
     redis.call("SADD", bucket_key(crawl, bucket_of(crawl.only, crawl.buckets)), crawl.only)
-    redis.call("HDEL", P .. "c:" .. crawl.token, "s")
+    if crawl.new then
+      crawl.new.s = nil
+    else
+      redis.call("HDEL", P .. "c:" .. crawl.token, "s")
+    end
     crawl.only = false
   elseif crawl.seen == 0 then
-    redis.call("HSET", P .. "c:" .. crawl.token, "s", fingerprint)
+    if crawl.new then
+      crawl.new.s = fingerprint
+    else
+      redis.call("HSET", P .. "c:" .. crawl.token, "s", fingerprint)
+    end
     crawl.only, crawl.seen = fingerprint, 1
     tally(crawl.token, "n", 1)
     return true

@@ -1,0 +1,212 @@
+"""Many submissions at once: a call a shard for their crawls' runs, another for their URLs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from gossamer.errors import BadInput, CrawlRefused
+from gossamer.frontier.base import Added, Submission, Submitted
+from gossamer.frontier.valkey import codec
+from gossamer.frontier.valkey.commands import Argument, Commands
+from gossamer.frontier.valkey.finishing import try_finish
+from gossamer.frontier.valkey.placing import home_shard, shard_of
+from gossamer.model.crawl import Crawl, Run, Terms
+
+_AT_ONCE = 100
+_BYTES_AT_ONCE = 1 << 20
+_URLS_AT_ONCE = 1280
+"""Bounds of a call, so that it takes the server a few milliseconds."""
+
+T = TypeVar("T")
+
+Answer = Submitted | CrawlRefused | BadInput
+
+
+def check_names(*names: str) -> None:
+    """Raises BadInput for what would blur the names of keys."""
+    for name in names:
+        if "|" in name or "," in name or "\n" in name:
+            raise BadInput(f"a pool, spider, egress or domain may not contain '|', ',' or a line break: {name!r}")
+
+
+@dataclass(slots=True)
+class _Opening:
+    """A crawl whose run is asked for, once for all its submissions. Of those the first one's crawl counts."""
+
+    crawl: Crawl
+    packed: bytes
+    shards: set[int] = field(default_factory=set)
+    expiries: dict[str, int] = field(default_factory=dict)
+    """Spider -> epoch ms, 0: never."""
+    run: Run | None = None
+    version: int = 0
+    ended: str = ""
+    refused: str = ""
+
+    def want(self, spider: str, expires: float) -> None:
+        """The latest time that anybody asks for; never (0) is later than any."""
+        at, known = round(expires * 1000), self.expires_of(spider)
+        self.expiries[spider] = at if known is None else (at and known and max(at, known))
+
+    def expires_of(self, spider: str) -> int | None:
+        return self.expiries.get(spider)
+
+    def arguments(self, token: str) -> list[Argument]:
+        """As `open_many` takes them."""
+        wishes = [part for wish in self.expiries.items() for part in wish]
+        return [token, self.packed, ",".join(map(str, sorted(self.shards))), len(self.expiries), *wishes]
+
+    def hear(self, reply: Sequence[bytes]) -> None:
+        """What the home shard answered; one that has to be halted first stays without a run."""
+        if reply[0] == b"refused":
+            self.refused = reply[1].decode()
+        elif reply[0] == b"ok":
+            crawl = self.crawl if reply[4] == self.packed else codec.unpack_crawl(reply[4])
+            self.run = Run(crawl, int(reply[1]), int(reply[2]))
+            self.version = int(reply[3])
+            self.ended = ",".join(spider.decode() for spider in reply[5:])
+
+
+async def submit(
+    commands: Commands,
+    submissions: Sequence[Submission],
+    *,
+    pack_terms: Callable[[Terms], codec.PackedTerms],
+    retention_ms: int,
+    one: Callable[[Submission], Awaitable[Submitted]],
+) -> list[Answer]:
+    """One answer each, in order. `one` does what does not fit into a call with others, or has to wait for something."""
+    answers: dict[int, Answer] = {}
+    alone: list[int] = []
+    openings: dict[str, _Opening] = {}
+    places: dict[int, int] = {}
+    for index, submission in enumerate(submissions):
+        try:
+            shard = _only_shard(submission, commands.count)
+        except BadInput as exc:
+            answers[index] = exc
+            continue
+        if shard is None:
+            alone.append(index)
+            continue
+        places[index] = shard
+        crawl = submission.crawl
+        token = crawl.id.token
+        opening = openings.get(token)
+        if opening is None:
+            opening = openings[token] = _Opening(crawl, codec.pack_crawl(crawl))
+        opening.shards.add(shard)
+        if submission.expires is not None:
+            for batch in submission.batches:
+                opening.want(batch.spider, submission.expires)
+    await _open(commands, openings)
+
+    calls: dict[int, list[tuple[int, list[Argument]]]] = {}
+    for index, shard in places.items():
+        submission = submissions[index]
+        token = submission.crawl.id.token
+        opening = openings[token]
+        if opening.refused:
+            answers[index] = CrawlRefused(f"{submission.crawl.id} is {opening.refused}")
+        elif opening.run is None:
+            alone.append(index)
+        else:
+            try:
+                arguments = _arguments(token, opening, opening.run, pack_terms(submission.terms), submission)
+            except BadInput as exc:
+                answers[index] = exc
+            else:
+                calls.setdefault(shard, []).append((index, arguments))
+
+    async def add(shard: int, group: Sequence[tuple[int, list[Argument]]]) -> None:
+        head = (int(commands.count == 1), retention_ms)
+        flat = [argument for _, arguments in group for argument in arguments]
+        replies = await commands.call_confirmed(shard, "add_many", *head, *flat)
+        for (index, _), reply in zip(group, replies, strict=True):
+            run = openings[submissions[index].crawl.id.token].run
+            if reply[0] != b"ok" or run is None:  # closed meanwhile, or an earlier run is in the way
+                alone.append(index)
+                continue
+            answers[index] = Submitted(run, _added(reply, submissions[index]))
+            if reply[5]:
+                await try_finish(commands, run.crawl.id.token, retention_ms=retention_ms)
+
+    await asyncio.gather(*(add(shard, group) for shard, group in _split(calls)))
+
+    async def do_alone(index: int) -> None:
+        try:
+            answers[index] = await one(submissions[index])
+        except (CrawlRefused, BadInput) as exc:
+            answers[index] = exc
+
+    await asyncio.gather(*map(do_alone, alone))
+    return [answers[index] for index in range(len(submissions))]
+
+
+def _only_shard(submission: Submission, count: int) -> int | None:
+    """Where all of it goes; None: to several shards, in several calls, or what may be made only once."""
+    check_names(submission.crawl.pool)
+    shards, urls = set(), 0
+    for batch in submission.batches:
+        check_names(batch.spider, batch.domain)
+        shards.add(shard_of(batch.domain, count))
+        urls += _URLS_AT_ONCE if batch.unfiltered else len(batch.urls)
+    return shards.pop() if len(shards) == 1 and urls < _URLS_AT_ONCE else None
+
+
+async def _open(commands: Commands, openings: dict[str, _Opening]) -> None:
+    by_home: dict[int, list[tuple[str, list[Argument]]]] = {}
+    for token, opening in openings.items():
+        home = home_shard(token, commands.count)
+        by_home.setdefault(home, []).append((token, opening.arguments(token)))
+
+    async def ask(home: int, group: Sequence[tuple[str, list[Argument]]]) -> None:
+        flat = [argument for _, arguments in group for argument in arguments]
+        replies = await commands.call_confirmed(home, "open_many", *flat)
+        for (token, _), reply in zip(group, replies, strict=True):
+            openings[token].hear(reply)
+
+    await asyncio.gather(*(ask(home, group) for home, group in _split(by_home)))
+
+
+def _arguments(
+    token: str, opening: _Opening, run: Run, packed: codec.PackedTerms, submission: Submission
+) -> list[Argument]:
+    """As `add_many` takes them."""
+    batches: list[Argument] = []
+    for batch in submission.batches:
+        batches += codec.batch_arguments(batch)
+    crawl = opening.packed if run.crawl is opening.crawl else codec.pack_crawl(run.crawl)
+    head: list[Argument] = [token, run.number, run.generation, crawl, packed.digest, packed.blob]
+    return [*head, opening.version, opening.ended, len(batches), *batches]
+
+
+def _added(reply: Sequence[bytes | int], submission: Submission) -> Added:
+    _, new, duplicates, dropped, reason, _ = reply[:6]
+    added = Added(int(new), int(duplicates), {bytes(reason).decode(): int(dropped)} if dropped else {})
+    if len(reply) > 6:
+        where = [(i, k) for i, batch in enumerate(submission.batches) for k in range(len(batch.urls))]
+        positions = [int(position) for position in reply[6:]]
+        added.rejected = [where[position] for position in positions if position >= 0]
+        added.known = [where[-1 - position] for position in positions if position < 0]
+    return added
+
+
+def _split(calls: dict[int, list[tuple[T, list[Argument]]]]) -> Iterator[tuple[int, list[tuple[T, list[Argument]]]]]:
+    """Each shard's rows in groups that a call may take."""
+    for shard, rows in calls.items():
+        group: list[tuple[T, list[Argument]]] = []
+        size = 0
+        for row in rows:
+            size += _bytes(row[1])
+            group.append(row)
+            if len(group) == _AT_ONCE or size >= _BYTES_AT_ONCE:
+                yield shard, group
+                group, size = [], 0
+        if group:
+            yield shard, group
+
+
+def _bytes(arguments: Iterable[Argument]) -> int:
+    return sum(len(argument) for argument in arguments if isinstance(argument, (bytes, str)))
