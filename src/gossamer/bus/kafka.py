@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -127,7 +128,7 @@ class KafkaBus:
             self._known.add(topic)
 
     def _make(self, admin: Any, topic: str) -> None:
-        if topic in admin.list_topics(timeout=_ANSWER_SECONDS).topics:
+        if _partitions(admin, topic):
             return
         wanted = NewTopic(
             topic,
@@ -140,6 +141,10 @@ class KafkaBus:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
+        # Made is not known: a broker that has not heard of the topic would give a consumer none of its partitions.
+        last = time.monotonic() + _ANSWER_SECONDS
+        while not _partitions(admin, topic) and time.monotonic() < last:
+            time.sleep(_FULL_SECONDS)
 
     async def _ask(self, call: Callable[[Any], T]) -> T:
         def asked() -> T:
@@ -238,6 +243,8 @@ class KafkaConsumer:
                 "session.timeout.ms": 10_000,
                 "max.poll.interval.ms": 600_000,
                 "fetch.wait.max.ms": 100,
+                "topic.metadata.refresh.interval.ms": 1000,
+                "allow.auto.create.topics": False,
                 "queued.max.messages.kbytes": 65_536,
             }
         )
@@ -262,7 +269,7 @@ class KafkaConsumer:
         def assigned() -> None:
             places = []
             for topic in topics:
-                for number in self._consumer.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic].partitions:
+                for number in _partitions(self._consumer, topic):
                     start = offset
                     if not from_beginning:  # the end as it is now, not as it is when the first fetch comes to it
                         _, start = self._consumer.get_watermark_offsets(
@@ -365,6 +372,12 @@ class KafkaConsumer:
         with contextlib.suppress(BusError):
             await _in_thread(self._thread, self._consumer.close)
         self._thread.shutdown(wait=False)
+
+
+def _partitions(client: Any, topic: str) -> list[int]:
+    """Their numbers; none while the topic is not known where the client asks."""
+    found = client.list_topics(topic, timeout=_ANSWER_SECONDS).topics.get(topic)
+    return sorted(found.partitions) if found is not None and found.error is None else []
 
 
 _REBALANCED = {
