@@ -382,7 +382,7 @@ class ValkeyFrontier:
             pool=home.crawl.pool,
             state=home.state,
             run=home.run,
-            started=float(home.facts[b"started"]) / 1000,
+            started=float(home.facts.get(b"started", home.facts[b"gen"])) / 1000,
             ended=None if ended is None else float(ended) / 1000,
             domains=0,
             seen=0,

@@ -39,7 +39,9 @@ local function open_run(token, descriptor, fresh, touch, expected, expiries)
     set("run", run)
     set("gen", gen)
     set("crawl", descriptor)
-    set("started", math.floor(now))
+    if state or gen ~= math.floor(now) then -- else the generation says it: there are many crawls of one run
+      set("started", math.floor(now))
+    end
     if fresh ~= "" then
       set("fresh", fresh)
     end
