@@ -1,6 +1,6 @@
-"""The reference pages of the command line and the settings, made from the same tables as `--help`.
+"""The reference pages of the command line, the settings and the messages, made from what the program itself reads.
 
-python -m gossamer.cli.reference docs/reference    writes cli.md and settings.md there
+python -m gossamer.cli.reference docs/reference    writes cli.md, settings.md and messages.md there
 """
 
 import sys
@@ -11,6 +11,7 @@ from typing import Any
 import typer.main
 
 from gossamer.cli.app import load
+from gossamer.cli.reference_messages import messages_page
 from gossamer.settings import rows
 
 MADE = "<!-- Made by `python -m gossamer.cli.reference docs/reference`; do not edit. -->"
@@ -88,3 +89,4 @@ if __name__ == "__main__":
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "cli.md").write_text(cli_page())
     (folder / "settings.md").write_text(settings_page())
+    (folder / "messages.md").write_text(f"{MADE}\n\n{messages_page()}")

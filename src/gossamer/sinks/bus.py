@@ -10,6 +10,7 @@ import msgspec
 from gossamer.bus.base import Bus
 from gossamer.bus.topics import Topics
 from gossamer.errors import BusFull, BusUnavailable, MessageTooLarge, SinkError, SinkFull
+from gossamer.model.messages.answers import page_1_0
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.blobs import BlobStore
 from gossamer.sinks.jsonl import encode_value
@@ -113,8 +114,4 @@ class BusSink:
         return self._in_form(fields)
 
     def _in_form(self, fields: dict[str, Any]) -> dict[str, Any]:
-        if self._old:
-            if "response_headers" in fields:
-                fields["headers"] = fields.pop("response_headers")
-            fields["attrs"] = fields["attrs"] or {}
-        return fields
+        return page_1_0(fields) if self._old else fields

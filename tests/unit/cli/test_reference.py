@@ -4,8 +4,14 @@ from pathlib import Path
 
 import typer.main
 
+<<<<<<< HEAD
 from gossamer.cli.app import load
 from gossamer.cli.reference import cli_page, settings_page
+=======
+from gossamer.cli.app import app
+from gossamer.cli.reference import MADE, cli_page, settings_page
+from gossamer.cli.reference_messages import messages_page
+>>>>>>> 5f52240 (Say every message as a schema with examples, document them from the schemas, refuse hostile ones cheaply)
 from gossamer.settings import rows
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
@@ -15,6 +21,7 @@ def test_the_pages_are_as_the_tables_make_them() -> None:
     """Else: python -m gossamer.cli.reference docs/reference."""
     assert (REFERENCE / "cli.md").read_text() == cli_page()
     assert (REFERENCE / "settings.md").read_text() == settings_page()
+    assert (REFERENCE / "messages.md").read_text() == f"{MADE}\n\n{messages_page()}"
 
 
 def test_every_flag_and_setting_is_there_with_a_meaning() -> None:

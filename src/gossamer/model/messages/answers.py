@@ -87,6 +87,12 @@ def info_1_0(answer: dict[str, Any]) -> dict[str, Any]:
     return {name: part for name, part in answer.items() if name != "total_domains"} | {"crawlids": crawls}
 
 
+def page_1_0(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A page or an item as Scrapy Cluster 1.0 sent it: `headers` for `response_headers`, and `attrs` never null."""
+    renamed = {"headers" if name == "response_headers" else name: value for name, value in fields.items()}
+    return renamed | {"attrs": fields["attrs"] or {}}
+
+
 def _flattened(part: dict[str, Any]) -> dict[str, Any]:
     domains = part["domains"].values()
     kept = {name: value for name, value in part.items() if name not in ("domains", "total_domains")}
@@ -123,17 +129,18 @@ def stats(body: Mapping[str, Any], *, kind: str, uuid: str, appid: str, now: flo
 
 
 def event(told: CrawlEvent, *, now: float) -> dict[str, Any]:
-    """A crawl, or one spider's part of it, is over. Told at least once; drop a repeat by `event_id`."""
+    """A crawl, or one spider's part of it, is over. Told at least once; drop a repeat by `event_id`.
+
+    `spiderid` is always there, as the original's consumers expect; empty: all of the crawl."""
     message: dict[str, Any] = {
         "action": told.kind.value,
         "event_id": told.event_id,
         "appid": told.crawl.appid,
         "crawlid": told.crawl.crawlid,
+        "spiderid": told.spider,
         "run": told.run,
         "server_time": int(told.at or now),
     }
-    if told.spider:
-        message["spiderid"] = told.spider
     if told.kind.value == "expired":
         message["total_expired"] = told.purged
     elif told.kind.value == "stopped":
@@ -141,13 +148,15 @@ def event(told: CrawlEvent, *, now: float) -> dict[str, Any]:
     return message
 
 
+_ECHOED = {"uuid": 100, "appid": 100, "crawlid": 100, "spiderid": 100, "url": 2000}
+"""What a refusal says of the request, so that its sender knows which was meant; characters at most."""
+
+
 def rejected(given: Mapping[str, Any], *, field: str, reason: str, now: float) -> dict[str, Any]:
-    """Why a request was not taken; with those of its own ids that are texts."""
-    known = {
-        name: value for name in ("uuid", "appid", "crawlid", "spiderid") if isinstance(value := given.get(name), str)
-    }
+    """Why a request was not taken; with its own ids and URL, as far as they are texts, cut where they are long."""
+    known = {name: value[:most] for name, most in _ECHOED.items() if isinstance(value := given.get(name), str)}
     return {
-        **{n: v[:100] for n, v in known.items()},
+        **known,
         "action": "rejected",
         "field": field,
         "reason": reason,

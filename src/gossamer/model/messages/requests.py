@@ -5,7 +5,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from gossamer.errors import RequestRejected
 from gossamer.model.crawl import Crawl, CrawlId, Order, Rate, Terms
+from gossamer.model.messages.limits import LONGEST_AHEAD_SECONDS
 from gossamer.model.payload import EMPTY, Payload
 
 
@@ -37,9 +39,17 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     domain_concurrency: int | None = None
     order: Literal["fifo", "lifo"] = "fifo"
     sitemaps: bool = False
+    links: bool = False
     ignore_robots: bool = False
     timeout: float | None = None
     retries: int | None = None
+
+    def check_expires(self, *, now: float) -> None:
+        """`now`: epoch seconds. Raises RequestRejected where the time has passed or is too far away to be meant."""
+        if self.expires and self.expires <= now:
+            raise RequestRejected("this time has passed", field="expires")
+        if self.expires > now + LONGEST_AHEAD_SECONDS:
+            raise RequestRejected("must be within a hundred years", field="expires")
 
     def crawl(self) -> Crawl:
         """What belongs to the whole crawl; of a running one the first request's counts."""
@@ -67,6 +77,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             headers=self.headers or None,
             attrs=self.attrs,
             sitemaps=self.sitemaps,
+            links=self.links,
             ignore_robots=self.ignore_robots,
             proxy=self.proxy,
             timeout_seconds=self.timeout,

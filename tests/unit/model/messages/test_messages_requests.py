@@ -1,0 +1,123 @@
+"""What a crawl request means to the frontier."""
+
+from typing import Any
+
+import pytest
+
+from gossamer.errors import RequestRejected
+from gossamer.model.crawl import Crawl, CrawlId, Order, Rate, Terms
+from gossamer.model.messages.read import Reader
+from gossamer.model.messages.requests import CrawlRequest
+from gossamer.model.payload import EMPTY, Payload
+
+NOW = 1700000000.0
+
+
+def crawl(**asked: Any) -> CrawlRequest:
+    return CrawlRequest(appid="testapp", crawlid="abc", url="http://example.com/", **asked)
+
+
+def test_the_least_request_means_one_page_and_nothing_else() -> None:
+    """The original's defaults: the link spider, priority 1, no links followed, no confinement."""
+    request = crawl()
+    assert (request.spiderid, request.priority) == ("link", 1)
+    assert request.crawl() == Crawl(id=CrawlId("testapp", "abc"))
+    assert request.terms() == Terms(maxdepth=0)
+    assert request.payload() is EMPTY
+
+
+def test_everything_that_is_asked_gets_somewhere() -> None:
+    message = {
+        "appid": "testapp",
+        "crawlid": "abc",
+        "url": "http://example.com/",
+        "spiderid": "shop",
+        "priority": 70,
+        "maxdepth": 9,
+        "max_pages": 100,
+        "domain_max_pages": 5000,
+        "allowed_domains": ["example.com"],
+        "allow_regex": ["/a"],
+        "deny_regex": ["/b"],
+        "deny_extensions": ["zip"],
+        "expires": 1893456000,
+        "useragent": "me/1",
+        "cookie": "a=1",
+        "attrs": {"a": [1]},
+        "headers": {"X-A": "1"},
+        "method": "POST",
+        "body": "ü",
+        "proxy": "http://proxy:3128",
+        "rate": "10/60",
+        "domain_concurrency": 4,
+        "order": "lifo",
+        "sitemaps": True,
+        "links": True,
+        "ignore_robots": True,
+        "timeout": 2.5,
+        "retries": 0,
+    }
+    _, request = Reader().read(message)
+    assert request.crawl() == Crawl(
+        id=CrawlId("testapp", "abc"),
+        order=Order.LIFO,
+        max_pages=100,
+        rate=Rate(hits=10, window_seconds=60.0),
+        concurrency=4,
+    )
+    assert request.terms(domain_max_pending=1000) == Terms(
+        maxdepth=9,
+        domain_max_pages=5000,
+        domain_max_pending=1000,
+        allowed_domains=("example.com",),
+        allow_regex=("/a",),
+        deny_regex=("/b",),
+        deny_extensions=("zip",),
+        expires=1893456000.0,
+        useragent="me/1",
+        cookie="a=1",
+        headers={"X-A": "1"},
+        attrs={"a": [1]},
+        sitemaps=True,
+        links=True,
+        ignore_robots=True,
+        proxy="http://proxy:3128",
+        timeout_seconds=2.5,
+        retries=0,
+    )
+    assert request.payload() == Payload(method="POST", body="ü".encode())
+
+
+def test_empty_filters_are_none() -> None:
+    """As in the original, where an empty list confines nothing; only `deny_extensions` has a default to switch off."""
+    asked = crawl(allowed_domains=(), allow_regex=(), deny_regex=(), deny_extensions=(), domain_max_pages=0)
+    assert asked.terms() == Terms(maxdepth=0, deny_extensions=())
+
+
+def test_a_body_of_bytes() -> None:
+    assert crawl(method="PUT", body_base64="AP8=").payload() == Payload(method="PUT", body=b"\x00\xff")
+    assert crawl(method="HEAD").payload() == Payload(method="HEAD")
+    assert crawl(body="").payload() is EMPTY
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("5", Rate(5, 1.0)), ("1/0.5", Rate(1, 0.5)), ("1000000/604800", Rate(1_000_000, 604800.0))],
+)
+def test_rates(text: str, rate: Rate) -> None:
+    _, request = Reader().read({"appid": "testapp", "crawlid": "a", "url": "x", "rate": text})
+    assert request.crawl().rate == rate
+
+
+@pytest.mark.parametrize("expires", [0, 1700000001, int(NOW) + 100 * 365 * 86400])
+def test_times_that_are_meant(expires: int) -> None:
+    crawl(expires=expires).check_expires(now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("expires", "words"),
+    [(1, "has passed"), (1700000000, "has passed"), (int(NOW) + 100 * 365 * 86400 + 1, "a hundred years")],
+)
+def test_times_that_cannot_be_meant(expires: int, words: str) -> None:
+    with pytest.raises(RequestRejected, match=f"expires: .*{words}"):
+        crawl(expires=expires).check_expires(now=NOW)
