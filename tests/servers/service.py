@@ -18,6 +18,7 @@ from gossamer.bus.streams import StreamsBus
 from gossamer.bus.topics import Topics
 from gossamer.valkey.datadir import running
 from gossamer.valkey.shards import Shards
+from tests.servers.schemas import check_outgoing
 
 _START_SECONDS = 60.0
 _UP = "Ctrl-C stops it in good order."
@@ -108,7 +109,7 @@ def up(
 
 
 class Talk:
-    """A producer of requests and a consumer of everything that comes out, in JSON."""
+    """A producer of requests and a consumer of everything that comes out, in JSON; it must be as the schemas say."""
 
     def __init__(self, bus: Bus, topics: Topics) -> None:
         self.bus = bus
@@ -139,6 +140,8 @@ class Talk:
             assert time.monotonic() < last, f"{topic} has only {found!r:.3000}"
             for message in await self._readers[topic].take(at_most=1000, wait_seconds=0.2):
                 found.append(msgspec.json.decode(message.value))
+                if topic not in self.topics.requests:
+                    check_outgoing(found[-1])
         return found
 
     async def answer(self, uuid: str, *, appid: str = "testapp") -> dict[str, Any]:

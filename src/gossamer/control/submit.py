@@ -78,8 +78,7 @@ class Door:
     def admit(self, request: CrawlRequest) -> Submission:
         """Raises RequestRejected with the field and the reason."""
         url = self._url(request.url)
-        if request.expires and request.expires <= self._now():
-            raise RequestRejected("this time has passed", field="expires")
+        request.check_expires(now=self._now())
         if request.ignore_robots and not self._ignore_robots:
             raise RequestRejected("robots.txt is obeyed here; the operator allows no exception", field="ignore_robots")
         self._check_filters(request)

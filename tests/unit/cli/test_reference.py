@@ -4,14 +4,9 @@ from pathlib import Path
 
 import typer.main
 
-<<<<<<< HEAD
 from gossamer.cli.app import load
-from gossamer.cli.reference import cli_page, settings_page
-=======
-from gossamer.cli.app import app
 from gossamer.cli.reference import MADE, cli_page, settings_page
 from gossamer.cli.reference_messages import messages_page
->>>>>>> 5f52240 (Say every message as a schema with examples, document them from the schemas, refuse hostile ones cheaply)
 from gossamer.settings import rows
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
