@@ -1,19 +1,20 @@
 """Crawl requests on their way into the frontier: checked at the door, then added in batches."""
 
-import asyncio
+import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from gossamer.errors import BadInput, CrawlRefused, RequestRejected
+from gossamer.errors import BadInput, RequestRejected
 from gossamer.fetch.guard import Network, host_address, verdict, within
 from gossamer.fetch.proxy import parse_proxy
 from gossamer.fetch.request import check_headers
+from gossamer.frontier import base
 from gossamer.frontier.base import Frontier
-from gossamer.model.crawl import Crawl, CrawlId, Run, Terms
+from gossamer.model.crawl import Crawl, CrawlId, Terms
 from gossamer.model.messages.requests import CrawlRequest
 from gossamer.model.payload import pack
 from gossamer.model.request import Batch
@@ -24,11 +25,10 @@ from gossamer.policy.urls import fingerprint, from_person, host, registered_doma
 _FILTERS = ("allowed_domains", "allow_regex", "deny_regex", "deny_extensions")
 _FILTERS_KNOWN = 1000
 """Sets of filters that were found to be sound; a producer sends the same again and again."""
-_AT_ONCE = 64
-"""Crawls, or sets of terms of one crawl, that are added to at the same time."""
+_HOSTS_KNOWN = 10_000
 DUPLICATE = "duplicate"
 
-_packed = msgspec.msgpack.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
 
 
 @dataclass(slots=True)
@@ -73,6 +73,8 @@ class Door:
         self._networks = networks
         self._ignore_robots = ignore_robots
         self._domain_max_pending = domain_max_pending
+        self._hosts: dict[str, str] = {}
+        """Why a host is refused; empty: it is not."""
         self._filters: OrderedDict[tuple[Any, ...], None] = OrderedDict()
 
     def admit(self, request: CrawlRequest) -> Submission:
@@ -131,11 +133,18 @@ class Door:
             url = from_person(text)
         except BadInput as error:
             raise RequestRejected(error.detail, field="url") from None
-        # A name is judged when it is fetched: what it resolves to may change until then.
-        address = host_address(host(url))
-        if address is not None and not within(address, self._networks) and (why := verdict(address)):
+        name = host(url)
+        why = self._hosts.get(name)
+        if why is None:
+            # A name is judged when it is fetched: what it resolves to may change until then.
+            address = host_address(name)
+            why = "" if address is None or within(address, self._networks) else verdict(address) or ""
+            if len(self._hosts) >= _HOSTS_KNOWN:
+                self._hosts.clear()
+            self._hosts[name] = why
+        if why:
             raise RequestRejected(
-                f"{host(url)} is not on the public internet ({why}); the operator may allow its network",
+                f"{name} is not on the public internet ({why}); the operator may allow its network",
                 field="url",
             )
         return url
@@ -151,49 +160,40 @@ def _refused(field: str, check: Callable[[], object]) -> None:
 async def submit(frontier: Frontier, submissions: Sequence[Submission]) -> list[Submitted]:
     """Add them; an answer for each, in order. Raises FrontierUnavailable and FrontierFull: repeat it with the same
     objects, then what was added before counts as added, or as a duplicate of itself."""
+    groups = list(_together(submissions))
+    wholes = [
+        base.Submission(submissions[places[0][0]].crawl, submissions[places[0][0]].terms, batches, expires)
+        for batches, places, expires in groups
+    ]
     answers = [Submitted(True)] * len(submissions)
-    by_crawl: dict[CrawlId, list[int]] = {}
-    for at, submission in enumerate(submissions):
-        by_crawl.setdefault(submission.crawl.id, []).append(at)
-    gate = asyncio.Semaphore(_AT_ONCE)
-    async with asyncio.TaskGroup() as group:
-        for positions in by_crawl.values():
-            await gate.acquire()
-            task = group.create_task(_submit_to_one(frontier, submissions, positions, answers))
-            task.add_done_callback(lambda _: gate.release())
+    for (_, places, _), answer in zip(groups, await frontier.submit(wholes), strict=True):
+        if isinstance(answer, Exception):
+            for at in itertools.chain(*places):
+                answers[at] = Submitted(False, str(answer))
+            continue
+        added = answer.added
+        for index, position in added.known:
+            answers[places[index][position]] = Submitted(False, DUPLICATE)
+        for index, position in added.rejected:
+            answers[places[index][position]] = Submitted(False, "the domain's share of the queue is full")
+        for reason in added.dropped.keys() - {"budget"}:  # a whole spider's part is over
+            for at in itertools.chain(*places):
+                if answers[at].added:
+                    answers[at] = Submitted(False, f"this spider's part of the crawl is {reason}")
     return answers
 
 
-async def _submit_to_one(
-    frontier: Frontier, submissions: Sequence[Submission], positions: Sequence[int], answers: list[Submitted]
-) -> None:
-    """One crawl's: what has the same terms travels together."""
-    by_terms: dict[bytes, list[int]] = {}
-    for at in positions:
-        by_terms.setdefault(_packed(submissions[at].terms), []).append(at)
-    groups = list(by_terms.values())
-    try:
-        expires: dict[str, float] = {}
-        for at in positions:
-            spider, moment = submissions[at].spider, submissions[at].terms.expires
-            known = expires.get(spider, moment)
-            expires[spider] = max(known, moment) if known and moment else 0.0
-        run = await frontier.open_crawl(submissions[positions[0]].crawl, expires=expires)
-        for first in range(0, len(groups), _AT_ONCE):
-            part = groups[first : first + _AT_ONCE]
-            await asyncio.gather(*(_add(frontier, run, submissions, group, answers) for group in part))
-    except CrawlRefused as error:
-        for at in positions:
-            answers[at] = Submitted(False, str(error))
-
-
-async def _add(
-    frontier: Frontier, run: Run, submissions: Sequence[Submission], positions: Sequence[int], answers: list[Submitted]
-) -> None:
-    batches: dict[tuple[str, str, int, bool], tuple[Batch, list[int]]] = {}
-    for at in positions:
-        s = submissions[at]
-        key = (s.spider, s.domain, s.priority, s.payload is None)
+def _together(submissions: Sequence[Submission]) -> Iterator[tuple[list[Batch], list[list[int]], float]]:
+    """What has the same crawl, terms, spider and domain travels together: (batches, their requests' positions, when all
+    of it expires)."""
+    groups: dict[tuple[CrawlId, bytes, str, str], dict[tuple[int, bool], tuple[Batch, list[int]]]] = {}
+    packed: dict[int, bytes] = {}
+    for at, s in enumerate(submissions):
+        terms = packed.get(id(s.terms))
+        if terms is None:
+            terms = packed[id(s.terms)] = _pack(s.terms)
+        batches = groups.setdefault((s.crawl.id, terms, s.spider, s.domain), {})
+        key = (s.priority, s.payload is None)
         if key not in batches:
             payloads: list[bytes | None] | None = None if s.payload is None else []
             batches[key] = (Batch(s.spider, s.domain, s.priority, 0, payloads=payloads), [])
@@ -203,20 +203,7 @@ async def _add(
         if batch.payloads is not None:
             batch.payloads.append(s.payload)  # type: ignore[attr-defined]
         places.append(at)
-    where = [places for _, places in batches.values()]
-    added = await frontier.add(
-        run, submissions[positions[0]].terms, [batch for batch, _ in batches.values()], seeds=True
-    )
-    for index, position in added.known:
-        answers[where[index][position]] = Submitted(False, DUPLICATE)
-    for index, position in added.rejected:
-        answers[where[index][position]] = Submitted(
-            False, "the domain's share of the queue is full (domain_max_pending)"
-        )
-    ended = {reason: count for reason, count in added.dropped.items() if reason != "budget"}
-    if ended:  # a whole spider's part is over, or all that has these terms
-        reason = next(iter(ended))
-        for places in where:
-            for at in places:
-                if answers[at].added:
-                    answers[at] = Submitted(False, f"this spider's part of the crawl is {reason}")
+    for batches in groups.values():
+        found = list(batches.values())
+        expires = submissions[found[0][1][0]].terms.expires
+        yield [batch for batch, _ in found], [places for _, places in found], expires
