@@ -52,6 +52,9 @@ def messages_page() -> str:
         "topic's name cannot have is written with underscores and a digest. The schemas (JSON Schema, draft 2020-12)",
         "are in the package, at `gossamer/model/messages/schemas`, one file for each message below.",
         "",
+        "What a consumer has before it: `type` tells results (`page`, `item`), `action` tells events, refusals and the",
+        "answers to `stop` and domain requests, `stats` tells statistics; what has none of them is information.",
+        "",
     ]
     for title, names, about in _GROUPS:
         lines += [f"## {title}", "", about, ""]
@@ -69,7 +72,8 @@ _PLUGINS = [
     "",
     "| | |",
     "|---|---|",
-    "| `schema` | its JSON Schema, as a dictionary, with no reference to another document |",
+    "| `schema` | its JSON Schema, as a dictionary, with no reference to another document; a field's own keyword "
+    "`x-means` says in words what its pattern or bounds demand, for refusals |",
     "| `rank` | an integer; requests are tried in rising rank, and the first whose schema fits is meant. Built in are "
     "`crawl` 100, `action` 200, `stats` 300, `domain` 400 |",
     "| `async handle(request, *, old)` | returns the answers, a list of dictionaries, each with an `appid`. `request` "
