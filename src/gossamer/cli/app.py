@@ -24,6 +24,7 @@ COMMANDS = {
     "stats": "stats:stats",
     "domains": "domains:app",
     "dump": "dump:dump",
+    "monitor": "monitor:monitor",
     "demo": "demo:demo",
     "worker-process": "worker_process:worker_process",
 }

@@ -43,7 +43,7 @@ def list_domains(
         shown = {"default": fields_of(default), "domains": {name: fields_of(p) for name, p in sorted(policies.items())}}
         print(msgspec.json.encode(shown).decode())
         return
-    table = Table("domain", *_COLUMNS, box=None, padding=(0, 2))
+    table = Table("domain", *_COLUMNS, box=None, padding=(0, 2, 0, 0))
     table.add_row("(default)", *_cells(default, BUILT_IN))
     for name, policy in sorted(policies.items()):
         table.add_row(name, *_cells(policy, None))
@@ -173,12 +173,21 @@ def _tell(domain: str | None, policy: DomainPolicy, *, json: bool) -> None:
         print(f"{domain or 'The default'}: {shown}")
 
 
-_COLUMNS = ("hits", "window", "scale", "moderated", "elastic", "scope", "concurrency", "blacklisted")
+_COLUMNS = {
+    "hits": "hits",
+    "window": "window",
+    "scale": "scale",
+    "even": "moderated",
+    "scope": "scope",
+    "parallel": "concurrency",
+    "blacklisted": "blacklisted",
+}
+"""Headings, and what stands below them."""
 
 
 def _cells(policy: DomainPolicy, else_: DomainPolicy | None) -> list[str]:
     fields = {**(fields_of(else_) if else_ else {}), **fields_of(policy)}
-    return [_shown(fields.get(name)) for name in _COLUMNS]
+    return [_shown(fields.get(name)) for name in _COLUMNS.values()]
 
 
 def _shown(value: Any) -> str:
