@@ -156,12 +156,12 @@ def _shown(seen: Seen) -> Group:
 def _table(*headings: str) -> Table:
     table = Table(box=None, padding=(0, 2), header_style="dim", pad_edge=False)
     for at, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if at == 0 else "right", no_wrap=at == 0, overflow="ellipsis")
+        table.add_column(heading, justify="left" if at == 0 else "right", no_wrap=True)
     return table
 
 
 def _crawls(seen: Seen) -> Table:
-    table = _table("crawl", "state", "fetched", "failed", "waiting", "in flight", "domains", "since")
+    table = _table("crawl", "state", "fetched", "failed", "waiting", "now", "since")
     now = time.time()
     for info in seen.crawls[:_CRAWLS_SHOWN]:
         total = info.total()
@@ -172,12 +172,11 @@ def _crawls(seen: Seen) -> Table:
             f"{sum(total.failed.values()):,}",
             f"{total.queued + total.later:,}",
             f"{total.leased:,}",
-            f"{info.domains:,}",
             span(max(0.0, now - (info.ended or info.started))),
         )
     left = len(seen.crawls) - _CRAWLS_SHOWN
     if left > 0 or seen.more_crawls:
-        table.add_row(f"and {left:,}{' or more' if seen.more_crawls else ''} others", *[""] * 7)
+        table.add_row(f"and {left:,}{' or more' if seen.more_crawls else ''} others", *[""] * 6)
     return table
 
 

@@ -1,6 +1,6 @@
-"""The reference pages of the command line, the settings and the messages, made from what the program itself reads.
+"""The reference pages of commands, settings, metrics and messages, made from what the program itself reads.
 
-python -m gossamer.cli.reference docs/reference    writes cli.md, settings.md and messages.md there
+python -m gossamer.cli.reference docs/reference    writes cli.md, settings.md, metrics.md and messages.md there
 """
 
 import sys
@@ -13,6 +13,7 @@ import typer.main
 from gossamer.cli.app import load
 from gossamer.cli.reference_messages import messages_page
 from gossamer.settings import rows
+from gossamer.telemetry.metrics import NAMES
 
 MADE = "<!-- Made by `python -m gossamer.cli.reference docs/reference`; do not edit. -->"
 
@@ -42,6 +43,25 @@ def settings_page() -> str:
     ]
     for name, variable, default, meaning in rows():
         lines.append(f"| `{name}` | `{variable}` | {f'`{default}`' if default else ''} | {_cell(meaning)} |")
+    return "\n".join(lines) + "\n"
+
+
+def metrics_page() -> str:
+    """docs/reference/metrics.md."""
+    lines = [
+        MADE,
+        "",
+        "# Metrics",
+        "",
+        "What `/metrics` of the API shows, in Prometheus's text format. Counters are of the process that is asked and of",
+        "the workers that it started; gauges of the frontier are the same wherever they are asked for.",
+        "",
+        "| metric | kind | labels | meaning |",
+        "|---|---|---|---|",
+    ]
+    for name in NAMES:
+        labels = ", ".join(f"`{label}`" for label in name.labels)
+        lines.append(f"| `{name.name}` | {name.kind} | {labels} | {_cell(name.meaning)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -89,4 +109,5 @@ if __name__ == "__main__":
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "cli.md").write_text(cli_page())
     (folder / "settings.md").write_text(settings_page())
+    (folder / "metrics.md").write_text(metrics_page())
     (folder / "messages.md").write_text(f"{MADE}\n\n{messages_page()}")

@@ -27,6 +27,8 @@ _FILTERS_KNOWN = 1000
 """Sets of filters that were found to be sound; a producer sends the same again and again."""
 _HOSTS_KNOWN = 10_000
 DUPLICATE = "duplicate"
+MOST_BODY_BYTES = 512 * 1024
+"""Of the body that a request sends; it waits in the frontier's memory."""
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -86,6 +88,10 @@ class Door:
         self._check_filters(request)
         self._check_exchange(request)
         payload = request.payload()
+        if len(payload.body) > MOST_BODY_BYTES:
+            raise RequestRejected(
+                f"has {len(payload.body):,} bytes; at most {MOST_BODY_BYTES:,} are taken", field="body"
+            )
         mark = fingerprint(
             url,
             seed=spider_seed(self._secret, request.spiderid),

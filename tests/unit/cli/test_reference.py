@@ -5,7 +5,7 @@ from pathlib import Path
 import typer.main
 
 from gossamer.cli.app import load
-from gossamer.cli.reference import MADE, cli_page, settings_page
+from gossamer.cli.reference import MADE, cli_page, metrics_page, settings_page
 from gossamer.cli.reference_messages import messages_page
 from gossamer.settings import rows
 
@@ -16,6 +16,7 @@ def test_the_pages_are_as_the_tables_make_them() -> None:
     """Else: python -m gossamer.cli.reference docs/reference."""
     assert (REFERENCE / "cli.md").read_text() == cli_page()
     assert (REFERENCE / "settings.md").read_text() == settings_page()
+    assert (REFERENCE / "metrics.md").read_text() == metrics_page()
     assert (REFERENCE / "messages.md").read_text() == f"{MADE}\n\n{messages_page()}"
 
 
