@@ -51,6 +51,18 @@ class Consumer(Protocol):
         """Leave the group; what is not acknowledged goes to the others at once."""
 
 
+class Reader(Consumer, Protocol):
+    """A consumer on its own, in no group. What it acknowledged is where it stands."""
+
+    def is_at_end(self) -> bool:
+        """Whether there was nothing more in any of its topics when it last took something."""
+        ...
+
+    def mark(self) -> str:
+        """Behind everything it acknowledged: `read(after=)` goes on there, also in another process."""
+        ...
+
+
 class Bus(Protocol):
     """Publishes and consumes topics; a topic that is missing is created."""
 
@@ -67,8 +79,9 @@ class Bus(Protocol):
     async def consume(self, topics: Sequence[str], *, group: str) -> Consumer:
         """Join a group: each message goes to one of its members. A group that is new begins with the oldest message."""
 
-    async def read(self, topics: Sequence[str], *, from_beginning: bool) -> Consumer:
-        """Read without a group, from the oldest message or from now on; `acknowledge` does nothing."""
+    async def read(self, topics: Sequence[str], *, from_beginning: bool, after: str = "") -> Reader:
+        """Read without a group, from the oldest message or from now on; or from where a reader of the same topics
+        stood (`mark`), or the oldest message since, where that is gone. Raises BadInput for what is no mark."""
 
     async def topics(self) -> list[TopicInfo]:
         """All topics under this bus's prefix, by name."""

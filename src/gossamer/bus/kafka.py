@@ -8,7 +8,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from time import monotonic
+from typing import Annotated, Any, TypeVar
+
+import msgspec
 
 from gossamer.bus.base import Message, TopicInfo
 from gossamer.errors import BadInput, BusError, BusUnavailable, MessageTooLarge
@@ -36,6 +39,7 @@ _DELIVERY_SECONDS = 15.0
 _FULL_SECONDS = 0.005
 _SPARE_BYTES = 1024
 """Of a message, for its headers."""
+_Offset = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class KafkaBus:
@@ -178,11 +182,12 @@ class KafkaBus:
         await consumer.subscribe(topics)
         return consumer
 
-    async def read(self, topics: Sequence[str], *, from_beginning: bool) -> "KafkaConsumer":
+    async def read(self, topics: Sequence[str], *, from_beginning: bool, after: str = "") -> "KafkaConsumer":
+        places = _places(after)
         for topic in topics:
             await self._ensure(topic)
-        consumer = KafkaConsumer(self._common, group="gossamer-reading")
-        await consumer.assign(topics, from_beginning=from_beginning)
+        consumer = KafkaConsumer({**self._common, "enable.partition.eof": True}, group="gossamer-reading")
+        await consumer.assign(topics, from_beginning=from_beginning or bool(after), after=places)
         return consumer
 
     async def close(self) -> None:
@@ -229,7 +234,7 @@ class _Pending:
 
 
 class KafkaConsumer:
-    """Implements Consumer. Made by `KafkaBus`."""
+    """Implements Consumer, and Reader where it was made by `read`. Made by `KafkaBus`."""
 
     def __init__(self, common: Mapping[str, Any], *, group: str) -> None:
         self._consumer = Consumer(
@@ -254,6 +259,10 @@ class KafkaConsumer:
         self._done: dict[tuple[str, int], set[int]] = {}
         self._taking: asyncio.Future[list[Any]] | None = None
         self._grouped = False
+        self._open: set[tuple[str, int]] = set()
+        """Of a reader: partitions whose end it has not seen."""
+        self._next: dict[str, dict[int, int]] = {}
+        """Of a reader: the offset behind what it acknowledged, by topic and partition."""
 
     async def subscribe(self, topics: Sequence[str]) -> None:
         """Join the group for these topics."""
@@ -262,22 +271,26 @@ class KafkaConsumer:
             self._thread, lambda: self._consumer.subscribe(list(topics), on_revoke=self._forget, on_lost=self._forget)
         )
 
-    async def assign(self, topics: Sequence[str], *, from_beginning: bool) -> None:
-        """Read all partitions, in no group."""
+    async def assign(
+        self, topics: Sequence[str], *, from_beginning: bool, after: dict[str, dict[int, int]] | None = None
+    ) -> None:
+        """Read all partitions, in no group; those in `after` from that offset."""
         offset = OFFSET_BEGINNING if from_beginning else OFFSET_END
 
         def assigned() -> None:
             places = []
             for topic in topics:
                 for number in _partitions(self._consumer, topic):
-                    start = offset
+                    start = (after or {}).get(topic, {}).get(number, offset)
                     if not from_beginning:  # the end as it is now, not as it is when the first fetch comes to it
                         _, start = self._consumer.get_watermark_offsets(
                             TopicPartition(topic, number), timeout=_ANSWER_SECONDS
                         )
                     places.append(TopicPartition(topic, number, start))
+            self._open = {(place.topic, place.partition) for place in places}
             self._consumer.assign(places)
 
+        self._next = {topic: dict(places) for topic, places in (after or {}).items() if topic in topics}
         await _in_thread(self._thread, assigned)
 
     def _forget(self, _consumer: Any, partitions: Sequence[Any]) -> None:
@@ -302,7 +315,7 @@ class KafkaConsumer:
         return [_message(row) for row in rows]
 
     def _take(self, at_most: int, wait_seconds: float) -> list[Any]:
-        first = self._consumer.poll(wait_seconds)
+        first = self._first(wait_seconds)
         if first is None:
             return []
         rows: list[Any] = [first, *(self._consumer.consume(at_most - 1, 0) if at_most > 1 else [])]
@@ -313,14 +326,37 @@ class KafkaConsumer:
                 good.append(row)
                 if self._grouped:
                     self._taken.setdefault((row.topic(), row.partition()), deque()).append(row.offset())
-            elif error.code() not in (KafkaError._PARTITION_EOF, KafkaError.UNKNOWN_TOPIC_OR_PART):
+                else:
+                    self._open.add((row.topic(), row.partition()))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._open.discard((row.topic(), row.partition()))
+            elif error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 log.warning("%s", error)
         return good
 
+    def _first(self, wait_seconds: float) -> Any:
+        """What comes first; the end of a partition is no news while others may have some."""
+        last = monotonic() + wait_seconds
+        while True:
+            first = self._consumer.poll(max(0.0, last - monotonic()))
+            error = None if first is None else first.error()
+            if first is None or error is None or error.code() != KafkaError._PARTITION_EOF:
+                return first
+            self._open.discard((first.topic(), first.partition()))
+
     async def acknowledge(self, messages: Sequence[Message]) -> None:
-        if self._grouped and messages:
-            places = [message.place for message in messages]
+        places = [message.place for message in messages]
+        if not self._grouped:
+            for topic, partition, offset in places:
+                self._next.setdefault(topic, {})[partition] = offset + 1
+        elif places:
             await _in_thread(self._thread, lambda: self._acknowledge(places))
+
+    def is_at_end(self) -> bool:
+        return not self._open
+
+    def mark(self) -> str:
+        return msgspec.json.encode(self._next).decode()
 
     def _acknowledge(self, places: Sequence[tuple[str, int, int]]) -> None:
         for topic, partition, offset in places:
@@ -386,6 +422,16 @@ _REBALANCED = {
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError._NO_OFFSET,
 }
+
+
+def _places(mark: str) -> dict[str, dict[int, int]]:
+    """Where a reader stood: the next offset by topic and partition."""
+    if not mark:
+        return {}
+    try:
+        return msgspec.json.decode(mark, type=dict[str, dict[int, _Offset]])
+    except msgspec.DecodeError:
+        raise BadInput("this is no mark of a reader on Kafka") from None
 
 
 def _message(row: Any) -> Message:

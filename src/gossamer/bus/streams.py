@@ -7,10 +7,13 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+import msgspec
 
 from gossamer.bus.base import Message, TopicInfo
 from gossamer.errors import (
+    BadInput,
     BusError,
     BusFull,
     BusUnavailable,
@@ -35,6 +38,7 @@ _SAY_SECONDS = 3600.0
 _LOOK_SECONDS = 5.0
 """A consumer looks after so long even if nothing woke it."""
 _NO_GROUP = "NOGROUP"
+_Place = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,20}-[0-9]{1,20}$")]
 
 
 class StreamsBus:
@@ -131,8 +135,8 @@ class StreamsBus:
         await consumer.start()
         return consumer
 
-    async def read(self, topics: Sequence[str], *, from_beginning: bool) -> "StreamsReader":
-        reader = StreamsReader(self, topics)
+    async def read(self, topics: Sequence[str], *, from_beginning: bool, after: str = "") -> "StreamsReader":
+        reader = StreamsReader(self, topics, after=_places(after))
         await reader.start(from_beginning=from_beginning)
         return reader
 
@@ -345,17 +349,18 @@ class StreamsConsumer:
 
 
 class StreamsReader:
-    """Implements Consumer without a group. Made by `StreamsBus.read`."""
+    """Implements Reader. Made by `StreamsBus.read`."""
 
-    def __init__(self, bus: StreamsBus, topics: Sequence[str]) -> None:
+    def __init__(self, bus: StreamsBus, topics: Sequence[str], *, after: dict[str, str]) -> None:
         self._bus = bus
-        self._after: dict[str, bytes] = dict.fromkeys(topics, b"0-0")
+        self._after = {topic: after.get(topic, "0-0").encode() for topic in topics}
+        self._done = {topic: place for topic, place in after.items() if topic in self._after}
         self._woken = _Woken(bus, topics)
 
     async def start(self, *, from_beginning: bool) -> None:
         """Find the places to begin at."""
         await self._woken.start()
-        if not from_beginning:
+        if not from_beginning and not self._done:
             for topic in self._after:
                 key = self._bus.key(topic)
                 newest = await self._bus.command(key, "XREVRANGE", key, "+", "-", "COUNT", 1)
@@ -391,13 +396,30 @@ class StreamsReader:
         return [_message(topic, row) for row in found]
 
     async def acknowledge(self, messages: Sequence[Message]) -> None:
-        return
+        for message in messages:
+            self._done[message.topic] = message.place.decode()
+
+    def is_at_end(self) -> bool:
+        return not self._woken.fresh
+
+    def mark(self) -> str:
+        return msgspec.json.encode(self._done).decode()
 
     async def lag(self) -> int:
         return 0
 
     async def close(self) -> None:
         await self._woken.stop()
+
+
+def _places(mark: str) -> dict[str, str]:
+    """Where a reader stood, by topic."""
+    if not mark:
+        return {}
+    try:
+        return msgspec.json.decode(mark, type=dict[str, _Place])
+    except msgspec.DecodeError:
+        raise BadInput("this is no mark of a reader on streams") from None
 
 
 def _message(topic: str, row: Any) -> Message:

@@ -10,6 +10,7 @@ from gossamer.model.domain import DomainPolicy, Scope
 from gossamer.policy.urls import registered_domain
 
 MOST_BYTES = 16 * 1024 * 1024
+_DEEPEST = 10
 
 _FIELDS: dict[str, tuple[str, str, Callable[[Any], Any]]] = {}
 """By its name in YAML: the policy's field, what a value must be, and what makes it one (ValueError else)."""
@@ -29,9 +30,7 @@ def load_policies(text: str | bytes) -> tuple[DomainPolicy, dict[str, DomainPoli
     if len(text) > MOST_BYTES:
         raise BadInput(f"the policies are longer than {MOST_BYTES // 2**20} MiB")
     try:
-        # Neither tags (the safe loader sees to that) nor aliases: those make objects, these a small text enormous.
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.CSafeLoader)):
-            raise BadInput("YAML aliases (*name) are not taken; write the values out")
+        _check_events(text)
         document = yaml.load(text, Loader=yaml.CSafeLoader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise BadInput(f"this is no YAML: {' '.join(str(error).split())[:300]}") from None
@@ -81,7 +80,7 @@ def policy_of(fields: object, *, where: str) -> DomainPolicy:
             continue
         try:
             given[field] = make(value)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             raise BadInput(f"{where}: {name}: must be {what}, not {value!r:.80}") from None
     return DomainPolicy(**given)
 
@@ -114,6 +113,18 @@ def checked_domain(name: object) -> str:
     if registered != ascii_name:
         raise BadInput(f"{name} is a part of {registered}, and budgets are kept for that; use {registered}")
     return registered
+
+
+def _check_events(text: str | bytes) -> None:
+    """Neither tags (the safe loader sees to that) nor aliases nor depth: the first make objects, the second make a
+    small text enormous, the third takes the parser time that grows with its square."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise BadInput("YAML aliases (*name) are not taken; write the values out")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise BadInput("this is no YAML of policies: it is nested too deep")
 
 
 def _changed(policy: DomainPolicy, fields: dict[str, Any]) -> DomainPolicy:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gossamer.bus.base import Bus, Consumer, Message, TopicInfo
+from gossamer.bus.base import Bus, Consumer, Message, Reader, TopicInfo
 
 
 class Prefixed:
@@ -24,9 +24,10 @@ class Prefixed:
         there = await self._bus.consume([self._prefix + topic for topic in topics], group=self._prefix + group)
         return _Stripped(there, self._prefix)
 
-    async def read(self, topics: Sequence[str], *, from_beginning: bool) -> Consumer:
-        there = await self._bus.read([self._prefix + topic for topic in topics], from_beginning=from_beginning)
-        return _Stripped(there, self._prefix)
+    async def read(self, topics: Sequence[str], *, from_beginning: bool, after: str = "") -> Reader:
+        names = [self._prefix + topic for topic in topics]
+        there = await self._bus.read(names, from_beginning=from_beginning, after=after)
+        return _StrippedReader(there, self._prefix)
 
     async def topics(self) -> list[TopicInfo]:
         return [
@@ -61,3 +62,15 @@ class _Stripped:
 
     async def close(self) -> None:
         await self._consumer.close()
+
+
+class _StrippedReader(_Stripped):
+    def __init__(self, reader: Reader, prefix: str) -> None:
+        super().__init__(reader, prefix)
+        self._reader = reader
+
+    def is_at_end(self) -> bool:
+        return self._reader.is_at_end()
+
+    def mark(self) -> str:
+        return self._reader.mark()

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from gossamer.bus.base import Bus, Consumer, Message
-from gossamer.errors import MessageTooLarge
+from gossamer.bus.base import Bus, Consumer, Message, Reader
+from gossamer.errors import BadInput, MessageTooLarge
 
 
 async def take(consumer: Consumer, count: int) -> list[Message]:
@@ -126,3 +126,52 @@ async def test_what_is_too_large_is_refused(bus: Bus) -> None:
 
 async def test_the_bus_answers(bus: Bus) -> None:
     await bus.ping()
+
+
+async def _all_of(reader: Reader, *, at_most: int = 100) -> list[bytes]:
+    """Everything up to the end, acknowledged."""
+    found: list[bytes] = []
+    async with asyncio.timeout(30):
+        while len(found) < at_most:
+            messages = await reader.take(at_most=at_most - len(found), wait_seconds=0.2)
+            await reader.acknowledge(messages)
+            found += [message.value for message in messages]
+            if reader.is_at_end():
+                break
+    return found
+
+
+async def test_a_reader_goes_on_where_another_stood(bus: Bus) -> None:
+    """Behind what it acknowledged, whatever it had taken beyond; at the end it goes on with what came since."""
+    values = [b"%d" % n for n in range(10)]
+    await bus.publish("pages", values)
+    first = await bus.read(["pages"], from_beginning=True)
+    assert await _all_of(first, at_most=4) == values[:4]
+    async with asyncio.timeout(30):
+        while not await first.take(at_most=3, wait_seconds=1):
+            pass
+    mark = first.mark()
+    await first.close()
+    second = await bus.read(["pages"], from_beginning=True, after=mark)
+    assert await _all_of(second) == values[4:]
+    mark = second.mark()
+    await second.close()
+    await bus.publish("pages", [b"new"])
+    third = await bus.read(["pages"], from_beginning=False, after=mark)
+    assert await _all_of(third) == [b"new"]
+    await third.close()
+
+
+async def test_a_reader_of_nothing_is_at_the_end(bus: Bus) -> None:
+    reader = await bus.read(["pages"], from_beginning=True)
+    assert await _all_of(reader) == []
+    again = await bus.read(["pages"], from_beginning=True, after=reader.mark())
+    assert await _all_of(again) == []
+    await reader.close()
+    await again.close()
+
+
+@pytest.mark.parametrize("mark", ["x", "[]", "{}x", '{"pages": "a"}', '{"pages": {"0": -1}}', '{"pages": [1]}'])
+async def test_what_is_no_mark_is_refused(bus: Bus, mark: str) -> None:
+    with pytest.raises(BadInput):
+        await bus.read(["pages"], from_beginning=True, after=mark)

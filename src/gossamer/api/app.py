@@ -1,0 +1,170 @@
+"""The application: routes, the layers around them, and what OpenAPI says of both."""
+
+import asyncio
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from gossamer import __version__
+from gossamer.api import classic, crawls, domains, events, health, metrics, pages, queues, stats, workers
+from gossamer.api.auth import OPEN_PATHS, Auth
+from gossamer.api.describe import ALWAYS, ProblemShape, refusal
+from gossamer.api.limits import BodyLimit, RateLimit
+from gossamer.api.parts import Parts
+from gossamer.api.problems import Problem, bad_request, is_classic, not_found, shown
+from gossamer.api.waiting import Waiting
+from gossamer.api.watch import Watch
+from gossamer.model.messages.schemas import REQUESTS, schema
+
+_ABOUT = """Submit crawls, watch them, stop them.
+
+`/`, `/feed` and `/poll` are Scrapy Cluster's, in its wrapper; everything under `/v1` has real status codes and answers
+refusals as `application/problem+json` (RFC 9457). Ids in paths may hold any printable character, percent-encoded."""
+_ROUTERS = (
+    crawls.router, crawls.one, events.router, pages.router, domains.router, workers.router, stats.router, queues.router,
+    classic.router, health.router, metrics.router,
+)  # fmt: skip
+_WRAPPER = {
+    "type": "object",
+    "title": "Wrapper",
+    "description": "Scrapy Cluster's wrapper around every answer of /feed and /poll",
+    "required": ["status", "data", "error"],
+    "properties": {
+        "status": {"enum": ["SUCCESS", "FAILURE"]},
+        "data": {"description": "The answer; null after a failure"},
+        "error": {
+            "description": "Null after a success",
+            "oneOf": [
+                {"type": "null"},
+                {
+                    "type": "object",
+                    "required": ["message"],
+                    "properties": {"message": {"type": "string"}, "cause": {"type": "string"}},
+                },
+            ],
+        },
+    },
+}
+
+
+def create_app(parts: Parts) -> FastAPI:
+    """Everything, ready to serve; make it in the event loop it runs in. `close_app` ends what it began."""
+    app = routes()
+    app.state.parts = parts
+    app.state.started = parts.monotonic()
+    app.state.waiting = Waiting(parts)
+    app.state.streams = events.Streams()
+    app.state.scans = asyncio.Semaphore(pages.AT_ONCE)
+    # The last one added is asked first.
+    app.add_middleware(BodyLimit, most=parts.max_body, seconds=parts.body_seconds)
+    app.add_middleware(Auth, token=parts.token)
+    app.add_middleware(RateLimit, a_second=parts.max_requests, monotonic=parts.monotonic)
+    app.add_middleware(Watch, parts=parts)
+    return app
+
+
+def end_streams(app: FastAPI) -> None:
+    """Let those who listen to events go: the server waits for them."""
+    app.state.streams.closing.set()
+
+
+async def close_app(app: FastAPI) -> None:
+    """After the server has stopped: leave what is not answered yet to others."""
+    await app.state.waiting.close()
+
+
+def routes() -> FastAPI:
+    """The routes alone, for their description."""
+    app = FastAPI(
+        title="Gossamer",
+        version=__version__,
+        description=_ABOUT,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers={HTTPException: _http, RequestValidationError: _invalid},
+    )
+    for router in _ROUTERS:
+        app.include_router(router)
+    app.openapi = lambda: _described(app)  # type: ignore[method-assign]
+    return app
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    """What no route takes: an unknown path, or a method it does not have."""
+    assert isinstance(error, HTTPException)
+    path = request.scope["path"]
+    if error.status_code == 404:
+        problem = not_found(f"there is no {path}")
+    elif error.status_code == 405:
+        allowed = ", ".join(sorted(_allowed(request)))
+        problem = Problem(
+            405, "Method not allowed", f"{request.method} is not for {path}, but {allowed}", headers={"Allow": allowed}
+        )
+    else:
+        problem = Problem(error.status_code, error.detail)
+    return shown(problem, path)
+
+
+def _allowed(request: Request) -> set[str]:
+    found: set[str] = set()
+    for router in _ROUTERS:
+        for route in router.routes:
+            if isinstance(route, APIRoute) and route.path_regex.match(request.scope["path"]):
+                found |= set(route.methods or ())
+    return found
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """A parameter that cannot be used."""
+    assert isinstance(error, RequestValidationError)
+    fault = error.errors()[0]
+    where = str(fault["loc"][-1])
+    return shown(bad_request(str(fault["msg"]), where=where), request.scope["path"])
+
+
+# --- OpenAPI ----------------------------------------------------------------------------------------------------------
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        app.openapi_schema = _completed(FastAPI.openapi(app))
+    return app.openapi_schema
+
+
+def _completed(found: dict[str, Any]) -> dict[str, Any]:
+    """With what holds for every endpoint, and with the schemas of the requests."""
+    components = found.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    schemas["Problem"] = ProblemShape.model_json_schema()
+    schemas["Policy"] = domains.Policy.model_json_schema()
+    schemas["Policies"] = domains.Policies.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas["Policies"].pop("$defs", None)
+    schemas["Wrapper"] = _WRAPPER
+    for name in REQUESTS:
+        schemas[f"{name.capitalize()}Request"] = {k: v for k, v in schema(name).items() if k != "$schema"}
+    components["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer", "description": "The setting service.token, where it is set"}
+    }
+    for path, methods in found["paths"].items():
+        for operation in methods.values():
+            responses = operation["responses"]
+            responses.pop("422", None)
+            if path in OPEN_PATHS:
+                continue
+            operation["security"] = [{"token": []}]
+            for status in ALWAYS:
+                responses.setdefault(str(status), _classic_refusal(status) if is_classic(path) else refusal(status))
+            operation["responses"] = dict(sorted(responses.items()))
+    return found
+
+
+def _classic_refusal(status: int) -> dict[str, Any]:
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Wrapper"}}}
+    return {"description": refusal(status)["description"], "content": content}

@@ -1,0 +1,118 @@
+"""A crawl's progress as Server-Sent Events, until it ends or nobody listens."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response, StreamingResponse
+
+from gossamer.api.crawls import progress, unknown
+from gossamer.api.describe import refusals
+from gossamer.api.parts import Given, Parts
+from gossamer.api.paths import CRAWL, TheCrawl
+from gossamer.api.problems import Problem
+from gossamer.errors import FrontierError
+from gossamer.model.crawl import CrawlId, CrawlState
+from gossamer.model.info import CrawlInfo
+
+MOST_STREAMS = 200
+"""Of one process."""
+_PAUSE_SECONDS = 1.0
+_SIGN_OF_LIFE = 15
+"""Pauses without news after which a comment is sent, so that nobody between us closes the connection."""
+
+router = APIRouter(prefix=CRAWL, tags=["crawls"])
+
+
+class Streams:
+    """How many there are in this process, and when they must end."""
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.closing = asyncio.Event()
+
+
+@router.get(
+    "/events",
+    operation_id="crawl_events",
+    summary="Progress, live",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "Events `progress` (where the crawl stands, as in the list of crawls; at most one a second, "
+            "when something changed), `trouble` (the frontier is away; it goes on when it is back) and `end`, the last",
+            "content": {
+                "text/event-stream": {
+                    "schema": {"type": "string"},
+                    "example": 'event: progress\ndata: {"run":1}\n\nevent: end\ndata: {"run":1}\n\n',
+                }
+            },
+        },
+        **refusals(404, 503),
+    },
+)
+async def events(parts: Given, crawl: TheCrawl, request: Request) -> Response:
+    """The stream ends with the crawl's run; a crawl that is over has its `end` at once. After an interruption ask
+    again: every event has all there is to know."""
+    streams: Streams = request.app.state.streams
+    if streams.open >= MOST_STREAMS:
+        raise Problem(503, "Too busy", f"{MOST_STREAMS} listen already", headers={"Retry-After": "5"})
+    info = await parts.frontier.crawl_info(crawl)
+    if info is None:
+        raise unknown(crawl)
+    return StreamingResponse(
+        _told(parts, crawl, info, streams), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+    )
+
+
+async def _told(parts: Parts, crawl: CrawlId, info: CrawlInfo, streams: Streams) -> AsyncIterator[bytes]:
+    streams.open += 1
+    try:
+        async for event in _events(parts, crawl, info, streams.closing):
+            yield event
+    finally:
+        streams.open -= 1
+
+
+async def _events(parts: Parts, crawl: CrawlId, first: CrawlInfo, closing: asyncio.Event) -> AsyncIterator[bytes]:
+    info: CrawlInfo | None = first
+    run, told, silent, is_away = first.run, b"", 0, False
+    while not closing.is_set():
+        if info is None or info.run != run:
+            yield _event("end", told)  # forgotten, or begun anew: the run that was listened to is over
+            return
+        now = progress(info)
+        if info.state is not CrawlState.RUNNING:
+            yield _event("end", now)
+            return
+        silent += 1
+        if now != told:
+            told, silent = now, 0
+            yield _event("progress", now)
+        elif silent >= _SIGN_OF_LIFE:
+            silent = 0
+            yield b": still there\n\n"
+        while True:
+            await _pause(closing)
+            try:
+                info = await parts.frontier.crawl_info(crawl)
+                is_away = False
+                break
+            except FrontierError as error:
+                if not is_away:
+                    is_away = True
+                    yield _event("trouble", str(error).encode())
+            if closing.is_set():
+                return
+
+
+async def _pause(closing: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(_PAUSE_SECONDS):
+            await closing.wait()
+    except TimeoutError:
+        return
+
+
+def _event(name: str, data: bytes) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), b" ".join(data.splitlines()))

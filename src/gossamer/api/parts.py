@@ -1,0 +1,66 @@
+"""What the API is given. It reads no settings and makes no connections of its own."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from secrets import token_hex
+from time import monotonic, time
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from gossamer.bus.base import Bus
+from gossamer.bus.topics import Topics
+from gossamer.control.counters import Counters
+from gossamer.control.desk import Desk
+from gossamer.frontier.base import Frontier
+from gossamer.telemetry.metrics import Metrics
+from gossamer.valkey.shards import Shards
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Closed by whoever made them."""
+
+    shards: Shards
+    """The frontier's server, where answers wait to be polled."""
+    frontier: Frontier
+    bus: Bus
+    topics: Topics
+    counters: Counters
+    desk: Desk
+    metrics: Metrics
+    answered: Callable[[list[dict[str, Any]]], Awaitable[None]]
+    """Sends answers to the bus, too; raises BusError."""
+    prefix: str = "gossamer"
+    """Of the keys of answers that wait."""
+    token: str = ""
+    """Who sends it as a Bearer token may use the API. Empty: whoever reaches it, and that from this machine only."""
+    max_body: int = 1024 * 1024
+    """Bytes of a request's body."""
+    max_requests: float = 1000.0
+    """Requests a second that one client address may send, in bursts of up to twice as many."""
+    wait_seconds: float = 5.0
+    """So long /feed waits for an answer before it says where to poll for it."""
+    polled_seconds: float = 3600.0
+    """So long an answer waits to be polled for."""
+    silent_seconds: float = 5.0
+    """A process of the API that said nothing for so long has died: another takes over what it was asked."""
+    per_app: bool = True
+    """Pages are on their application's topic; else on the firehose only."""
+    body_seconds: float = 60.0
+    """So long a request's body may take to arrive."""
+    clock: Callable[[], float] = time
+    """Epoch seconds."""
+    monotonic: Callable[[], float] = monotonic
+    """For durations."""
+    id: str = field(default_factory=lambda: token_hex(6))
+    """12 hex digits: this process, as `/` tells it."""
+
+
+async def _given(request: Request) -> Parts:
+    parts: Parts = request.app.state.parts
+    return parts
+
+
+Given = Annotated[Parts, Depends(_given)]
+"""What an endpoint says to get the parts."""

@@ -1,0 +1,1 @@
+"""The scripts of answers that wait, a command each."""

@@ -1,0 +1,135 @@
+"""Serves the application inside a running event loop, until told to stop."""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from gossamer.api.app import close_app, end_streams
+from gossamer.api.auth import is_loopback_name
+from gossamer.errors import BadInput
+
+log = logging.getLogger("gossamer.api")
+
+_BACKLOG = 512
+_CONNECTIONS = 1000
+_HEADER_BYTES = 64 * 1024
+_IDLE_SECONDS = 15
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the command's business."""
+        yield
+
+
+async def serve_api(
+    app: FastAPI,
+    *,
+    host: str,
+    port: int,
+    stopping: asyncio.Event,
+    ready: Callable[[str], None],
+    drain_seconds: float = 10.0,
+) -> None:
+    """Listen at host and port (0: a free one) until `stopping`; then requests under way have `drain_seconds` to end.
+
+    `ready` is called once, with the address, when connections are taken. Raises BadInput for an address that cannot be
+    had, and for one that others can reach when the application has no token.
+    """
+    listening = await _listen(host, port, token=bool(app.state.parts.token))
+    try:
+        server = _Server(
+            uvicorn.Config(
+                app,
+                # Its reader bounds the headers; the faster one does not.
+                http="h11",
+                h11_max_incomplete_event_size=_HEADER_BYTES,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                limit_concurrency=_CONNECTIONS,
+                timeout_keep_alive=_IDLE_SECONDS,
+                timeout_graceful_shutdown=max(1, round(drain_seconds)),
+            )
+        )
+        serving = asyncio.create_task(server.serve(sockets=listening))
+        ready(_address(host, listening[0].getsockname()[1]))
+        ending = asyncio.create_task(stopping.wait())
+        try:
+            await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ending.cancel()
+            end_streams(app)
+            server.should_exit = True
+            await serving
+            await close_app(app)
+    finally:
+        for sock in listening:
+            sock.close()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine reaches an address; a name may stand for others, so only localhost counts."""
+    return is_loopback_name(host)
+
+
+async def _listen(host: str, port: int, *, token: bool) -> list[socket.socket]:
+    if not token and not is_loopback(host):
+        raise BadInput(
+            f"the API would listen at {host or 'every address'}, where others reach it: "
+            "set service.token (GOSSAMER_SERVICE__TOKEN), or listen at 127.0.0.1"
+        )
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        raise BadInput(f"the API cannot listen at {host}: {error.strerror or error}") from None
+    listening: list[socket.socket] = []
+    trouble: OSError | None = None
+    for family, _, _, _, address in dict.fromkeys(found):
+        try:
+            listening.append(_bound(family, (address[0], port, *address[2:])))
+        except OSError as error:
+            trouble = error
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                break
+        else:
+            port = listening[0].getsockname()[1]
+    if trouble is not None and (not listening or trouble.errno == errno.EADDRINUSE):
+        for sock in listening:
+            sock.close()
+        raise BadInput(f"the API cannot listen at {_address(host, port)}: {trouble.strerror}") from None
+    return listening
+
+
+def _bound(family: int, address: tuple[object, ...]) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        # A response is two writes: with Nagle's algorithm the second waits 40 ms for the first one's acknowledgement.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _address(host: str, port: int) -> str:
+    name = host or socket.gethostname()
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"

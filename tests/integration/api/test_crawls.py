@@ -1,0 +1,246 @@
+"""/v1/crawls: submit, list, look, stop."""
+
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import pytest
+
+from .conftest import Service, in_session
+
+PROBLEM = "application/problem+json"
+
+
+def crawl(url: str = "https://example.com/", **fields: Any) -> dict[str, Any]:
+    return {"appid": "shop", "crawlid": "prices", "url": url, **fields}
+
+
+async def test_a_submitted_crawl_is_at_its_location(service: Service) -> None:
+    answer = await service.http.post("/v1/crawls", json=crawl(max_pages=7, rate="10/60"))
+    assert answer.status_code == 201
+    assert answer.json()["added"] is True
+    assert answer.headers["location"] == "/v1/crawls/shop/prices"
+    shown = (await service.http.get(answer.headers["location"])).json()
+    assert (shown["state"], shown["run"], shown["total"]["queued"]) == ("running", 1, 1)
+    assert shown["spiders"]["link"]["queued"] == 1
+    assert shown["queued_by_priority"] == {"1": 1}
+    assert (shown["max_pages"], shown["rate"]) == (7, "10/60")
+    assert "queued_by_domain" not in shown
+
+
+async def test_the_same_again_is_a_duplicate(service: Service) -> None:
+    await service.http.post("/v1/crawls", json=crawl())
+    answer = await service.http.post("/v1/crawls", json=crawl())
+    assert (answer.status_code, answer.json()["added"], answer.json()["reason"]) == (200, False, "duplicate")
+
+
+async def test_each_request_of_a_batch_has_its_own_answer(service: Service) -> None:
+    batch = [crawl(), crawl(), crawl(colour=1), crawl("ftp://a.example"), 7, {"uuid": "u", "appid": "shop"}]
+    answer = await service.http.post("/v1/crawls", json=batch)
+    assert answer.status_code == 207
+    body = answer.json()
+    assert [item["status"] for item in body["items"]] == [201, 200, 400, 400, 400, 400]
+    assert [item["field"] for item in body["items"]] == ["", "", "colour", "url", "", ""]
+    assert (body["added"], body["duplicates"], body["refused"]) == (1, 1, 4)
+
+
+async def test_a_batch_may_be_lines(service: Service) -> None:
+    lines = b"\n".join([msgspec.json.encode(crawl(f"https://example.com/{n}")) for n in range(300)] + [b"", b"{"])
+    answer = await service.http.post("/v1/crawls", content=lines, headers={"Content-Type": "application/x-ndjson"})
+    assert answer.status_code == 207
+    assert (answer.json()["added"], answer.json()["refused"]) == (300, 1)
+
+
+@in_session
+async def test_a_batch_that_is_too_long_is_refused(shared: Service) -> None:
+    answer = await shared.http.post("/v1/crawls", json=[1] * 10_001)
+    assert answer.status_code == 400
+    assert "10,000" in answer.json()["detail"]
+
+
+@in_session
+@pytest.mark.parametrize(
+    ("sent", "detail", "field"),
+    [
+        (b"{", "this is no JSON", ""),
+        (b"", "the body is empty", ""),
+        (b'{"url": "\xff"}', "not UTF-8", ""),
+        (b"[" * 200_000, "nested too deep", ""),
+        (b'"x"', "neither an object nor an array", ""),
+        (b'{"appid": "shop", "crawlid": "p"}', "url: is missing", "url"),
+        (b'{"appid": "shop", "crawlid": "p", "url": "a.example", "colour": 1}', "unknown field", "colour"),
+        (b'{"appid": "shop", "crawlid": "p", "url": "http://10.0.0.1/"}', "not on the public internet", "url"),
+        (b'{"appid": "shop", "crawlid": "p", "url": "a.example", "allow_regex": ["("]}', "allow_regex", "allow_regex"),
+        (b'{"appid": "shop", "crawlid": "p", "url": "a.example", "expires": 12}', "has passed", "expires"),
+        (b'{"uuid": "u", "appid": "shop"}', "send it to /feed", ""),
+    ],
+)
+async def test_what_is_not_valid_is_a_problem_that_names_it(
+    shared: Service, sent: bytes, detail: str, field: str
+) -> None:
+    answer = await shared.http.post("/v1/crawls", content=sent)
+    assert (answer.status_code, answer.headers["content-type"]) == (400, PROBLEM)
+    body = answer.json()
+    assert (body["status"], body["type"], body["title"]) == (
+        400,
+        "urn:gossamer:problem:invalid-request",
+        "Invalid request",
+    )
+    assert detail in body["detail"]
+    assert body["errors"][0]["field"] == field
+
+
+async def test_crawls_are_listed_by_page_and_application(service: Service) -> None:
+    batch = [{"appid": f"app{n % 2}", "crawlid": f"c{n}", "url": "https://a.example/"} for n in range(30)]
+    await service.http.post("/v1/crawls", json=batch)
+    found: set[str] = set()
+    cursor = ""
+    while True:
+        page = (await service.http.get("/v1/crawls", params={"appid": "app1", "cursor": cursor, "limit": 4})).json()
+        found |= {item["crawlid"] for item in page["items"]}
+        assert all(item["appid"] == "app1" and item["total"]["queued"] == 1 for item in page["items"])
+        cursor = page["cursor"]
+        if not cursor:
+            break
+    assert found == {f"c{n}" for n in range(1, 30, 2)}
+
+
+async def test_domains_come_by_page(service: Service) -> None:
+    batch = [crawl(f"https://d{n}.example/", priority=n % 3 + 1) for n in range(40)]
+    await service.http.post("/v1/crawls", json=batch)
+    found: dict[str, Any] = {}
+    cursor = ""
+    while True:
+        answer = await service.http.get("/v1/crawls/shop/prices", params={"domains": cursor, "limit": 10})
+        page = answer.json()["queued_by_domain"]
+        found |= {item["domain"]: item for item in page["items"]}
+        cursor = page["cursor"]
+        if not cursor:
+            break
+    assert len(found) == 40
+    assert found["d4.example"] == {
+        "domain": "d4.example",
+        "queued": 1,
+        "by_priority": {"2": 1},
+        "by_spider": {"link": 1},
+    }
+
+
+async def test_a_stopped_crawl_is_purged_once_and_takes_no_more(service: Service) -> None:
+    await service.http.post("/v1/crawls", json=[crawl(f"https://a.example/{n}") for n in range(5)])
+    assert (await service.http.delete("/v1/crawls/shop/prices")).json()["purged"] == 5
+    assert (await service.http.delete("/v1/crawls/shop/prices")).json()["purged"] == 0
+    assert (await service.http.get("/v1/crawls/shop/prices")).json()["state"] == "stopped"
+    answer = await service.http.post("/v1/crawls", json=crawl())
+    assert (answer.status_code, answer.headers["content-type"]) == (409, PROBLEM)
+    assert "is stopped" in answer.json()["detail"]
+
+
+async def test_one_spiders_part_is_stopped_alone(service: Service) -> None:
+    await service.http.post("/v1/crawls", json=[crawl(), crawl(spiderid="wandering")])
+    answer = await service.http.delete("/v1/crawls/shop/prices", params={"spiderid": "wandering"})
+    assert answer.json() == {"appid": "shop", "crawlid": "prices", "spiderid": "wandering", "purged": 1}
+    assert (await service.http.get("/v1/crawls/shop/prices")).json()["total"]["queued"] == 1
+
+
+@in_session
+@pytest.mark.parametrize("crawlid", ["a:b", "a/b", "ü+%&?#=", "..%2F", "%41", "*", "a;b=c", "{x}"])
+async def test_ids_may_hold_anything_printable(shared: Service, crawlid: str) -> None:
+    answer = await shared.http.post("/v1/crawls", json={"appid": "s/h op"[:3] + "op", "crawlid": crawlid, "url": "a.b"})
+    assert answer.status_code == 201, answer.text
+    shown = await shared.http.get(answer.headers["location"])
+    assert (shown.status_code, shown.json()["crawlid"]) == (200, crawlid)
+    other = await shared.http.get(f"/v1/crawls/{quote('s/hop', safe='')}/{quote(crawlid, safe='')}")
+    assert other.json() == shown.json()
+
+
+@in_session
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/crawls/no/body"),
+        ("DELETE", "/v1/crawls/no/body"),
+        ("GET", "/v1/crawls/no/body/events"),
+        ("GET", "/v1/crawls/no/body/pages"),
+        ("GET", "/v1/crawls/no/body/failures"),
+        ("GET", "/v1/nothing"),
+        ("GET", "/v1/"),
+        ("GET", "/v1"),
+    ],
+)
+async def test_what_is_not_there_is_a_problem(shared: Service, method: str, path: str) -> None:
+    answer = await shared.http.request(method, path)
+    assert (answer.status_code, answer.headers["content-type"]) == (404, PROBLEM)
+
+
+@in_session
+@pytest.mark.parametrize(
+    ("path", "allow"),
+    [
+        ("/v1/crawls", "GET, POST"),
+        ("/v1/crawls/a/b", "DELETE, GET"),
+        ("/v1/domains", "GET, PUT"),
+        ("/v1/domains/a.example", "DELETE, GET, PATCH, PUT"),
+    ],
+)
+async def test_a_wrong_method_is_told_the_right_ones(shared: Service, path: str, allow: str) -> None:
+    answer = await shared.http.request("OPTIONS", path)
+    assert (answer.status_code, answer.headers["content-type"], answer.headers["allow"]) == (405, PROBLEM, allow)
+
+
+@in_session
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/v1/crawls?limit=0", "limit"),
+        ("/v1/crawls?limit=x", "limit"),
+        ("/v1/crawls?limit=1001", "limit"),
+        ("/v1/crawls/shop/prices?domains=nonsense", ""),
+        ("/v1/crawls?cursor=nonsense", ""),
+        ("/v1/crawls/shop/prices/pages?cursor=nonsense", ""),
+        ("/v1/crawls/shop/prices/pages?cursor=%C3%BC", ""),
+        ("/v1/queues/link/domains?cursor=nonsense", ""),
+        ("/v1/stats?stats=weather", "stats"),
+        ("/v1/crawls/%FF/b", ""),
+    ],
+)
+async def test_parameters_that_cannot_be_used_are_named(shared: Service, path: str, field: str) -> None:
+    await shared.http.post("/v1/crawls", json=crawl())
+    answer = await shared.http.get(path)
+    assert (answer.status_code, answer.headers["content-type"]) == (400, PROBLEM), answer.text
+    assert answer.json()["errors"][0]["field"] == field
+
+
+async def test_what_waits_who_works_and_what_was_done(service: Service) -> None:
+    await service.http.post("/v1/crawls", json=[crawl(f"https://d{n % 2}.example/{n}") for n in range(6)])
+    seat = await service.frontier.holder(pool="shared", spiders=["link"])
+    assert (await service.http.get("/v1/queues")).json() == {
+        "total": 6,
+        "items": [{"spiderid": "link", "queued": 6, "domains": 2}],
+    }
+    page = (await service.http.get("/v1/queues/link/domains")).json()
+    assert sorted((item["domain"], item["queued"]) for item in page["items"]) == [("d0.example", 3), ("d1.example", 3)]
+    await seat.lease(limit=1)
+    await service.parts.counters.beat("rest", "here:1")
+    workers = (await service.http.get("/v1/workers")).json()
+    assert [(worker["name"], worker["leased"]) for worker in workers["items"]] == [(seat.worker, 1)]
+    assert workers["processes"]["rest"] == {"here": ["1"]}
+    assert (await service.http.get("/v1/stats", params={"stats": "queue"})).json()["queues"]["total_backlog"] == 5
+    assert set((await service.http.get("/v1/stats")).json()) == {"kafka-monitor", "redis-monitor", "crawler", "rest"}
+    await seat.close()
+
+
+async def test_health_and_metrics(service: Service) -> None:
+    assert (await service.http.get("/healthz")).json() == {"status": "ok"}
+    assert (await service.http.get("/readyz")).json() == {"status": "ready", "frontier": True, "bus": True}
+    await service.http.post("/v1/crawls", json=crawl())
+    text = (await service.http.get("/metrics")).text
+    assert 'gossamer_http_requests_total{method="POST",route="/v1/crawls",status="201"} 1.0' in text
+    assert 'gossamer_requests_total{kind="crawl",result="accepted"} 1.0' in text
+
+
+@in_session
+async def test_there_is_no_html(shared: Service) -> None:
+    for path in ("/docs", "/redoc", "/", "/v1/crawls", "/openapi.json", "/nothing"):
+        answer = await shared.http.get(path, headers={"Accept": "text/html"})
+        assert answer.headers["content-type"].startswith(("application/json", PROBLEM))
