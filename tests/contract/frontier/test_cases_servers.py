@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from gossamer.errors import FrontierFull
+from gossamer.frontier.base import Submission
 from gossamer.model.crawl import CrawlId, Terms
 from gossamer.model.domain import DomainPolicy
 from gossamer.model.outcome import Outcome
@@ -59,6 +60,8 @@ async def test_full_memory_names_the_largest_crawl(stage_of: Callable[[int], Sta
     try:
         with pytest.raises(FrontierFull, match=r"stop a crawl; the largest seems to be app/large \(1,500 URLs wait"):
             await frontier.add(run, PLAIN, [a_batch("d0.test", ["more"])])
+        with pytest.raises(FrontierFull, match=r"stop a crawl; the largest seems to be app/large \(1,500 URLs wait"):
+            await frontier.submit([Submission(a_crawl("new"), PLAIN, [a_batch("d0.test", ["more"])])])
     finally:
         await stage.connections[0].everywhere("CONFIG", "SET", "maxmemory", "0")
     await stage.leave()

@@ -111,7 +111,7 @@ async def test_by_the_end_of_a_block(frontier: ValkeyFrontier) -> None:
 
 
 async def test_by_what_a_dead_worker_held(frontier: ValkeyFrontier, stage: Stage) -> None:
-    impatient = await stage.frontier(heartbeat_seconds=0.05)
+    impatient = await stage.frontier(heartbeat_seconds=0.5)
     await submit(frontier, "one", "a.test", rate=Rate(1000, 1.0, moderated=False))
     dead, idle = [await frontier.holder(pool="shared", spiders=["link"]) for _ in range(2)]
     assert await dead.lease(limit=1) or await dead.lease(limit=1)
@@ -119,7 +119,7 @@ async def test_by_what_a_dead_worker_held(frontier: ValkeyFrontier, stage: Stage
 
     async def bury() -> None:
         while not await impatient.reclaim():
-            pass
+            await idle.heartbeat()  # this one lives
 
     leases = await woken_by(idle, bury)
     assert leases == [] or leases[0].deaths == 1

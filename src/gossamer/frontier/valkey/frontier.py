@@ -15,7 +15,7 @@ from gossamer.frontier.valkey import codec, events, info, listing, lookup
 from gossamer.frontier.valkey.commands import Argument, Commands
 from gossamer.frontier.valkey.finishing import carry_out, patiently, purge, read_home, rebalance, try_finish
 from gossamer.frontier.valkey.holder import ValkeyHolder
-from gossamer.frontier.valkey.largest import largest_crawl
+from gossamer.frontier.valkey.largest import full
 from gossamer.frontier.valkey.placing import home_shard, shard_of
 from gossamer.frontier.valkey.submitting import check_names, submit
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Rate, Run, Terms
@@ -302,8 +302,7 @@ class ValkeyFrontier:
                 until=b"purging",
             )
         except FrontierFull as exc:
-            largest = await largest_crawl(self._commands, shard)
-            raise FrontierFull(f"{exc}; the largest seems to be {largest}" if largest else str(exc)) from None
+            raise await full(self._commands, shard, exc) from None
 
     def _pack_terms(self, terms: Terms) -> codec.PackedTerms:
         known = self._packed.get(id(terms))

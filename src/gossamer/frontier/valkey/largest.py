@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections import Counter
 
+from gossamer.errors import FrontierFull
 from gossamer.frontier.valkey import codec, info
 from gossamer.frontier.valkey.commands import Commands
 
@@ -11,6 +12,12 @@ _SAMPLE = 128
 """Keys looked at. A large crawl has one for every few hundred URLs that it saw and for every domain where some wait."""
 _CANDIDATES = 3
 _OF_A_CRAWL = re.compile(rb":\{\d+\}:[cdhqs]:([\w=-]{16})")
+
+
+async def full(commands: Commands, shard: int, error: FrontierFull) -> FrontierFull:
+    """The same error, and which crawl seems to fill the memory."""
+    largest = await largest_crawl(commands, shard)
+    return FrontierFull(f"{error.detail}; the largest seems to be {largest}") if largest else error
 
 
 async def largest_crawl(commands: Commands, shard: int) -> str:

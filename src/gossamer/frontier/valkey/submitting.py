@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from gossamer.errors import BadInput, CrawlRefused
+from gossamer.errors import BadInput, CrawlRefused, FrontierFull
 from gossamer.frontier.base import Added, Submission, Submitted
 from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import Argument, Commands
 from gossamer.frontier.valkey.finishing import try_finish
+from gossamer.frontier.valkey.largest import full
 from gossamer.frontier.valkey.placing import home_shard, shard_of
 from gossamer.model.crawl import Crawl, Run, Terms
 
@@ -122,7 +123,7 @@ async def submit(
     async def add(shard: int, group: Sequence[tuple[int, list[Argument]]]) -> None:
         head = (int(commands.count == 1), retention_ms)
         flat = [argument for _, arguments in group for argument in arguments]
-        replies = await commands.call_confirmed(shard, "add_many", *head, *flat)
+        replies = await _call(commands, shard, "add_many", *head, *flat)
         for (index, _), reply in zip(group, replies, strict=True):
             run = openings[submissions[index].crawl.id.token].run
             if reply[0] != b"ok" or run is None:  # closed meanwhile, or an earlier run is in the way
@@ -163,11 +164,18 @@ async def _open(commands: Commands, openings: dict[str, _Opening]) -> None:
 
     async def ask(home: int, group: Sequence[tuple[str, list[Argument]]]) -> None:
         flat = [argument for _, arguments in group for argument in arguments]
-        replies = await commands.call_confirmed(home, "open_many", *flat)
+        replies = await _call(commands, home, "open_many", *flat)
         for (token, _), reply in zip(group, replies, strict=True):
             openings[token].hear(reply)
 
     await asyncio.gather(*(ask(home, group) for home, group in _split(by_home)))
+
+
+async def _call(commands: Commands, shard: int, script: str, *arguments: Argument) -> Any:
+    try:
+        return await commands.call_confirmed(shard, script, *arguments)
+    except FrontierFull as exc:
+        raise await full(commands, shard, exc) from None
 
 
 def _arguments(
