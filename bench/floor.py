@@ -13,8 +13,7 @@ from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
 
-import uvloop
-
+from gossamer.cli.loop import run as run_loop
 from gossamer.extract.encoding import decode
 from gossamer.extract.links import LinkExtractor
 from gossamer.fetch.client import Client
@@ -148,8 +147,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=64)
     arguments = parser.parse_args()
     seeds = arguments.seeds.read_text().split()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_crawl(seeds, arguments.output, arguments.address, arguments.concurrency))
+    run_loop(_crawl(seeds, arguments.output, arguments.address, arguments.concurrency))
 
 
 if __name__ == "__main__":

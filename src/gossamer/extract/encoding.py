@@ -2,6 +2,7 @@
 
 import codecs
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from gossamer.extract.labels import codec_of
@@ -26,6 +27,7 @@ _A_TIE = 0.02
 _SNIFFED_BYTES = 1024
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_BOM_STARTS = tuple(bom for bom, _ in _BOMS)
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 _TEXTUAL = re.compile(
@@ -60,14 +62,12 @@ def decode(body: bytes, content_type: str | None = None) -> Decoded:
     fit the body gives way to UTF-8 where that fits. Labels mean what the WHATWG Encoding standard says (`iso-8859-1` is
     windows-1252, `gb2312` is GB 18030). Of a type that is not text only UTF-8 is tried (then `strict_ok` is False).
     """
-    for bom, codec in _BOMS:
-        if body.startswith(bom):
-            return _decoded(body[len(bom) :], codec)
-    content_type = content_type or ""
-    label = charset_in(content_type)
-    codec_named = codec_of(label) if label else None
-    unknown = _UNKNOWN_TYPE.match(content_type) is not None
-    if codec_named is None and (unknown or "html" in content_type.lower() or "xml" in content_type.lower()):
+    if body.startswith(_BOM_STARTS):
+        bom, codec = next(pair for pair in _BOMS if body.startswith(pair[0]))
+        return _decoded(body[len(bom) :], codec)
+    said = _said(content_type or "")
+    codec_named = said.codec
+    if codec_named is None and said.may_declare:
         codec_named = declared_codec(body)
     if codec_named is not None and not is_utf8(codec_named):
         declared = _decoded(body, codec_named)
@@ -75,7 +75,7 @@ def decode(body: bytes, content_type: str | None = None) -> Decoded:
     utf8 = _as_utf8(body)
     if utf8 is not None:
         return utf8
-    if codec_named is not None or not (unknown or _TEXTUAL.match(content_type)) or b"\0" in body[:_DETECTED_BYTES]:
+    if codec_named is not None or not said.textual or b"\0" in body[:_DETECTED_BYTES]:
         return Decoded(body.decode("utf-8", "replace"), "utf-8", False)
     return _nearly_utf8(body) or _detected(body)
 
@@ -102,6 +102,27 @@ def is_html(content_type: str | None, body_start: bytes) -> bool:
     if _XML_TYPE.match(content_type):
         return re.search(rb"<(?:\w+:)?html[\s>]", start) is not None
     return _UNKNOWN_TYPE.match(content_type) is not None and _HTML_START.match(start) is not None
+
+
+class _Said(NamedTuple):
+    """What a Content-Type says of its body."""
+
+    codec: str | None
+    may_declare: bool
+    """HTML, XML, or unknown: the body may name its encoding."""
+    textual: bool
+
+
+@lru_cache(maxsize=64)
+def _said(content_type: str) -> _Said:
+    label = charset_in(content_type)
+    unknown = _UNKNOWN_TYPE.match(content_type) is not None
+    lower = content_type.lower()
+    return _Said(
+        codec=codec_of(label) if label else None,
+        may_declare=unknown or "html" in lower or "xml" in lower,
+        textual=unknown or _TEXTUAL.match(content_type) is not None,
+    )
 
 
 def _as_utf8(body: bytes) -> Decoded | None:

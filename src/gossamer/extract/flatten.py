@@ -19,6 +19,8 @@ _MAX_REOPENED = 500_000
 _MAX_TAG_BYTES = 4096
 """A tag's attributes are compared with each other; a longer tag loses them all."""
 
+# Every formatting element begins like this, and few others: counting these costs a third.
+_PERHAPS_FORMATTING = re.compile(rb"<[bcefinstuBCEFINSTU][\s/>imotIMOT]")
 _FORMATTING = re.compile(rb"<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)(?=[\s/>])[^>]*", re.IGNORECASE)
 _TAG_START = re.compile(rb"<[a-zA-Z/]")
 
@@ -45,7 +47,7 @@ def is_costly(html: bytes) -> bool:
     tags = html.count(b"<")
     if tags > _MAX_TAGS:
         return True
-    if tags > _HARMLESS_TAGS:
+    if tags > _HARMLESS_TAGS and len(_PERHAPS_FORMATTING.findall(html)) * tags > _MAX_REOPENED:
         # Each distinct one is reopened up to three times (the standard's "Noah's Ark clause").
         formatting = _FORMATTING.findall(html)
         if (

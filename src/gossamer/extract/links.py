@@ -15,7 +15,7 @@ from gossamer.extract.memory import HrefMemory
 from gossamer.extract.query import with_encoded_query
 from gossamer.extract.refresh import refresh_target
 from gossamer.policy.scope import Scope
-from gossamer.policy.urls import fingerprint, host, join, registered_domain
+from gossamer.policy.urls import Base, fingerprint, host, join, registered_domain
 
 MAX_PARSED_BYTES = 2 * 1024 * 1024
 """HTML above this is cut before parsing."""
@@ -117,10 +117,10 @@ class LinkExtractor:
         To be called after the frontier confirmed them: what is remembered too early is lost if adding fails.
         `except_positions`: indexes of URLs that the frontier dropped by a cap; they may be offered again. Repeatable.
         """
-        base = links.base
-        for position, href in enumerate(links.hrefs):
-            if position not in except_positions:
-                self._memory.keep(base, href, KNOWN)
+        hrefs = links.hrefs
+        if except_positions:
+            hrefs = [href for position, href in enumerate(hrefs) if position not in except_positions]
+        self._memory.keep(links.base, hrefs, KNOWN)
 
     @property
     def remembered(self) -> int:
@@ -130,22 +130,27 @@ class LinkExtractor:
     def _follow(self, hrefs: list[str], page: str, charset: str | None, links: Links) -> None:
         """Sort the hrefs into new URLs, repeats and dropped ones."""
         base, dropped = links.base, links.dropped
-        on_site, in_directory = self._memory.recall(base)
+        anywhere, on_site, in_directory = self._memory.recall(base)
+        document = Base(base)
         seen: set[str] = set()
         urls: set[str] = set()
-        size = 0
+        domains: dict[str, str] = {}
+        size = known = 0
         for raw in hrefs:
             href = _without_fragment(raw) if "#" in raw else raw
             if href in seen:
                 links.repeats += 1
                 continue
             seen.add(href)
-            outcome = on_site.get(href) or in_directory.get(href)
+            outcome = on_site.get(href) or in_directory.get(href) or anywhere.get(href)
+            if outcome is KNOWN:
+                known += 1
+                continue
             if outcome is None:
                 # Where the document's encoding matters, the same href may mean another URL on the next page.
                 target = href if charset is None else with_encoded_query(href, charset)
                 try:
-                    url = join(base, target)
+                    url = document.join(target)
                 except BadUrl as fault:
                     outcome = fault.reason
                 else:
@@ -161,12 +166,18 @@ class LinkExtractor:
                         urls.add(url)
                         links.urls.append(url)
                         links.fingerprints.append(fingerprint(url, seed=self._seed))
-                        links.domains.append(registered_domain(host(url)))
+                        place = url[: url.index("/", 8)]
+                        domain = domains.get(place)
+                        if domain is None:
+                            domain = domains[place] = registered_domain(host(url))
+                        links.domains.append(domain)
                         links.hrefs.append(href if target is href else "")
                         continue
                 if target is href:
-                    self._memory.keep(base, href, outcome)
+                    self._memory.keep(base, (href,), outcome)
             dropped[outcome] = dropped.get(outcome, 0) + 1
+        if known:
+            dropped[KNOWN] = dropped.get(KNOWN, 0) + known
 
 
 def _parse(html: bytes | str, encoding: str | None, links: Links) -> LexborHTMLParser:
@@ -224,6 +235,7 @@ def _head_hrefs(tree: LexborHTMLParser, links: Links) -> list[str]:
 
 def _texts(anchors: list[LexborNode], base: str, charset: str | None) -> list[tuple[str, str]]:
     """URL and text of every link that leads to http or https, within the bounds of a page."""
+    document = Base(base)
     texts: list[tuple[str, str]] = []
     size = 0
     for anchor in anchors:
@@ -232,7 +244,7 @@ def _texts(anchors: list[LexborNode], base: str, charset: str | None) -> list[tu
         if href is None:
             continue
         try:
-            url = join(base, href if charset is None else with_encoded_query(href, charset))
+            url = document.join(href if charset is None else with_encoded_query(href, charset))
         except BadUrl:
             continue
         text = (attributes.get("alt") or "") if anchor.tag == "area" else anchor.text()

@@ -14,7 +14,7 @@ from gossamer.policy.urls import MAX_URL_LENGTH, canonical, host, is_address
 MAX_REGEXES = 100
 """Expressions of one kind in one scope."""
 
-_HOSTS_REMEMBERED = 10_000
+_ORIGINS_REMEMBERED = 10_000
 
 Search = Callable[[str], object]
 
@@ -29,7 +29,7 @@ class Refusal(NamedTuple):
 
 
 class Scope:
-    """The filters of one set of terms, compiled. Made by `compile_scope`; remembers what it decided of a host."""
+    """The filters of one set of terms, compiled. Made by `compile_scope`; remembers what it decided of an origin."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Scope:
         self._schemes = schemes
         self._beginnings = tuple(f"{scheme}://" for scheme in schemes)
         self._max_length = max_length
-        self._known_hosts: dict[str, bool] = {}
+        self._known_origins: dict[str, bool] = {}
 
     def reason(self, url: str) -> str | None:
         """Why this *canonical* URL is refused (see Refusal), or None: it is admitted. The quick half of `refusal`.
@@ -94,13 +94,13 @@ class Scope:
 
     def _is_inside(self, url: str) -> bool:
         if self._domains or self._hosts:
-            name = host(url)
-            inside = self._known_hosts.get(name)
+            place = url[: url.index("/", 8)]
+            inside = self._known_origins.get(place)
             if inside is None:
-                inside = self._host_is_inside(name.removesuffix("."))
-                if len(self._known_hosts) >= _HOSTS_REMEMBERED:
-                    self._known_hosts.clear()
-                self._known_hosts[name] = inside
+                inside = self._host_is_inside(host(url).removesuffix("."))
+                if len(self._known_origins) >= _ORIGINS_REMEMBERED:
+                    self._known_origins.clear()
+                self._known_origins[place] = inside
             if inside:
                 return True
         return bool(self._prefixes) and url.startswith(self._prefixes, url.index("//"))

@@ -50,9 +50,37 @@ def canonical(url: str) -> str:
 
 def join(base: str, href: str) -> str:
     """The canonical URL that `href` means in a document whose base URL is `base` (canonical). Raises as canonical."""
-    plain = _join_clean(base, href)
-    if plain is not None:
-        return plain
+    return Base(base).join(href)
+
+
+class Base:
+    """A document's base URL (canonical), taken apart once for all its links."""
+
+    __slots__ = ("_directory", "_origin", "_site", "_url", "_usual")
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._origin = origin(url)
+        self._site = self._origin + "/"
+        self._directory = directory(url)
+        self._usual = len(url) <= _CLEAN_LENGTH
+
+    def join(self, href: str) -> str:
+        """The canonical URL that `href` means. Raises as canonical."""
+        return self._join_clean(href) or _parsed(self._url, href)
+
+    def _join_clean(self, href: str) -> str | None:
+        # Most hrefs of most pages need no parser: clean paths only have to be put behind something.
+        if not self._usual or not 0 < len(href) < _CLEAN_LENGTH:
+            return None
+        if href[0] == "/":
+            return self._origin + href if _CLEAN.fullmatch(href, 1) else None
+        if href.startswith("http"):
+            return href if href.startswith(self._site) and _CLEAN.fullmatch(href, len(self._site)) else None
+        return self._directory + href if href[0] != "?" and _CLEAN.fullmatch(href) else None
+
+
+def _parsed(base: str, href: str) -> str:
     if len(href) > _MAX_INPUT_LENGTH:
         raise UrlTooLong(_shown(href))
     try:
@@ -63,18 +91,6 @@ def join(base: str, href: str) -> str:
         except ValueError:
             raise BadUrl(_shown(href)) from None
     return _accepted(joined)
-
-
-def _join_clean(base: str, href: str) -> str | None:
-    """The same for most hrefs of most pages, without a parser: clean paths only have to be put behind something."""
-    if not 0 < len(href) < _CLEAN_LENGTH or len(base) > _CLEAN_LENGTH:
-        return None
-    if href[0] == "/":
-        return origin(base) + href if _CLEAN.fullmatch(href, 1) else None
-    if href.startswith("http"):
-        start = origin(base) + "/"
-        return href if href.startswith(start) and _CLEAN.fullmatch(href, len(start)) else None
-    return directory(base) + href if href[0] != "?" and _CLEAN.fullmatch(href) else None
 
 
 def from_person(text: str) -> str:

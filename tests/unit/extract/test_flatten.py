@@ -68,3 +68,13 @@ def test_ordinary_pages_are_not_costly() -> None:
 )
 def test_costly_pages_are(html: bytes) -> None:
     assert is_costly(html)
+
+
+@pytest.mark.parametrize(
+    "name", ["b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"]
+)
+@pytest.mark.parametrize("end", [b">", b" id=x>", b"/>", b"\n>"])
+def test_every_formatting_element_is_watched(name: str, end: bytes) -> None:
+    for spelling in (name, name.upper()):
+        opened = b"".join(b"<%s title=%d>" % (spelling.encode(), number) for number in range(500))
+        assert is_costly(opened + (b"<" + spelling.encode() + end + b"</p>") * 1000)

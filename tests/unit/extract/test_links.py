@@ -212,6 +212,26 @@ def test_what_was_confirmed_is_known_on_the_next_page() -> None:
     assert "https://www.a.test/nav" in finder.extract(html, "https://www.a.test/").urls
 
 
+def test_what_means_the_same_everywhere_is_known_on_every_site() -> None:
+    finder = extractor()
+    html = "<a href=http://b.test/x><a href=HTTPS://c.test/><a href=//d.test/y><a href=/on-site>"
+    finder.remember(finder.extract(html, "http://www.a.test/"))
+    assert finder.extract(html, "http://e.test/deep/er?q").urls == ["http://e.test/on-site"]
+    # Behind another scheme `//` means other URLs; so might the rest, which is found out anew.
+    assert "https://d.test/y" in finder.extract(html, "https://e.test/").urls
+
+
+def test_links_to_the_whole_world_leave_room_for_the_sites_own() -> None:
+    finder = extractor(max_hrefs=100)
+    own = "".join(f"<a href=/{number}>" for number in range(10))
+    finder.remember(finder.extract(own, PAGE))
+    for page in range(20):
+        world = "".join(f"<a href=http://{page}-{number}.test/>" for number in range(40))
+        finder.remember(finder.extract(own + world, PAGE))
+        assert finder.remembered <= 60
+        assert finder.extract(own, PAGE).urls == []
+
+
 def test_what_a_cap_dropped_is_offered_again() -> None:
     finder = extractor()
     first = finder.extract("<a href=/a><a href=/b><a href=/c>", PAGE)

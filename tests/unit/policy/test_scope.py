@@ -164,4 +164,4 @@ def test_many_hosts_do_not_pile_up() -> None:
     scope = compile_scope(allowed_domains=["a.test"])
     for number in range(25_000):
         assert scope.reason(f"http://{number}.b.test/") == "offsite"
-    assert len(scope._known_hosts) <= 10_000
+    assert len(scope._known_origins) <= 10_000
