@@ -82,6 +82,9 @@ class CrawlSettings(_Group):
 class FetchSettings(_Group):
     """How pages are fetched."""
 
+    robots: Literal["obey", "allow-override", "ignore"] = "obey"
+    """Whether a service's workers ask robots.txt: obey, whatever a request says; allow-override, but for requests with
+    ignore_robots; ignore, never. A crawl from the command line may ignore it anyway, by --ignore-robots"""
     user_agent: str = f"gossamer/{__version__} (+{PROJECT_PAGE})"
     """The User-Agent, and who robots.txt means by it"""
     timeout: Annotated[float, Field(gt=0, le=_DAY)] = 120.0
@@ -95,7 +98,8 @@ class FetchSettings(_Group):
     retry_base: Annotated[float, Field(ge=0, le=_DAY)] = 10.0
     """Seconds before the first retry, about; it doubles each time, up to 10 minutes"""
     proxy: str = ""
-    """http://, socks5:// or socks5h:// with user and password if need be. Empty: none"""
+    """http://, socks5:// or socks5h:// with user and password if need be. Empty: none. A request to a service may name
+    another, which is judged like any address"""
     resolve: dict[str, str] = {}
     """HOST:ADDRESS in place of DNS; permits a private address for that host only. *.suffix and * are possible"""
     ca_file: str = ""

@@ -105,6 +105,34 @@ def test_why_answers_for_a_crawl_that_is_done_and_for_one_that_runs(web: FakeWeb
     assert "mine" in unknown.stderr
 
 
+def test_a_crawl_that_waits_for_a_robots_txt_says_so_and_why_does_too(tmp_path: Path) -> None:
+    mounts = {("a.test", "/robots.txt"): html("", status=503)}
+    with FakeWeb.start(WebSpec(hosts=1, pages=1), mounts=mounts) as web:
+        url, resolve = f"http://a.test:{web.port}/", resolving(["*:127.0.0.1"])
+        crawl = subprocess.Popen(
+            command("crawl", url, *resolve, "--rate", "1000/1"), cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            assert crawl.stderr is not None
+            assert f"The robots.txt of http://a.test:{web.port} cannot be had (503)" in crawl.stderr.readline()
+            # Said before the request is back in the frontier, so it may be there only a moment later.
+            while (found := json.loads(gossamer("why", url, "--json", cwd=tmp_path).stdout))["known"][
+                "place"
+            ] != "later":
+                assert found["known"]["place"] == "leased"
+            assert found["waits"]["reason"] == "503"
+            assert 0 < found["waits"]["asked_again_in_seconds"] <= 60
+            assert 86_000 < found["waits"]["given_up_in_seconds"] <= 86_400
+            told = gossamer("why", url, cwd=tmp_path).stdout
+            assert "its site's robots.txt could not be had (503)" in told
+            crawl.send_signal(signal.SIGINT)
+            crawl.communicate(timeout=30)
+            assert crawl.returncode == 130
+        finally:
+            crawl.kill()
+            crawl.wait()
+
+
 async def test_a_worker_works_for_what_others_submit_until_told_to_stop(web: FakeWeb, tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.start()

@@ -21,6 +21,12 @@ class ListSpider(Spider):
         yield Follow(url="http://elsewhere.test/")
         yield Follow(url="javascript:void(0)")
 
+class LostSpider(Spider):
+    async def parse(self, page):
+        yield Follow(url="/1", spider="nobody")
+        yield Follow(url="/2", spider="nobody")
+        yield Follow(url="/2", spider="goods")
+
 class GoodsSpider(Spider):
     async def parse(self, page):
         yield {"name": page.text, "status": page.status, "type": page.headers["content-type"][0]}
@@ -38,8 +44,9 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "shop_spiders-1.0.dist-info" / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: shop-spiders\nVersion: 1.0\n"
     )
-    names = ("list = shop_spiders:ListSpider", "goods = shop_spiders:GoodsSpider", "none = shop_spiders:NoSpider")
-    (folder / "shop_spiders-1.0.dist-info" / "entry_points.txt").write_text("[gossamer.spiders]\n" + "\n".join(names))
+    names = (f"{name.lower()} = shop_spiders:{name}Spider" for name in ("List", "Goods", "Lost"))
+    entries = ["[gossamer.spiders]", "none = shop_spiders:NoSpider", *names]
+    (folder / "shop_spiders-1.0.dist-info" / "entry_points.txt").write_text("\n".join(entries))
     (folder / "shop_spiders.py").write_text(SHOP)
     monkeypatch.syspath_prepend(str(folder))
 
@@ -88,3 +95,16 @@ async def test_what_is_no_spider_is_refused_at_the_start(tmp_path: Path) -> None
 
     with pytest.raises(BadInput, match="is no"):
         await crawl_shop(tmp_path, crawl__spider="none")
+
+
+@pytest.mark.usefixtures("shop")
+async def test_links_to_a_spider_that_is_not_installed_are_dropped_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They would wait for it for ever, and the crawl with them."""
+    crawled = await crawl_shop(tmp_path, crawl__spider="lost")
+    assert crawled.summary.finished
+    assert sorted(page.spiderid for page in crawled.pages) == ["goods", "lost"]
+    assert crawled.summary.info is not None
+    assert crawled.summary.info.spiders["lost"].links_dropped == {"unknown_spider": 2}
+    assert capsys.readouterr().err.count("sends links to a spider nobody, which is not installed") == 1

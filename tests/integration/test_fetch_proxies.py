@@ -133,6 +133,17 @@ async def test_a_bad_connect_proxy(client: Client, answer: list[bytes | Stall | 
             await client.fetch(Exchange(f"https://{HOST}/", proxy=f"http://127.0.0.1:{proxy.port}"))
 
 
+@pytest.mark.parametrize("scheme", ["http", "socks5", "socks5h"])
+async def test_a_proxy_that_is_not_the_operators_is_judged(client: Client, scheme: str) -> None:
+    """Whoever may not reach a private address may not make it a proxy either; nothing is said to it."""
+    async with run_socks5(Socks5()) as proxy:
+        for host in ("127.0.0.1", "local.test", "[::ffff:127.0.0.1]"):
+            exchange = Exchange(f"http://{HOST}/", proxy=f"{scheme}://{host}:{proxy.port}", guard_proxy=True)
+            with pytest.raises(BlockedAddress, match="the proxy"):
+                await client.fetch(exchange)
+        assert proxy.asked == []
+
+
 async def test_a_proxy_that_is_not_there(client: Client) -> None:
     """Nobody listens on port 1; the name does not exist."""
     for proxy in ("socks5://127.0.0.1:1", "http://127.0.0.1:1", "http://nowhere.test:8080"):

@@ -91,7 +91,17 @@ class Display:
         failures = reasons(tally.failed)
         if failures or tally.retries:
             lines.append(f"  errors: {failures or 'none'}   retries: {tally.retries:,}")
+        if tally.waits:
+            lines.append(f"  waiting: {awaited(tally)}")
         return lines
+
+
+def awaited(tally: Tally) -> str:
+    """What requests wait for: `robots.txt of http://a.test (503; asked again in 42.0 s), and of 3 more`."""
+    (origin, wait), *others = sorted(tally.waits.items(), key=lambda pair: pair[1].until)
+    again = span(max(0.0, wait.until - time.time()))
+    more = f", and of {len(others)} more" if others else ""
+    return f"robots.txt of {origin} ({wait.reason}; asked again in {again}){more}"
 
 
 def reasons(counts: dict[str, int]) -> str:

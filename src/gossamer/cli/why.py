@@ -14,12 +14,13 @@ from gossamer.cli import inputs, options
 from gossamer.cli.display import span
 from gossamer.cli.loop import run as run_loop
 from gossamer.errors import BadInput, BadScheme, BlockedAddress, DnsFailed, FetchError
-from gossamer.fetch.exchange import Exchange
+from gossamer.fetch.exchange import Exchange, Fetched
 from gossamer.fetch.robots import MemoryRobotsStore, RobotsService, RobotsUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId
 from gossamer.model.info import UrlInfo
 from gossamer.model.record import PageRecord
+from gossamer.policy.robots import Obedience
 from gossamer.policy.urls import fingerprint, from_person, host, registered_domain, spider_seed
 from gossamer.settings import Settings, load
 from gossamer.sinks.read import read_records
@@ -28,6 +29,7 @@ from gossamer.wiring.notes import CrawlNote, known_crawls, read_note
 from gossamer.wiring.parts import connect, frontier_address, make_clients, make_resolver
 from gossamer.wiring.plan import APPID
 from gossamer.worker.context import scope_of
+from gossamer.worker.robots_store import FrontierRobotsStore
 
 _NO_WEB = frozenset(("about", "blob", "callto", "data", "fax", "javascript", "mailto", "sms", "tel", "urn"))
 """Schemes that links of web pages have and that nobody means as a host's name."""
@@ -99,6 +101,7 @@ async def _why(settings: Settings, url: str, crawl_id: str | None) -> dict[str, 
         found["scope"] = "inside" if refusal is None else f"{refusal.reason}: {refusal.rule}"
         if info is not None:
             found["known"] = _known(await _find(frontier, note, url))
+            found["waits"] = await _waits(settings, frontier, note, url)
     found["robots"] = await _robots(settings, note, url) if refusal is None else "not asked: out of scope"
     found["record"] = _record(note, url)
     return found
@@ -145,8 +148,32 @@ def _known(info: UrlInfo) -> dict[str, Any]:
     }
 
 
+async def _waits(settings: Settings, frontier: ValkeyFrontier, note: CrawlNote, url: str) -> dict[str, Any] | None:
+    """What the crawl itself knows of a robots.txt that cannot be had. None: it waits for none."""
+    if _ignores_robots(settings, note):
+        return None
+    known = RobotsService(_nothing_is_asked, FrontierRobotsStore(frontier))
+    wait = await known.waited_for(url, insecure=note.terms.insecure)
+    if wait is None:
+        return None
+    now = time.time()
+    return {
+        "reason": wait.reason,
+        "asked_again_in_seconds": round(max(0.0, wait.retry_at - now), 1),
+        "given_up_in_seconds": round(max(0.0, wait.given_up_at - now), 1),
+    }
+
+
+async def _nothing_is_asked(exchange: Exchange) -> Fetched:
+    raise AssertionError(exchange.url)
+
+
+def _ignores_robots(settings: Settings, note: CrawlNote) -> bool:
+    return note.terms.ignore_robots or Obedience(settings.fetch.robots) is Obedience.IGNORE
+
+
 async def _robots(settings: Settings, note: CrawlNote, url: str) -> str:
-    if note.terms.ignore_robots:
+    if _ignores_robots(settings, note):
         return "not asked: the crawl ignores it"
     settings = _as_crawled(settings, note)
     resolver = make_resolver(settings)
@@ -223,7 +250,7 @@ def _told(found: dict[str, Any]) -> list[str]:
     known = found.get("known")
     if known:
         lines.append(f"  found    {_seen(known['seen'], found['scope'])}")
-        lines += [f"  {line}" for line in _place(known)]
+        lines += [f"  {line}" for line in _place(known, found["waits"])]
     record = found["record"]
     if record:
         how = f"status {record['status']}" if record["success"] else f"{record['reason']} {record['exception']}".strip()
@@ -244,7 +271,7 @@ def _seen(seen: bool, scope: str) -> str:
     return "no: no page that was fetched has a link to it that is followed, or a cap dropped it"
 
 
-def _place(known: dict[str, Any]) -> list[str]:
+def _place(known: dict[str, Any], waits: dict[str, Any] | None) -> list[str]:
     lines = []
     match known["place"]:
         case "queued":
@@ -257,6 +284,14 @@ def _place(known: dict[str, Any]) -> list[str]:
         case "done":
             lines.append("now      done")
     if known["place"] in ("queued", "later"):
+        if waits:
+            again, given_up = span(waits["asked_again_in_seconds"]), span(waits["given_up_in_seconds"])
+            lines.append(
+                f"         its site's robots.txt could not be had ({waits['reason']}); without it nothing is fetched"
+            )
+            lines.append(
+                f"         asked again in {again}; the site's pages are dropped if there is none in {given_up}"
+            )
         if known["blocked_for_seconds"]:
             lines.append(f"         its domain is blocked for {span(known['blocked_for_seconds'])} (Retry-After)")
         elif known["due_in_seconds"]:

@@ -24,6 +24,8 @@ class Exchange:
     """The URL's host may be at an address that is not on the public internet."""
     keep_wire: bool = False
     """Keep the body as it was sent, too, for an archive."""
+    guard_proxy: bool = False
+    """The proxy is judged like any address: not the operator named it, but somebody who may not reach all networks."""
 
 
 @dataclass(slots=True)

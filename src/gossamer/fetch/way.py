@@ -75,13 +75,19 @@ class Ways:
             ips = await self._resolver.addresses(origin.host, origin.port, allow_private=exchange.allow_private)
             return Way(origin, exchange.insecure, ips[:_MAX_ADDRESSES])
         proxy = self._parse(exchange.proxy)
+        # Before anything else is found out for somebody who may not use it.
+        ips = await self._judge_proxy(proxy, guard=exchange.guard_proxy)
         target_ip = await self._judge_target(exchange, origin, proxy)
-        try:
-            # The operator named the proxy, so it may be anywhere.
-            ips = await self._resolver.addresses(proxy.host, proxy.port, allow_private=True)
-        except (DnsFailed, BlockedAddress) as exc:
-            raise ProxyFailed(str(exc)) from exc
         return Way(origin, exchange.insecure, ips[:_MAX_ADDRESSES], proxy, exchange.proxy, target_ip)
+
+    async def _judge_proxy(self, proxy: Proxy, *, guard: bool) -> tuple[str, ...]:
+        try:
+            # Where the operator names the proxy it may be anywhere.
+            return await self._resolver.addresses(proxy.host, proxy.port, allow_private=not guard)
+        except DnsFailed as exc:
+            raise ProxyFailed(str(exc)) from exc
+        except BlockedAddress as exc:
+            raise BlockedAddress(f"the proxy {exc.detail}") from exc
 
     async def _judge_target(self, exchange: Exchange, origin: Origin, proxy: Proxy) -> str:
         """The server's address as far as it is known: not when the proxy looks up the name."""

@@ -45,11 +45,15 @@ class Rate(msgspec.Struct, frozen=True):
     moderated: bool = True
 
 
+SHARED = "shared"
+"""The pool of a service's crawls: all its workers lease them."""
+
+
 class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     """What belongs to a whole crawl, whatever is submitted to it. Of a running crawl the first submission's counts."""
 
     id: CrawlId
-    pool: str = "shared"
+    pool: str = SHARED
     """Which workers may lease it."""
     order: Order = Order.FIFO
     max_pages: int | None = None

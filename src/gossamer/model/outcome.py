@@ -34,6 +34,8 @@ class Dropped(StrEnum):
     EXTENSION = "extension"
     FILTERED = "filtered"
     """Refused by allow or deny regex."""
+    UNKNOWN_SPIDER = "unknown_spider"
+    """For a spider that nobody runs."""
     NOFOLLOW = "nofollow"
     SCHEME = "scheme"
     BAD_URL = "bad_url"

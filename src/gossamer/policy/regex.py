@@ -14,15 +14,22 @@ MAX_LENGTH = 1000
 _MEMORY_BYTES = 1024 * 1024
 """Of one compiled expression: `(x{100}){100}` is short and large."""
 
+_READ_OTHERWISE = re.compile(r"\{,\d*\}|\[:\^?[a-z]+:\]|(?<!\\)(?:\\\\)*\\[1-9]\d")
+"""What both take and mean differently: `{,9}` is no repetition to RE2, `[:alpha:]` in a class is one to RE2 only, and
+`\\10` is the tenth group to Python and a character to RE2."""
+
 
 def searcher(text: str, kind: str) -> Callable[[str], object]:
     """What says of a canonical URL (ASCII) whether the expression is found in it: a match, or None.
 
     Python's `re` syntax, matched by RE2 (https://github.com/google/re2/wiki/Syntax), which finds the same in ASCII.
-    What RE2 cannot match in linear time (look-around, back-references) is left to `re`, at its price: a person's own
-    crawl may have it, `check_regex` tells who may not. Raises BadInput; `kind` says which filter it is.
+    What RE2 cannot match in linear time (look-around, back-references) or reads otherwise is left to `re`, at its
+    price: a person's own crawl may have it, `check_regex` tells who may not. Raises BadInput; `kind` says which filter
+    it is.
     """
     check_regex(text, kind, linear=False)
+    if _READ_OTHERWISE.search(text):
+        return _compiled(text, kind).search
     try:
         found: Callable[[str], object] = re2.compile(text, _options()).search
     except re2.error:
@@ -36,6 +43,11 @@ def check_regex(text: str, kind: str, *, linear: bool) -> None:
         raise BadInput(f"{kind} expression of {len(text)} characters; at most {MAX_LENGTH} are taken")
     _compiled(text, kind)
     if linear:
+        if odd := _READ_OTHERWISE.search(text):
+            raise BadInput(
+                f"{kind} expression {text!r:.200}: {odd[0]} means different things to different matchers; "
+                "write {0,9} for {,9}, [a-z] for [:lower:], and no back-references"
+            )
         try:
             re2.compile(text, _options())
         except re2.error as fault:

@@ -18,6 +18,21 @@ CRAWL_DELAY_CAP_SECONDS = 60.0
 """The longest Crawl-delay that is honoured."""
 
 
+class Obedience(StrEnum):
+    """Whether robots.txt counts: the operator's choice, for all crawls of a worker."""
+
+    OBEY = "obey"
+    """It does, whatever a crawl asks for."""
+    ALLOW_OVERRIDE = "allow-override"
+    """It does, but for crawls that ask to ignore it."""
+    IGNORE = "ignore"
+    """It is not asked for."""
+
+    def asks(self, ignore: bool) -> bool:
+        """Whether robots.txt is asked for a crawl; `ignore`: the crawl's terms would rather not."""
+        return self is Obedience.OBEY or (self is Obedience.ALLOW_OVERRIDE and not ignore)
+
+
 class Meaning(StrEnum):
     """What the answer says about the origin."""
 
@@ -25,6 +40,8 @@ class Meaning(StrEnum):
     """The body holds the rules."""
     ALLOW_ALL = "allow_all"
     """There is no robots.txt: everything may be fetched."""
+    DISALLOW_ALL = "disallow_all"
+    """Nothing may be fetched, and asking again soon would change nothing."""
     UNREACHABLE = "unreachable"
     """Nothing may be fetched until there is an answer."""
 

@@ -7,6 +7,15 @@ import msgspec
 T = TypeVar("T")
 
 
+class Wait(msgspec.Struct, frozen=True):
+    """What requests of an origin wait for."""
+
+    reason: str
+    """Why its robots.txt cannot be had."""
+    until: float
+    """Epoch seconds when it is asked again."""
+
+
 class Tally(msgspec.Struct):
     """Counts since the process started. `failed` and `dropped` by reason; `bytes` as received on the wire."""
 
@@ -21,6 +30,8 @@ class Tally(msgspec.Struct):
     """Requests being fetched now."""
     committing: int = 0
     """Finished pages that wait to be written and settled."""
+    waits: dict[str, Wait] = msgspec.field(default_factory=dict)
+    """Origins whose requests wait for their robots.txt now, the first 20."""
     statuses: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
     """Answers by spider and status code; 504 is what never came, as in Scrapy Cluster."""
 
@@ -47,6 +58,7 @@ class Tally(msgspec.Struct):
             bytes=self.bytes + other.bytes,
             in_flight=self.in_flight + other.in_flight,
             committing=self.committing + other.committing,
+            waits=self.waits | other.waits,
             statuses={
                 spider: _added(self.statuses.get(spider, {}), other.statuses.get(spider, {}))
                 for spider in self.statuses | other.statuses

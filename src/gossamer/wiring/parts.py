@@ -12,7 +12,8 @@ from gossamer.fetch.limits import Limits, Timeouts
 from gossamer.fetch.resolve import Resolver
 from gossamer.fetch.robots import RobotsService
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import Run, Terms
+from gossamer.model.crawl import SHARED, Run, Terms
+from gossamer.policy.robots import Obedience
 from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
 from gossamer.sinks.bus import BusSink
@@ -30,6 +31,7 @@ from gossamer.worker.page import PageReader
 from gossamer.worker.robots_store import FrontierRobotsStore
 from gossamer.worker.seen_cache import SeenCache
 from gossamer.worker.spiders import known_spiders, load_spider
+from gossamer.worker.waits import Waits
 from gossamer.worker.worker import Worker
 
 
@@ -112,6 +114,7 @@ async def working(
     troubles = Troubles(say)
     patience = Patience(troubles)
     tally = Tally()
+    waits = Waits(troubles)
     seen = SeenCache(settings.worker.seen_cache)
     secret = frontier.secret
     sink = _sink(settings, bus)
@@ -119,9 +122,11 @@ async def working(
     clients = make_clients(settings, resolver)
     robots = RobotsService(clients.fetch, FrontierRobotsStore(frontier))
 
-    def make_context(run: Run, spider: str, terms: Terms) -> Context:
+    installed = frozenset(known_spiders())
+
+    def make_context(made: Run, spider: str, terms: Terms) -> Context:
         return Context(
-            run,
+            made,
             spider,
             terms,
             spider=load_spider(spider),
@@ -129,6 +134,9 @@ async def working(
             user_agent=settings.fetch.user_agent,
             seen=seen,
             links=bus is not None,
+            proxy=settings.fetch.proxy,
+            # Whoever works for the service may run any; for a crawl of one's own it is what is installed here.
+            spiders=None if made.crawl.pool == SHARED else installed,
         )
 
     try:
@@ -138,9 +146,9 @@ async def working(
             frontier,
             holder,
             clients,
-            Access(frontier, robots, patience),
+            Access(frontier, robots, patience, waits, obedience=_obedience(settings, pool)),
             Contexts(make_context),
-            PageReader(tally),
+            PageReader(tally, troubles),
             patience,
             tally,
             keep_wire=sink.wants_wire,
@@ -154,7 +162,7 @@ async def working(
             committer,
             seen,
             patience,
-            troubles,
+            waits,
             tally,
             crawl=run.crawl.id if run else None,
             run=run.number if run else 0,
@@ -167,6 +175,12 @@ async def working(
         await clients.close()
         resolver.close()
         await sink.close()
+
+
+def _obedience(settings: Settings, pool: str) -> Obedience:
+    """What this worker makes of robots.txt. The operator of a crawl from the command line is who began it."""
+    obedience = Obedience(settings.fetch.robots)
+    return obedience if pool == SHARED or obedience is Obedience.IGNORE else Obedience.ALLOW_OVERRIDE
 
 
 def _sink(settings: Settings, bus: BusSink | None) -> Sink:

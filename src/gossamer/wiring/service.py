@@ -186,6 +186,7 @@ def _desk(settings: Settings, frontier: ValkeyFrontier, counters: Counters) -> D
         secret=frontier.secret,
         now=time.time,
         networks=parse_networks(settings.allow_networks),
+        ignore_robots=settings.fetch.robots != "obey",
         domain_max_pending=service.domain_max_pending,
     )
     every = {**handlers, **built_in(frontier, counters, now=time.time)}

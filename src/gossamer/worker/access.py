@@ -8,9 +8,11 @@ from gossamer.commit.patience import Patience
 from gossamer.fetch.exchange import Exchange
 from gossamer.fetch.robots import RobotsService, RobotsUnavailable
 from gossamer.frontier.base import Frontier
+from gossamer.policy.robots import Obedience
 from gossamer.policy.urls import host, origin, registered_domain
 from gossamer.worker.journey import Journey
 from gossamer.worker.sitemaps import sitemap_batches
+from gossamer.worker.waits import Waits
 
 _DELAY_LIFE_SECONDS = 12 * 3600.0
 """The frontier forgets a crawl delay after a day; it is told again well before."""
@@ -36,11 +38,20 @@ class Access:
     """Asks robots.txt; tells the frontier what it says of speed, and feeds the sitemaps it names where asked to."""
 
     def __init__(
-        self, frontier: Frontier, robots: RobotsService, patience: Patience, *, now: Callable[[], float] = time.time
+        self,
+        frontier: Frontier,
+        robots: RobotsService,
+        patience: Patience,
+        waits: Waits,
+        *,
+        obedience: Obedience = Obedience.OBEY,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._frontier = frontier
         self._robots = robots
         self._patience = patience
+        self._waits = waits
+        self._obedience = obedience
         self._now = now
         self._delays: dict[str, tuple[float, float]] = {}
 
@@ -48,7 +59,7 @@ class Access:
         """None: go on. `template`: how the journey's next request will be sent. Raises the
         FetchErrors of an origin that cannot be connected to (dns, connect, tls, blocked_address, proxy)."""
         terms = journey.context.terms
-        if terms.ignore_robots:
+        if not self._obedience.asks(terms.ignore_robots):
             if terms.sitemaps:
                 await self._sitemaps(journey, template)
             return None
@@ -56,7 +67,10 @@ class Access:
             lambda: self._robots.check(journey.url, user_agent=journey.context.user_agent, template=template)
         )
         if isinstance(verdict, RobotsUnavailable):
+            self._waits.begin(origin(journey.url), verdict.reason, verdict.retry_at)
             return NotNow(max(1.0, verdict.retry_at - self._now()), f"robots.txt: {verdict.reason}")
+        if self._waits:
+            self._waits.end(origin(journey.url))
         if verdict.crawl_delay:
             await self._slow_down(journey.url, verdict.crawl_delay)
         if not verdict.allowed:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from gossamer.extract.links import LinkExtractor, Links
-from gossamer.model.crawl import Run, Terms
+from gossamer.model.crawl import SHARED, Run, Terms
 from gossamer.model.request import Lease
 from gossamer.policy.scope import Scope, compile_scope
 from gossamer.policy.urls import spider_seed
@@ -31,20 +31,29 @@ class Context:
         user_agent: str,
         seen: SeenCache,
         links: bool = False,
+        spiders: Collection[str] | None = None,
+        proxy: str = "",
     ) -> None:
-        """`links`: records name the links of a page that is followed further, whatever the terms say."""
+        """`links`: records name the links of every page, whatever the terms say. `spiders`: those that anybody runs for
+        this crawl; None: any may be run by somebody. `proxy`: the operator's, where the terms name none."""
         self.run = run
         self.terms = terms
         self.spider_name = spider_name
         self.spider = spider
+        self.spiders = spiders
+        self.links = links or terms.links
+        """Whether records name the links of their page."""
         self.scope: Scope = scope_of(terms)
         self.secret = secret
         self.seed = spider_seed(secret, spider_name)
         self.extractor = LinkExtractor(
-            self.scope, seed=self.seed, follow_nofollow=terms.follow_nofollow, texts=terms.links or links
+            self.scope, seed=self.seed, follow_nofollow=terms.follow_nofollow, texts=self.links
         )
         self.user_agent = terms.useragent or user_agent
         self.headers = request_headers(terms, self.user_agent)
+        self.proxy = terms.proxy or proxy or None
+        self.guard_proxy = run.crawl.pool == SHARED and terms.proxy is not None
+        """Whether the proxy was named by a request to a service: no such may reach into the operator's networks."""
         self.private_hosts = frozenset(terms.private_hosts)
         self.sitemap_origins: set[str] = set()
         """Origins whose robots.txt was asked for sitemaps already."""

@@ -55,10 +55,11 @@ class Journey:
             self.method,
             self.headers(),
             self.body,
-            context.terms.proxy,
+            context.proxy,
             context.terms.insecure,
             bool(context.private_hosts) and host(self.url) in context.private_hosts,
             keep_wire,
+            context.guard_proxy,
         )
 
     def headers(self) -> tuple[tuple[str, str], ...]:

@@ -16,6 +16,7 @@ from gossamer.model.request import Batch, Lease, Settlement
 from gossamer.policy.urls import fingerprint, host, join, registered_domain, spider_seed
 from gossamer.telemetry import names
 from gossamer.telemetry.tally import Tally
+from gossamer.telemetry.troubles import Troubles
 from gossamer.worker.context import Context
 from gossamer.worker.journey import Journey
 from gossamer.worker.records import item_record, page_record
@@ -28,14 +29,18 @@ PRIORITY_STEP = 10
 """A child's priority is its parent's minus this: breadth first."""
 LOWEST_PRIORITY = -65_000
 _OVERHEAD = 4096
+_UNKNOWN_TOLD = 20
+"""Names of spiders that are not installed; a spider might make them up."""
 
 
 class PageReader:
     """Reads answers that are pages. Never raises for what is in one."""
 
-    def __init__(self, tally: Tally, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, tally: Tally, troubles: Troubles, *, now: Callable[[], float] = time.time) -> None:
         self._tally = tally
+        self._troubles = troubles
         self._now = now
+        self._unknown: set[str] = set()
 
     @staticmethod
     def decode(fetched: Fetched) -> tuple[str | None, str, str]:
@@ -59,7 +64,7 @@ class PageReader:
         follows = context.follows_from(lease.depth)
         own_parse = not context.spider.follows_all_links
         links: Links | None = None
-        if (follows or own_parse or context.terms.links) and is_html(content_type, fetched.body):
+        if (follows or own_parse or context.links) and is_html(content_type, fetched.body):
             # The bytes, not the text: the parser wants UTF-8, which most pages are as they come.
             links = context.extractor.extract(fetched.body, journey.url, encoding=encoding)
         record = page_record(
@@ -98,7 +103,7 @@ class PageReader:
                     if not follows:
                         _count(drops, Dropped.DEPTH)
                         continue
-                    batch = _batch_of(journey, found, drops)
+                    batch = self._batch_of(journey, found, drops)
                     if batch is not None:
                         batches.append(batch)
                 else:
@@ -115,6 +120,25 @@ class PageReader:
         finished.batches = batches
         finished.settlement.drops = drops or None
         return True
+
+    def _batch_of(self, journey: Journey, follow: Follow, drops: dict[str, int]) -> Batch | None:
+        spiders = journey.context.spiders
+        if follow.spider and spiders is not None and follow.spider not in spiders:
+            # It would wait in the frontier for somebody who never comes, and its crawl would never end.
+            _count(drops, Dropped.UNKNOWN_SPIDER)
+            self._tell_unknown(journey.lease.spider, follow.spider)
+            return None
+        return _batch_of(journey, follow, drops)
+
+    def _tell_unknown(self, sender: str, spider: str) -> None:
+        if len(self._unknown) < _UNKNOWN_TOLD:
+            self._unknown.add(spider)
+        if spider in self._unknown:
+            self._troubles.begin(
+                f"spider {spider:.100}",
+                f"The spider {sender} sends links to a spider {spider:.100}, which is not installed. "
+                "They are dropped, and counted as unknown_spider.",
+            )
 
     # --- sitemaps -----------------------------------------------------------------------------------------------------
 

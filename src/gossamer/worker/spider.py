@@ -17,7 +17,8 @@ class Follow:
     """Joined to the page's own URL where it is relative."""
     _: KW_ONLY
     spider: str | None = None
-    """Which spider gets the page; None: this one. It must be among those the crawl's workers know."""
+    """Which spider gets the page; None: this one. In a crawl from the command line a link to one that is not installed
+    is dropped; in a service it waits for a worker that has it."""
     attrs: Mapping[str, Any] | None = None
     """In place of the page's attrs; None: those go on."""
     priority: int | None = None

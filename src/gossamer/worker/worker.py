@@ -17,10 +17,10 @@ from gossamer.model.outcome import Outcome
 from gossamer.model.request import Lease, Settlement
 from gossamer.telemetry import names
 from gossamer.telemetry.tally import Tally
-from gossamer.telemetry.troubles import Troubles
 from gossamer.worker.fetching import Fetching
 from gossamer.worker.seen_cache import SeenCache
 from gossamer.worker.slots import Slots
+from gossamer.worker.waits import Waits
 
 log = logging.getLogger("gossamer.worker")
 
@@ -42,7 +42,7 @@ class Worker:
         committer: Committer,
         seen: SeenCache,
         patience: Patience,
-        troubles: Troubles,
+        waits: Waits,
         tally: Tally,
         *,
         crawl: CrawlId | None = None,
@@ -59,7 +59,7 @@ class Worker:
         self._committer = committer
         self._seen = seen
         self._patience = patience
-        self._troubles = troubles
+        self._waits = waits
         self._tally = tally
         self._crawl = crawl
         self._run = run
@@ -86,6 +86,7 @@ class Worker:
         """The counters as they stand."""
         self._tally.in_flight = self._slots.busy
         self._tally.committing = self._committer.pending
+        self._waits.show(self._tally)
         return self._tally
 
     def _committed(self, batch: Sequence[Finished], stale: bool) -> None:

@@ -65,6 +65,12 @@ class Site:
             writer.close()
 
 
+def unavailable(clock: "Clock", seconds: float, reason: str, *, since: float | None = None) -> RobotsUnavailable:
+    """Asked again in so long, and given up a day after it began: now, or `since`."""
+    begun = clock.seconds if since is None else since
+    return RobotsUnavailable(clock.seconds + seconds, reason, begun + 24 * 3600)
+
+
 class Clock:
     """Unix seconds that pass when told to."""
 
@@ -216,7 +222,7 @@ async def test_a_server_in_trouble_is_unavailable(
     """RFC 9309, section 2.3.1.4; and it is not asked again before its time."""
     origin = row(site, answer(status))
     for _ in range(3):
-        assert await check(service, Exchange(f"{origin}/")) == RobotsUnavailable(clock.seconds + 60, str(status))
+        assert await check(service, Exchange(f"{origin}/")) == unavailable(clock, 60, str(status))
     assert len(site.requests) == 1
 
 
@@ -251,7 +257,7 @@ async def test_a_server_that_never_answers_is_unavailable(site: Site, fetcher: F
     site.answer_now.clear()
     service = RobotsService(fetcher.fetch, MemoryRobotsStore(), fetch_seconds=0.05, now=clock)
     found = await check(service, Exchange(f"{site.origin('a')}/"))
-    assert found == RobotsUnavailable(clock.seconds + 60, "no answer within 0.05 s")
+    assert found == unavailable(clock, 60, "no answer within 0.05 s")
     site.answer_now.set()
 
 
@@ -259,7 +265,7 @@ async def test_retry_after_lengthens_the_backoff(site: Site, service: RobotsServ
     """Up to an hour, and it cannot shorten it."""
     for host, wish, seconds in (("a", "900", 900), ("b", "5", 60), ("c", "999999", 3600)):
         origin = row(site, answer(503, Retry_After=wish), host=host)
-        assert await check(service, Exchange(f"{origin}/")) == RobotsUnavailable(clock.seconds + seconds, "503")
+        assert await check(service, Exchange(f"{origin}/")) == unavailable(clock, seconds, "503")
 
 
 async def test_redirects_are_followed_across_hosts(site: Site, service: RobotsService) -> None:
@@ -301,9 +307,29 @@ async def test_a_redirect_to_a_private_address_is_not_followed(
     """Not even where the origin's own host may be private: the permission ends at its name."""
     origin = row(site, answer(302, Location=f"http://127.0.0.1:{site.port}/x"))
     found = await check(service, Exchange(f"{origin}/", allow_private=True))
-    assert isinstance(found, RobotsUnavailable)
-    assert found.reason.startswith("blocked_address: 127.0.0.1 is ")
+    assert isinstance(found, RobotsVerdict)
+    assert not found.allowed
+    assert found.rule.startswith("robots.txt cannot be had (it leads to 127.0.0.1")
     assert [exchange.allow_private for exchange in fetcher.exchanges] == [True, False]
+    assert (
+        await service.sitemaps(f"{origin}/", user_agent=UA, template=Exchange(f"{origin}/", allow_private=True)) == ()
+    )
+
+
+async def test_what_is_waited_for_is_known_without_asking(site: Site, service: RobotsService, clock: Clock) -> None:
+    """For whoever asks why nothing of a site is fetched."""
+    origin = row(site, answer(503))
+    assert await service.waited_for(f"{origin}/page", insecure=False) is None
+    assert site.requests == []
+    await check(service, Exchange(f"{origin}/"))
+    begun = clock.seconds
+    clock.seconds += 70
+    assert await service.waited_for(f"{origin}/page", insecure=False) == RobotsUnavailable(
+        begun + 60, "503", begun + 24 * 3600
+    )
+    clock.seconds = begun + 24 * 3600
+    assert await service.waited_for(f"{origin}/page", insecure=False) is None
+    assert len(site.requests) == 1
 
 
 async def test_a_blocked_origin_is_said_and_not_remembered(site: Site, service: RobotsService) -> None:
@@ -355,11 +381,12 @@ async def test_processes_share_one_fetch(site: Site, fetcher: Fetcher, store: Me
 async def test_the_backoff_is_shared_too(site: Site, fetcher: Fetcher, store: MemoryRobotsStore, clock: Clock) -> None:
     """A second process does not ask before the time, and its failure is the second one."""
     origin = row(site, answer(500))
+    begun = clock.seconds
     for expected in (60, 120, 240):
         service = RobotsService(fetcher.fetch, store, now=clock)
-        assert await check(service, Exchange(f"{origin}/")) == RobotsUnavailable(clock.seconds + expected, "500")
+        assert await check(service, Exchange(f"{origin}/")) == unavailable(clock, expected, "500", since=begun)
         other = RobotsService(fetcher.fetch, store, now=clock)
-        assert await check(other, Exchange(f"{origin}/")) == RobotsUnavailable(clock.seconds + expected, "500")
+        assert await check(other, Exchange(f"{origin}/")) == unavailable(clock, expected, "500", since=begun)
         clock.seconds += expected
     assert len(site.requests) == 3
 

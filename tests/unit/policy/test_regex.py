@@ -10,15 +10,52 @@ from hypothesis import strategies as st
 from gossamer.errors import BadInput
 from gossamer.policy.regex import check_regex, searcher
 
-ATOMS = ["a", "b", ".", "/", r"\d", r"\w", r"\.", "[a-c]", "[^/]", "(a|b)", "^", "$", r"\b", "(?i:A)"]
-expressions = st.lists(st.tuples(st.sampled_from(ATOMS), st.sampled_from(["", "*", "+?", "{1,3}"])), max_size=6)
+ATOMS = ["a", "b", ".", "/", r"\d", r"\w", r"\.", "[a-c]", "[^/]", "(a|b)", "(?:a|)", "[[:alpha:]]", "^", "$", r"\b"]
+ATOMS += ["(?i:A)", r"\A", r"\B", "(?P<n>b)?", "[]/]", "[:/]", r"\/"]
+OFTEN = ["", "*", "+?", "{1,3}", "{2}", "{,2}", "??"]
+expressions = st.lists(st.tuples(st.sampled_from(ATOMS), st.sampled_from(OFTEN)), max_size=6)
+flags = st.sampled_from(["", "(?i)", "(?s)", "(?m)"])
+UNREPEATED = ("^", "$", r"\b", r"\A", r"\B", "(?P<n>b)?")
 urls = st.text("ab1/.A?=", max_size=12)
 
 
-@given(expressions, urls)
-def test_it_finds_what_python_finds(parts: list[tuple[str, str]], url: str) -> None:
-    text = "".join(atom + ("" if atom in ("^", "$", r"\b") else often) for atom, often in parts)
-    assert bool(searcher(text, "allow")(url)) == bool(re.search(text, url))
+@pytest.mark.filterwarnings("ignore:Possible nested set")
+@given(flags, expressions, urls)
+def test_it_finds_what_python_finds(flag: str, parts: list[tuple[str, str]], url: str) -> None:
+    text = flag + "".join(atom + ("" if atom in UNREPEATED else often) for atom, often in parts)
+    try:
+        expected = bool(re.search(text, url))
+    except re.error:  # a group's name twice
+        return
+    assert bool(searcher(text, "allow")(url)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "url", "found"),
+    [
+        (r"^http://a\.test/x{,2}y$", "http://a.test/xxy", True),
+        (r"/[[:alpha:]]+$", "http://a.test/abc", False),
+        (r"/(a)(b)(c)(d)(e)(f)(g)(h)(i)(j)\10$", "http://a.test/abcdefghijj", True),
+        (r"(?i)/PRODUCT/\d+$", "http://a.test/product/12", True),
+        (r"a\Z", "http://a.test/a", True),
+        (r"/a++b", "http://a.test/aab", True),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Possible nested set")
+def test_what_the_two_read_differently_means_what_it_means_in_python(text: str, url: str, found: bool) -> None:
+    assert bool(re.search(text, url)) == found
+    assert bool(searcher(text, "allow")(url)) == found
+
+
+@pytest.mark.parametrize("text", ["x{,2}", "[[:alpha:]]", r"(a)(b)(c)(d)(e)(f)(g)(h)(i)(j)\10"])
+def test_what_is_read_differently_is_refused_where_it_must_be_linear(text: str) -> None:
+    with pytest.raises(BadInput, match="different things"):
+        check_regex(text, "allow", linear=True)
+
+
+@pytest.mark.parametrize("text", [r"^https?[:/]+", r"\{,2\}", r"(?i)\.html?$", "x{0,2}", r"/\d{4}/"])
+def test_ordinary_expressions_are_taken(text: str) -> None:
+    check_regex(text, "allow", linear=True)
 
 
 def test_an_exploding_expression_is_bounded() -> None:

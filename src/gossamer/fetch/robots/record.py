@@ -27,6 +27,11 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     """Of UNREACHABLE: not to be asked again before."""
 
     @property
+    def given_up_at(self) -> float:
+        """Of UNREACHABLE: from when on the origin's requests are dropped rather than kept waiting."""
+        return self.failing_since + policy.UNREACHABLE_LIMIT_SECONDS
+
+    @property
     def until(self) -> float:
         """When to ask again."""
         return self.retry_at if self.meaning is Meaning.UNREACHABLE else self.asked_at + policy.LIFETIME_SECONDS

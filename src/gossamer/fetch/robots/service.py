@@ -64,6 +64,8 @@ class RobotsUnavailable:
     """Unix seconds; until then the origin is not asked again and is best blocked."""
     reason: str
     """What happened, in a few words."""
+    given_up_at: float
+    """Unix seconds; from then on its requests are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class RobotsService:
         self._now = now
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._weight = 0
-        self._learning: dict[tuple[str, bool, str | None], asyncio.Task[_Known]] = {}
+        self._learning: dict[tuple[str, bool, str | None, bool], asyncio.Task[_Known]] = {}
 
     async def check(
         self, url: str, *, user_agent: str, template: Exchange, explain: bool = False
@@ -117,20 +119,32 @@ class RobotsService:
 
         By RFC 9309: no such file (4xx, or redirects without end) allows everything. Where there is no answer (5xx, 429,
         time-outs, broken connections) the origin is RobotsUnavailable and asked again with backoff, and after 24 h the
-        verdict is a refusal. Raises what keeps the page from being asked for just the same, which is not remembered
-        (BlockedAddress, DnsFailed, ConnectFailed, ConnectTimeout, TlsFailed, ProxyFailed), and what the store raises.
+        verdict is a refusal. A redirect to an address that the guard blocks is no answer either, but waiting for one
+        would be in vain: the verdict is a refusal at once, for a day. Raises what keeps the page from being asked for
+        just the same, which is not remembered (BlockedAddress, DnsFailed, ConnectFailed, ConnectTimeout, TlsFailed,
+        ProxyFailed), and what the store raises.
         May be repeated.
         """
         known = await self._know(url, user_agent, template)
+        if known.record.meaning is Meaning.DISALLOW_ALL:
+            return RobotsVerdict(False, f"robots.txt cannot be had ({known.record.detail})", None)
         unavailable = self._unavailable(known.record)
         if unavailable is None:
             verdict = known.robots.verdict(url, user_agent, explain=explain)
             if explain and known.record.meaning is Meaning.ALLOW_ALL:
                 return replace(verdict, rule=f"no robots.txt ({known.record.detail})")
             return verdict
-        if self._now() - known.record.failing_since >= policy.UNREACHABLE_LIMIT_SECONDS:
+        if self._now() >= known.record.given_up_at:
             return RobotsVerdict(False, f"robots.txt unreachable for 24 h ({known.record.detail})", None)
         return unavailable
+
+    async def waited_for(self, url: str, *, insecure: bool) -> RobotsUnavailable | None:
+        """What requests of this canonical URL's origin wait for, as the store knows it; None: for no robots.txt. Asks
+        no site. Raises what the store raises."""
+        record = unpack(await self._store.load(_key(_origin(url), insecure=insecure)))
+        if record is None or self._now() >= record.given_up_at:
+            return None
+        return self._unavailable(record)
 
     async def sitemaps(self, url: str, *, user_agent: str, template: Exchange) -> tuple[str, ...] | RobotsUnavailable:
         """The sitemaps that the origin's robots.txt names, as canonical URLs; empty when it names none. See `check`."""
@@ -153,17 +167,16 @@ class RobotsService:
     def _unavailable(record: RobotsRecord) -> RobotsUnavailable | None:
         if record.meaning is not Meaning.UNREACHABLE:
             return None
-        return RobotsUnavailable(record.retry_at, record.detail)
+        return RobotsUnavailable(record.retry_at, record.detail, record.given_up_at)
 
     async def _know(self, url: str, user_agent: str, template: Exchange) -> _Known:
         origin = _origin(url)
-        # A certificate that is not to be checked makes reachable what is unreachable for others.
-        key = f"insecure {origin}" if template.insecure and origin.startswith("https:") else origin
+        key = _key(origin, insecure=template.insecure)
         known = self._known.get(key)
         if known is not None and known.record.until > self._now():
             self._known.move_to_end(key)
             return known
-        errand = (key, template.allow_private, template.proxy)
+        errand = (key, template.allow_private, template.proxy, template.guard_proxy)
         task = self._learning.get(errand)
         if task is None:
             headers = (("User-Agent", user_agent), ("Accept", "text/plain,*/*;q=0.5"))
@@ -176,7 +189,7 @@ class RobotsService:
         # Shielded: one caller giving up must not fail the others that wait for the same file.
         return await asyncio.shield(task)
 
-    def _forget(self, errand: tuple[str, bool, str | None], done: asyncio.Task[_Known]) -> None:
+    def _forget(self, errand: tuple[str, bool, str | None, bool], done: asyncio.Task[_Known]) -> None:
         self._learning.pop(errand, None)
         if not done.cancelled():
             done.exception()  # looked at, since every caller may have given up by now
@@ -236,6 +249,8 @@ class RobotsService:
                 # Whoever cannot be connected to for this cannot be for the page either: that is its failure to retry.
                 if isinstance(exc, ProxyFailed) or (hop == 0 and isinstance(exc, _NO_CONNECTION)):
                     raise
+                if isinstance(exc, BlockedAddress):
+                    return RobotsRecord(Meaning.DISALLOW_ALL, self._now(), detail=f"it leads to {exc.detail}"[:200])
                 return self._failure(earlier, f"{exc.kind}: {exc.detail}" if exc.detail else exc.kind, None)
             if fetched.status not in _REDIRECTS:
                 return self._judge(fetched, earlier)
@@ -277,6 +292,11 @@ def _origin(url: str) -> str:
     start = url.index("://") + 3
     authority = url[start : url.index("/", start)]
     return url[:start] + authority.rpartition("@")[2]
+
+
+def _key(origin: str, *, insecure: bool) -> str:
+    # A certificate that is not to be checked makes reachable what is unreachable for others.
+    return f"insecure {origin}" if insecure and origin.startswith("https:") else origin
 
 
 def _header(fetched: Answer, name: str) -> str | None:

@@ -1,0 +1,52 @@
+"""What requests wait for: said once, shown while it lasts, bounded."""
+
+from gossamer.telemetry.tally import Tally
+from gossamer.telemetry.troubles import Troubles
+from gossamer.worker.waits import Waits
+
+
+class Clock:
+    seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def shown(waits: Waits) -> list[str]:
+    tally = Tally()
+    waits.show(tally)
+    return list(tally.waits)
+
+
+def test_it_is_said_when_the_first_begins_and_when_the_last_ends() -> None:
+    said: list[str] = []
+    waits = Waits(Troubles(said.append), now=Clock())
+    waits.begin("http://a.test", "503", 1060)
+    waits.begin("http://b.test", "429", 1030)
+    waits.begin("http://a.test", "503", 1120)
+    assert shown(waits) == ["http://b.test", "http://a.test"], "the next to be asked comes first"
+    waits.end("http://b.test")
+    waits.end("http://c.test")
+    assert len(said) == 1
+    waits.end("http://a.test")
+    assert said[1:] == ["No robots.txt is waited for any more."]
+    assert shown(waits) == []
+
+
+def test_what_another_worker_has_taken_over_is_forgotten() -> None:
+    said: list[str] = []
+    clock = Clock()
+    waits = Waits(Troubles(said.append), now=clock)
+    waits.begin("http://a.test", "503", 1060)
+    clock.seconds = 1119
+    assert shown(waits) == ["http://a.test"]
+    clock.seconds = 1121
+    assert shown(waits) == []
+    assert len(said) == 2
+
+
+def test_thousands_of_origins_are_bounded() -> None:
+    waits = Waits(Troubles(), now=Clock())
+    for number in range(20_000):
+        waits.begin(f"http://a{number}.test", "503", 1060)
+    assert len(shown(waits)) == 20
