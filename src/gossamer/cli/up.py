@@ -3,16 +3,20 @@
 import asyncio
 import sys
 
+import typer
+
 from gossamer import __version__
+from gossamer.api.server import serve_api
 from gossamer.bus.open import STREAMS, check_bus
 from gossamer.cli import inputs, options
 from gossamer.cli.loop import run as run_loop
 from gossamer.cli.running import Interruption
+from gossamer.errors import GossamerError
 from gossamer.settings import Settings, load
 from gossamer.telemetry import logs
 from gossamer.wiring.parts import frontier_address
 from gossamer.wiring.processes import Processes
-from gossamer.wiring.service import Parts, for_the_bus, keep_all, make_roles, parts
+from gossamer.wiring.service import Parts, for_the_bus, keep_all, make_app, make_roles, parts
 
 POOL = "shared"
 
@@ -131,17 +135,49 @@ async def _attend(settings: Settings, cluster: Parts, crew: Processes | None) ->
         if crew is not None:
             crew.stop()
 
+    with Interruption(drain, _say) as interruption:
+        try:
+            await _work(settings, cluster, crew, draining, stopping)
+        except* GossamerError as errors:
+            raise _first(errors) from None
+        except* asyncio.CancelledError:
+            if not interruption.met:
+                raise
+        else:
+            _say("Stopped; what was not finished goes on at the next start.")
+            return
+    _say("Stopped at once; what was under way will be fetched again.")
+    raise typer.Exit(130)
+
+
+async def _work(
+    settings: Settings, cluster: Parts, crew: Processes | None, draining: asyncio.Event, stopping: asyncio.Event
+) -> None:
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     async with asyncio.TaskGroup() as group:
-        with Interruption(drain, _say):
-            roles = make_roles(settings, cluster)
-            group.create_task(keep_all(roles, stopping=stopping, troubles=cluster.troubles))
-            working = group.create_task(crew.run()) if crew is not None else None
-            _greet(settings, cluster, "(not yet)", crew is not None)
-            await draining.wait()
-            if working is not None:
-                await working
-            stopping.set()
-    _say("Stopped; what was not finished goes on at the next start.")
+        serving = serve_api(
+            make_app(settings, cluster),
+            host=settings.service.host,
+            port=settings.service.port,
+            stopping=stopping,
+            ready=ready.set_result,
+        )
+        group.create_task(serving)
+        address = await ready  # what has no place to listen at has not begun anything else yet
+        roles = make_roles(settings, cluster)
+        group.create_task(keep_all(roles, stopping=stopping, troubles=cluster.troubles))
+        working = group.create_task(crew.run()) if crew is not None else None
+        _greet(settings, cluster, address, crew is not None)
+        await draining.wait()
+        if working is not None:
+            await working
+        stopping.set()
+
+
+def _first(errors: BaseExceptionGroup) -> BaseException:
+    """Of what went wrong together the first, which is what the others followed from."""
+    found = errors.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found
 
 
 def _greet(settings: Settings, cluster: Parts, address: str, with_workers: bool) -> None:

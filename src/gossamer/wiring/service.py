@@ -9,9 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gossamer.bus.base import Bus
 from gossamer.bus.open import STREAMS, STREAMS_BODY_BYTES, open_bus
+from gossamer.bus.streams import StreamsBus
 from gossamer.bus.topics import Topics
 from gossamer.control import stats
 from gossamer.control.counters import Counters
@@ -40,6 +42,9 @@ from gossamer.wiring.parts import working
 from gossamer.worker.reporting import Reporting
 from gossamer.worker.spiders import known_spiders
 from gossamer.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 PLUGINS = "gossamer.requests"
 """Entry points of further kinds of request: objects with `schema`, `rank` and `handle`."""
@@ -234,6 +239,37 @@ def make_roles(settings: Settings, p: Parts) -> list[Role]:
     if service.policies:
         roles.append(PolicyFile(frontier, Path(service.policies), p.troubles))
     return roles
+
+
+def make_app(settings: Settings, p: Parts) -> "FastAPI":
+    """The REST API, ready to serve."""
+    # An import of a second for those who serve it only.
+    from gossamer.api.app import create_app
+    from gossamer.api.parts import Parts as ApiParts
+
+    service = settings.service
+    p.metrics.watch_troubles(lambda: list(p.troubles.current))
+    if isinstance(p.bus, StreamsBus):
+        p.metrics.watch_trimmed(lambda trimmed=p.bus.trimmed: trimmed)  # type: ignore[misc]
+    return create_app(
+        ApiParts(
+            shards=p.shards,
+            frontier=p.frontier,
+            bus=p.bus,
+            topics=p.topics,
+            counters=p.counters,
+            desk=p.desk,
+            metrics=p.metrics,
+            answered=p.outbound.send,
+            prefix=settings.prefix,
+            token=service.token,
+            max_body=service.max_body,
+            max_requests=service.max_requests,
+            wait_seconds=service.wait,
+            polled_seconds=service.polled,
+            per_app=settings.topics.per_app,
+        )
+    )
 
 
 async def keep_all(roles: Sequence[Role], *, stopping: asyncio.Event, troubles: Troubles) -> None:
