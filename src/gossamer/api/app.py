@@ -13,6 +13,7 @@ from gossamer import __version__
 from gossamer.api import classic, crawls, domains, events, health, metrics, pages, queues, stats, workers
 from gossamer.api.auth import OPEN_PATHS, Auth
 from gossamer.api.describe import ALWAYS, ProblemShape, refusal
+from gossamer.api.examples import ANSWERS
 from gossamer.api.limits import BodyLimit, RateLimit
 from gossamer.api.parts import Parts
 from gossamer.api.problems import Problem, bad_request, is_classic, not_found, shown
@@ -28,27 +29,12 @@ _ROUTERS = (
     crawls.router, crawls.one, events.router, pages.router, domains.router, workers.router, stats.router, queues.router,
     classic.router, health.router, metrics.router,
 )  # fmt: skip
-_WRAPPER = {
-    "type": "object",
-    "title": "Wrapper",
-    "description": "Scrapy Cluster's wrapper around every answer of /feed and /poll",
-    "required": ["status", "data", "error"],
-    "properties": {
-        "status": {"enum": ["SUCCESS", "FAILURE"]},
-        "data": {"description": "The answer; null after a failure"},
-        "error": {
-            "description": "Null after a success",
-            "oneOf": [
-                {"type": "null"},
-                {
-                    "type": "object",
-                    "required": ["message"],
-                    "properties": {"message": {"type": "string"}, "cause": {"type": "string"}},
-                },
-            ],
-        },
-    },
+_FROM_MESSAGES = {
+    **{f"{name.capitalize()}Request": name for name in (*REQUESTS, "poll")},
+    "Wrapper": "rest_answer",
+    "Root": "rest_root",
 }
+"""Forms that have a schema among the messages."""
 
 
 def create_app(parts: Parts) -> FastAPI:
@@ -146,9 +132,8 @@ def _completed(found: dict[str, Any]) -> dict[str, Any]:
     schemas["Policy"] = domains.Policy.model_json_schema()
     schemas["Policies"] = domains.Policies.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas["Policies"].pop("$defs", None)
-    schemas["Wrapper"] = _WRAPPER
-    for name in REQUESTS:
-        schemas[f"{name.capitalize()}Request"] = {k: v for k, v in schema(name).items() if k != "$schema"}
+    for form, name in _FROM_MESSAGES.items():
+        schemas[form] = {part: value for part, value in schema(name).items() if part != "$schema"}
     components["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer", "description": "The setting service.token, where it is set"}
     }
@@ -156,6 +141,11 @@ def _completed(found: dict[str, Any]) -> dict[str, Any]:
         for operation in methods.values():
             responses = operation["responses"]
             responses.pop("422", None)
+            for status, response in responses.items():
+                if response["description"] == "Successful Response":
+                    response["description"] = "As asked"
+                if (example := ANSWERS.get((operation["operationId"], status))) is not None:
+                    response["content"]["application/json"]["example"] = example
             if path in OPEN_PATHS:
                 continue
             operation["security"] = [{"token": []}]

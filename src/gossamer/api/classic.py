@@ -27,29 +27,17 @@ NO_ANSWER = "Could not find matching poll_id"
 
 router = APIRouter(tags=["Scrapy Cluster"])
 
-_WRAPPER = {"$ref": f"{describe.SCHEMAS}Wrapper"}
 
-
-def _wrapped(example: object, description: str) -> dict[str, Any]:
-    return describe.answer(example, description=description, schema=_WRAPPER)
-
-
-def _refused(message: str, cause: str = "") -> dict[str, Any]:
-    error = {"message": message, "cause": cause} if cause else {"message": message}
-    return {"status": "FAILURE", "data": None, "error": error}
+def _wrapped(description: str) -> dict[str, Any]:
+    schema = {"$ref": f"{describe.SCHEMAS}Wrapper"}
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
 _INDEX: dict[int | str, dict[str, Any]] = {
-    200: describe.answer(
-        {
-            "kafka_connected": True,
-            "redis_connected": True,
-            "uptime_sec": 86400,
-            "my_id": "d2b8f0c4a6e1",
-            "node_health": "GREEN",
-        },
-        description="GREEN: both are there; YELLOW: one of them; RED: neither",
-    )
+    200: {
+        "description": "GREEN: both are there; YELLOW: one of them; RED: neither",
+        "content": {"application/json": {"schema": {"$ref": f"{describe.SCHEMAS}Root"}}},
+    }
 }
 
 
@@ -100,12 +88,11 @@ async def index(parts: Given, request: Request) -> Response:
     ),
     responses={
         200: _wrapped(
-            {"status": "SUCCESS", "data": {"poll_id": "b1"}, "error": None},
             "A crawl request: data is null; a URL seen in this run already: the `duplicate` message. "
             "Others: data is the answer, or after service.wait seconds `poll_id`",
         ),
-        400: _wrapped(_refused(INVALID, "maxdepth: must be at least 0"), "Not valid: which field, and why"),
-        500: _wrapped(_refused(NO_STORE), "The frontier or the bus is away; nobody knows whether it was done"),
+        400: _wrapped("Not valid: which field, and why"),
+        500: _wrapped("The frontier or the bus is away; nobody knows whether it was done"),
     },
 )
 async def feed(parts: Given, request: Request) -> Response:
@@ -169,12 +156,11 @@ def _poll_validator() -> Any:
     ),
     responses={
         200: _wrapped(
-            {"status": "SUCCESS", "data": {"uuid": "b1", "appid": "shop", "total_pending": 0}, "error": None},
             "The answer; it is forgotten with this",
         ),
-        400: _wrapped(_refused(INVALID, '"poll_id" is a required property'), "Not valid"),
-        404: _wrapped(_refused(NO_ANSWER), "Not yet, not any more, or never"),
-        500: _wrapped(_refused(NO_STORE), "The frontier is away"),
+        400: _wrapped("Not valid"),
+        404: _wrapped("Not yet, not any more, or never"),
+        500: _wrapped("The frontier is away"),
     },
 )
 async def poll(request: Request) -> Response:

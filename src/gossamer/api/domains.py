@@ -64,10 +64,10 @@ class Domain(Shape):
 class Policies(Shape):
     """All policies, or a page of them."""
 
-    version: int
-    """Raised by every change of any policy; the ETag"""
-    default: Policy
-    domains: dict[str, Policy]
+    version: int = 0
+    """Raised by every change of any policy; the ETag. Not heeded where it is sent"""
+    default: Policy | None = None
+    domains: dict[str, Policy] | None = None
     cursor: str = ""
     """Where the next page begins; empty at the end"""
 
@@ -155,7 +155,13 @@ async def domains(
         "YAML as Scrapy Cluster's file of throttles, ours added, or the same as JSON (what GET answers will do)",
         content={
             YAML: {"schema": {"type": "string"}, "example": _EXAMPLE_YAML},
-            "application/json": {"schema": {"$ref": f"{describe.SCHEMAS}Policies"}},
+            "application/json": {
+                "schema": {"$ref": f"{describe.SCHEMAS}Policies"},
+                "example": {
+                    "default": {"hits": 2, "window": 1},
+                    "domains": {"example.com": {"hits": 10, "window": 60}},
+                },
+            },
         },
     ),
     responses={**_with_etag(Replaced, "In force within a second"), **refusals(400, 408, 412, 413, 428, 503)},

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from gossamer.api.parts import Given
 
@@ -11,6 +11,7 @@ router = APIRouter(tags=["health"])
 
 @router.get(
     "/metrics",
+    response_class=PlainTextResponse,
     operation_id="metrics",
     summary="Prometheus's metrics of this process",
     responses={

@@ -67,6 +67,9 @@ async def serve_api(
         ending = asyncio.create_task(stopping.wait())
         try:
             await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            server.force_exit = True
+            raise
         finally:
             ending.cancel()
             end_streams(app)

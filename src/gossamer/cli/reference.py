@@ -1,6 +1,6 @@
 """The reference pages of commands, settings, metrics and messages, made from what the program itself reads.
 
-python -m gossamer.cli.reference docs/reference    writes cli.md, settings.md, metrics.md and messages.md there
+python -m gossamer.cli.reference docs/reference    writes cli.md, settings.md, metrics.md, messages.md and rest.md
 """
 
 import sys
@@ -10,6 +10,7 @@ from typing import Any
 
 import typer.main
 
+from gossamer.api.reference import rest_page
 from gossamer.cli.app import load
 from gossamer.cli.reference_messages import messages_page
 from gossamer.settings import rows
@@ -111,3 +112,4 @@ if __name__ == "__main__":
     (folder / "settings.md").write_text(settings_page())
     (folder / "metrics.md").write_text(metrics_page())
     (folder / "messages.md").write_text(f"{MADE}\n\n{messages_page()}")
+    (folder / "rest.md").write_text(f"{MADE}\n\n{rest_page()}")
