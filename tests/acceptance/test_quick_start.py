@@ -117,7 +117,7 @@ async def ask_for_info(talk: Talk, seeds: list[str], *, old: bool) -> None:
     """info of a crawl and of an application; then stop."""
     host = seeds[2].split("/")[2].partition(":")[0]
     topic = action_topic(talk, old=old)
-    domain = {"uuid": "d0", "appid": "testapp", "domain": host, "action": "domain-update", "hits": 1, "window": 600}
+    domain = {"uuid": "d0", "appid": "testapp", "domain": host, "action": "domain-update", "hits": 1, "window": 30}
     await talk.say(domain)
     await talk.answer("d0")
     slow = {"appid": "testapp", "crawlid": "slow", "url": seeds[2], "maxdepth": 2, "priority": 70}
