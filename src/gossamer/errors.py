@@ -33,6 +33,10 @@ class UrlTooLong(BadUrl):
     reason = "too_long"
 
 
+class Interrupted(GossamerError):
+    """Interrupted."""
+
+
 # --- the frontier -----------------------------------------------------------------------------------------------------
 
 

@@ -1,33 +1,13 @@
 """An output without room: the crawl pauses, says so, loses nothing, and goes on when there is room."""
 
-import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from pyarrow import parquet
 
 from gossamer.fakeweb import FakeWeb, WebSpec, fetches
-from tests.servers.crawling import FAST_FLAGS, command, records_of, resolving
-from tests.servers.program import missing
-
-SMALL = "512k"
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of half a megabyte."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "none", str(folder)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("mounting a file system is for root only") if os.geteuid() else missing("tmpfs cannot be mounted")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+from tests.servers.crawling import FAST_FLAGS, command, gossamer, records_of, resolving
+from tests.servers.small_disk import small_disk as small_disk
 
 
 def test_a_full_disk_pauses_the_crawl(small_disk: Path, tmp_path: Path) -> None:
@@ -57,3 +37,21 @@ def test_a_full_disk_pauses_the_crawl(small_disk: Path, tmp_path: Path) -> None:
         assert len(urls) == len(set(urls))
         assert set(urls) == web.graph()
         assert max(fetches(web.log()).values()) == 1
+
+
+def test_an_output_that_found_no_room_is_finished_by_the_same_command(small_disk: Path, tmp_path: Path) -> None:
+    """A Parquet file is made at the end: the crawl is done by then, its records wait in the data directory."""
+    output = small_disk / "pages.parquet"
+    (small_disk / "fill").write_bytes(bytes(500 * 1024))
+    with FakeWeb.start(WebSpec(hosts=1, pages=20)) as web:
+        flags = (web.url(), "-o", str(output), *resolving(web.resolve_overrides()), *FAST_FLAGS)
+        first = gossamer("crawl", *flags, cwd=tmp_path)
+        assert first.returncode == 1
+        assert "is finished" in first.stdout
+        assert "run the same command again" in first.stdout
+        assert not output.exists()
+        (small_disk / "fill").unlink()
+        again = gossamer("crawl", *flags, cwd=tmp_path)
+        assert again.returncode == 0, again.stderr
+        assert "finished already" in again.stdout
+        assert set(parquet.read_table(output, columns=["url"])["url"].to_pylist()) == web.graph()

@@ -19,8 +19,9 @@ def test_a_reader_that_goes_away_ends_the_crawl_and_loses_nothing(tmp_path: Path
             command("crawl", *web.seeds(), *flags, "-o", "-"), cwd=tmp_path, stdout=writing, stderr=subprocess.PIPE
         ) as process:
             os.close(writing)
-            os.read(reading, 100)
-            os.close(reading)
+            with os.fdopen(reading, "rb") as pages:
+                for _ in range(60):
+                    pages.readline()
             _, said = process.communicate(timeout=60)
         assert process.returncode == 130
         assert b"Nobody reads the output any more" in said

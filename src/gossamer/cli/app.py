@@ -1,48 +1,99 @@
 """The program: its commands, and how an error ends it."""
 
 import os
-import sys
+from collections.abc import Sequence
 from importlib import import_module
 
 import typer
-from rich.console import Console
 
 from gossamer import __version__
-from gossamer.errors import GossamerError
+from gossamer.cli import signals, standard
+from gossamer.errors import GossamerError, Interrupted
 from gossamer.telemetry import logs
 
 COMMANDS = {
-    "crawl": "crawl:crawl",
-    "fetch": "fetch:fetch",
-    "why": "why:why",
-    "up": "up:up",
-    "serve": "up:serve",
-    "worker": "work:worker",
-    "feed": "feed:feed",
-    "info": "info:info",
-    "stop": "stop:stop",
-    "stats": "stats:stats",
-    "domains": "domains:app",
-    "dump": "dump:dump",
-    "monitor": "monitor:monitor",
-    "demo": "demo:demo",
-    "worker-process": "worker_process:worker_process",
+    "crawl": ("crawl:crawl", "Crawl a site, politely and completely, into a file."),
+    "fetch": ("fetch:fetch", "Fetch one page and show all that a worker would know of it."),
+    "why": (
+        "why:why",
+        "Say what became of a URL: in scope by which rule, allowed by robots.txt, waiting behind what, done how.",
+    ),
+    "up": (
+        "up:up",
+        "Run the whole service on this machine: its own Valkey, the services, the REST API and the workers.",
+    ),
+    "serve": (
+        "up:serve",
+        "Run the services and the REST API, without workers: those are `gossamer worker`, on any number of machines.",
+    ),
+    "worker": ("work:worker", "Fetch what others put into a frontier, until told to stop."),
+    "feed": (
+        "feed:feed",
+        "Check requests and put them on the bus of a running cluster: crawls, actions, statistics, domain requests.",
+    ),
+    "info": ("info:info", "Say what waits, by crawl, domain and priority; of one crawl also what was done."),
+    "stop": ("stop:stop", "Stop a crawl: nothing of it is fetched any more, and what waits is dropped."),
+    "stats": ("stats:stats", "Show requests taken, answers by status code, processes alive, and what waits."),
+    "domains": ("domains:app", "Show and change how fast sites are fetched, and which are not fetched at all."),
+    "dump": ("dump:dump", "Print a topic's messages, a JSON object a line, until Ctrl-C, or as many as --limit says."),
+    "monitor": ("monitor:monitor", "Watch crawls, domains, workers and rates of a running cluster, until Ctrl-C."),
+    "demo": ("demo:demo", "Start a small web on this machine, crawl it, and show where the pages are."),
+    "worker-process": (
+        "worker_process:worker_process",
+        "One of several worker processes; started by `gossamer crawl --processes N`.",
+    ),
 }
-"""Each with its module and function. Only the one that is called is imported: a crawl needs nothing of the services."""
+"""Each with its module and function, and the first sentence of its help. Only the one that is called is imported: a
+crawl needs nothing of the services, and the list of commands nothing of any of them."""
 
 HIDDEN = {"worker-process"}
 
+_Misuse: type[Exception] = typer.BadParameter.__mro__[2]
+"""What the parser raises for an option or command that is none; it has no name that all of Typer's versions share."""
 
-def _version(
-    version: bool = typer.Option(False, "--version", help="Show the version and exit.", is_eager=True),
-) -> None:
-    if version:
-        typer.echo(f"gossamer {__version__}")
-        raise typer.Exit
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line; its exit code. Whatever a person got wrong is said in one line."""
+    logs.set_up()
+    wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
+    try:
+        app = load(wanted) if wanted in COMMANDS else _outline()
+        code = app(args=list(arguments), prog_name="gossamer", standalone_mode=False)
+    except Interrupted as error:
+        standard.say(str(error))
+        return signals.EXIT_CODE
+    except GossamerError as error:
+        standard.say(str(error))
+        return 2
+    except _Misuse as error:
+        return _misused(error)
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 1
+    return code if isinstance(code, int) else 0
 
 
 def load(wanted: str | None = None) -> typer.Typer:
-    """The program with this command; None, or one that there is not: with all of them."""
+    """The program with this command; None: with all of them."""
+    app = _program()
+    for name in COMMANDS if wanted is None else [wanted]:
+        module, _, function = COMMANDS[name][0].partition(":")
+        found = getattr(import_module(f"gossamer.cli.{module}"), function)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name, hidden=name in HIDDEN)(found)
+    return app
+
+
+def _outline() -> typer.Typer:
+    """The program with the names of its commands, for its help and for a name that is none."""
+    app = _program()
+    for name, (_, words) in COMMANDS.items():
+        app.command(name, help=words, hidden=name in HIDDEN)(lambda: None)
+    return app
+
+
+def _program() -> typer.Typer:
     app = typer.Typer(
         name="gossamer",
         help="Crawls the web politely, completely, and never twice, on one machine or on many that share a frontier.",
@@ -54,23 +105,21 @@ def load(wanted: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     )
     app.callback(invoke_without_command=True)(_version)
-    for name in [wanted] if wanted in COMMANDS else COMMANDS:
-        module, _, function = COMMANDS[name].partition(":")
-        found = getattr(import_module(f"gossamer.cli.{module}"), function)
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name)
-        else:
-            app.command(name, hidden=name in HIDDEN)(found)
     return app
 
 
-def main() -> None:
-    """Run the command line and exit: 0 done, 1 nothing came of it, 2 bad input, 130 interrupted."""
-    logs.set_up()
-    try:
-        load(next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None))()
-    except GossamerError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"gossamer: {error}", markup=False)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+def _version(
+    version: bool = typer.Option(False, "--version", help="Show the version and exit.", is_eager=True),
+) -> None:
+    if version:
+        standard.show(f"gossamer {__version__}")
+        raise typer.Exit
+
+
+def _misused(error: Exception) -> int:
+    """Say it in one line, with where help is. A command group called by its name alone has shown its help already."""
+    context = getattr(error, "ctx", None)
+    words = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+    if words:
+        standard.say(f"{words.removesuffix('.')}; see {context.command_path if context else 'gossamer'} --help")
+    return 2

@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from gossamer.cli import standard
+from gossamer.cli.interruption import Interruption
 from gossamer.cli.loop import run as run_loop
 from gossamer.errors import BadInput
 from gossamer.settings import Settings
@@ -19,8 +21,9 @@ def ask(settings: Settings, question: Callable[[Parts], Coroutine[Any, Any, T]])
     logs.set_up(settings.log_level, form=settings.log_format)
 
     async def asked() -> T:
-        async with cluster(settings) as found:
-            return await question(found)
+        with Interruption(None, standard.say):
+            async with cluster(settings) as found:
+                return await question(found)
 
     return run_loop(asked())
 

@@ -8,25 +8,24 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from gossamer.cli import inputs, options
+from gossamer.cli import inputs, options, standard
 from gossamer.cli.display import Display
+from gossamer.cli.interruption import Interruption
 from gossamer.cli.loop import run as run_loop
 from gossamer.cli.running import work
 from gossamer.cli.seeds import gather_seeds
 from gossamer.cli.summary import Summary
-from gossamer.errors import BadInput, CrawlRefused
+from gossamer.errors import BadInput, CrawlRefused, FrontierError, SinkError
 from gossamer.frontier.base import Added
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, Run
 from gossamer.settings import Settings, load
-from gossamer.sinks.open import check_outputs
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.checks import check_asked
 from gossamer.wiring.notes import CrawlNote, write_note
-from gossamer.wiring.parts import connect, frontier_address, make_resolver
+from gossamer.wiring.parts import connect, finish_outputs, frontier_address, make_resolver
 from gossamer.wiring.plan import Plan, make_plan
 from gossamer.wiring.private import private_hosts
 from gossamer.worker.spiders import known_spiders
@@ -86,7 +85,7 @@ def crawl(
 
     gossamer crawl https://example.com/docs/ --scope path --depth 3 --rate 5/1 -o docs.jsonl.zst
 
-    Exit code: 0 finished, 1 nothing could be fetched, 2 bad input, 130 interrupted.
+    Exit code: 0 finished, 1 nothing could be fetched or an output not be finished, 2 bad input, 130 interrupted.
     """
     settings = load(
         {
@@ -137,24 +136,29 @@ def crawl(
 
 def tell(summary: Summary, *, as_json: bool, quiet: bool, on_stderr: bool) -> None:
     """Print it: on standard output, or beside it where pages go there."""
-    stream = sys.stderr if on_stderr else sys.stdout
     if as_json:
-        print(summary.as_json(), file=stream, flush=True)
+        standard.show(summary.as_json(), on_stderr=on_stderr)
     elif not quiet:
-        Console(file=stream, highlight=False, soft_wrap=True).print(summary.as_text(), markup=False)
+        standard.show(summary.as_text(), on_stderr=on_stderr)
 
 
 async def run_crawl(
     settings: Settings, urls: Sequence[str], sources: Sequence[str], *, crawl_id: str | None, fresh: bool, quiet: bool
 ) -> Summary:
-    """The whole of it. Raises GossamerError before anything is started, or when the frontier turns out unfit."""
+    """The whole of it. Raises GossamerError before anything is started, or when the frontier turns out unfit;
+    Interrupted when it was, before anything was fetched."""
     plan = await prepare(settings, urls, sources, crawl_id=crawl_id)
     name = plan.crawl.id.crawlid
-    with Display(f"Crawling {plan.seeds[0]}{_more(plan)} as {name}", quiet=quiet) as display:
+    with (
+        Display(f"Crawling {plan.seeds[0]}{_more(plan)} as {name}", quiet=quiet) as display,
+        Interruption(None, display.say) as interruption,
+    ):
+        interruption.before = "nothing was fetched; the same command begins again"
+        interruption.last_words = f"Stopped at once; nothing is lost. Go on with: {resume_command()}"
         async with frontier_address(settings, name=f"gossamer crawl {name}", on_trouble=display.say) as address:
             frontier = await connect(settings, address)
             try:
-                return await _crawl(settings, plan, frontier, address, display, fresh=fresh)
+                return await _crawl(settings, plan, frontier, address, display, interruption, fresh=fresh)
             finally:
                 await frontier.close()
 
@@ -167,7 +171,7 @@ async def prepare(settings: Settings, urls: Sequence[str], sources: Sequence[str
             raise BadInput(
                 f"the output {output} would be gone with this process; name a file, or - for standard output"
             )
-    check_outputs(settings.crawl.output)
+    inputs.outputs(settings.crawl.output)
     resolver = make_resolver(settings)
     try:
         seeds = await gather_seeds(settings, resolver, urls, sources)
@@ -177,7 +181,7 @@ async def prepare(settings: Settings, urls: Sequence[str], sources: Sequence[str
             plan.seeds,
             allowed=settings.crawl.allow_private,
             names=not settings.fetch.proxy.startswith("socks5h:"),  # through that, they are not for us to look up
-            say=lambda sentence: print(sentence, file=sys.stderr),
+            say=standard.say,
         )
         if private:
             plan = make_plan(settings, seeds, crawl_id=crawl_id, now=time.time(), private_hosts=private)
@@ -187,14 +191,27 @@ async def prepare(settings: Settings, urls: Sequence[str], sources: Sequence[str
 
 
 async def _crawl(
-    settings: Settings, plan: Plan, frontier: ValkeyFrontier, address: str, display: Display, *, fresh: bool
+    settings: Settings,
+    plan: Plan,
+    frontier: ValkeyFrontier,
+    address: str,
+    display: Display,
+    interruption: Interruption,
+    *,
+    fresh: bool,
 ) -> Summary:
     identity = plan.crawl.id
     outputs = settings.crawl.output
     before = await frontier.crawl_info(identity)
     if before is not None and before.state is CrawlState.FINISHED and not fresh:
         note = "To crawl it anew: the same command with --fresh"
-        return Summary(identity.crawlid, before, Tally(), 0.0, outputs, already_finished=True, notes=[note])
+        summary = Summary(identity.crawlid, before, Tally(), 0.0, outputs, already_finished=True, notes=[note])
+        try:
+            await finish_outputs(settings)
+        except SinkError as error:
+            summary.unwritten = True
+            summary.notes.insert(0, error.detail)
+        return summary
     if before is not None and before.state is CrawlState.RUNNING and fresh:
         raise BadInput(
             f"--fresh: the crawl {identity.crawlid} is not finished; go on without --fresh, or name another --crawl-id"
@@ -214,13 +231,20 @@ async def _crawl(
     elif not added.added:
         display.say("Nothing new is among the URLs given.")
     began = time.monotonic()
-    tally, interrupted = await work(
-        settings, frontier, address, display, pool=plan.crawl.pool, spiders=spiders_for(plan), run=run
+    worked = await work(
+        settings, frontier, address, display, interruption, pool=plan.crawl.pool, spiders=spiders_for(plan), run=run
     )
-    seconds = time.monotonic() - began
-    info = await frontier.crawl_info(identity)
-    summary = Summary(identity.crawlid, info, tally, seconds, outputs, interrupted=interrupted)
-    if interrupted and not summary.finished:
+    summary = Summary(
+        identity.crawlid, None, worked.tally, time.monotonic() - began, outputs, interrupted=interruption.met
+    )
+    try:
+        summary.info = await frontier.crawl_info(identity)
+    except FrontierError as error:
+        summary.notes.append(str(error))
+    if worked.fault:
+        summary.unwritten = True
+        summary.notes.append(worked.fault)
+    if summary.interrupted and not summary.finished:
         summary.notes.append(f"Go on with: {resume_command()}")
     return summary
 
@@ -256,8 +280,8 @@ def spiders_for(plan: Plan) -> list[str]:
 
 
 def resume_command() -> str:
-    """This very command line, as a shell takes it."""
-    return shlex.join(["gossamer", *(part for part in sys.argv[1:] if part != "--fresh")])
+    """This very command line, as a shell takes it, with stars for passwords."""
+    return standard.shown(shlex.join(["gossamer", *(part for part in sys.argv[1:] if part != "--fresh")]))
 
 
 def _more(plan: Plan) -> str:

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from gossamer.cli import options
+from gossamer.cli import options, standard
 from gossamer.cli.crawl import run_crawl, tell
 from gossamer.cli.loop import run as run_loop
 from gossamer.fakeweb import FakeWeb, WebSpec
@@ -34,18 +33,17 @@ def demo(
         "crawl.domain_concurrency": 16,
         "data_dir": output.parent / "data",
     }
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
     with FakeWeb.start(spec) as web:
-        console.print(f"A web of {spec.hosts} sites with {spec.hosts * spec.pages:,} pages is up: {web.url()}")
+        standard.note(f"A web of {spec.hosts} sites with {spec.hosts * spec.pages:,} pages is up: {web.url()}")
         overrides = dict(map(parse_override, web.resolve_overrides()))
         settings = load({**settings_flags, "fetch.resolve": overrides})
         summary = run_loop(run_crawl(settings, web.seeds(), [], crawl_id=f"demo-{web.port}", fresh=False, quiet=json))
     tell(summary, as_json=json, quiet=False, on_stderr=False)
     if not json and output.is_file():
-        console.print(f"\nThe first records of {output}, one JSON object a line:")
+        standard.note(f"\nThe first records of {output}, one JSON object a line:")
         for _, record in zip(range(3), read_records(output), strict=False):
-            console.print(f"  {_line(record)}", markup=False)
-        console.print("\nNow yours: gossamer crawl https://example.com")
+            standard.note(f"  {_line(record)}")
+        standard.note("\nNow yours: gossamer crawl https://example.com")
     raise typer.Exit(summary.exit_code())
 
 

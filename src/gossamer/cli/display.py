@@ -1,17 +1,20 @@
 """Live progress: a few lines that renew themselves on a terminal, a line every ten seconds elsewhere."""
 
+import contextlib
+import sys
 import time
 from collections import deque
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.text import Text
-
+from gossamer.cli import standard
 from gossamer.model.info import CrawlInfo
 from gossamer.telemetry.tally import Tally
+
+if TYPE_CHECKING:  # for those who sit at a terminal; others need not wait until it is loaded
+    from rich.console import Console
+    from rich.live import Live
 
 PLAIN_EVERY_SECONDS = 10.0
 _RATE_SECONDS = 10.0
@@ -29,43 +32,58 @@ class Snapshot:
 class Display:
     """Shows snapshots and sentences on standard error. A context manager."""
 
-    def __init__(self, title: str, *, quiet: bool = False, console: Console | None = None) -> None:
-        self._title = title
+    def __init__(self, title: str, *, quiet: bool = False, console: "Console | None" = None) -> None:
+        """`console`: the terminal; None: standard error, where that is one."""
+        self._title = standard.shown(title)
         self._quiet = quiet
-        self._console = console or Console(stderr=True, highlight=False)
+        self._console = console
         self._live: Live | None = None
         self._samples: deque[tuple[float, int, int]] = deque()
         self._said_at = float("-inf")
 
     def __enter__(self) -> Self:
-        if not self._quiet and self._console.is_terminal:
-            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        if not self._quiet and (self._console or sys.stderr.isatty()):
+            from rich.console import Console
+            from rich.live import Live
+
+            console = self._console or Console(stderr=True, highlight=False)
+            self._live = Live(console=console, auto_refresh=False, transient=True)
             self._live.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._live:
-            self._live.stop()
+            with contextlib.suppress(OSError):
+                self._live.stop()
             self._live = None
 
     def say(self, sentence: str) -> None:
         """One line that stays. Said even when quiet: it is always about something a person should know."""
-        self._console.print(Text(f"gossamer: {sentence}"), soft_wrap=True)
+        if self._live:
+            from rich.text import Text
+
+            with contextlib.suppress(OSError):
+                self._live.console.print(Text(f"gossamer: {standard.shown(sentence)}"), soft_wrap=True)
+        else:
+            standard.say(sentence)
 
     def update(self, snapshot: Snapshot) -> None:
-        """Show it, if it is time."""
+        """Show it, if it is time. A terminal that went away is not written to again."""
         now = time.monotonic()
         tally = snapshot.tally
         self._samples.append((now, tally.pages, tally.bytes))
         while len(self._samples) > 2 and now - self._samples[0][0] > _RATE_SECONDS:
             self._samples.popleft()
         if self._live:
-            self._live.update(Group(*map(Text, self._lines(snapshot))), refresh=True)
+            from rich.text import Text
+
+            try:
+                self._live.update(Text("\n".join(self._lines(snapshot))), refresh=True)
+            except OSError:
+                self._live, self._quiet = None, True
         elif not self._quiet and now - self._said_at >= PLAIN_EVERY_SECONDS:
             if self._said_at > float("-inf"):
-                self._console.print(
-                    Text(" | ".join(line.strip() for line in self._lines(snapshot)[1:])), soft_wrap=True
-                )
+                standard.note(" | ".join(line.strip() for line in self._lines(snapshot)[1:]))
             self._said_at = now
 
     def _rates(self) -> tuple[float, float]:
@@ -83,11 +101,10 @@ class Display:
         ]
         if info is not None:
             total = info.total()
-            waiting = total.queued + total.later
-            lines.append(
-                f"  {waiting:,} queued ({total.later:,} later)   {info.domains:,} domains   "
-                f"{total.fetched:,} pages in all"
-            )
+            later = f" ({total.later:,} of them later)" if total.later else ""
+            # Counted are domains whose queues hold something now: none, while all that is left waits for a retry.
+            domains = f" on {counted(info.domains, 'domain')}" if info.domains else ""
+            lines.append(f"  {total.queued + total.later:,} queued{domains}{later}   {total.fetched:,} pages in all")
         failures = reasons(tally.failed)
         if failures or tally.retries:
             lines.append(f"  errors: {failures or 'none'}   retries: {tally.retries:,}")
@@ -109,6 +126,11 @@ def reasons(counts: dict[str, int]) -> str:
     return ", ".join(
         f"{reason} {count:,}" for reason, count in sorted(counts.items(), key=lambda pair: -pair[1]) if count
     )
+
+
+def counted(count: int, word: str) -> str:
+    """`1 page`, `2,000 pages`."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def size(count: float) -> str:

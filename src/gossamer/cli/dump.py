@@ -8,9 +8,9 @@ import msgspec
 import typer
 
 from gossamer.bus.base import Consumer
-from gossamer.cli import options
+from gossamer.cli import options, signals
 from gossamer.cli.asking import ask
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, Interrupted
 from gossamer.settings import load
 from gossamer.sinks.blobs import read_blob
 from gossamer.wiring.service import Parts
@@ -73,8 +73,8 @@ def dump(
                 cluster, topic or "", shape, from_beginning=from_beginning, limit=limit, group=consumer
             ),
         )
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    except Interrupted:
+        raise typer.Exit(signals.EXIT_CODE) from None
     print(f"{count:,} messages, {size / 1024 / max(1, count):,.1f} KiB each on average", file=sys.stderr)
     raise typer.Exit(0)
 

@@ -5,9 +5,8 @@ import time
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from gossamer.cli import inputs, options
+from gossamer.cli import inputs, options, standard
 from gossamer.cli.display import size
 from gossamer.cli.loop import run as run_loop
 from gossamer.errors import FetchError
@@ -81,10 +80,7 @@ def fetch(
         config=config,
     )
     found = run_loop(_fetch(settings, from_person(url)))
-    if json:
-        print(json_module.dumps(found))
-    else:
-        Console(highlight=False, soft_wrap=True).print("\n".join(_told(found)), markup=False)
+    standard.show(json_module.dumps(found) if json else "\n".join(_told(found)))
     raise typer.Exit(0 if found.get("success") else 1)
 
 

@@ -2,12 +2,14 @@
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gossamer.cli import standard
 from gossamer.errors import BadInput
 from gossamer.fetch.resolve import parse_override
+from gossamer.sinks.open import check_outputs
 from gossamer.wiring.checks import MOST_NESTED, check_attrs
 
 SEEDS_BYTES = 256 * 1024 * 1024
@@ -46,6 +48,13 @@ def attrs(text: str | None) -> dict[str, Any] | None:
         raise BadInput(f'--attrs must be a JSON object like {{"name": "value"}}, not {text!r:.80}')
     check_attrs(value)
     return value
+
+
+def outputs(paths: Sequence[str]) -> None:
+    """Whether pages can be written there. Raises BadInput."""
+    if "-" in paths and 1 in standard.missing:
+        raise BadInput("the output - is standard output, which is closed; name a file")
+    check_outputs(paths)
 
 
 def seed_lines(source: str) -> list[str]:

@@ -18,7 +18,7 @@ from gossamer.cli import options
 from gossamer.cli.asking import ask
 from gossamer.cli.display import span
 from gossamer.control.stats import CRAWLER
-from gossamer.errors import BusError, FrontierError
+from gossamer.errors import BusError, FrontierError, Interrupted
 from gossamer.model.crawl import CrawlState
 from gossamer.model.info import Backlog, CrawlInfo, WorkerInfo
 from gossamer.settings import load
@@ -65,7 +65,7 @@ def monitor(
     """
     settings = load({"bus": bus, "topics.prefix": prefix, "frontier": frontier, "data_dir": data_dir}, config=config)
     console = Console(highlight=False)
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(Interrupted):
         ask(settings, lambda cluster: _watch(cluster, console, once=once or json, as_json=json))
 
 

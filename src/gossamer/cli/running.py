@@ -2,22 +2,33 @@
 
 import asyncio
 import contextlib
-import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from gossamer.cli.display import Display, Snapshot
-from gossamer.errors import FrontierError, OutputClosed
+from gossamer.cli.display import Display, Snapshot, counted
+from gossamer.cli.interruption import Interruption
+from gossamer.errors import FrontierError, OutputClosed, SinkError
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, Run
 from gossamer.model.info import CrawlInfo
 from gossamer.settings import Settings
+from gossamer.sinks.open import missing_folders
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.parts import working
 from gossamer.wiring.processes import Processes
 
 REFRESH_SECONDS = 0.5
+
+
+@dataclass(slots=True)
+class Worked:
+    """What came of it."""
+
+    tally: Tally
+    fault: str = ""
+    """Why an output is not finished; its records are kept until it can be."""
 
 
 class Crew(Protocol):
@@ -30,76 +41,69 @@ class Crew(Protocol):
     def tally(self) -> Tally: ...
 
 
-class Interruption:
-    """Ctrl-C and SIGTERM: the first drains, the second ends at once."""
-
-    def __init__(self, drain: Callable[[], None], say: Callable[[str], None]) -> None:
-        self._drain = drain
-        self._say = say
-        self.met = False
-        self._task = asyncio.current_task()
-
-    def __enter__(self) -> "Interruption":
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._signalled)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
-
-    def _signalled(self) -> None:
-        if not self.met:
-            self.met = True
-            self._say("Finishing what is under way; press Ctrl-C again to stop at once.")
-            self._drain()
-        elif self._task is not None:
-            self._task.cancel()
-
-
 async def work(
     settings: Settings,
     frontier: ValkeyFrontier,
     address: str,
     display: Display,
+    interruption: Interruption,
     *,
     pool: str,
     spiders: Sequence[str] = (),
     run: Run | None = None,
     bus: bool = False,
-) -> tuple[Tally, bool]:
-    """Until the run is over (None: for ever) or interrupted: what was done, and whether it was interrupted.
+) -> Worked:
+    """Until the run is over (None: for ever) or interrupted. Raises GossamerError before anything is fetched.
 
-    `bus`: pages go to the bus of the settings."""
+    `bus`: pages go to the bus of the settings.
+    """
+    crawl = run.crawl.id if run else None
+    for folder in missing_folders(settings.crawl.output):
+        display.say(f"There is no folder {folder}; it is made for the output.")
     if settings.worker.processes > 1 or bus:
-        crew: Crew = Processes(settings, address, pool=pool, spiders=list(spiders), run=run, say=display.say, bus=bus)
-        return await _attend(crew, frontier, display, run.crawl.id if run else None)
-    async with working(settings, frontier, pool=pool, spiders=spiders, run=run, say=display.say) as worker:
-        return await _attend(worker, frontier, display, run.crawl.id if run else None)
+        crew = Processes(settings, address, pool=pool, spiders=list(spiders), run=run, say=display.say, bus=bus)
+        return Worked(await _attend(crew, frontier, display, interruption, crawl), crew.fault)
+    worked: Worked | None = None
+    try:
+        async with working(settings, frontier, pool=pool, spiders=spiders, run=run, say=display.say) as worker:
+            worked = Worked(await _attend(worker, frontier, display, interruption, crawl))
+    except SinkError as error:
+        if worked is None:
+            raise
+        worked.fault = error.detail
+    return worked
 
 
-async def _attend(crew: Crew, frontier: ValkeyFrontier, display: Display, crawl: CrawlId | None) -> tuple[Tally, bool]:
-    with Interruption(crew.stop, display.say) as interruption:
-        watching = asyncio.create_task(_watch(crew, frontier, display, crawl))
-        try:
-            await crew.run()
-        except asyncio.CancelledError:
-            if not interruption.met:
-                raise
-            asyncio.current_task().uncancel()  # type: ignore[union-attr]
-            display.say("Stopped at once; what was under way will be fetched again.")
-        except BaseExceptionGroup as group:
-            if group.subgroup(OutputClosed) is None:
-                raise
-            interruption.met = True
-            display.say("Nobody reads the output any more: stopped; what was not written is still in the frontier.")
-        finally:
-            watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
-        return crew.tally(), interruption.met
+async def _attend(
+    crew: Crew, frontier: ValkeyFrontier, display: Display, interruption: Interruption, crawl: CrawlId | None
+) -> Tally:
+    interruption.drain = crew.stop
+    at_once = False
+    watching = asyncio.create_task(_watch(crew, frontier, display, crawl))
+    try:
+        await crew.run()
+    except asyncio.CancelledError:
+        if not interruption.met:
+            raise
+        asyncio.current_task().uncancel()  # type: ignore[union-attr]
+        at_once = True
+        display.say("Stopped at once; what was under way will be fetched again.")
+    except BaseExceptionGroup as group:
+        if group.subgroup(OutputClosed) is None:
+            raise
+        interruption.met = True
+        display.say("Nobody reads the output any more: stopped; what was not written is still in the frontier.")
+    finally:
+        interruption.ending()
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+    tally = crew.tally()
+    if tally.given_up and not at_once:
+        pages, they = counted(tally.given_up, "page"), "it is" if tally.given_up == 1 else "they are"
+        display.say(f"{pages} could not be finished; nothing is lost, {they} fetched again when the crawl goes on.")
+        interruption.hurry()  # what takes nothing may not let itself be closed either
+    return tally
 
 
 async def _watch(crew: Crew, frontier: ValkeyFrontier, display: Display, crawl: CrawlId | None) -> None:

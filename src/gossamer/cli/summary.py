@@ -1,21 +1,15 @@
 """How a crawl ended, for a person or for a program."""
 
 import json
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from gossamer.cli.display import reasons, size, span
+from gossamer.cli.display import counted, reasons, size, span
+from gossamer.cli.standard import shown
 from gossamer.model.crawl import CrawlState
 from gossamer.model.info import CrawlInfo
+from gossamer.model.outcome import Dropped
 from gossamer.telemetry.tally import Tally
-
-_PASSWORD = re.compile(r"(?<=://)([^/?#@:]*):[^/?#]*@")
-
-
-def shown(text: str) -> str:
-    """A path or command without the passwords of the addresses in it."""
-    return _PASSWORD.sub(r"\1:***@", text)
 
 
 @dataclass(slots=True)
@@ -29,6 +23,8 @@ class Summary:
     outputs: tuple[str, ...]
     interrupted: bool = False
     already_finished: bool = False
+    unwritten: bool = False
+    """An output could not be finished."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -36,11 +32,11 @@ class Summary:
         return self.info is not None and self.info.state is CrawlState.FINISHED
 
     def exit_code(self) -> int:
-        """0 finished, 1 nothing could be fetched, 130 interrupted."""
+        """0 finished, 1 nothing could be fetched or an output not be finished, 130 interrupted."""
         if self.interrupted and not self.finished:
             return 130
         fetched = self.info.total().fetched if self.info else self.tally.pages
-        return 0 if fetched else 1
+        return 0 if fetched and not self.unwritten else 1
 
     def as_json(self) -> str:
         """One object, on one line."""
@@ -77,22 +73,22 @@ class Summary:
         if not self.already_finished:
             rate = tally.pages / self.seconds if self.seconds else 0.0
             lines.append(
-                f"  {tally.pages:,} pages, {size(tally.bytes)}, in {span(self.seconds)} ({rate:,.1f} pages/s)"
-                + (f"; {tally.items:,} items" if tally.items else "")
+                f"  {counted(tally.pages, 'page')}, {size(tally.bytes)}, in {span(self.seconds)} ({rate:,.1f} pages/s)"
+                + (f"; {counted(tally.items, 'item')}" if tally.items else "")
             )
         if self.info is not None:
             total = self.info.total()
             if total.fetched != tally.pages:
-                lines.append(f"  in all: {total.fetched:,} pages")
+                lines.append(f"  in all: {counted(total.fetched, 'page')}")
             if total.failed:
                 lines.append(f"  failed: {reasons(total.failed)}")
             if total.dropped:
-                lines.append(f"  not fetched: {reasons(total.dropped)}")
+                lines.append(f"  not fetched: {_not_fetched(total.dropped)}")
             if total.links_dropped:
                 lines.append(f"  links not followed: {reasons(total.links_dropped)}")
             if not self.finished:
                 lines.append(f"  still queued: {total.queued + total.later:,}")
-        if not self.already_finished:
+        if not self.already_finished and not self.unwritten:
             written = [shown(path) for path in self.outputs if path != "-"]
             if written and (tally.pages or tally.failed or tally.dropped):
                 lines.append(f"  pages are in {', '.join(written)}")
@@ -107,4 +103,13 @@ class Summary:
             return f"The crawl {self.crawl_id} is finished."
         if state in (CrawlState.STOPPED, CrawlState.EXPIRED):
             return f"The crawl {self.crawl_id} was {state}."
+        if not self.interrupted:
+            return f"The crawl {self.crawl_id} ended; how it stands cannot be said now."
         return f"The crawl {self.crawl_id} was interrupted; nothing is lost."
+
+
+def _not_fetched(dropped: dict[str, int]) -> str:
+    """By reason; what a limit cut off is said in words."""
+    others = {reason: count for reason, count in dropped.items() if reason != Dropped.BUDGET}
+    beyond = dropped.get(Dropped.BUDGET, 0)
+    return ", ".join(filter(None, (reasons(others), f"{beyond:,} beyond the limit of pages" if beyond else "")))

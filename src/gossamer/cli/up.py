@@ -1,16 +1,15 @@
 """`gossamer up` and `gossamer serve`: the service, on one machine or beside workers elsewhere."""
 
 import asyncio
-import sys
 
 import typer
 
 from gossamer import __version__
 from gossamer.api.server import serve_api
 from gossamer.bus.open import STREAMS, check_bus
-from gossamer.cli import inputs, options
+from gossamer.cli import inputs, options, signals, standard
+from gossamer.cli.interruption import Interruption
 from gossamer.cli.loop import run as run_loop
-from gossamer.cli.running import Interruption
 from gossamer.errors import GossamerError
 from gossamer.settings import Settings, load
 from gossamer.telemetry import logs
@@ -76,7 +75,7 @@ def serve(
     log_level: options.LogLevel = None,
     log_format: options.LogFormat = None,
 ) -> None:
-    """Run the services and the REST API, without workers: those are `gossamer worker`, on as many machines as you like.
+    """Run the services and the REST API, without workers: those are `gossamer worker`, on any number of machines.
 
     gossamer serve --frontier redis://frontier.example:6379 --bus kafka://broker.example:9092
 
@@ -108,20 +107,18 @@ def _settings(flags: dict[str, object], config: options.Config) -> Settings:
     return settings
 
 
-def _say(sentence: str) -> None:
-    print(f"gossamer: {sentence}", file=sys.stderr, flush=True)
-
-
 async def _run(settings: Settings, *, workers: bool) -> None:
     name = "gossamer up" if workers else "gossamer serve"
     async with (
-        frontier_address(settings, name=name, on_trouble=_say) as address,
-        parts(settings, address, say=_say) as cluster,
+        frontier_address(settings, name=name, on_trouble=standard.say) as address,
+        parts(settings, address, say=standard.say) as cluster,
     ):
         await cluster.bus.ping()
         crew = None
         if workers:
-            crew = Processes(for_the_bus(settings), address, pool=POOL, spiders=[], run=None, say=_say, bus=True)
+            crew = Processes(
+                for_the_bus(settings), address, pool=POOL, spiders=[], run=None, say=standard.say, bus=True
+            )
             cluster.metrics.watch_tally(crew.tally)
         await _attend(settings, cluster, crew)
 
@@ -135,7 +132,7 @@ async def _attend(settings: Settings, cluster: Parts, crew: Processes | None) ->
         if crew is not None:
             crew.stop()
 
-    with Interruption(drain, _say) as interruption:
+    with Interruption(drain, standard.say) as interruption:
         try:
             await _work(settings, cluster, crew, draining, stopping)
         except* GossamerError as errors:
@@ -144,10 +141,10 @@ async def _attend(settings: Settings, cluster: Parts, crew: Processes | None) ->
             if not interruption.met:
                 raise
         else:
-            _say("Stopped; what was not finished goes on at the next start.")
+            standard.say("Stopped; what was not finished goes on at the next start.")
             return
-    _say("Stopped at once; what was under way will be fetched again.")
-    raise typer.Exit(130)
+    standard.say("Stopped at once; what was under way will be fetched again.")
+    raise typer.Exit(signals.EXIT_CODE)
 
 
 async def _work(
@@ -198,4 +195,4 @@ def _greet(settings: Settings, cluster: Parts, address: str, with_workers: bool)
         f"  gossamer dump {cluster.topics.crawled} --from-beginning --no-body",
         "Ctrl-C stops it in good order.",
     ]
-    print("\n".join(lines), file=sys.stderr, flush=True)
+    standard.note("\n".join(lines))

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from gossamer.cli import inputs, options
+from gossamer.cli import inputs, options, standard
 from gossamer.cli.display import span
 from gossamer.cli.loop import run as run_loop
 from gossamer.errors import BadInput, BadScheme, BlockedAddress, DnsFailed, FetchError
@@ -55,7 +54,7 @@ def why(
     config: options.Config = None,
     json: options.Json = False,
 ) -> None:
-    """Say what became of a URL: in scope by which rule, allowed by robots.txt, found, waiting behind what, done how.
+    """Say what became of a URL: in scope by which rule, allowed by robots.txt, waiting behind what, done how.
 
     gossamer why https://example.com/missing --crawl-id example.com-1a2b3c4d
 
@@ -65,10 +64,7 @@ def why(
         {"fetch.resolve": inputs.overrides(resolve), "frontier": frontier, "data_dir": data_dir}, config=config
     )
     found = run_loop(_why(settings, _web_page(url), crawl_id))
-    if json:
-        print(json_module.dumps(found))
-    else:
-        Console(highlight=False, soft_wrap=True).print("\n".join(_told(found)), markup=False)
+    standard.show(json_module.dumps(found) if json else "\n".join(_told(found)))
     raise typer.Exit(0)
 
 

@@ -9,13 +9,15 @@ from gossamer.bus.open import check_bus
 from gossamer.cli import inputs, options
 from gossamer.cli.crawl import tell
 from gossamer.cli.display import Display
+from gossamer.cli.interruption import Interruption
 from gossamer.cli.loop import run as run_loop
 from gossamer.cli.running import work
 from gossamer.cli.summary import Summary
+from gossamer.errors import BadInput
 from gossamer.settings import Settings, load
-from gossamer.sinks.open import check_outputs
 from gossamer.telemetry import logs
-from gossamer.wiring.parts import connect, frontier_address
+from gossamer.valkey.datadir import running
+from gossamer.wiring.parts import connect
 from gossamer.wiring.service import for_the_bus
 from gossamer.worker.spiders import load_spider
 
@@ -77,30 +79,47 @@ def worker(
         check_bus(settings.bus)
         settings = for_the_bus(settings)
     if settings.crawl.output:
-        check_outputs(settings.crawl.output)
+        inputs.outputs(settings.crawl.output)
     for name in spider or []:
         load_spider(name)
-    summary = run_loop(_work(settings, pool, spider or [], quiet=quiet or json))
+    address = settings.frontier or running(settings.data_dir)
+    if not address:
+        raise BadInput(
+            "there is no frontier to work for; name one with --frontier, for example redis://frontier.example:6379, or "
+            "by --data-dir the data directory of a gossamer that runs on this machine"
+        )
+    summary = run_loop(_work(settings, address, pool, spider or [], quiet=quiet or json))
     tell(summary, as_json=json, quiet=quiet, on_stderr="-" in settings.crawl.output)
-    raise typer.Exit(0)
+    raise typer.Exit(1 if summary.unwritten else 0)
 
 
-async def _work(settings: Settings, pool: str, spiders: list[str], *, quiet: bool) -> Summary:
-    with Display(f"Working for the pool {pool}", quiet=quiet) as display:
-        async with frontier_address(settings, name="gossamer worker", on_trouble=display.say) as address:
-            frontier = await connect(settings, address)
-            try:
-                began = time.monotonic()
-                tally, _ = await work(
-                    settings, frontier, address, display, pool=pool, spiders=spiders, bus=bool(settings.bus)
-                )
-                return Summary(
-                    f"of the pool {pool}",
-                    None,
-                    tally,
-                    time.monotonic() - began,
-                    (*settings.crawl.output, *([settings.bus] if settings.bus else [])),
-                    interrupted=True,
-                )
-            finally:
-                await frontier.close()
+async def _work(settings: Settings, address: str, pool: str, spiders: list[str], *, quiet: bool) -> Summary:
+    with (
+        Display(f"Working for the pool {pool}", quiet=quiet) as display,
+        Interruption(None, display.say) as interruption,
+    ):
+        frontier = await connect(settings, address)
+        try:
+            began = time.monotonic()
+            worked = await work(
+                settings,
+                frontier,
+                address,
+                display,
+                interruption,
+                pool=pool,
+                spiders=spiders,
+                bus=bool(settings.bus),
+            )
+            return Summary(
+                f"of the pool {pool}",
+                None,
+                worked.tally,
+                time.monotonic() - began,
+                (*settings.crawl.output, *([settings.bus] if settings.bus else [])),
+                interrupted=True,
+                unwritten=bool(worked.fault),
+                notes=[worked.fault] if worked.fault else [],
+            )
+        finally:
+            await frontier.close()

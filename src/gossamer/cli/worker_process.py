@@ -8,7 +8,10 @@ from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
+from gossamer.cli import signals
+from gossamer.cli.interruption import GRACE_SECONDS
 from gossamer.cli.loop import run as run_loop
+from gossamer.errors import OutputClosed, SinkError
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.settings import Settings
 from gossamer.telemetry import logs
@@ -40,10 +43,19 @@ async def _work(settings: Settings, errand: Errand) -> None:
             reporting = asyncio.create_task(_report(worker, status))
             try:
                 await worker.run()
+            except BaseExceptionGroup as group:
+                if group.subgroup(OutputClosed) is None:
+                    raise
+                status.tell(Word(closed=True))
             finally:
                 reporting.cancel()
                 watching.close()
-                status.tell(Word(tally=worker.tally()))
+                tally = worker.tally()
+                status.tell(Word(tally=tally))
+                if tally.given_up:  # what takes nothing may not let itself be closed either
+                    signals.end_within(GRACE_SECONDS, "", 0)
+    except SinkError as error:
+        status.tell(Word(fault=error.detail))
     finally:
         await frontier.close()
 

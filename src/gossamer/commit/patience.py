@@ -23,6 +23,11 @@ class Patience:
     def __init__(self, troubles: Troubles) -> None:
         self._troubles = troubles
 
+    @property
+    def tried(self) -> bool:
+        """Whether the frontier or an output is being waited for now."""
+        return not {"frontier", "output"}.isdisjoint(self._troubles.current)
+
     async def frontier(self, call: Callable[[], Awaitable[T]]) -> T:
         """The call's answer, once the frontier gives one."""
         pause = FIRST_SECONDS

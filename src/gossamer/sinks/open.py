@@ -43,6 +43,12 @@ def check_outputs(paths: Sequence[str]) -> None:
                 _check_local(_local(path))
 
 
+def missing_folders(paths: Sequence[str]) -> list[Path]:
+    """The folders of local outputs that are not there yet; they are made, with all above them, at the first write."""
+    folders = (_local(path).parent for path in paths if path != "-" and not _is_url(path))
+    return [folder for folder in dict.fromkeys(folders) if not folder.exists()]
+
+
 def open_sinks(paths: Sequence[str], *, spool_dir: Path) -> list[Sink]:
     """One sink a path, for this process, unlocked and unopened until the first write; `-` is standard output.
 

@@ -14,10 +14,13 @@ from gossamer.sinks.append import border, make_folder
 from gossamer.sinks.jsonl import encode_lines
 from gossamer.sinks.thread import SinkThread
 
+_LOOK_MILLISECONDS = 200
+
 
 class StdoutSink:
-    """Writes JSON lines to a file descriptor. A reader that went away is a `SinkError`; a slow one is waited for.
-    Where it is redirected to a file on a full disk, the batch is taken back and may be repeated, as with any sink.
+    """Writes JSON lines to a file descriptor. A reader that went away is `OutputClosed`; a slow one is waited for until
+    `close`, which gives up what it has not taken. Where it is redirected to a file on a full disk, the batch is taken
+    back and may be repeated, as with any sink.
 
     Processes that share the pipe take turns by a lock file in `lock_folder`, because the kernel mixes what two of them
     write as soon as it is longer than a pipe's atomic size. None: this is the only process.
@@ -30,12 +33,14 @@ class StdoutSink:
         self._lock_path = lock_folder / "stdout.lock" if lock_folder else None
         self._lock = -1
         self._thread = SinkThread("sink-stdout")
+        self._closing = False
 
     async def write(self, outputs: Sequence[Output]) -> None:
         if outputs:
             await self._thread.run(lambda: self._write(outputs))
 
     async def close(self) -> None:
+        self._closing = True
         await self._thread.run(self._close)
 
     def _write(self, outputs: Sequence[Output]) -> None:
@@ -49,22 +54,32 @@ class StdoutSink:
 
     def _write_lines(self, rest: memoryview) -> None:
         status = os.fstat(self._fd)
+        if stat.S_ISREG(status.st_mode):
+            try:
+                while rest:
+                    rest = rest[os.write(self._fd, rest) :]
+            except OSError:
+                os.ftruncate(self._fd, status.st_size)
+                os.lseek(self._fd, 0, os.SEEK_END)
+                raise
+            return
         try:
             while rest:
                 rest = rest[self._write_some(rest) :]
         except OSError as exc:
-            if not stat.S_ISREG(status.st_mode):
-                # What went down a pipe cannot be taken back, so this batch must not come again.
-                raise OutputClosed(f"standard output: {exc.strerror or exc}") from exc
-            os.ftruncate(self._fd, status.st_size)
-            os.lseek(self._fd, 0, os.SEEK_END)
-            raise
+            # What went down a pipe cannot be taken back, so this batch must not come again.
+            raise OutputClosed(f"standard output: {exc.strerror or exc}") from exc
 
     def _write_some(self, rest: memoryview) -> int:
+        writable = select.poll()
+        writable.register(self._fd, select.POLLOUT)
+        while not writable.poll(_LOOK_MILLISECONDS):
+            if self._closing:
+                raise OutputClosed("standard output: its reader took nothing until the end")
         try:
-            return os.write(self._fd, rest)
+            # So much goes into a pipe that takes anything; more might block where `close` is not seen.
+            return os.write(self._fd, rest[: select.PIPE_BUF])
         except BlockingIOError:  # another program in the pipe made it non-blocking
-            select.select([], [self._fd], [])
             return 0
 
     def _take_turn(self) -> None:

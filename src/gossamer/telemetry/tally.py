@@ -32,6 +32,8 @@ class Tally(msgspec.Struct):
     """Finished pages that wait to be written and settled."""
     waits: dict[str, Wait] = msgspec.field(default_factory=dict)
     """Origins whose requests wait for their robots.txt now, the first 20."""
+    given_up: int = 0
+    """Pages that were fetched, and neither written nor settled before the end; they will be fetched again."""
     statuses: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
     """Answers by spider and status code; 504 is what never came, as in Scrapy Cluster."""
 
@@ -59,6 +61,7 @@ class Tally(msgspec.Struct):
             in_flight=self.in_flight + other.in_flight,
             committing=self.committing + other.committing,
             waits=self.waits | other.waits,
+            given_up=self.given_up + other.given_up,
             statuses={
                 spider: _added(self.statuses.get(spider, {}), other.statuses.get(spider, {}))
                 for spider in self.statuses | other.statuses

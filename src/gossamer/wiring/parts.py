@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from gossamer.commit.committer import Committer
 from gossamer.commit.patience import Patience
@@ -184,7 +185,18 @@ def _obedience(settings: Settings, pool: str) -> Obedience:
 
 
 def _sink(settings: Settings, bus: BusSink | None) -> Sink:
-    sinks: list[Sink] = list(open_sinks(settings.crawl.output, spool_dir=settings.data_dir / "spool"))
+    sinks: list[Sink] = list(open_sinks(settings.crawl.output, spool_dir=_spool_dir(settings)))
     if bus is not None:
         sinks.append(bus)
     return sinks[0] if len(sinks) == 1 else Fanout(sinks)
+
+
+async def finish_outputs(settings: Settings) -> None:
+    """Finish what an earlier command had to leave in the spool, if anything. Raises SinkError."""
+    files = [path for path in settings.crawl.output if path != "-"]
+    for sink in open_sinks(files, spool_dir=_spool_dir(settings)):
+        await sink.close()
+
+
+def _spool_dir(settings: Settings) -> Path:
+    return settings.data_dir / "spool"

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gossamer.errors import WorkerFailed
+from gossamer.errors import OutputClosed, WorkerFailed
 from gossamer.model.crawl import Run
 from gossamer.settings import Settings
 from gossamer.telemetry import names
@@ -43,6 +43,10 @@ class Word(msgspec.Struct, omit_defaults=True):
 
     tally: Tally | None = None
     say: str = ""
+    closed: bool = False
+    """Nobody reads the output any more: it ended, and so should the others."""
+    fault: str = ""
+    """Why an output is not finished."""
 
 
 class Processes:
@@ -74,7 +78,10 @@ class Processes:
         self._alive: dict[int, asyncio.subprocess.Process] = {}
         self._current: dict[int, Tally] = {}
         self._gone = Tally()
-        self._stopping = False
+        self._stopping = asyncio.Event()
+        self._closed = False
+        self.fault = ""
+        """Why an output is not finished; its records are kept until it can be. Empty: it is, as far as it is over."""
 
     def tally(self) -> Tally:
         """All processes together, dead ones included."""
@@ -88,7 +95,8 @@ class Processes:
         return [process.pid for process in self._alive.values()]
 
     async def run(self) -> None:
-        """Until all have ended well. Raises WorkerFailed when one dies at its start again and again."""
+        """Until all have ended well. Raises WorkerFailed when one dies at its start again and again; OutputClosed in a
+        group when nobody reads the output any more."""
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._settings.worker.processes):
@@ -103,7 +111,7 @@ class Processes:
 
     def stop(self) -> None:
         """Drain all of them. May be repeated."""
-        self._stopping = True
+        self._stopping.set()
         for process in self._alive.values():
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
@@ -114,7 +122,9 @@ class Processes:
         while True:
             began = loop.time()
             code = await self._live(number)
-            if code == 0 or self._stopping:
+            if self._closed:
+                raise OutputClosed
+            if code == 0 or self._stopping.is_set():
                 return
             quick = quick + 1 if loop.time() - began < QUICK_SECONDS else 0
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -122,7 +132,10 @@ class Processes:
                 raise WorkerFailed(f"the last one by {how}")
             log.warning("%s %d: %s", names.PROCESS_DIED, number, how)
             self._say(f"A worker process died ({how}); starting another. Nothing is lost.")
-            await asyncio.sleep(min(0.1 * 2**quick, _LONGEST_PAUSE_SECONDS))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(0.1 * 2**quick, _LONGEST_PAUSE_SECONDS)):
+                    await self._stopping.wait()
+                    return
 
     async def _live(self, number: int) -> int:
         read_fd, write_fd = os.pipe()
@@ -150,7 +163,7 @@ class Processes:
             assert process.stdin
             errand = msgspec.structs.replace(self._errand, status_fd=write_fd)
             process.stdin.write(msgspec.json.encode(errand) + b"\n")
-            if self._stopping:
+            if self._stopping.is_set():
                 process.terminate()
             with contextlib.suppress(ValueError):  # a torn line of a killed process
                 await self._listen(number, reader)
@@ -174,6 +187,8 @@ class Processes:
             word = decoder.decode(line)
             if word.tally is not None:
                 self._current[number] = word.tally
+            self._closed = self._closed or word.closed
+            self.fault = word.fault or self.fault
             if word.say and word.say not in self._said:
                 # All processes meet the same trouble; a person hears of it once.
                 self._said.add(word.say)

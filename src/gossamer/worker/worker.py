@@ -27,6 +27,12 @@ log = logging.getLogger("gossamer.worker")
 START_WITHIN_SECONDS = 0.2
 """A lease that could not be started within this goes back: its hit was meant for then, not for later."""
 
+STUCK_SECONDS = 3.0
+"""A worker that was told to stop waits no longer than this for an output or a frontier that takes nothing: a full disk,
+a reader of its pipe that has gone to sleep. What is not committed then is given back, to be fetched again."""
+
+_LOOK_SECONDS = 0.1
+
 
 class Worker:
     """Runs until its crawl is over (where it works for one), or until `stop`.
@@ -52,7 +58,8 @@ class Worker:
         drain_seconds: float = 30.0,
     ) -> None:
         """`crawl`, `run`: end when this run is over; None: never. `drain_seconds`: the longest that `stop` waits for
-        requests under way, and again for their commits; what is not done then is given back."""
+        requests under way, and again for their commits; what is not done then is given back. Less where waiting is in
+        vain: `STUCK_SECONDS`."""
         self._frontier = frontier
         self._holder = holder
         self._fetching = fetching
@@ -216,6 +223,26 @@ class Worker:
         if back := [_returned(lease).settlement for lease in self._slots.take_back()]:
             with contextlib.suppress(FrontierUnavailable):
                 await self._holder.settle(back)
+        ending = asyncio.ensure_future(self._finish())
+        try:
+            await self._unless_stuck(ending)
+        finally:
+            self._tally.given_up = self._committer.pending
+            ending.cancel()
+            await asyncio.gather(ending, return_exceptions=True)
+
+    async def _unless_stuck(self, ending: "asyncio.Future[None]") -> None:
+        loop = asyncio.get_running_loop()
+        moved = loop.time()
+        while not ending.done() and loop.time() - moved < STUCK_SECONDS:
+            self._progress.clear()
+            await asyncio.wait((ending,), timeout=_LOOK_SECONDS)
+            waits = self._committer.pending and not self._progress.is_set()
+            if not waits and not self._patience.tried:
+                moved = loop.time()
+
+    async def _finish(self) -> None:
+        """Until nothing is under way; `drain_seconds` for the requests, and again for their commits."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._drain_seconds):
                 await self._slots.all_idle()

@@ -1,0 +1,145 @@
+"""Standard input, output and error that are closed, or that nobody reads: no abort, no traceback, no endless loop."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gossamer.fakeweb import FakeWeb, WebSpec
+from tests.servers.crawling import command, gossamer, records_of, resolving
+
+SPEC = WebSpec(hosts=1, pages=60)
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[FakeWeb]:
+    with FakeWeb.start(SPEC) as running:
+        yield running
+
+
+@pytest.fixture
+def crawling(web: FakeWeb) -> list[str]:
+    return command("crawl", *web.seeds(), *resolving(web.resolve_overrides()), "--rate", "1000/1")
+
+
+def closed(*descriptors: int, then: list[str]) -> list[str]:
+    """The command line, begun without these descriptors."""
+    return ["sh", "-c", 'exec "$@" ' + " ".join(f"{descriptor}>&-" for descriptor in descriptors), "sh", *then]
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "more"), [((0,), ()), ((1,), ()), ((2,), ()), ((0, 1, 2), ("--processes", "2"))]
+)
+def test_a_crawl_without_standard_streams(
+    descriptors: tuple[int, ...], more: tuple[str, ...], crawling: list[str], web: FakeWeb, tmp_path: Path
+) -> None:
+    """No file or socket of ours takes the number of one, and nobody writes into it by mistake."""
+    ended = subprocess.run(
+        closed(*descriptors, then=[*crawling, *more]), cwd=tmp_path, capture_output=True, timeout=60, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == b""
+    assert (b"is finished" in ended.stdout) == (1 not in descriptors)
+    assert {record.url for record in records_of(tmp_path / "pages.jsonl")} == web.graph()
+
+
+def test_pages_for_a_standard_output_that_is_closed_are_refused(crawling: list[str], tmp_path: Path) -> None:
+    ended = subprocess.run(
+        closed(1, then=[*crawling, "-o", "-"]), cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 2
+    assert "name a file" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def nobody_reads(command: list[str], cwd: Path, *, errors_too: bool = False) -> "subprocess.CompletedProcess[str]":
+    """Run it with a pipe as standard output whose other end is closed already."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    stderr = writing if errors_too else subprocess.PIPE
+    try:
+        return subprocess.run(command, cwd=cwd, stdout=writing, stderr=stderr, text=True, timeout=60, check=False)
+    finally:
+        os.close(writing)
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_summary_that_nobody_reads(more: tuple[str, ...], crawling: list[str], tmp_path: Path) -> None:
+    ended = nobody_reads([*crawling, *more], tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_words_that_nobody_reads_stop_no_crawl(crawling: list[str], web: FakeWeb, tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    ended = nobody_reads([*crawling, "-o", str(folder / "pages.jsonl")], tmp_path, errors_too=True)
+    assert ended.returncode == 0
+    assert {record.url for record in records_of(folder / "pages.jsonl")} == web.graph()
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("crawl", "--help"), ("--version",), ("fetch", "http://a.test/")])
+def test_an_answer_that_nobody_reads_is_no_fault(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    more = ("--resolve", "a.test:127.0.0.1", "--timeout", "1") if arguments[0] == "fetch" else ()
+    assert nobody_reads(command(*arguments, *more), tmp_path).stderr == ""
+
+
+def test_pages_that_nobody_reads_end_the_crawl_in_several_processes_too(crawling: list[str], tmp_path: Path) -> None:
+    ended = nobody_reads([*crawling, "-o", "-", "--processes", "2"], tmp_path)
+    assert ended.returncode == 130
+    assert "Nobody reads the output any more" in ended.stderr
+    assert "died" not in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_summary_without_room_is_said(crawling: list[str], tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [*crawling, "--json"], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert ended.returncode == 2
+    assert "standard output: No space left on device" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_folder_that_is_made_is_said(crawling: list[str], tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [*crawling, "-o", "new/deep/pages.jsonl", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert json.loads(ended.stdout)["pages"] == SPEC.pages
+    assert ended.stderr == "gossamer: There is no folder new/deep; it is made for the output.\n"
+
+
+def test_a_worker_without_a_frontier_is_told_what_to_name(tmp_path: Path) -> None:
+    ended = gossamer("worker", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "--frontier" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("crawl", "https://example.com", "--depth", "x"), "--depth"),
+        (("crawl", "https://example.com", "--dept", "1"), "--depth"),
+        (("crawl", "https://example.com", "--depth"), "--depth"),
+        (("crwal", "https://example.com"), "Did you mean 'crawl'"),
+        (("domains", "sett"), "gossamer domains --help"),
+        (("fetch",), "URL"),
+    ],
+)
+def test_what_cannot_be_parsed_is_one_line(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    ended = gossamer(*arguments, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("gossamer: ")
+    assert words in ended.stderr
+    assert ended.stderr.count("\n") == 1

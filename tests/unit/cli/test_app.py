@@ -1,0 +1,12 @@
+"""The list of commands."""
+
+import typer.main
+
+from gossamer.cli.app import COMMANDS, load
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+    """It is kept apart, so that the list is there before any command is imported."""
+    group = typer.main.get_command(load())
+    first_sentences = {name: command.get_short_help_str(1000) for name, command in group.commands.items()}  # type: ignore[attr-defined]
+    assert {name: words for name, (_, words) in COMMANDS.items()} == first_sentences
