@@ -100,6 +100,14 @@ class FetchSettings(_Group):
     proxy: str = ""
     """http://, socks5:// or socks5h:// with user and password if need be. Empty: none. A request to a service may name
     another, which is judged like any address"""
+    egress_url: str = ""
+    """A service that says from which address it is asked; that is this machine's egress then. Empty: egress names it"""
+    egress_pattern: str = r"[0-9A-Fa-f:.]{3,}"
+    """A regular expression of the address in its answer; its first group where it has groups"""
+    egress_timeout: Annotated[float, Field(gt=0, le=_DAY)] = 10.0
+    """Seconds for its answer"""
+    egress_refresh: Annotated[float, Field(ge=1, le=_YEARS)] = 3600.0
+    """Seconds until it is asked again"""
     resolve: dict[str, str] = {}
     """HOST:ADDRESS in place of DNS; permits a private address for that host only. *.suffix and * are possible"""
     ca_file: str = ""

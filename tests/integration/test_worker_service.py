@@ -17,7 +17,7 @@ from gossamer.fakeweb import Ending, WebSpec, html, plain, redirect, serve
 from gossamer.fakeweb.answer import Answer
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Run, Terms
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.domain import DomainPolicy, Scope
 from gossamer.model.info import CrawlInfo
 from gossamer.model.payload import Payload, pack
 from gossamer.model.record import PageRecord
@@ -351,6 +351,22 @@ async def test_what_is_waited_for_is_said_and_shown(service: Service) -> None:
             f"The robots.txt of {a} cannot be had (503). "
             "Until it can, the site's pages wait; after a day they are dropped."
         ]
+
+
+async def test_a_worker_asks_where_its_requests_come_from(service: Service) -> None:
+    """Two that come from two addresses do not share a budget kept per address: one alone could fetch one page."""
+    await service.frontier.set_domain_policy(None, DomainPolicy(hits=1, window_seconds=3600, scope=Scope.IP))
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        web.mount("ip.test", "/", [plain("192.0.2.1"), plain("192.0.2.2")])
+        run = await service.submit(*(Request(f"http://a.test:{web.port}{path}") for path in ("/1", "/2", "/3")))
+        settings = service.settings(fetch__egress_url=f"http://ip.test:{web.port}/")
+        for done in (1, 2):
+            async with working(settings, service.frontier, pool="shared") as worker:
+                task = asyncio.create_task(worker.run())
+                await _until(service, run, lambda info: info.total().done == done)  # noqa: B023
+                worker.stop()
+                await asyncio.wait_for(task, 20)
+        assert len([record for record in web.log() if record.host == "a.test" and record.path != "/robots.txt"]) == 2
 
 
 # --- spiders ----------------------------------------------------------------------------------------------------------

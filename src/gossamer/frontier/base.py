@@ -82,6 +82,9 @@ class Leaseholder(Protocol):
         """Ask for a hit for a redirect inside the lease's domain; `payload` (the chain) replaces the entry's own,
         so that whoever takes it over goes on there."""
 
+    def set_egress(self, egress: str) -> None:
+        """From the next lease on this worker fetches from that address (empty: the nameless one)."""
+
     async def wait(self, *, at_most_seconds: float) -> None:
         """Return when work may be due, when some arrived, or after `at_most_seconds`."""
 

@@ -9,6 +9,7 @@ from gossamer.fetch.request import check_headers
 from gossamer.fetch.tls import TlsContexts
 from gossamer.settings import Settings
 from gossamer.worker.context import OWNED_BY_CLIENT
+from gossamer.worker.egress import AddressService
 
 MOST_NESTED = 100
 """Levels of arrays and objects in attrs; what reads the records gives up at some hundreds."""
@@ -29,8 +30,18 @@ def check_asked(settings: Settings) -> None:
     _check_headers(settings)
     if settings.fetch.proxy:
         parse_proxy(settings.fetch.proxy)
+    if settings.fetch.egress_url:
+        address_service(settings)
     if settings.fetch.ca_file:
         TlsContexts(extra_ca=settings.fetch.ca_file)
+
+
+def address_service(settings: Settings) -> AddressService:
+    """The one that says where requests come from. Raises BadInput."""
+    fetch = settings.fetch
+    return AddressService(
+        fetch.egress_url, pattern=fetch.egress_pattern, user_agent=fetch.user_agent, proxy=fetch.proxy
+    )
 
 
 def check_attrs(attrs: dict[str, Any] | None) -> None:

@@ -13,6 +13,7 @@ from gossamer.fetch.limits import Limits, Timeouts
 from gossamer.fetch.resolve import Resolver
 from gossamer.fetch.robots import RobotsService
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.holder import ValkeyHolder
 from gossamer.model.crawl import SHARED, Run, Terms
 from gossamer.policy.robots import Obedience
 from gossamer.settings import Settings
@@ -23,10 +24,11 @@ from gossamer.sinks.open import open_sinks
 from gossamer.telemetry.tally import Tally
 from gossamer.telemetry.troubles import Troubles
 from gossamer.valkey.embedded import EmbeddedValkey
-from gossamer.wiring.checks import check_asked
+from gossamer.wiring.checks import address_service, check_asked
 from gossamer.worker.access import Access
 from gossamer.worker.client import Clients
 from gossamer.worker.context import Context, Contexts
+from gossamer.worker.egress import ANSWER_BYTES, Egress
 from gossamer.worker.fetching import Fetching
 from gossamer.worker.page import PageReader
 from gossamer.worker.robots_store import FrontierRobotsStore
@@ -141,41 +143,79 @@ async def working(
         )
 
     try:
-        holder = await frontier.holder(pool=pool, spiders=spiders or known_spiders(), egress=settings.egress)
-        committer = Committer(frontier, holder, sink, patience)
-        fetching = Fetching(
-            frontier,
-            holder,
-            clients,
-            Access(frontier, robots, patience, waits, obedience=_obedience(settings, pool)),
-            Contexts(make_context),
-            PageReader(tally, troubles),
-            patience,
-            tally,
-            keep_wire=sink.wants_wire,
-            retries=settings.fetch.retries,
-            retry_base_seconds=settings.fetch.retry_base,
-        )
-        yield Worker(
-            frontier,
-            holder,
-            fetching,
-            committer,
-            seen,
-            patience,
-            waits,
-            tally,
-            crawl=run.crawl.id if run else None,
-            run=run.number if run else 0,
-            concurrency=settings.worker.concurrency,
-            heartbeat_seconds=settings.worker.heartbeat,
-            drain_seconds=settings.worker.drain,
-        )
+        async with _seated(settings, frontier, resolver, troubles, pool=pool, spiders=spiders) as holder:
+            committer = Committer(frontier, holder, sink, patience)
+            fetching = Fetching(
+                frontier,
+                holder,
+                clients,
+                Access(frontier, robots, patience, waits, obedience=_obedience(settings, pool)),
+                Contexts(make_context),
+                PageReader(tally, troubles),
+                patience,
+                tally,
+                keep_wire=sink.wants_wire,
+                retries=settings.fetch.retries,
+                retry_base_seconds=settings.fetch.retry_base,
+            )
+            yield Worker(
+                frontier,
+                holder,
+                fetching,
+                committer,
+                seen,
+                patience,
+                waits,
+                tally,
+                crawl=run.crawl.id if run else None,
+                run=run.number if run else 0,
+                concurrency=settings.worker.concurrency,
+                heartbeat_seconds=settings.worker.heartbeat,
+                drain_seconds=settings.worker.drain,
+            )
     finally:
         await robots.close()
         await clients.close()
         resolver.close()
         await sink.close()
+
+
+@asynccontextmanager
+async def _seated(
+    settings: Settings,
+    frontier: ValkeyFrontier,
+    resolver: Resolver,
+    troubles: Troubles,
+    *,
+    pool: str,
+    spiders: Sequence[str],
+) -> AsyncIterator[ValkeyHolder]:
+    """A seat at the frontier, under the egress of the settings or what the address service says. Whoever gets it closes
+    it."""
+    spiders = spiders or known_spiders()
+    if not settings.fetch.egress_url:
+        yield await frontier.holder(pool=pool, spiders=spiders, egress=settings.egress)
+        return
+    clients = make_clients(settings, resolver, body_bytes=ANSWER_BYTES)
+    egress = Egress(
+        address_service(settings),
+        lambda exchange: clients.fetch(exchange, settings.fetch.egress_timeout),
+        troubles,
+        otherwise=settings.egress,
+        refresh_seconds=settings.fetch.egress_refresh,
+    )
+    try:
+        await egress.ask()
+        holder = await frontier.holder(pool=pool, spiders=spiders, egress=egress.name)
+        keeping = asyncio.create_task(egress.keep(holder.set_egress))
+        try:
+            yield holder
+        finally:
+            keeping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await keeping
+    finally:
+        await clients.close()
 
 
 def _obedience(settings: Settings, pool: str) -> Obedience:

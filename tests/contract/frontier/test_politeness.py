@@ -5,6 +5,7 @@ The model (politeness.py) judges every hit; these tests pin down what is handed 
 
 import pytest
 
+from gossamer.errors import BadInput
 from gossamer.frontier.base import Hop
 from gossamer.model.crawl import Rate, Terms
 from gossamer.model.domain import DomainPolicy, Scope
@@ -274,6 +275,20 @@ async def test_a_worker_with_a_new_egress_finds_the_work_that_waits(pair: Pair) 
     for egress in ["192.0.2.1", "192.0.2.2", ""]:
         worker = await pair.hire(pool="shared", spiders=["link"], egress=egress)
         assert await leased(pair, worker) == 2, egress
+
+
+async def test_a_worker_may_find_out_later_where_it_fetches_from(pair: Pair) -> None:
+    """Its hits count for the new egress from then on, and what is due there is leased at once."""
+    await pair.set_policy(None, DomainPolicy(hits=1, window_seconds=100.0, scope=Scope.IP))
+    await fill(pair, 5, "a.test", "b.test")
+    worker = await pair.hire(pool="shared", spiders=["link"], egress="")
+    assert [await leased(pair, worker), await leased(pair, worker)] == [2, 0]
+    for egress, count in [("192.0.2.1", 2), ("2001:db8::1", 2), ("192.0.2.1", 0), ("", 0)]:
+        pair.seats[worker].set_egress(egress)
+        worker.egress = egress
+        assert await leased(pair, worker) == count, egress
+    with pytest.raises(BadInput):
+        pair.seats[worker].set_egress("a|b")
 
 
 async def test_a_crawls_wish_replaces_the_builtin_and_yields_to_the_operator(pair: Pair) -> None:

@@ -322,7 +322,7 @@ class ValkeyFrontier:
             self._commands,
             pool=pool,
             spiders=spiders,
-            egress=egress or "default",
+            egress=egress,
             heartbeat_ms=self._heartbeat_ms,
             retention_ms=self._retention_ms,
             clock=self._clock,

@@ -14,10 +14,12 @@ from gossamer.frontier.base import Hop
 from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import Argument, Commands
 from gossamer.frontier.valkey.finishing import rebalance, try_finish
+from gossamer.frontier.valkey.submitting import check_names
 from gossamer.model.crawl import Run, Terms
 from gossamer.model.outcome import Settled
 from gossamer.model.request import Lease, Settlement
 
+_NAMELESS = "default"
 _SETTLE_AT_ONCE = 256
 _SHARDS_AT_ONCE = 8
 _CACHED_TERMS = 10_000
@@ -42,7 +44,7 @@ class ValkeyHolder:
         self._commands = commands
         self._pool = pool
         self._spiders = list(spiders)
-        self._egress = egress
+        self._egress = egress or _NAMELESS
         self._heartbeat_ms = heartbeat_ms
         self._retention_ms = retention_ms
         self._time = clock or time.monotonic
@@ -240,6 +242,14 @@ class ValkeyHolder:
         return (Hop.SEEN, Hop.GRANTED, Hop.WAIT)[answer]
 
     # --- living -------------------------------------------------------------------------------------------------------
+
+    def set_egress(self, egress: str) -> None:
+        check_names(egress)
+        self._egress = egress or _NAMELESS
+        # What is due for one egress may not be for another.
+        for shard in range(self._commands.count):
+            self._due[shard] = 0.0
+        self._woken.set()
 
     async def wait(self, *, at_most_seconds: float) -> None:
         due = min([*self._due, *self._starving.values()])

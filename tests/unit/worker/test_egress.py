@@ -1,0 +1,120 @@
+"""The address service: what it says counts, and what it does not say stops nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from gossamer.errors import BadInput
+from gossamer.fakeweb import Ending, WebSpec, html, plain, redirect, serve
+from gossamer.fakeweb.answer import Answer
+from gossamer.fetch.client import Client
+from gossamer.fetch.limits import Timeouts
+from gossamer.fetch.resolve import Resolver
+from gossamer.telemetry.troubles import Troubles
+from gossamer.worker.egress import AddressService, Egress
+
+PATTERN = r"[0-9A-Fa-f:.]{3,}"
+
+
+@asynccontextmanager
+async def asked(
+    *answers: Answer,
+    pattern: str = PATTERN,
+    allowed: bool = True,
+    refresh_seconds: float = 3600.0,
+    host: str = "ip.test",
+) -> AsyncIterator[tuple[Egress, list[str]]]:
+    """An egress named `mine` whose service gives these answers, the last one for ever; and what was said."""
+    said: list[str] = []
+    async with serve(WebSpec(hosts=1, pages=1), mounts={("ip.test", "/"): answers}) as web:
+        resolver = Resolver(overrides={"ip.test": "127.0.0.1"} if allowed else {})
+        client = Client(resolver, timeouts=Timeouts(first_byte=0.2, total=0.2))
+        service = AddressService(f"http://{host}:{web.port}/", pattern=pattern, user_agent="x/1")
+        try:
+            yield (
+                Egress(service, client.fetch, Troubles(said.append), otherwise="mine", refresh_seconds=refresh_seconds),
+                said,
+            )
+        finally:
+            await client.close()
+            resolver.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "address"),
+    [
+        (plain("192.0.2.7\n"), "192.0.2.7"),
+        (plain("2001:DB8:0:0::1"), "2001:db8::1"),
+        (html("<p>Added: your address is <b>192.0.2.7</b>.</p>"), "192.0.2.7"),
+        (plain('{"ip": "[2001:db8::7]", "asn": 64496}'), "2001:db8::7"),
+        (plain("You have 192.0.2.7."), "192.0.2.7"),
+    ],
+)
+async def test_the_first_address_in_the_answer_counts(answer: Answer, address: str) -> None:
+    async with asked(answer) as (egress, said):
+        assert await egress.ask()
+        assert egress.name == address
+        assert said == []
+
+
+async def test_the_patterns_group_chooses() -> None:
+    async with asked(plain("via 192.0.2.1 from 192.0.2.2"), pattern=r"from ([0-9.]+)") as (egress, _):
+        assert await egress.ask()
+        assert egress.name == "192.0.2.2"
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (plain("nothing here, 300.1.1.1"), "its answer has no address in it"),
+        (plain("192.0.2.7", status=503), "it answered 503"),
+        (redirect("http://elsewhere.test/"), "it answered 302"),
+        (Answer(body=b"192.0.2.7", ending=Ending.STALL), "The whole answer took too long"),
+        (Answer(ending=Ending.REFUSE), "The connection ended before the answer did"),
+        (Answer(body=b"SSH-2.0-x\r\n", raw=True), "The answer is not HTTP"),
+    ],
+)
+async def test_without_an_answer_the_operators_name_counts_and_it_is_said(answer: Answer, why: str) -> None:
+    async with asked(answer) as (egress, said):
+        assert not await egress.ask()
+        assert not await egress.ask()
+        assert egress.name == "mine"
+        (sentence,) = said
+        assert why in sentence
+        assert sentence.endswith("Until it can, budgets are kept for the egress mine.")
+
+
+async def test_the_address_guard_applies() -> None:
+    async with asked(plain("192.0.2.7"), allowed=False, host="127.0.0.1") as (egress, said):
+        assert not await egress.ask()
+        assert "not on the public internet" in said[0]
+
+
+async def test_it_is_asked_again_and_the_last_word_counts() -> None:
+    """A failure between two answers changes nothing."""
+    changes: list[str] = []
+    enough = asyncio.Event()
+
+    def changed(name: str) -> None:
+        changes.append(name)
+        if len(changes) == 2:
+            enough.set()
+
+    answers = (plain("192.0.2.1"), plain("192.0.2.1"), plain("", status=500), plain("192.0.2.2"), plain("192.0.2.3"))
+    async with asked(*answers, refresh_seconds=0.01) as (egress, said):
+        assert await egress.ask()
+        task = asyncio.create_task(egress.keep(changed))
+        await asyncio.wait_for(enough.wait(), 20)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert changes == ["192.0.2.2", "192.0.2.3"]
+    assert "it answered 500" in said[0]
+    assert said[1:] == ["The address service says that requests come from 192.0.2.2."]
+
+
+@pytest.mark.parametrize(("url", "pattern"), [("ftp://ip.test/", PATTERN), ("", PATTERN), ("http://ip.test/", "(")])
+def test_what_cannot_be_used_is_refused(url: str, pattern: str) -> None:
+    with pytest.raises(BadInput):
+        AddressService(url, pattern=pattern, user_agent="x/1")
