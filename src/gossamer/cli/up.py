@@ -182,7 +182,7 @@ def _greet(settings: Settings, cluster: Parts, address: str, with_workers: bool)
     processes = settings.worker.processes
     lines = [
         f"Gossamer {__version__} is up.",
-        f"  REST     {address}   ({address}/docs)",
+        f"  REST     {address}   ({address}/openapi.json)",
         f"  bus      {where}, topics {cluster.topics.prefix}.*",
         f"  frontier {settings.frontier or settings.data_dir}",
     ]
