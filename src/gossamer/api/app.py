@@ -12,6 +12,7 @@ from starlette.responses import Response
 from gossamer import __version__
 from gossamer.api import classic, crawls, domains, events, health, metrics, pages, queues, stats, workers
 from gossamer.api.auth import OPEN_PATHS, Auth
+from gossamer.api.counting import Fed
 from gossamer.api.describe import ALWAYS, ProblemShape, refusal
 from gossamer.api.examples import ANSWERS
 from gossamer.api.limits import BodyLimit, RateLimit
@@ -43,6 +44,7 @@ def create_app(parts: Parts) -> FastAPI:
     app.state.parts = parts
     app.state.started = parts.monotonic()
     app.state.waiting = Waiting(parts)
+    app.state.fed = Fed(parts)
     app.state.streams = events.Streams()
     app.state.scans = asyncio.Semaphore(pages.AT_ONCE)
     # The last one added is asked first.
@@ -61,6 +63,7 @@ def end_streams(app: FastAPI) -> None:
 async def close_app(app: FastAPI) -> None:
     """After the server has stopped: leave what is not answered yet to others."""
     await app.state.waiting.close()
+    await app.state.fed.close()
 
 
 def routes() -> FastAPI:

@@ -31,7 +31,7 @@ class Auth:
 
     def _check_token(self, headers: Headers) -> None:
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token):
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("latin-1"), self._token):
             raise Problem(
                 401,
                 "Unauthorized",

@@ -115,7 +115,7 @@ async def feed(parts: Given, request: Request) -> Response:
         return failure(500, NO_STORE, str(error), headers={"Retry-After": "5"})
     except BusError as error:
         return failure(500, NO_BUS, str(error), headers={"Retry-After": "5"})
-    parts.metrics.requests.labels(kind, result).inc()
+    request.app.state.fed.count(kind, result)
     return response
 
 

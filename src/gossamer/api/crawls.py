@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from gossamer.api import describe
 from gossamer.api.bodies import NDJSON, decoded, is_lines, lines
+from gossamer.api.counting import Fed
 from gossamer.api.describe import Cursor, Limit, Shape, refusals
 from gossamer.api.parts import Given, Parts
 from gossamer.api.paths import CRAWL, TheCrawl, encoded
@@ -182,25 +183,26 @@ async def submit(parts: Given, request: Request) -> Response:
     """Requests join the crawl they name, each under its own terms; a crawl that is not there begins.
 
     May be repeated after a 503: what was added before is then a duplicate."""
+    fed: Fed = request.app.state.fed
     body = await request.body()
     if is_lines(request):
-        return await _submit_batch(parts, lines(body))
+        return await _submit_batch(parts, fed, lines(body))
     given = decoded(body)
     if isinstance(given, list):
-        return await _submit_batch(parts, given)
+        return await _submit_batch(parts, fed, given)
     if not isinstance(given, dict):
         raise bad_request("this is JSON, but neither an object nor an array")
-    return await _submit_one(parts, given)
+    return await _submit_one(parts, fed, given)
 
 
-async def _submit_one(parts: Parts, given: dict[str, Any]) -> Response:
+async def _submit_one(parts: Parts, fed: Fed, given: dict[str, Any]) -> Response:
     try:
         submission = _read(parts, given)
     except RequestRejected:
-        parts.metrics.requests.labels(CRAWL_KIND, "rejected").inc()
+        fed.count(CRAWL_KIND, "rejected")
         raise
     [submitted] = await parts.desk.submit([submission])
-    taken = _taken(parts, submitted)
+    taken = _taken(fed, submitted)
     if taken.status == 409:
         raise Problem(409, "Crawl refused", taken.reason)
     crawl = submission.crawl.id
@@ -211,7 +213,7 @@ async def _submit_one(parts: Parts, given: dict[str, Any]) -> Response:
     return Response(found.model_dump_json(), taken.status, headers, "application/json")
 
 
-async def _submit_batch(parts: Parts, values: Sequence[Any]) -> Response:
+async def _submit_batch(parts: Parts, fed: Fed, values: Sequence[Any]) -> Response:
     if len(values) > MOST_ITEMS:
         raise bad_request(f"a batch may have {MOST_ITEMS:,} requests, not {len(values):,}")
     taken: list[Taken | None] = [None] * len(values)
@@ -222,10 +224,10 @@ async def _submit_batch(parts: Parts, values: Sequence[Any]) -> Response:
             submissions.append(_read(parts, value))
             sound.append(at)
         except RequestRejected as fault:
-            parts.metrics.requests.labels(CRAWL_KIND, "rejected").inc()
+            fed.count(CRAWL_KIND, "rejected")
             taken[at] = Taken(added=False, reason=fault.reason, field=fault.field, status=400)
     for at, submitted in zip(sound, await parts.desk.submit(submissions), strict=True):
-        taken[at] = _taken(parts, submitted)
+        taken[at] = _taken(fed, submitted)
     items = [item for item in taken if item is not None]
     found = TakenBatch(
         added=sum(item.status == 201 for item in items),
@@ -246,14 +248,14 @@ def _read(parts: Parts, value: Any) -> Submission:
     return found
 
 
-def _taken(parts: Parts, submitted: Submitted) -> Taken:
+def _taken(fed: Fed, submitted: Submitted) -> Taken:
     if submitted.added:
         result, status = "accepted", 201
     elif submitted.reason == DUPLICATE:
         result, status = "duplicate", 200
     else:
         result, status = "rejected", 409
-    parts.metrics.requests.labels(CRAWL_KIND, result).inc()
+    fed.count(CRAWL_KIND, result)
     return Taken(added=submitted.added, reason=submitted.reason, status=status)
 
 

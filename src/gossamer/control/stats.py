@@ -14,6 +14,13 @@ CRAWLER = "crawler"
 REST = "rest"
 """Groups of counters and roles of processes; the names are the original's, whatever the bus."""
 
+_PLUGINS = {
+    "crawl": "ScraperHandler",
+    "action": "ActionHandler",
+    "stats": "StatsHandler",
+    "domain": "ZookeeperHandler",
+}
+
 MOST_DOMAINS = 1000
 """Named of one spider's backlog."""
 
@@ -29,6 +36,11 @@ def crawled(host: str, spider: str, code: int) -> str:
 def worker_node(host: str, spider: str, name: str) -> str:
     """How a worker that takes this spider's requests says that it lives, in the role `crawler`."""
     return f"{host.replace(_BETWEEN, '_')}{_BETWEEN}{spider.replace(_BETWEEN, '_')}:{name}"
+
+
+def counted_as(kind: str) -> str:
+    """The counter in the group INTAKE of requests of this kind: by the original's name of the plug-in."""
+    return f"plugins:{_PLUGINS.get(kind, kind)}"
 
 
 async def body(frontier: Frontier, counters: Counters, kind: str) -> dict[str, Any]:

@@ -28,9 +28,6 @@ _MEASURE_SECONDS = 15.0
 _HANDLER_SECONDS = 30.0
 """A request's handler that takes longer is given up, and the request is refused: others wait behind it."""
 
-_ORIGINAL = {CRAWL: "ScraperHandler", "action": "ActionHandler", "stats": "StatsHandler", "domain": "ZookeeperHandler"}
-"""Under which of the original's plug-ins a kind is counted."""
-
 
 @dataclass(slots=True)
 class _Item:
@@ -189,7 +186,7 @@ class Intake:
                 counts["fail"] = counts.get("fail", 0) + 1
             else:
                 result = "duplicate" if item.kind == CRAWL and item.out else "accepted"
-                plugin = f"plugins:{_ORIGINAL.get(item.kind, item.kind)}"
+                plugin = stats.counted_as(item.kind)
                 counts[plugin] = counts.get(plugin, 0) + 1
             self._metrics.requests.labels(item.kind or "unknown", result).inc()
         await self._counters.add(stats.INTAKE, counts)

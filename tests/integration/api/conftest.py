@@ -108,7 +108,7 @@ async def running(
     prefix: str,
     kinds: list[Kind] | None = None,
     handlers: Mapping[str, Handler] | None = None,
-    headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str | bytes] | None = None,
     **changes: Any,
 ) -> AsyncIterator[Service]:
     """An API on a free port; `changes`: of its parts."""

@@ -15,7 +15,7 @@ from gossamer.errors import BadInput
 
 from .conftest import Service, Start, in_session
 
-TOKEN = "a long word nobody guesses"
+TOKEN = "a long wörd nobody guesses"
 PROBLEM = "application/problem+json"
 EVERYWHERE = ["/v1/crawls", "/v1/domains", "/v1/workers", "/metrics", "/readyz", "/openapi.json", "/v1/nothing"]
 
@@ -34,7 +34,9 @@ async def test_without_the_token_only_health_answers(start: Start) -> None:
 
 
 async def test_with_the_token_everything_answers_whatever_the_host(start: Start) -> None:
-    async with start(token=TOKEN, headers={"Authorization": f"bearer {TOKEN}", "Host": "api.example"}) as service:
+    async with start(
+        token=TOKEN, headers={"Authorization": f"bearer {TOKEN}".encode(), "Host": "api.example"}
+    ) as service:
         assert (await service.http.get("/v1/crawls")).status_code == 200
         assert (await service.http.get("/")).json()["node_health"] == "GREEN"
 

@@ -7,7 +7,7 @@ import pytest
 
 from gossamer.model.crawl import CrawlId
 
-from .conftest import Service, in_session
+from .conftest import Service, Start, in_session
 
 CRAWL = {"appid": "shop", "crawlid": "prices", "url": "https://example.com/"}
 INFO = {"uuid": "u1", "appid": "shop", "crawlid": "prices", "spiderid": "link", "action": "info"}
@@ -147,6 +147,19 @@ async def test_a_wrong_method_is_told_the_right_one(shared: Service) -> None:
     answer = await shared.http.get("/feed")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
     assert answer.json()["status"] == "FAILURE"
+
+
+async def test_what_is_fed_is_counted_with_the_others(start: Start) -> None:
+    async with start() as service:
+        await service.feed(CRAWL)
+        await service.feed(INFO)
+        await service.http.post("/feed", json={**CRAWL, "colour": 1})
+        await service.http.post("/v1/crawls", json=[CRAWL, {**CRAWL, "url": "https://example.com/2"}])
+    async with start() as service:  # the first one has told what it counted
+        found = (await service.feed({"uuid": "u", "appid": "shop", "stats": "kafka-monitor"}))["data"]
+    assert (found["total"]["900"], found["fail"]["lifetime"]) == (5, 1)
+    assert found["plugins"]["ScraperHandler"]["900"] == 3
+    assert found["plugins"]["ActionHandler"]["900"] == 1
 
 
 async def test_all_kinds_of_questions_are_answered(service: Service) -> None:
