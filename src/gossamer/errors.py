@@ -14,6 +14,10 @@ class BadInput(GossamerError):
     """This cannot be used."""
 
 
+class BadSpider(BadInput):
+    """This cannot be used."""
+
+
 class BadUrl(BadInput):
     """This is not an http or https URL."""
 

@@ -427,6 +427,40 @@ async def _until(service: Service, run: Run, wanted: Callable[[CrawlInfo], bool]
             await asyncio.sleep(0.01)
 
 
+async def test_a_request_that_cannot_be_begun_fails_with_a_record_and_harms_no_other(
+    service: Service, relay: Callable[[Sequence[str]], None]
+) -> None:
+    """A spider that does not load, terms and entries of another make: none of them may end the worker."""
+    relay(["fine"])
+    entries = service.folder / "installed" / "relay_spiders-1.0.dist-info" / "entry_points.txt"
+    entries.write_text(f"{entries.read_text()}\nbroken = relay_spiders:Missing\n")
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        web.mount("a.test", "/", html("page"))
+        a = f"http://a.test:{web.port}"
+        run = await service.submit(
+            Request(f"{a}/1", spider="broken"),
+            Request(f"{a}/2", Terms(maxdepth=0, allow_regex=("(",), attrs={"n": 1})),
+            Request(f"{a}/", spider="fine"),
+        )
+        strange = Request(f"{a}/3").batch(service.frontier.secret)
+        strange.payloads = [b"\x93 not a payload"]
+        await service.frontier.add(run, Terms(maxdepth=0), [strange], seeds=True)
+        info = await service.work(run)
+        assert {record.path for record in web.log()} == {"/robots.txt", "/"}
+    assert info.state is CrawlState.FINISHED
+    found = {page.url.removeprefix(a): page for page in service.records()}
+    assert {path: page.reason for path, page in found.items()} == {
+        "/1": "spider_error",
+        "/2": "bad_entry",
+        "/3": "bad_entry",
+        "/": "",
+    }
+    assert "broken" in found["/1"].exception
+    assert "allow" in found["/2"].exception
+    assert found["/2"].attrs == {"n": 1}
+    assert info.total().failed == {"spider_error": 1, "bad_entry": 2}
+
+
 # --- pages on the bus -------------------------------------------------------------------------------------------------
 
 

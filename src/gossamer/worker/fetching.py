@@ -5,11 +5,9 @@ import random
 import time
 from collections.abc import Callable
 
-import msgspec
-
 from gossamer.commit.finished import Finished
 from gossamer.commit.patience import Patience
-from gossamer.errors import BlockedAddress, FetchError, FrontierError
+from gossamer.errors import BadSpider, BlockedAddress, FetchError, FrontierError
 from gossamer.fetch.exchange import Fetched
 from gossamer.frontier.base import Frontier, Hop, Leaseholder
 from gossamer.model.outcome import Dropped, Outcome
@@ -24,7 +22,7 @@ from gossamer.worker.client import Clients
 from gossamer.worker.context import Contexts
 from gossamer.worker.journey import Journey
 from gossamer.worker.page import PageReader
-from gossamer.worker.records import page_record, wire_of
+from gossamer.worker.records import bare_record, page_record, wire_of
 from gossamer.worker.redirects import MAX_HOPS, REDIRECTS, location, target
 from gossamer.worker.sitemaps import counted_as
 
@@ -76,8 +74,10 @@ class Fetching:
         """How the lease ends. Raises StaleWorker and nothing else: what a page does to us is a record too."""
         try:
             journey = Journey(lease, self._contexts.of(lease))
-        except (msgspec.DecodeError, ValueError) as error:
-            return self._unreadable(lease, error)
+        except BadSpider as error:
+            return self._not_begun(lease, "spider_error", error.detail)
+        except Exception as error:
+            return self._not_begun(lease, "bad_entry", f"{type(error).__name__}: {error}")
         try:
             if lease.deaths >= DEATHS:
                 return self._fail(journey, "worker_died", f"{lease.deaths} workers died with it")
@@ -238,8 +238,9 @@ class Fetching:
         size = _BODY_OVERHEAD + len(body) + len(record.body)
         return Finished(Settlement(journey.lease, outcome, reason), [output], size=size)
 
-    def _unreadable(self, lease: Lease, error: Exception) -> Finished:
-        """An entry that another program put there: nothing can be recorded about it but that it was there."""
-        log.error("%s %s: %s", names.PAGE_BROKE, lease.url, error)
-        self._tally.fail("bad_entry")
-        return Finished(Settlement(lease, Outcome.FAILED, "bad_entry"), size=_BODY_OVERHEAD)
+    def _not_begun(self, lease: Lease, reason: str, detail: str) -> Finished:
+        """Its spider does not load here, or another program put it into the frontier with something we cannot use."""
+        log.error("%s %s: %s", names.PAGE_BROKE, lease.url, detail)
+        self._tally.fail(reason)
+        output = Output(record=bare_record(lease, now=self._now(), reason=reason, exception=detail))
+        return Finished(Settlement(lease, Outcome.FAILED, reason), [output], size=_BODY_OVERHEAD)

@@ -8,6 +8,7 @@ from typing import Any
 
 from gossamer.fetch.exchange import Fetched
 from gossamer.model.record import Hop, ItemRecord, Link, PageRecord, Wire
+from gossamer.model.request import Lease
 from gossamer.worker.journey import Journey
 
 EXCEPTION_CHARACTERS = 2000
@@ -65,6 +66,38 @@ def page_record(
         timings=_timings(fetched),
         ip=fetched.ip if fetched else "",
         truncated=fetched.truncated if fetched else False,
+    )
+
+
+def bare_record(lease: Lease, *, now: float, reason: str, exception: str) -> PageRecord:
+    """The record of a request that could not even be begun: what is known without looking into it."""
+    return PageRecord(
+        appid=lease.run.crawl.id.appid,
+        crawlid=lease.run.crawl.id.crawlid,
+        spiderid=lease.spider,
+        request_id=lease.request_id,
+        attempt=lease.attempt,
+        depth=lease.depth,
+        url=lease.url,
+        response_url=lease.url,
+        status_code=0,
+        status_msg="",
+        response_headers={},
+        request_headers={},
+        body="",
+        body_encoding="text",
+        encoding="",
+        content_type="",
+        links=[],
+        attrs=lease.terms.attrs,
+        timestamp=timestamp(now),
+        success=False,
+        reason=reason,
+        exception=exception[:EXCEPTION_CHARACTERS],
+        redirects=[],
+        timings={},
+        ip="",
+        truncated=False,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from importlib.metadata import entry_points
 from typing import Any, ClassVar
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadSpider
 from gossamer.worker.spider import Follow, Page, Spider
 
 GROUP = "gossamer.spiders"
@@ -45,14 +45,14 @@ def known_spiders() -> list[str]:
 
 
 def load_spider(name: str) -> Spider:
-    """A new object of that spider. Raises BadInput where none of that name is installed or its code does not load."""
+    """A new object of that spider. Raises BadSpider where none of that name is installed or its code does not load."""
     for entry in entry_points(group=GROUP):
         if entry.name == name:
             try:
                 spider = entry.load()()
             except Exception as error:
-                raise BadInput(f"the spider {name} does not load: {type(error).__name__}: {error}") from error
+                raise BadSpider(f"the spider {name} does not load: {type(error).__name__}: {error}") from error
             if not isinstance(spider, Spider):
-                raise BadInput(f"the spider {name} ({entry.value}) is no gossamer.worker.spider.Spider")
+                raise BadSpider(f"the spider {name} ({entry.value}) is no gossamer.worker.spider.Spider")
             return spider
-    raise BadInput(f"there is no spider {name}; installed are {', '.join(known_spiders())}")
+    raise BadSpider(f"there is no spider {name}; installed are {', '.join(known_spiders())}")
