@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from gossamer import __version__
-from gossamer.api import classic, crawls, domains, events, health, metrics, pages, queues, stats, workers
+from gossamer.api import classic, crawls, domains, events, health, metrics, pages, queues, stats, submit, workers
 from gossamer.api.auth import OPEN_PATHS, Auth
 from gossamer.api.counting import Fed
 from gossamer.api.describe import ALWAYS, ProblemShape, refusal
@@ -27,8 +27,8 @@ _ABOUT = """Submit crawls, watch them, stop them.
 `/`, `/feed` and `/poll` are Scrapy Cluster's, in its wrapper; everything under `/v1` has real status codes and answers
 refusals as `application/problem+json` (RFC 9457). Ids in paths may hold any printable character, percent-encoded."""
 _ROUTERS = (
-    crawls.router, crawls.one, events.router, pages.router, domains.router, workers.router, stats.router, queues.router,
-    classic.router, health.router, metrics.router,
+    submit.router, crawls.router, crawls.one, events.router, pages.router, domains.router, workers.router, stats.router,
+    queues.router, classic.router, health.router, metrics.router,
 )  # fmt: skip
 _FROM_MESSAGES = {
     **{f"{name.capitalize()}Request": name for name in (*REQUESTS, "poll")},

@@ -89,4 +89,3 @@ Cursor = Annotated[
     str, Query(description="Where the page begins, as the page before said; empty: at the beginning", max_length=4096)
 ]
 Limit = Annotated[int, Query(description="About how many, at most", ge=1, le=1000)]
-IfMatch = "If-Match"

@@ -1,0 +1,163 @@
+"""Submitting crawl requests, one or many."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from gossamer.api import describe
+from gossamer.api.bodies import NDJSON, decoded, is_lines, lines
+from gossamer.api.counting import Fed
+from gossamer.api.describe import Shape, refusals
+from gossamer.api.parts import Given, Parts
+from gossamer.api.paths import encoded
+from gossamer.api.problems import Problem, bad_request
+from gossamer.control.desk import CRAWL
+from gossamer.control.submit import DUPLICATE, Submission, Submitted
+from gossamer.errors import RequestRejected
+
+MOST_ITEMS = 10_000
+"""Requests in one batch."""
+
+router = APIRouter(prefix="/v1/crawls", tags=["crawls"])
+
+
+class Taken(Shape):
+    """What became of one request."""
+
+    added: bool
+    reason: str = ""
+    """`duplicate`: its URL was seen in this run of the crawl; else why it was refused"""
+    field: str = ""
+    """The faulty field, where it is not valid"""
+    status: int
+    """201 added, 200 duplicate, 400 not valid, 409 the crawl takes no more"""
+
+
+class TakenOne(Taken):
+    """The same of a request that was sent alone."""
+
+    appid: str
+    crawlid: str
+    spiderid: str
+    url: str
+    """As it will be fetched"""
+
+
+class TakenBatch(Shape):
+    """What became of each request of a batch, in order."""
+
+    added: int
+    duplicates: int
+    refused: int
+    items: list[Taken]
+
+
+_REQUEST = {"$ref": f"{describe.SCHEMAS}CrawlRequest"}
+_EXAMPLE = {"appid": "shop", "crawlid": "prices", "url": "https://example.com", "maxdepth": 2}
+
+
+@router.post(
+    "",
+    operation_id="submit",
+    summary="Submit one request, or a batch",
+    status_code=201,
+    openapi_extra=describe.body(
+        {
+            "application/json": {
+                "schema": {"oneOf": [_REQUEST, {"type": "array", "items": _REQUEST, "maxItems": MOST_ITEMS}]},
+                "examples": {"one": {"value": _EXAMPLE}, "batch": {"value": [_EXAMPLE]}},
+            },
+            NDJSON: {
+                "schema": {"type": "string"},
+                "example": '{"appid": "shop", "crawlid": "prices", "url": "a.test"}',
+            },
+        },
+        "A crawl request, an array of them, or one a line",
+    ),
+    responses={
+        201: {"description": "Added", "model": TakenOne},
+        200: {"description": "Seen in this run of the crawl already: nothing was added", "model": TakenOne},
+        207: {"description": "A batch: each has its own status", "model": TakenBatch},
+        **refusals(400, 408, 409, 413, 503),
+    },
+)
+async def submit(parts: Given, request: Request) -> Response:
+    """Requests join the crawl they name, each under its own terms; a crawl that is not there begins.
+
+    May be repeated after a 503: what was added before is then a duplicate."""
+    fed: Fed = request.app.state.fed
+    body = await request.body()
+    if is_lines(request):
+        return await _submit_batch(parts, fed, lines(body))
+    given = decoded(body)
+    if isinstance(given, list):
+        return await _submit_batch(parts, fed, given)
+    if not isinstance(given, dict):
+        raise bad_request("this is JSON, but neither an object nor an array")
+    return await _submit_one(parts, fed, given)
+
+
+async def _submit_one(parts: Parts, fed: Fed, given: dict[str, Any]) -> Response:
+    try:
+        submission = _read(parts, given)
+    except RequestRejected:
+        fed.count(CRAWL, "rejected")
+        raise
+    [submitted] = await parts.desk.submit([submission])
+    taken = _taken(fed, submitted)
+    if taken.status == 409:
+        raise Problem(409, "Crawl refused", taken.reason)
+    crawl = submission.crawl.id
+    found = TakenOne(
+        **taken.model_dump(), appid=crawl.appid, crawlid=crawl.crawlid, spiderid=submission.spider, url=submission.url
+    )
+    headers = {"Location": f"/v1/crawls/{encoded(crawl.appid, crawl.crawlid)}"}
+    return Response(found.model_dump_json(), taken.status, headers, "application/json")
+
+
+async def _submit_batch(parts: Parts, fed: Fed, values: Sequence[Any]) -> Response:
+    if len(values) > MOST_ITEMS:
+        raise bad_request(f"a batch may have {MOST_ITEMS:,} requests, not {len(values):,}")
+    taken: list[Taken | None] = [None] * len(values)
+    sound: list[int] = []
+    submissions: list[Submission] = []
+    for at, value in enumerate(values):
+        try:
+            submissions.append(_read(parts, value))
+            sound.append(at)
+        except RequestRejected as fault:
+            fed.count(CRAWL, "rejected")
+            taken[at] = Taken(added=False, reason=fault.reason, field=fault.field, status=400)
+    for at, submitted in zip(sound, await parts.desk.submit(submissions), strict=True):
+        taken[at] = _taken(fed, submitted)
+    items = [item for item in taken if item is not None]
+    found = TakenBatch(
+        added=sum(item.status == 201 for item in items),
+        duplicates=sum(item.status == 200 for item in items),
+        refused=sum(item.status >= 400 for item in items),
+        items=items,
+    )
+    return Response(found.model_dump_json(), 207, media_type="application/json")
+
+
+def _read(parts: Parts, value: Any) -> Submission:
+    if not isinstance(value, bytes | dict):
+        raise RequestRejected("this is JSON, but no object")
+    kind, request = parts.desk.read(value)
+    if kind != CRAWL:
+        raise RequestRejected(f"this is a request of the kind {kind}, not crawl; send it to /feed")
+    found: Submission = request
+    return found
+
+
+def _taken(fed: Fed, submitted: Submitted) -> Taken:
+    if submitted.added:
+        result, status = "accepted", 201
+    elif submitted.reason == DUPLICATE:
+        result, status = "duplicate", 200
+    else:
+        result, status = "rejected", 409
+    fed.count(CRAWL, result)
+    return Taken(added=submitted.added, reason=submitted.reason, status=status)
