@@ -3,16 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from fastapi import Request
 
 from gossamer.api.problems import bad_request
 from gossamer.errors import RequestRejected
+from gossamer.model.messages.read import decode
 
 _LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/jsonlines")
 NDJSON = _LINES[0]
-
-_decode = msgspec.json.Decoder().decode
 
 
 def media_type(request: Request) -> str:
@@ -27,14 +25,9 @@ def is_lines(request: Request) -> bool:
 
 def decoded(value: bytes) -> Any:
     """The JSON in these bytes. Raises RequestRejected, with the reason in words."""
-    try:
-        return _decode(value)
-    except UnicodeDecodeError as error:
-        raise RequestRejected(f"this is not UTF-8: {error.reason} at byte {error.start}") from None
-    except RecursionError:
-        raise RequestRejected("this is nested too deep") from None
-    except msgspec.DecodeError as error:
-        raise RequestRejected(f"this is no JSON: {error}" if value.strip() else "the body is empty") from None
+    if not value.strip():
+        raise RequestRejected("the body is empty")
+    return decode(value)
 
 
 async def read_object(request: Request) -> dict[str, Any]:

@@ -65,7 +65,7 @@ async def test_a_batch_that_is_too_long_is_refused(shared: Service) -> None:
         (b"{", "this is no JSON", ""),
         (b"", "the body is empty", ""),
         (b'{"url": "\xff"}', "not UTF-8", ""),
-        (b"[" * 200_000, "nested too deep", ""),
+        (b"[" * 200_000, "levels deep", ""),
         (b'"x"', "neither an object nor an array", ""),
         (b'{"appid": "shop", "crawlid": "p"}', "url: is missing", "url"),
         (b'{"appid": "shop", "crawlid": "p", "url": "a.example", "colour": 1}', "unknown field", "colour"),

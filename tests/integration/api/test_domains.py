@@ -136,7 +136,7 @@ async def test_changes_of_different_fields_at_once_are_all_kept(service: Service
         ("GET", "/v1/domains/a%20b", b"", "no domain"),
         ("PUT", "/v1/domains", b'{"domains": {"a.example": {"hits": "x"}}}', "hits: must be"),
         ("PUT", "/v1/domains", b'{"other": 1}', "other: unknown"),
-        ("PUT", "/v1/domains", b"[" * 100_000, "nested too deep"),
+        ("PUT", "/v1/domains", b"[" * 100_000, "levels deep"),
     ],
 )
 async def test_what_is_not_valid_is_named(shared: Service, method: str, path: str, sent: bytes, detail: str) -> None:

@@ -15,6 +15,18 @@ __all__ = ["Kind", "Limits", "Reader"]
 _decode = msgspec.json.Decoder().decode
 
 
+def decode(value: bytes) -> Any:
+    """The JSON in these bytes, whatever it is. Raises RequestRejected, with the reason in words."""
+    try:
+        return _decode(value)
+    except UnicodeDecodeError as error:
+        raise RequestRejected(f"this is not UTF-8: {error.reason}") from None
+    except RecursionError:
+        raise RequestRejected(f"this {TOO_DEEP}") from None
+    except msgspec.DecodeError as error:
+        raise RequestRejected(f"this is no JSON: {error}") from None
+
+
 class Reader:
     """Reads messages. Safe to share."""
 
@@ -42,14 +54,7 @@ class Reader:
     def decoded(self, value: bytes) -> dict[str, Any]:
         """The JSON object in these bytes. Raises RequestRejected."""
         self._check_size(len(value))
-        try:
-            message = _decode(value)
-        except UnicodeDecodeError as error:
-            raise RequestRejected(f"this is not UTF-8: {error.reason}") from None
-        except RecursionError:
-            raise RequestRejected(f"this {TOO_DEEP}") from None
-        except msgspec.DecodeError as error:
-            raise RequestRejected(f"this is no JSON: {error}") from None
+        message = decode(value)
         if not isinstance(message, dict):
             raise RequestRejected("this is JSON, but no object")
         return message
