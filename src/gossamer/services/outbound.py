@@ -8,8 +8,12 @@ import msgspec
 
 from gossamer.bus.base import Bus
 from gossamer.bus.topics import Topics
+from gossamer.sinks.blobs import BlobStore
 
 _encoder = msgspec.json.Encoder()
+
+_SHORT = 1000
+"""Characters of a text that stays in the message when the rest of it is elsewhere."""
 
 
 class Outbound:
@@ -17,10 +21,14 @@ class Outbound:
 
     Raises what the bus raises; repeating repeats messages."""
 
-    def __init__(self, bus: Bus, topics: Topics, *, firehose: bool = True, per_app: bool = True) -> None:
-        """`firehose`, `per_app`: which of the topics are written."""
+    def __init__(
+        self, bus: Bus, topics: Topics, blobs: BlobStore, *, firehose: bool = True, per_app: bool = True
+    ) -> None:
+        """`blobs`: where a message goes that is larger than the bus takes. `firehose`, `per_app`: which topics are
+        written."""
         self._bus = bus
         self._topics = topics
+        self._blobs = blobs
         self._firehose = firehose
         self._per_app = per_app
 
@@ -28,7 +36,7 @@ class Outbound:
         """All of them, durable when this returns."""
         by_topic: dict[str, list[bytes]] = {}
         for message in messages:
-            value = _encoder.encode(message)
+            value = await self._encoded(message)
             if self._firehose:
                 by_topic.setdefault(self._topics.outbound, []).append(value)
             appid = message.get("appid")
@@ -38,6 +46,23 @@ class Outbound:
 
     async def bury(self, letters: Iterable[dict[str, Any]]) -> None:
         """Keep what was refused in the dead-letter topic."""
-        values = [_encoder.encode(letter) for letter in letters]
+        values = [await self._encoded(letter) for letter in letters]
         if values:
             await self._bus.publish(self._topics.dead_letter, values)
+
+    async def _encoded(self, message: dict[str, Any]) -> bytes:
+        """As JSON; of one that is too large the short fields, and where all of it is."""
+        value = _encoder.encode(message)
+        if len(value) <= self._bus.largest:
+            return value
+        [address] = await self._blobs.put([value])
+        return _encoder.encode({name: _short(part) for name, part in message.items()} | {"whole_address": address})
+
+
+def _short(part: Any) -> Any:
+    match part:
+        case dict() | list():
+            return type(part)()
+        case str() if len(part) > _SHORT:
+            return ""
+    return part

@@ -81,6 +81,7 @@ async def parts(settings: Settings, address: str, *, say: Callable[[str], None] 
             mark_seconds=settings.marks,
         )
         topics = Topics(settings.topics.prefix)
+        blobs = BlobStore(blob_place(settings))
         bus = make_bus(settings, shards)
         counters = Counters(shards, prefix=settings.prefix)
         try:
@@ -91,12 +92,15 @@ async def parts(settings: Settings, address: str, *, say: Callable[[str], None] 
                 topics=topics,
                 counters=counters,
                 desk=_desk(settings, frontier, counters),
-                outbound=Outbound(bus, topics, firehose=settings.topics.firehose, per_app=settings.topics.per_app),
+                outbound=Outbound(
+                    bus, topics, blobs, firehose=settings.topics.firehose, per_app=settings.topics.per_app
+                ),
                 metrics=Metrics(),
                 troubles=Troubles(say),
-                blobs=BlobStore(blob_place(settings)),
+                blobs=blobs,
             )
         finally:
+            blobs.close()
             await bus.close()
     finally:
         await shards.close()

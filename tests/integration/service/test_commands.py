@@ -1,0 +1,120 @@
+"""The commands that ask and tell a running service."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossamer.fakeweb import FakeWeb, WebSpec
+from tests.servers.service import Up, up
+
+
+class Folder:
+    """Where the service runs, and where commands find it."""
+
+    def __init__(self, service: Up, seeds: list[str]) -> None:
+        self.service = service
+        self.seeds = seeds
+
+    def run(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
+        """What the command says on standard output."""
+        done = subprocess.run(
+            [sys.executable, "-m", "gossamer", *arguments],
+            cwd=self.service.folder,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr + done.stdout
+        self.errors = done.stderr
+        return done.stdout
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.run(*arguments))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
+    with FakeWeb.start(WebSpec(hosts=2, pages=10, page_bytes=2000)) as web:
+        flags = [part for override in web.resolve_overrides() for part in ("--resolve", override)]
+        with up(tmp_path_factory.mktemp("up"), *flags) as service:
+            yield Folder(service, web.seeds())
+
+
+def a_crawl(folder: Folder, crawlid: str, **fields: Any) -> str:
+    return json.dumps({"appid": "app", "crawlid": crawlid, "url": folder.seeds[0], **fields})
+
+
+def test_feed_info_dump_and_stop(folder: Folder) -> None:
+    assert folder.run("feed", a_crawl(folder, "one", maxdepth=1)) == "Fed 1 request.\n"
+    pages = folder.run("dump", "demo.crawled_app", "--from-beginning", "--limit", "5", "--no-body", "-c", "me")
+    lines = [json.loads(line) for line in pages.splitlines()]
+    assert len(lines) == 5
+    assert all("body" not in line and line["crawlid"] == "one" for line in lines)
+    more = folder.run("dump", "demo.crawled_app", "--from-beginning", "--limit", "1", "--just-body", "-c", "me")
+    assert more.startswith("<!DOCTYPE html>")
+    assert "app/one" in folder.run("info", "app", "one")
+    assert folder.json("info", "app", "--json")["appid"] == "app"
+    assert folder.json("stop", "app", "one", "--json")["crawlid"] == "one"
+    assert "demo.incoming" in folder.run("dump", "--list")
+    assert folder.json("dump", "--list", "--json")["demo.crawled_app"] >= 5
+
+
+def test_a_file_of_requests_is_checked_line_by_line(folder: Folder, tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    lines = [a_crawl(folder, f"f{n}") for n in range(3)]
+    path.write_text("\n".join([lines[0], "{", lines[1], "", a_crawl(folder, "bad", maxdepth=-1), lines[2]]))
+    said = folder.run("feed", str(path), code=2)
+    assert said == "Fed 3 requests.\n"
+    assert "line 2" in folder.errors
+    assert "line 5: maxdepth: must be at least 0" in folder.errors
+    fed = json.loads(folder.run("feed", "-", "--json", stdin="\n".join(lines)))
+    assert fed == {"fed": 3, "rejected": 0, "faults": []}
+
+
+def test_domains_are_changed_and_shown(folder: Folder, tmp_path: Path) -> None:
+    assert folder.run("domains", "set", "example.com", "--hits", "5", "--window", "60") == (
+        "example.com: hits 5, window 60\n"
+    )
+    folder.run("domains", "set", "example.com", "--scale", "0.5")
+    folder.run("domains", "blacklist", "bad.example")
+    shown = folder.json("domains", "list", "--json")
+    assert shown["domains"]["example.com"] == {"hits": 5, "window": 60.0, "scale": 0.5}
+    assert shown["domains"]["bad.example"] == {"blacklisted": True}
+    text = folder.run("domains", "dump")
+    folder.run("domains", "remove", "example.com")
+    folder.run("domains", "blacklist", "bad.example", "--remove")
+    assert folder.json("domains", "list", "--json")["domains"] == {}
+    path = tmp_path / "policies.yaml"
+    path.write_text(text)
+    folder.run("domains", "load", str(path))
+    assert folder.json("domains", "list", "--json") == shown
+    folder.run("domains", "set", "www.example.com", "--hits", "5", code=2)
+    assert "use example.com" in folder.errors
+    folder.run("domains", "set", "--hits", "5", code=2)
+
+
+def test_statistics_and_the_monitor(folder: Folder) -> None:
+    folder.run("feed", a_crawl(folder, "counted"))
+    assert folder.json("stats", "kafka-monitor", "--json")["total"]["lifetime"] >= 1
+    assert "plugins" in folder.run("stats")
+    folder.run("stats", "nonsense", code=2)
+    seen = folder.json("monitor", "--json")
+    assert len(seen["workers"]) == 1
+    assert "1 worker" in folder.run("monitor", "--once")
+
+
+def test_where_nothing_runs_it_is_said(tmp_path: Path) -> None:
+    for command in (["info", "app"], ["stats"], ["domains", "list"], ["monitor", "--once"], ["stop", "app", "x"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "gossamer", *command], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
+        assert "start gossamer up there" in done.stderr

@@ -1,0 +1,235 @@
+"""What becomes of requests on the bus: a step of the intake at a time, on a real server."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from itertools import count
+from typing import Any
+
+import msgspec
+import pytest
+
+from gossamer.bus.streams import StreamsBus
+from gossamer.bus.topics import Topics
+from gossamer.control.counters import Counters
+from gossamer.control.desk import Desk
+from gossamer.control.handlers import built_in
+from gossamer.control.submit import Door
+from gossamer.errors import FrontierUnavailable, RequestRejected
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import CrawlId
+from gossamer.model.messages.read import Kind, Reader
+from gossamer.services import intake as room
+from gossamer.services.intake import Intake
+from gossamer.services.outbound import Outbound
+from gossamer.sinks.blobs import BlobStore, read_blob
+from gossamer.telemetry.metrics import Metrics
+
+_numbers = count()
+
+GREETING = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["uuid", "appid", "greet"],
+    "properties": {"uuid": {"type": "string"}, "appid": {"type": "string"}, "greet": {"type": "string"}},
+}
+
+
+class Greeter:
+    """A plug-in: answers, fails, refuses or hangs, as it is asked."""
+
+    async def handle(self, request: dict[str, Any], *, old: bool) -> list[dict[str, Any]]:
+        match request["greet"]:
+            case "fail":
+                raise ZeroDivisionError("of its own")
+            case "refuse":
+                raise RequestRejected("not today", field="greet")
+            case "hang":
+                await asyncio.Event().wait()
+        return [{"appid": request["appid"], "uuid": request["uuid"], "greeting": f"Hello {request['greet']}"}]
+
+
+class Stage:
+    """An intake and all around it; `lose` makes the frontier's next calls fail."""
+
+    def __init__(self, frontier: ValkeyFrontier, bus: StreamsBus, blobs: BlobStore) -> None:
+        self.frontier = frontier
+        self.bus = bus
+        self.topics = Topics()
+        counters = Counters(bus.shards, prefix=f"c{next(_numbers)}")
+        kinds = [Kind("greeting", GREETING, 50, lambda given: given)]
+        handlers = {**built_in(frontier, counters, now=time.time), "greeting": Greeter()}
+        door = Door(secret=frontier.secret, now=time.time)
+        desk = Desk(frontier, Reader(kinds), door, handlers, now=time.time)
+        self.intake = Intake(
+            bus, self.topics, desk, Outbound(bus, self.topics, blobs), counters, Metrics(), group="g", batch=100
+        )
+
+    async def take(self, *requests: dict[str, Any] | bytes, topic: str | None = None) -> None:
+        """Publish them and let the intake do one step."""
+        values = [r if isinstance(r, bytes) else msgspec.json.encode(r) for r in requests]
+        await self.bus.publish(topic or self.topics.incoming, values)
+        await self.intake.run_once()
+
+    async def said(self, topic: str | None = None) -> list[dict[str, Any]]:
+        reader = await self.bus.read([topic or self.topics.outbound], from_beginning=True)
+        messages = await reader.take(at_most=1000, wait_seconds=0.05)
+        await reader.close()
+        return [msgspec.json.decode(message.value) for message in messages]
+
+    async def waiting(self) -> int:
+        return {t.name: t.messages for t in await self.bus.topics()}[self.topics.incoming]
+
+
+@pytest.fixture
+async def stage(bus: StreamsBus, blobs: BlobStore) -> AsyncIterator[Stage]:
+    frontier = await ValkeyFrontier.over(bus.shards, prefix=f"f{next(_numbers)}")
+    stage = Stage(frontier, bus, blobs)
+    yield stage
+    await stage.intake.close()
+
+
+def a_crawl(crawlid: str = "c", path: str = "", **fields: Any) -> dict[str, Any]:
+    return {"appid": "app", "crawlid": crawlid, "url": f"https://a.test/{path}", **fields}
+
+
+def a_stop(crawlid: str = "c") -> dict[str, Any]:
+    return {"uuid": f"stop-{crawlid}", "appid": "app", "spiderid": "link", "action": "stop", "crawlid": crawlid}
+
+
+async def test_a_bad_request_is_answered_and_kept_and_holds_up_nobody(stage: Stage) -> None:
+    await stage.take(
+        a_crawl(path="1"), a_crawl("bad", maxdepth=-1), b"{", b"\xff\xfe", b'"text"', a_crawl(path="2"),
+        b'{"attrs": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+    )  # fmt: skip
+    info = await stage.frontier.crawl_info(CrawlId("app", "c"))
+    assert info is not None
+    assert info.total().added == 2
+    refusals = await stage.said()
+    assert [m["action"] for m in refusals] == ["rejected"] * 5
+    assert (refusals[0]["field"], refusals[0]["crawlid"]) == ("maxdepth", "bad")
+    letters = await stage.said(stage.topics.dead_letter)
+    assert [letter["message_encoding"] for letter in letters] == ["text", "text", "base64", "text", "text"]
+    assert await stage.waiting() == 0
+
+
+async def test_what_is_asked_before_a_stop_is_stopped_and_what_comes_after_is_refused(stage: Stage) -> None:
+    await stage.take(a_crawl(path="1"), a_crawl(path="2"), a_stop(), a_crawl(path="3"))
+    refused, stopped = await stage.said()
+    assert (stopped["action"], stopped["total_purged"]) == ("stop", 2)
+    assert refused["action"] == "rejected"
+    assert "stopped" in refused["reason"]
+
+
+async def test_a_url_that_was_seen_is_answered(stage: Stage) -> None:
+    await stage.take(a_crawl(path="1"), a_crawl(path="1"), a_crawl(path="2"))
+    [answer] = await stage.said()
+    assert (answer["action"], answer["url"]) == ("duplicate", "https://a.test/1")
+
+
+async def test_a_plug_in_answers_and_its_faults_are_its_own(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(room, "_HANDLER_SECONDS", 0.05)
+    asked = [{"uuid": word, "appid": "app", "greet": word} for word in ("World", "fail", "refuse", "hang")]
+    await stage.take(*asked, a_crawl(path="1"))
+    said = {message["uuid"]: message for message in await stage.said()}
+    assert said["World"]["greeting"] == "Hello World"
+    assert "ZeroDivisionError" in said["fail"]["reason"]
+    assert said["refuse"]["reason"] == "not today"
+    assert "took more than" in said["hang"]["reason"]
+    assert (await stage.frontier.crawl_info(CrawlId("app", "c"))).total().added == 1  # type: ignore[union-attr]
+    assert "handler_broke" in caplog.text
+
+
+@pytest.mark.parametrize("away", ["submit", "stop_crawl"])
+async def test_a_batch_that_an_outage_cuts_in_two_is_gone_on_with(
+    stage: Stage, away: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Carried out, and the answer lost: the next step does not take it for somebody else's."""
+    real: Callable[..., Any] = getattr(stage.frontier, away)
+
+    async def lost(*arguments: Any, **named: Any) -> Any:
+        await real(*arguments, **named)
+        monkeypatch.setattr(stage.frontier, away, real)
+        raise FrontierUnavailable("the answer was lost")
+
+    monkeypatch.setattr(stage.frontier, away, lost)
+    with pytest.raises(FrontierUnavailable):
+        await stage.take(a_crawl(path="1"), a_crawl(path="2"), a_crawl("bad", maxdepth=-1), a_stop())
+    assert await stage.waiting() == 4
+    await stage.intake.run_once()
+    assert await stage.waiting() == 0
+    assert sorted(message["action"] for message in await stage.said()) == ["rejected", "stop"]
+
+
+async def test_another_intake_takes_over_what_one_left_undone(
+    stage: Stage, blobs: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = stage.frontier.submit
+
+    async def away(*arguments: Any) -> Any:
+        raise FrontierUnavailable("away")
+
+    monkeypatch.setattr(stage.frontier, "submit", away)
+    with pytest.raises(FrontierUnavailable):
+        await stage.take(a_crawl(path="1"))
+    await stage.intake.close()
+    monkeypatch.setattr(stage.frontier, "submit", real)
+    other = Stage(stage.frontier, stage.bus, blobs)
+    async with asyncio.timeout(20):
+        while await stage.waiting():
+            await other.intake.run_once()
+    await other.intake.close()
+    assert (await stage.frontier.crawl_info(CrawlId("app", "c"))).total().added == 1  # type: ignore[union-attr]
+
+
+async def test_actions_of_1_0_are_answered_in_its_form(stage: Stage) -> None:
+    await stage.take(a_crawl(path="1", priority=7), topic=stage.topics.incoming_urls)
+    info = {"uuid": "i", "appid": "app", "spiderid": "link", "action": "info", "crawlid": "c"}
+    await stage.take(info, topic=stage.topics.inbound_actions)
+    [answer] = await stage.said()
+    assert (answer["total_pending"], answer["high_priority"], answer["low_priority"]) == (1, 7, 7)
+    assert "domains" not in answer
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"url": "http://127.0.0.1/"}, "url"),
+        ({"url": "http://0x7f.1/"}, "url"),
+        ({"url": "http://[::ffff:10.0.0.1]/"}, "url"),
+        ({"url": "ftp://a.test/"}, "url"),
+        ({"allow_regex": ["(?=x)"]}, "allow_regex"),
+        ({"deny_regex": ["("]}, "deny_regex"),
+        ({"allowed_domains": ["http://a.test/"]}, "allowed_domains"),
+        ({"expires": 1000}, "expires"),
+        ({"expires": -1}, "expires"),
+        ({"expires": 10**15}, "expires"),
+        ({"ignore_robots": True}, "ignore_robots"),
+        ({"proxy": "gopher://x"}, "proxy"),
+        ({"headers": {"X": "a\r\nb"}}, "headers"),
+        ({"crawlid": "a b"}, "crawlid"),
+        ({"crawlid": "x" * 1000}, "crawlid"),
+        ({"render": True}, "render"),
+        ({"colour": "red"}, "colour"),
+        ({"body": "x" * 600_000}, "body"),
+    ],
+)
+async def test_the_door_names_the_fault(stage: Stage, fields: dict[str, Any], field: str) -> None:
+    big = StreamsBus(stage.bus.shards, prefix=stage.bus._prefix, kept=stage.topics.requests)
+    await big.publish(stage.topics.incoming, [msgspec.json.encode(a_crawl(**fields))])
+    await stage.intake.run_once()
+    [answer] = await stage.said()
+    assert (answer["action"], answer["field"]) == ("rejected", field), answer
+
+
+async def test_a_refused_message_that_is_too_large_to_be_kept_is_kept_elsewhere(stage: Stage) -> None:
+    """It must not hold up the ones behind it for ever."""
+    large = msgspec.json.encode(a_crawl(colour='"' * 49_000))
+    await stage.take(large, a_crawl(path="1"))
+    [letter] = await stage.said(stage.topics.dead_letter)
+    assert (letter["field"], letter["message"]) == ("colour", "")
+    whole = msgspec.json.decode(await read_blob(letter["whole_address"]))
+    assert whole["message"].encode() == large
+    assert await stage.waiting() == 0
