@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import re2
 
@@ -14,27 +14,54 @@ MAX_LENGTH = 1000
 _MEMORY_BYTES = 1024 * 1024
 """Of one compiled expression: `(x{100}){100}` is short and large."""
 
+_SET_MEMORY_BYTES = 4 * _MEMORY_BYTES
+"""Of all of one filter together, the states that matching makes included."""
+
+Search = Callable[[str], object]
+
 _READ_OTHERWISE = re.compile(r"\{,\d*\}|\[:\^?[a-z]+:\]|(?<!\\)(?:\\\\)*\\[1-9]\d")
 """What both take and mean differently: `{,9}` is no repetition to RE2, `[:alpha:]` in a class is one to RE2 only, and
 `\\10` is the tenth group to Python and a character to RE2."""
 
 
-def searcher(text: str, kind: str) -> Callable[[str], object]:
-    """What says of a canonical URL (ASCII) whether the expression is found in it: a match, or None.
+class Expressions:
+    """Expressions that are looked for together: one pass over a URL, however many there are.
 
     Python's `re` syntax, matched by RE2 (https://github.com/google/re2/wiki/Syntax), which finds the same in ASCII.
     What RE2 cannot match in linear time (look-around, back-references) or reads otherwise is left to `re`, at its
-    price: a person's own crawl may have it, `check_regex` tells who may not. Raises BadInput; `kind` says which filter
-    it is.
+    price: a person's own crawl may have it, `check_regex` tells who may not.
     """
-    check_regex(text, kind, linear=False)
-    if _READ_OTHERWISE.search(text):
-        return _compiled(text, kind).search
-    try:
-        found: Callable[[str], object] = re2.compile(text, _options()).search
-    except re2.error:
-        return _compiled(text, kind).search
-    return found
+
+    def __init__(self, texts: Iterable[str], kind: str) -> None:
+        """Raises BadInput; `kind` says which filter it is."""
+        self.texts = tuple(texts)
+        self._alone: list[Search] = []
+        """Of those that are searched one by one."""
+        self._singly: list[Search] = []
+        """What stands in for the set where that does not fit into its memory."""
+        together: list[str] = []
+        for text in self.texts:
+            check_regex(text, kind, linear=False)
+            found = _linear(text)
+            if found is None:
+                self._alone.append(_compiled(text, kind).search)
+            else:
+                together.append(text)
+                self._singly.append(found)
+        self._set = _set(together) if together else None
+
+    def find(self, url: str) -> bool:
+        """Whether one of them is found in this canonical URL."""
+        if self._singly:
+            # The empty expression is among them, so nothing found means that the memory did not suffice.
+            found = () if self._set is None else self._set.Match(url)
+            if len(found) > 1 or (not found and any(search(url) for search in self._singly)):
+                return True
+        return any(search(url) for search in self._alone) if self._alone else False
+
+    def first(self, url: str) -> str:
+        """The text of the first that is found; empty: none is. For people: slower than `find`."""
+        return next((text for text in self.texts if Expressions((text,), "").find(url)), "")
 
 
 def check_regex(text: str, kind: str, *, linear: bool) -> None:
@@ -56,6 +83,31 @@ def check_regex(text: str, kind: str, *, linear: bool) -> None:
                 f"{kind} expression {text!r:.200}: {reason}; only what RE2 can match in linear time is taken "
                 "(no look-around, no back-references)"
             ) from None
+
+
+def _linear(text: str) -> Search | None:
+    """What RE2 makes of it; None: it cannot, or would read it otherwise."""
+    if _READ_OTHERWISE.search(text):
+        return None
+    try:
+        found: Search = re2.compile(text, _options()).search
+    except re2.error:
+        return None
+    return found
+
+
+def _set(texts: Iterable[str]) -> "re2.Set | None":
+    """None: together they are too large."""
+    options = _options()
+    options.max_mem = _SET_MEMORY_BYTES
+    try:
+        matcher = re2.Set.SearchSet(options)
+        for text in ("", *texts):
+            matcher.Add(text)
+        matcher.Compile()
+    except re2.error:
+        return None
+    return matcher
 
 
 def _compiled(text: str, kind: str) -> re.Pattern[str]:

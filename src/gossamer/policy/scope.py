@@ -3,20 +3,18 @@
 Filters apply to what a crawl finds (links and the targets of redirects), never to what somebody submitted.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from gossamer.errors import BadInput, BadUrl
 from gossamer.policy.extensions import DENIED_EXTENSIONS
-from gossamer.policy.regex import searcher
+from gossamer.policy.regex import Expressions
 from gossamer.policy.urls import MAX_URL_LENGTH, canonical, host, is_address
 
 MAX_REGEXES = 100
 """Expressions of one kind in one scope."""
 
 _ORIGINS_REMEMBERED = 10_000
-
-Search = Callable[[str], object]
 
 
 class Refusal(NamedTuple):
@@ -37,8 +35,8 @@ class Scope:
         domains: frozenset[str],
         hosts: frozenset[str],
         prefixes: tuple[str, ...],
-        allow: tuple[tuple[str, Search], ...],
-        deny: tuple[tuple[str, Search], ...],
+        allow: Expressions,
+        deny: Expressions,
         extensions: frozenset[str],
         schemes: tuple[str, ...],
         max_length: int,
@@ -47,12 +45,8 @@ class Scope:
         self._hosts = hosts
         self._prefixes = prefixes
         self._anywhere = not (domains or hosts or prefixes)
-        # Searched one by one, not joined to one expression: joining changes group numbers and inline flags, and loses
-        # the literal beginnings that are looked for first.
-        self._allow = tuple(search for _, search in allow)
-        self._deny = tuple(search for _, search in deny)
-        self._allow_texts = tuple(text for text, _ in allow)
-        self._deny_texts = tuple(text for text, _ in deny)
+        self._allow = allow
+        self._deny = deny
         self._extensions = extensions
         self._double_extensions = tuple(f".{extension}" for extension in extensions if "." in extension)
         self._schemes = schemes
@@ -73,13 +67,9 @@ class Scope:
             return "offsite"
         if self._extensions and self._denied_extension(url):
             return "extension"
-        for search in self._deny:
-            if search(url):
-                return "deny_regex"
-        if self._allow:
-            for search in self._allow:
-                if search(url):
-                    return None
+        if self._deny.texts and self._deny.find(url):
+            return "deny_regex"
+        if self._allow.texts and not self._allow.find(url):
             return "allow_regex"
         return None
 
@@ -147,10 +137,9 @@ class Scope:
             case "extension":
                 return f"denied extension: {self._denied_extension(url)}"
             case "deny_regex":
-                searches = zip(self._deny, self._deny_texts, strict=True)
-                return "denied by: " + next(text for search, text in searches if search(url))
+                return f"denied by: {self._deny.first(url)}"
             case "allow_regex":
-                return "allowed by none of: " + ", ".join(self._allow_texts)
+                return "allowed by none of: " + ", ".join(self._allow.texts)
             case "scheme":
                 return "allowed schemes: " + ", ".join(self._schemes)
             case _:
@@ -225,8 +214,8 @@ def _scheme(text: str) -> str:
     return scheme
 
 
-def _expressions(texts: Iterable[str], kind: str) -> tuple[tuple[str, Search], ...]:
+def _expressions(texts: Iterable[str], kind: str) -> Expressions:
     texts = tuple(texts)
     if len(texts) > MAX_REGEXES:
         raise BadInput(f"{len(texts)} {kind} expressions; at most {MAX_REGEXES} are taken")
-    return tuple((text, searcher(text, kind)) for text in texts)
+    return Expressions(texts, kind)

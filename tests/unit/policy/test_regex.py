@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.errors import BadInput
-from gossamer.policy.regex import check_regex, searcher
+from gossamer.policy.regex import Expressions, check_regex
 
 ATOMS = ["a", "b", ".", "/", r"\d", r"\w", r"\.", "[a-c]", "[^/]", "(a|b)", "(?:a|)", "[[:alpha:]]", "^", "$", r"\b"]
 ATOMS += ["(?i:A)", r"\A", r"\B", "(?P<n>b)?", "[]/]", "[:/]", r"\/"]
@@ -19,15 +19,44 @@ UNREPEATED = ("^", "$", r"\b", r"\A", r"\B", "(?P<n>b)?")
 urls = st.text("ab1/.A?=", max_size=12)
 
 
+def joined(parts: list[tuple[str, str]]) -> str:
+    return "".join(atom + ("" if atom in UNREPEATED else often) for atom, often in parts)
+
+
 @pytest.mark.filterwarnings("ignore:Possible nested set")
 @given(flags, expressions, urls)
 def test_it_finds_what_python_finds(flag: str, parts: list[tuple[str, str]], url: str) -> None:
-    text = flag + "".join(atom + ("" if atom in UNREPEATED else often) for atom, often in parts)
+    text = flag + joined(parts)
     try:
         expected = bool(re.search(text, url))
     except re.error:  # a group's name twice
         return
-    assert bool(searcher(text, "allow")(url)) == expected
+    assert Expressions((text,), "allow").find(url) == expected
+
+
+@pytest.mark.filterwarnings("ignore:Possible nested set")
+@given(st.lists(expressions, max_size=4), urls)
+def test_several_find_what_one_of_them_finds(several: list[list[tuple[str, str]]], url: str) -> None:
+    texts = [joined(parts) for parts in several]
+    try:
+        found = [text for text in texts if re.search(text, url)]
+    except re.error:
+        return
+    together = Expressions(texts, "deny")
+    assert together.find(url) == bool(found)
+    assert together.first(url) == (found[0] if found else "")
+
+
+def test_what_is_too_large_together_is_found_all_the_same() -> None:
+    large = [f"(?:[ab]{{100}}){{5}}{number}" for number in range(100)]
+    together = Expressions([*large, "needle", r"(?<=hay)stack"], "allow")
+    assert together._set is None
+    for url, found in (
+        ("http://a.test/needle", True),
+        ("http://a.test/haystack", True),
+        ("http://a.test/stack", False),
+    ):
+        assert together.find(url) == found
 
 
 @pytest.mark.parametrize(
@@ -44,7 +73,7 @@ def test_it_finds_what_python_finds(flag: str, parts: list[tuple[str, str]], url
 @pytest.mark.filterwarnings("ignore:Possible nested set")
 def test_what_the_two_read_differently_means_what_it_means_in_python(text: str, url: str, found: bool) -> None:
     assert bool(re.search(text, url)) == found
-    assert bool(searcher(text, "allow")(url)) == found
+    assert Expressions((text,), "allow").find(url) == found
 
 
 @pytest.mark.parametrize("text", ["x{,2}", "[[:alpha:]]", r"(a)(b)(c)(d)(e)(f)(g)(h)(i)(j)\10"])
@@ -60,7 +89,7 @@ def test_ordinary_expressions_are_taken(text: str) -> None:
 
 def test_an_exploding_expression_is_bounded() -> None:
     began = time.process_time()
-    assert not searcher(r"^https?://(a+)+$", "allow")("http://" + "a" * 5000 + "!")
+    assert not Expressions((r"^https?://(a+)+$",), "allow").find("http://" + "a" * 5000 + "!")
     assert time.process_time() - began < 5  # Python's own would take longer than the universe
 
 
