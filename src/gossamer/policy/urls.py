@@ -2,13 +2,13 @@
 
 import hashlib
 import re
-from functools import cache, lru_cache
-from typing import Protocol
+from functools import lru_cache
 
 from ada_url import join_url, normalize_url
 from xxhash import xxh3_64_intdigest
 
 from gossamer.errors import BadScheme, BadUrl, UrlTooLong
+from gossamer.policy.suffixes import suffix_labels
 
 MAX_URL_LENGTH = 8192
 """Characters (all ASCII) of a canonical URL. Longer ones are traps in practice; RFC 9110 asks for 8,000 at least."""
@@ -139,9 +139,7 @@ def registered_domain(host: str) -> str:
     if is_address(name) or "." not in name:
         return name or host
     labels = name.split(".")
-    found = _suffix_list()(name)
-    suffix_length = found.suffix.count(".") + 1 if found.suffix else 1
-    return ".".join(labels[-suffix_length - 1 :])
+    return ".".join(labels[-suffix_labels(labels) - 1 :])
 
 
 def is_address(host: str) -> bool:
@@ -196,25 +194,3 @@ def _shown(text: str) -> str:
     """For a person: short, printable, and without credentials."""
     safe = _CREDENTIALS.sub(r"\1…@", text[:_MAX_INPUT_LENGTH])
     return repr(safe if len(safe) <= 200 else safe[:200] + "…")
-
-
-class _Found(Protocol):
-    """What the list says of a name."""
-
-    @property
-    def suffix(self) -> str: ...
-
-
-class _SuffixList(Protocol):
-    """A name in, its public suffix out; empty where no rule fits."""
-
-    def __call__(self, url: str) -> _Found: ...
-
-
-@cache
-def _suffix_list() -> _SuffixList:
-    # Imported late: it draws in an HTTP library, which would cost every command a tenth of a second at its start.
-    from tldextract import TLDExtract
-
-    # No addresses and no folder: the list inside the package is used, never the network, never a cache on disk.
-    return TLDExtract(suffix_list_urls=(), cache_dir=None, fallback_to_snapshot=True, include_psl_private_domains=False)
