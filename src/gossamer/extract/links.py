@@ -4,8 +4,8 @@ The contract is narrow so that one compiled call can take this file's place.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 
+import msgspec
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
 from gossamer.errors import BadUrl
@@ -32,17 +32,16 @@ KNOWN = "known"
 _PARSE_ONLY = int(LexborDocumentOptions.WO_EVENTS)
 
 
-@dataclass(slots=True)
-class Links:
+class Links(msgspec.Struct):
     """What one page links to. `found == len(urls) + repeats + sum(dropped.values())`."""
 
-    urls: list[str] = field(default_factory=list)
+    urls: list[str] = msgspec.field(default_factory=list)
     """New targets in scope: canonical, none twice, in document order (after `link rel=next` and a refresh)."""
-    fingerprints: list[int] = field(default_factory=list)
+    fingerprints: list[int] = msgspec.field(default_factory=list)
     """Of each URL, signed 64-bit."""
-    domains: list[str] = field(default_factory=list)
+    domains: list[str] = msgspec.field(default_factory=list)
     """Registered domain of each URL."""
-    dropped: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = msgspec.field(default_factory=dict)
     """Distinct hrefs that are not followed, by reason: those of `Scope` (`offsite, extension, allow_regex, deny_regex,
     scheme, too_long, bad_url`), `nofollow`, `known` (confirmed before, or the page itself), `budget` (16 MiB of URLs
     are enough for a page)."""
@@ -60,7 +59,7 @@ class Links:
     """The canonical URL that the links were relative to."""
     cut: bool = False
     """The HTML was longer than what is parsed; links after that are missing."""
-    hrefs: list[str] = field(default_factory=list)
+    hrefs: list[str] = msgspec.field(default_factory=list)
     """As the page spelt each URL (without fragment): what `remember` keeps."""
 
 

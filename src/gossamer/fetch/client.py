@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gossamer.errors import ConnectFailed, ConnectionLost, ConnectTimeout, ProxyFailed, TotalTimeout
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.connection import Connection
-from gossamer.fetch.decode import Decoded, decode, parse_encodings
+from gossamer.fetch.decode import decode, parse_encodings
 from gossamer.fetch.dial import dial
 from gossamer.fetch.exchange import Exchange, Fetched, Timings
 from gossamer.fetch.limits import MIB, Limits, Timeouts
@@ -124,8 +124,11 @@ class Client:
         if absolute and reader.status == 407:
             raise ProxyFailed("it wants user and password")
         connection = link.connection
-        wire = reader.body
-        decoded = decode_body(reader, wire, self._limits)
+        wire = body = reader.body
+        truncated = reader.truncated
+        if reader.content_encodings:
+            decoded = decode(wire, parse_encodings(reader.content_encodings), self._limits)
+            body, truncated = decoded.body, truncated or decoded.truncated
         return Fetched(
             url=exchange.url,
             status=reader.status,
@@ -134,9 +137,9 @@ class Client:
             headers=reader.headers,
             request_head=head,
             response_head=reader.head,
-            body=decoded.body,
+            body=body,
             wire_body=wire if exchange.keep_wire else None,
-            truncated=reader.truncated or decoded.truncated,
+            truncated=truncated,
             ip=link.key.ip if way.proxy is None else way.target_ip,
             port=origin.port,
             reused=reused,
@@ -230,13 +233,6 @@ class Client:
 
     def _make(self) -> Connection:
         return Connection(asyncio.get_running_loop(), self._budget, self._live)
-
-
-def decode_body(reader: ResponseReader, wire: bytes, limits: Limits) -> Decoded:
-    """The body of a complete answer without its encodings. Raises DecodeFailed or DecodeBomb."""
-    if not reader.content_encodings:
-        return Decoded(wire, truncated=False)
-    return decode(wire, parse_encodings(reader.content_encodings), limits)
 
 
 def _with_credentials(head: bytes, way: Way) -> bytes:

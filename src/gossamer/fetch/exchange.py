@@ -1,11 +1,10 @@
 """One request and one answer, as data. Redirects, cookies and retries are the caller's business: every hop needs its
 own scope, robots, address and budget."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(msgspec.Struct, frozen=True):
     """What to send."""
 
     url: str
@@ -28,8 +27,7 @@ class Exchange:
     """The proxy is judged like any address: not the operator named it, but somebody who may not reach all networks."""
 
 
-@dataclass(slots=True)
-class Timings:
+class Timings(msgspec.Struct):
     """Seconds each phase took; 0.0 for a phase that did not happen, as connecting on a kept-alive connection."""
 
     dns: float = 0.0
@@ -42,8 +40,7 @@ class Timings:
     """From the call to the decoded body, waiting for a free connection included."""
 
 
-@dataclass(slots=True)
-class Fetched:
+class Fetched(msgspec.Struct):
     """What came back, whatever its status."""
 
     url: str

@@ -124,7 +124,7 @@ class RequestEncoder:
 
         Raises BadInput for what would not be one request: see `check_headers`.
         """
-        if not _TOKEN.fullmatch(method) or method == "CONNECT":
+        if method != "GET" and (method == "CONNECT" or not _TOKEN.fullmatch(method)):
             raise BadInput(f"{method!r} is no method of a request")
         if not _TARGET.fullmatch(target):
             raise BadUrl(target)

@@ -180,7 +180,7 @@ class RobotsService:
         task = self._learning.get(errand)
         if task is None:
             headers = (("User-Agent", user_agent), ("Accept", "text/plain,*/*;q=0.5"))
-            exchange = replace(
+            exchange = msgspec.structs.replace(
                 template, url=f"{origin}/robots.txt", method="GET", headers=headers, body=b"", keep_wire=False
             )
             task = asyncio.get_running_loop().create_task(self._learn(key, exchange))
@@ -258,7 +258,7 @@ class RobotsService:
             if target is None:
                 return RobotsRecord(Meaning.ALLOW_ALL, self._now(), detail=f"{fetched.status} to nowhere")
             same_host = ada_url.URL(target).host == origin_host
-            exchange = replace(exchange, url=target, allow_private=exchange.allow_private and same_host)
+            exchange = msgspec.structs.replace(exchange, url=target, allow_private=exchange.allow_private and same_host)
         return RobotsRecord(Meaning.ALLOW_ALL, self._now(), detail=f"more than {policy.MAX_REDIRECTS} redirects")
 
     def _judge(self, fetched: Answer, earlier: RobotsRecord | None) -> RobotsRecord:
