@@ -19,11 +19,17 @@ import (
 	"github.com/gocolly/colly/v2"
 )
 
+// found is a page that was linked to.
+type found struct {
+	url   string
+	depth int
+}
+
 // frontier is a queue without a bound, a set of what was in it, and a count of what is not done yet.
 type frontier struct {
 	mutex   sync.Mutex
 	wake    *sync.Cond
-	queue   []string
+	queue   []found
 	seen    map[string]struct{}
 	pending int
 }
@@ -34,31 +40,31 @@ func newFrontier() *frontier {
 	return f
 }
 
-func (f *frontier) add(url string) {
+func (f *frontier) add(url string, depth int) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	if _, known := f.seen[url]; known {
 		return
 	}
 	f.seen[url] = struct{}{}
-	f.queue = append(f.queue, url)
+	f.queue = append(f.queue, found{url, depth})
 	f.pending++
 	f.wake.Signal()
 }
 
-// take waits for a URL; false when the crawl is over.
-func (f *frontier) take() (string, bool) {
+// take waits for a page; false when the crawl is over.
+func (f *frontier) take() (found, bool) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	for len(f.queue) == 0 {
 		if f.pending == 0 {
-			return "", false
+			return found{}, false
 		}
 		f.wake.Wait()
 	}
-	url := f.queue[0]
+	next := f.queue[0]
 	f.queue = f.queue[1:]
-	return url, true
+	return next, true
 }
 
 func (f *frontier) done() {
@@ -68,12 +74,6 @@ func (f *frontier) done() {
 	if f.pending == 0 {
 		f.wake.Broadcast()
 	}
-}
-
-type record struct {
-	URL    string `json:"url"`
-	Status int    `json:"status_code"`
-	Body   string `json:"body"`
 }
 
 // sink writes records, one at a time.
@@ -86,6 +86,19 @@ func (s *sink) write(r record) error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	return s.encoder.Encode(r)
+}
+
+// visit is one request under way.
+type visit struct {
+	found
+	sent time.Time
+}
+
+const visitKey = "visit"
+
+// of is the visit that a request belongs to.
+func of(request *colly.Request) visit {
+	return request.Ctx.GetAny(visitKey).(visit)
 }
 
 func main() {
@@ -106,6 +119,7 @@ func main() {
 
 	links := newFrontier()
 	collector := colly.NewCollector(colly.AllowURLRevisit())
+	collector.TraceHTTP = true
 	collector.WithTransport(&http.Transport{
 		DialContext:         (&fixedDialer{*address}).dial,
 		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true},
@@ -115,12 +129,12 @@ func main() {
 	collector.OnHTML("a[href]", func(element *colly.HTMLElement) {
 		url, _, _ := strings.Cut(element.Request.AbsoluteURL(element.Attr("href")), "#")
 		if strings.HasPrefix(url, "http") {
-			links.add(url)
+			links.add(url, of(element.Request).depth+1)
 		}
 	})
 	collector.OnResponse(func(response *colly.Response) {
-		r := record{response.Request.URL.String(), response.StatusCode, string(response.Body)}
-		if err := pages.write(r); err != nil {
+		page := of(response.Request)
+		if err := pages.write(recordOf(response, page.url, page.depth, page.sent)); err != nil {
 			log.Fatal(err)
 		}
 	})
@@ -131,15 +145,17 @@ func main() {
 		log.Fatal(err)
 	}
 	for _, url := range strings.Fields(string(list)) {
-		links.add(url)
+		links.add(url, 0)
 	}
 	var workers sync.WaitGroup
 	for range *concurrency {
 		workers.Add(1)
 		go func() {
 			defer workers.Done()
-			for url, more := links.take(); more; url, more = links.take() {
-				_ = collector.Visit(url) // OnError has said it
+			for next, more := links.take(); more; next, more = links.take() {
+				ctx := colly.NewContext()
+				ctx.Put(visitKey, visit{next, time.Now()})
+				_ = collector.Request(http.MethodGet, next.url, nil, ctx, nil) // OnError has said it
 				links.done()
 			}
 		}()
