@@ -16,6 +16,8 @@ from bench.websites import Website
 _SHORT_SECONDS = 15.0
 """A crawl that is over so soon is measured several times."""
 _TIMEOUT_SECONDS = 900.0
+_ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONUNBUFFERED": ""}
+"""Some machines set these: then a checkout is compiled anew at each start, which an installed package never is."""
 
 
 def measure_site(
@@ -72,7 +74,9 @@ def crawl(
         job = Job(folder / "seeds", folder / "pages.jsonl", f"{ADDRESS}:{served.port}", folder / "own", valkey.address)
         web_before = measure.cpu_seconds(served.pid)
         store_before = measure.cpu_seconds(valkey.pid) if valkey.pid else 0.0
-        usage = measure.run(crawler.command(job), environment={}, log=folder / "said", timeout_seconds=_TIMEOUT_SECONDS)
+        usage = measure.run(
+            crawler.command(job), environment=_ENVIRONMENT, log=folder / "said", timeout_seconds=_TIMEOUT_SECONDS
+        )
         store_after = measure.cpu_seconds(valkey.pid) if valkey.pid else 0.0
         if only:
             pages, least = set(only), 1
