@@ -131,6 +131,9 @@ class WorkerSettings(_Group):
     """Seconds without a sign of life after which a worker counts as dead and its work goes to others"""
     drain: Annotated[float, Field(ge=0, le=_DAY)] = 30.0
     """Seconds that a stopping worker gives the requests under way"""
+    metrics: str = ""
+    """ADDRESS:PORT where gossamer worker shows its metrics, for example 0.0.0.0:9090. Empty: nowhere; gossamer up shows
+    those of its workers on the API's /metrics"""
     seen_cache: Annotated[int, Field(ge=0, le=10**9)] = 200_000
     """Fingerprints of known URLs that a process remembers"""
 

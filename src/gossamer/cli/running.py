@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,20 +58,37 @@ async def work(
     `bus`: pages go to the bus of the settings.
     """
     crawl = run.crawl.id if run else None
+    shown = settings.worker.metrics
     for folder in missing_folders(settings.crawl.output):
         display.say(f"There is no folder {folder}; it is made for the output.")
     if settings.worker.processes > 1 or bus:
         crew = Processes(settings, address, pool=pool, spiders=list(spiders), run=run, say=display.say, bus=bus)
-        return Worked(await _attend(crew, frontier, display, interruption, crawl), crew.fault)
+        with _measured(shown, crew):
+            return Worked(await _attend(crew, frontier, display, interruption, crawl), crew.fault)
     worked: Worked | None = None
     try:
         async with working(settings, frontier, pool=pool, spiders=spiders, run=run, say=display.say) as worker:
-            worked = Worked(await _attend(worker, frontier, display, interruption, crawl))
+            with _measured(shown, worker):
+                worked = Worked(await _attend(worker, frontier, display, interruption, crawl))
     except SinkError as error:
         if worked is None:
             raise
         worked.fault = error.detail
     return worked
+
+
+@contextlib.contextmanager
+def _measured(address: str, crew: Crew) -> Iterator[None]:
+    """Show what the crew has done to Prometheus, where that is asked for."""
+    if not address:
+        yield
+        return
+    from gossamer.telemetry.metrics import Metrics  # who shows none need not load its library
+
+    metrics = Metrics()
+    metrics.watch_tally(crew.tally)
+    with metrics.served(address):
+        yield
 
 
 async def _attend(

@@ -1,13 +1,15 @@
 """Every metric's name, in one table, and the registry that `/metrics` shows."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gossamer.errors import BadInput
 from gossamer.telemetry.tally import Tally
 
 
@@ -87,6 +89,24 @@ class Metrics:
     def watch_trimmed(self, trimmed: Callable[[], dict[str, int]]) -> None:
         """Show what streams lost unread."""
         self._registry.register(_Trimmed(trimmed))
+
+    @contextmanager
+    def served(self, address: str) -> Iterator[str]:
+        """Show all of it at `ADDRESS:PORT` (port 0: a free one) as long as the context; the address it got. Raises
+        BadInput for an address that is none or cannot be had."""
+        host, colon, port = address.rpartition(":")
+        if not colon or not port.isdecimal() or int(port) > 65535:
+            raise BadInput(f"{address!r} is no place for metrics; write ADDRESS:PORT, for example 0.0.0.0:9090")
+        try:
+            server, thread = start_http_server(int(port), host.strip("[]"), registry=self._registry)
+        except OSError as error:
+            raise BadInput(f"the metrics cannot be shown at {address}: {error.strerror or error}") from None
+        try:
+            yield f"{host}:{server.server_port}"
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
 
     def shown(self) -> bytes:
         """All of it in Prometheus's text format."""

@@ -1,0 +1,57 @@
+"""Metrics: what is documented is what is shown."""
+
+import socket
+import urllib.request
+
+import pytest
+
+from gossamer.errors import BadInput
+from gossamer.telemetry.metrics import NAMES, Metrics
+from gossamer.telemetry.tally import Tally
+
+
+def everything() -> Metrics:
+    metrics = Metrics()
+    metrics.watch_tally(lambda: Tally(pages=3, failed={"dns": 2}, dropped={"robots": 1}, bytes=10))
+    metrics.watch_troubles(lambda: ["frontier"])
+    metrics.watch_trimmed(lambda: {"demo.crawled_firehose": 7})
+    return metrics
+
+
+def test_every_documented_metric_is_there_and_no_other() -> None:
+    shown = {
+        line.split()[2].removesuffix("_total")
+        for line in everything().shown().decode().splitlines()
+        if line.startswith("# TYPE") and not line.split()[2].endswith("_created")
+    }
+    assert shown == {name.name.removesuffix("_total") for name in NAMES}
+
+
+def test_what_others_hold_is_asked_for_when_somebody_looks() -> None:
+    text = everything().shown().decode()
+    for line in (
+        "gossamer_pages_total 3.0",
+        'gossamer_failed_total{reason="dns"} 2.0',
+        'gossamer_trouble{name="frontier"} 1.0',
+        'gossamer_trimmed_total{topic="demo.crawled_firehose"} 7.0',
+    ):
+        assert line in text
+
+
+def test_a_worker_shows_its_own_where_it_is_told() -> None:
+    with everything().served("127.0.0.1:0") as address, urllib.request.urlopen(f"http://{address}/metrics") as answer:
+        assert b"gossamer_pages_total 3.0" in answer.read()
+
+
+@pytest.mark.parametrize("address", ["9090", "127.0.0.1:x", "127.0.0.1:70000", "256.0.0.1:0"])
+def test_a_place_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(BadInput), Metrics().served(address):
+        pass
+
+
+def test_a_place_that_is_taken_is_refused() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(BadInput), Metrics().served(f"127.0.0.1:{taken.getsockname()[1]}"):
+            pass
