@@ -5,20 +5,17 @@ import os
 import sys
 from typing import NoReturn
 
-from gossamer.cli import signals
-
-WORKER_PROCESS = "worker-process"
-"""The command of processes that we start ourselves: whoever started them hears of the signals."""
+from gossamer.cli import WORKER_PROCESS, signals
 
 
 def main() -> NoReturn:
     """Run the command line and exit: 0 done, 1 nothing came of it, 2 bad input, 130 interrupted."""
-    if sys.argv[1:2] != [WORKER_PROCESS]:
+    if sys.argv[1:] != [WORKER_PROCESS]:  # who started it hears of the signals, and tells it
         signals.watch()
     from gossamer.cli import standard
 
     standard.open_missing()
-    from gossamer.cli.app import run
+    from gossamer.cli.run import run
 
     _leave(run(sys.argv[1:]))
 

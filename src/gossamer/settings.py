@@ -4,6 +4,11 @@ A setting `a.b` is GOSSAMER_A__B in the environment, `b` in the section `[a]` of
 command has it. Flags win over the environment, that over the file. Only `wiring` and the commands read settings.
 """
 
+import ast
+import sys
+from functools import cache
+from inspect import cleandoc, getsource
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -23,7 +28,7 @@ _YEARS = 100 * 365 * _DAY
 
 
 class _Group(BaseModel):
-    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class CrawlSettings(_Group):
@@ -253,9 +258,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="GOSSAMER_",
         env_nested_delimiter="__",
-        use_attribute_docstrings=True,
         extra="forbid",
         frozen=True,
+        defer_build=True,  # `load` builds it, with all groups, once
     )
 
     _config: ClassVar[Path | None] = None
@@ -307,22 +312,44 @@ def load(flags: dict[str, Any] | None = None, *, config: Path | None = None) -> 
         raise BadInput(f"{config or 'the environment'}: {error}") from None
 
 
+@cache
 def rows() -> list[tuple[str, str, str, str]]:
     """(name, environment variable, default, meaning) of every setting, in the table's order."""
-    return list(_rows(Settings, ""))
+    return _rows(Settings, "")
 
 
 def _rows(model: type[BaseModel], before: str) -> "list[tuple[str, str, str, str]]":
     found: list[tuple[str, str, str, str]] = []
+    meanings = _meanings().get(model.__name__, {})
     for name, field in model.model_fields.items():
         dotted = f"{before}{name}"
         if isinstance(field.default, _Group):
             found += _rows(type(field.default), f"{dotted}.")
         else:
             found.append(
-                (dotted, "GOSSAMER_" + dotted.upper().replace(".", "__"), shown(field.default), field.description or "")
+                (dotted, "GOSSAMER_" + dotted.upper().replace(".", "__"), shown(field.default), meanings.get(name, ""))
             )
     return found
+
+
+@cache
+def _meanings() -> dict[str, dict[str, str]]:
+    """What stands below each setting, by class and name. Pydantic can read it, but reads all of this file for every
+    class, at every start of every process. Empty where there is no source."""
+    try:
+        source = getsource(sys.modules[__name__])
+    except OSError:
+        source = ""
+    return {
+        group.name: {
+            field.target.id: cleandoc(text.value.value)
+            for field, text in pairwise(group.body)
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+        }
+        for group in ast.parse(source).body
+        if isinstance(group, ast.ClassDef)
+    }
 
 
 def shown(default: object) -> str:

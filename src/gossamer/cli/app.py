@@ -1,4 +1,4 @@
-"""The program: its commands, and how an error ends it."""
+"""The commands, and how a command line is parsed."""
 
 import os
 from collections.abc import Sequence
@@ -7,9 +7,7 @@ from importlib import import_module
 import typer
 
 from gossamer import __version__
-from gossamer.cli import signals, standard
-from gossamer.errors import GossamerError, Interrupted
-from gossamer.telemetry import logs
+from gossamer.cli import standard
 
 COMMANDS = {
     "crawl": ("crawl:crawl", "Crawl a site, politely and completely, into a file."),
@@ -38,37 +36,22 @@ COMMANDS = {
     "dump": ("dump:dump", "Print a topic's messages, a JSON object a line, until Ctrl-C, or as many as --limit says."),
     "monitor": ("monitor:monitor", "Watch crawls, domains, workers and rates of a running cluster, until Ctrl-C."),
     "demo": ("demo:demo", "Start a small web on this machine, crawl it, and show where the pages are."),
-    "worker-process": (
-        "worker_process:worker_process",
-        "One of several worker processes; started by `gossamer crawl --processes N`.",
-    ),
 }
 """Each with its module and function, and the first sentence of its help. Only the one that is called is imported: a
 crawl needs nothing of the services, and the list of commands nothing of any of them."""
-
-HIDDEN = {"worker-process"}
 
 _Misuse: type[Exception] = typer.BadParameter.__mro__[2]
 """What the parser raises for an option or command that is none; it has no name that all of Typer's versions share."""
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the command line; its exit code. Whatever a person got wrong is said in one line."""
-    logs.set_up()
+def parse_and_run(arguments: Sequence[str]) -> int:
+    """Run the command they name; its exit code. What cannot be parsed is said in one line. Raises GossamerError."""
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
+    app = load(wanted) if wanted in COMMANDS else _outline()
     try:
-        app = load(wanted) if wanted in COMMANDS else _outline()
         code = app(args=list(arguments), prog_name="gossamer", standalone_mode=False)
-    except Interrupted as error:
-        standard.say(str(error))
-        return signals.EXIT_CODE
-    except GossamerError as error:
-        standard.say(str(error))
-        return 2
     except _Misuse as error:
         return _misused(error)
-    except SystemExit as error:
-        return error.code if isinstance(error.code, int) else 1
     return code if isinstance(code, int) else 0
 
 
@@ -81,7 +64,7 @@ def load(wanted: str | None = None) -> typer.Typer:
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
-            app.command(name, hidden=name in HIDDEN)(found)
+            app.command(name)(found)
     return app
 
 
@@ -89,7 +72,7 @@ def _outline() -> typer.Typer:
     """The program with the names of its commands, for its help and for a name that is none."""
     app = _program()
     for name, (_, words) in COMMANDS.items():
-        app.command(name, help=words, hidden=name in HIDDEN)(lambda: None)
+        app.command(name, help=words)(lambda: None)
     return app
 
 

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from gossamer.bus.open import check_bus
 from gossamer.cli import inputs, options
 from gossamer.cli.crawl import tell
 from gossamer.cli.display import Display
@@ -18,7 +17,6 @@ from gossamer.settings import Settings, load
 from gossamer.telemetry import logs
 from gossamer.valkey.datadir import running
 from gossamer.wiring.parts import connect
-from gossamer.wiring.service import for_the_bus
 from gossamer.worker.spiders import load_spider
 
 Spiders = Annotated[
@@ -76,6 +74,9 @@ def worker(
     )
     logs.set_up(settings.log_level, form=settings.log_format)
     if settings.bus:
+        from gossamer.bus.open import check_bus  # the services' libraries are for those who need them
+        from gossamer.wiring.service import for_the_bus
+
         check_bus(settings.bus)
         settings = for_the_bus(settings)
     if settings.crawl.output:

@@ -8,11 +8,6 @@ from typing import Any
 
 from gossamer.errors import BadInput, SinkError
 
-try:
-    import fsspec
-except ImportError:
-    fsspec = None
-
 _WHOLE_OR_NOTHING = {"s3", "s3a", "gs", "gcs", "az", "abfs", "memory"}
 """Here an upload shows when it is complete; elsewhere it goes to another name first."""
 
@@ -35,6 +30,7 @@ class Remote:
     def require(self) -> None:
         """`BadInput` if no driver for the protocol is installed, or nobody knows it."""
         extra = "s3" if self.protocol in {"s3", "s3a"} else "fsspec"
+        fsspec = _fsspec()
         if fsspec is None:
             raise BadInput(f"the output {self.shown} needs more than the core; pip install gossamer-crawl[{extra}]")
         try:
@@ -82,6 +78,7 @@ class Remote:
 @contextmanager
 def connected(url: str) -> Iterator[tuple[Any, str]]:
     """The file system behind an fsspec URL and the path in it; whatever goes wrong with it is a `SinkError`."""
+    fsspec = _fsspec()
     if fsspec is None:
         raise SinkError(f"{without_password(url)} needs more than the core; pip install gossamer-crawl[fsspec]")
     try:
@@ -91,6 +88,15 @@ def connected(url: str) -> Iterator[tuple[Any, str]]:
     # Every driver has its own tree of errors, and none is a reason to lose what was to be written.
     except Exception as exc:
         raise SinkError(f"{without_password(url)}: {str(exc) or type(exc).__name__}") from exc
+
+
+def _fsspec() -> Any:
+    """None where it is not installed. Imported when somebody names such an address: few do."""
+    try:
+        import fsspec
+    except ImportError:
+        return None
+    return fsspec
 
 
 def without_password(url: str) -> str:
