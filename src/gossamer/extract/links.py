@@ -141,7 +141,9 @@ class LinkExtractor:
                 links.repeats += 1
                 continue
             seen.add(href)
-            outcome = on_site.get(href) or in_directory.get(href) or anywhere.get(href)
+            outcome = on_site.get(href) if href[:1] == "/" else in_directory.get(href)
+            if outcome is None:
+                outcome = anywhere.get(href)
             if outcome is KNOWN:
                 known += 1
                 continue

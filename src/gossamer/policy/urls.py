@@ -56,13 +56,14 @@ def join(base: str, href: str) -> str:
 class Base:
     """A document's base URL (canonical), taken apart once for all its links."""
 
-    __slots__ = ("_directory", "_origin", "_site", "_url", "_usual")
+    __slots__ = ("_above", "_directory", "_origin", "_site", "_url", "_usual")
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._origin = origin(url)
         self._site = self._origin + "/"
         self._directory = directory(url)
+        self._above = ""
         self._usual = len(url) <= _CLEAN_LENGTH
 
     def join(self, href: str) -> str:
@@ -74,10 +75,26 @@ class Base:
         if not self._usual or not 0 < len(href) < _CLEAN_LENGTH:
             return None
         if href[0] == "/":
-            return self._origin + href if _CLEAN.fullmatch(href, 1) else None
+            if _CLEAN.fullmatch(href, 1):
+                return self._origin + href
+            return self._on_site(self._site[: self._site.index("/")] + href) if href.startswith("//") else None
         if href.startswith("http"):
-            return href if href.startswith(self._site) and _CLEAN.fullmatch(href, len(self._site)) else None
+            return self._on_site(href)
+        if href.startswith("../"):
+            return self._parent() + href[3:] if _CLEAN.fullmatch(href, 3) else None
         return self._directory + href if href[0] != "?" and _CLEAN.fullmatch(href) else None
+
+    def _on_site(self, url: str) -> str | None:
+        return url if url.startswith(self._site) and _CLEAN.fullmatch(url, len(self._site)) else None
+
+    def _parent(self) -> str:
+        if not self._above:
+            end = len(self._directory) - 1
+            # There is nothing above the root, and `..` stays there.
+            self._above = (
+                self._directory[: self._directory.rindex("/", 0, end) + 1] if end >= len(self._site) else self._site
+            )
+        return self._above
 
 
 def _parsed(base: str, href: str) -> str:

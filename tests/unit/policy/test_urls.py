@@ -235,8 +235,17 @@ _PIECES = st.sampled_from(
 
 
 @given(
-    base=st.sampled_from(["https://a.test/", "https://a.test/d/e?q=/x/", "https://a.test:81/d/", "http://a.test/x/y"]),
-    pieces=st.lists(_PIECES, max_size=8),
+    base=st.sampled_from(
+        [
+            *("https://a.test/", "https://a.test/d/e?q=/x/", "https://a.test:81/d/", "http://a.test/x/y"),
+            *("http://a.test/d/e/f", "http://a.test//", "http://a.test//d//e"),
+        ]
+    ),
+    pieces=st.builds(
+        lambda start, pieces: [start, *pieces],
+        st.sampled_from(["", "../", "//a.test/", "//a.test", "http://a.test/", "/"]),
+        st.lists(_PIECES, max_size=8),
+    ),
 )
 @settings(max_examples=2000)
 def test_joining_without_a_parser_gives_what_the_parser_gives(base: str, pieces: list[str]) -> None:
@@ -247,7 +256,21 @@ def test_joining_without_a_parser_gives_what_the_parser_gives(base: str, pieces:
 
 
 @pytest.mark.parametrize(
-    "href", ["", "?x=1", "#f", ".", "..", "a/../b", "//b.test/", "mailto:x", "a:b", "/a//b", "http:x"]
+    ("base", "href", "url"),
+    [
+        ("https://a.test/d/e/f?q=/x/", "../b", "https://a.test/d/b"),
+        ("https://a.test/d/", "../b?c", "https://a.test/b?c"),
+        ("https://a.test/", "../b", "https://a.test/b"),
+        ("https://a.test/d/e", "../", "https://a.test/"),
+        ("https://a.test/d/e", "//a.test/x", "https://a.test/x"),
+    ],
+)
+def test_what_is_above_and_what_names_its_own_site_needs_no_parser(base: str, href: str, url: str) -> None:
+    assert urls.Base(base)._join_clean(href) == ada_url.join_url(base, href) == url
+
+
+@pytest.mark.parametrize(
+    "href", ["", "?x=1", "#f", ".", "..", "a/../b", "../../a", "//b.test/", "mailto:x", "a:b", "/a//b", "http:x"]
 )
 def test_an_href_that_needs_a_parser_gets_one(href: str) -> None:
     assert urls.Base("https://a.test/d/e")._join_clean(href) is None
