@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench lock clean
+.PHONY: setup demo test check bench kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 
@@ -32,6 +32,9 @@ test: setup check  ## All tests, on real servers.
 bench: setup  ## The comparison table, from one run.
 	bash bench/install
 	$(BIN)/python -m bench $(ARGS)
+
+kafka: setup  ## A Kafka broker to try things with, until Ctrl-C (needs Java and Maven).
+	$(BIN)/python -m tests.servers.kafka
 
 lock:  ## Pin every dependency with hashes and no addresses (needs uv).
 	uv pip compile --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml --all-extras --group dev -o requirements.lock

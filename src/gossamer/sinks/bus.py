@@ -9,7 +9,7 @@ import msgspec
 
 from gossamer.bus.base import Bus
 from gossamer.bus.topics import Topics
-from gossamer.errors import BusFull, BusUnavailable, MessageTooLarge, SinkError, SinkFull
+from gossamer.errors import BusError, BusFull, SinkError, SinkFull
 from gossamer.model.messages.answers import page_1_0
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.blobs import BlobStore
@@ -68,7 +68,7 @@ class BusSink:
             await asyncio.gather(*(self._bus.publish(topic, group) for topic, group in by_topic.items()))
         except BusFull as exc:
             raise SinkFull(str(exc)) from exc
-        except (BusUnavailable, MessageTooLarge) as exc:
+        except BusError as exc:
             raise SinkError(str(exc)) from exc
 
     async def close(self) -> None:
@@ -99,9 +99,9 @@ class BusSink:
             return value
         [whole] = await self._blobs.put([value])
         if isinstance(output.record, ItemRecord):
-            fields |= {"item": {}}
+            fields |= {"item": {}, "attrs": None}
         else:
-            fields |= {"links": [], "response_headers": {}, "redirects": []}
+            fields |= {"links": [], "response_headers": {}, "redirects": [], "attrs": None}
         return encode_value(self._in_form({**fields, "record_address": whole}))
 
     def _shaped(self, output: Output) -> Any:

@@ -73,7 +73,9 @@ async def test_a_record_that_is_too_large_without_its_body_is_kept_whole(bus: St
         appid="app", crawlid="crawl", spiderid="link", request_id="i", attempt=0, url="https://a.test/", attrs=None,
         timestamp="2026-01-02T03:04:05Z", item={"text": "y" * 200_000},
     )  # fmt: skip
-    await sink.write([a_page("p", response_headers={"X": ["x" * 150_000]}), Output(record=item)])
+    await sink.write(
+        [a_page("p", response_headers={"X": ["x" * 150_000]}, attrs={"a": "y" * 150_000}), Output(record=item)]
+    )
     await sink.close()
     page, thing = await sent(bus, "demo.crawled_app")
     assert page["response_headers"] == {}
