@@ -216,7 +216,7 @@ class ServiceSettings(_Group):
     policies: str = ""
     """A YAML file of domain policies that is watched; what somebody writes there is in force within a second"""
     dump: Annotated[float, Field(ge=0, le=_DAY)] = 60.0
-    """Seconds between two dumps of the statistics into the log. 0: none"""
+    """Seconds between two dumps of the statistics into a log in JSON. 0: none"""
     batch: Annotated[int, Field(ge=1, le=100_000)] = 1000
     """Requests that the intake takes from the bus at once"""
 

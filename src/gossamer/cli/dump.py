@@ -117,7 +117,9 @@ async def _dump(
 ) -> tuple[int, int]:
     known = {entry.name for entry in await cluster.bus.topics()}
     if topic not in known:
-        raise BadInput(f"there is no topic {topic}; gossamer dump --list names those that there are")
+        if not topic.startswith(f"{cluster.topics.prefix}."):
+            raise BadInput(f"there is no topic {topic}; gossamer dump --list names those that there are")
+        print(f"{topic} has no message yet; waiting for one.", file=sys.stderr)
     reader: Consumer
     if group is not None:
         reader = await cluster.bus.consume([topic], group=group)

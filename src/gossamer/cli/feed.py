@@ -35,7 +35,7 @@ def feed(
 ) -> None:
     """Check requests and put them on the bus of a running cluster: crawls, actions, statistics, domain requests.
 
-    gossamer feed '{"appid": "me", "crawlid": "first", "url": "https://example.com", "maxdepth": 1}'
+    gossamer feed '{"appid": "mine", "crawlid": "first", "url": "https://example.com", "maxdepth": 1}'
 
     gossamer feed requests.jsonl
 

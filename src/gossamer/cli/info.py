@@ -31,7 +31,7 @@ def info(
 ) -> None:
     """Say what waits, by crawl, domain and priority; of one crawl also what was done.
 
-    gossamer info me first
+    gossamer info mine first
     """
     settings = load({"frontier": frontier, "data_dir": data_dir}, config=config)
 

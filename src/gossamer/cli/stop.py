@@ -26,7 +26,7 @@ def stop(
 ) -> None:
     """Stop a crawl: nothing of it is fetched any more, and what waits is dropped. What is being fetched ends by itself.
 
-    gossamer stop me first
+    gossamer stop mine first
     """
     settings = load({"frontier": frontier, "data_dir": data_dir}, config=config)
 

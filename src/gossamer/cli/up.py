@@ -191,7 +191,7 @@ def _greet(settings: Settings, cluster: Parts, address: str, with_workers: bool)
         lines.append(f"  workers  {processes} process{many}, {settings.worker.concurrency} requests at once each")
     lines += [
         "Try, in another terminal here:",
-        """  gossamer feed '{"appid": "me", "crawlid": "first", "url": "https://example.com"}'""",
+        """  gossamer feed '{"appid": "mine", "crawlid": "first", "url": "https://example.com"}'""",
         f"  gossamer dump {cluster.topics.crawled} --from-beginning --no-body",
         "Ctrl-C stops it in good order.",
     ]

@@ -237,7 +237,9 @@ def make_roles(settings: Settings, p: Parts) -> list[Role]:
         ),
         Reporter(
             frontier, p.counters, p.metrics,
-            roles=(stats.INTAKE, stats.ACTIONS, stats.REST), dump_seconds=service.dump,
+            roles=(stats.INTAKE, stats.ACTIONS, stats.REST),
+            # A line for people has no room for some hundred numbers; gossamer stats shows them.
+            dump_seconds=service.dump if settings.log_format == "json" else 0.0,
         ),
     ]  # fmt: skip
     if service.policies:

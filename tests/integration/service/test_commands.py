@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,19 @@ def test_statistics_and_the_monitor(folder: Folder) -> None:
     seen = folder.json("monitor", "--json")
     assert len(seen["workers"]) == 1
     assert "1 worker" in folder.run("monitor", "--once")
+
+
+def test_a_log_in_json_has_the_statistics(tmp_path: Path) -> None:
+    with up(tmp_path, "--log-format", "json", environment={"GOSSAMER_SERVICE__DUMP": "0.1"}) as service:
+        Folder(service, []).run("feed", json.dumps({"uuid": "u", "appid": "app", "stats": "rest"}))
+        dumps: list[dict[str, Any]] = []
+        last = time.monotonic() + 30
+        while not any(dump.get("plugin_StatsHandler_lifetime") for dump in dumps):
+            assert time.monotonic() < last, service.said()
+            lines = [json.loads(line) for line in service.said().splitlines() if line.startswith("{")]
+            dumps = [line for line in lines if line["message"] == "Kafka Monitor Stats Dump"]
+    assert dumps[-1]["total_900"] == 1
+    assert {"level", "logger", "timestamp"} <= set(dumps[-1])
 
 
 def test_where_nothing_runs_it_is_said(tmp_path: Path) -> None:
