@@ -1,7 +1,8 @@
 """Every setting: name, type, default and meaning, in one table. `--help` and the reference pages are made of it.
 
-A setting `a.b` is GOSSAMER_A__B in the environment, `b` in the section `[a]` of gossamer.toml, and `--b` where a
-command has it. Flags win over the environment, that over the file. Only `wiring` and the commands read settings.
+A setting `a.b` is GOSSAMER_A__B in the environment (lists with commas or as JSON), `b` in the section `[a]` of
+gossamer.toml, and `--b` where a command has it. Flags win over the environment, that over the file. Only `wiring` and
+the commands read settings.
 """
 
 import ast
@@ -13,7 +14,14 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 
 from gossamer import __version__
 from gossamer.errors import BadInput
@@ -221,6 +229,21 @@ class ServiceSettings(_Group):
     """Requests that the intake takes from the bus at once"""
 
 
+class _Environment(EnvSettingsSource):
+    """The environment, where a list may also be written with commas: `10.0.0.0/8,fd00::/8`; an expression, which may
+    hold commas itself, as it is."""
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError:
+            if not isinstance(value, str) or value.lstrip().startswith(("[", "{")):
+                raise
+            if field_name in ("allow", "deny"):
+                return [value]
+            return [part for given in value.split(",") if (part := given.strip())]
+
+
 class Settings(BaseSettings):
     """All of it."""
 
@@ -275,7 +298,7 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Flags, then the environment, then the file that `load` names."""
-        sources = [init_settings, env_settings]
+        sources: list[PydanticBaseSettingsSource] = [init_settings, _Environment(settings_cls)]
         if cls._config is not None:
             sources.append(TomlConfigSettingsSource(settings_cls, toml_file=cls._config))
         return tuple(sources)

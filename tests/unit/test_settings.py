@@ -33,3 +33,31 @@ def test_names_are_unique_and_every_setting_says_what_it_is() -> None:
     table = rows()
     assert len({name for name, *_ in table}) == len(table)
     assert all(meaning for *_, meaning in table)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("127.0.0.0/8,10.0.0.0/8", ("127.0.0.0/8", "10.0.0.0/8")),
+        ("127.0.0.0/8", ("127.0.0.0/8",)),
+        (" 127.0.0.0/8 , fd00::/8,", ("127.0.0.0/8", "fd00::/8")),
+        ('["127.0.0.0/8"]', ("127.0.0.0/8",)),
+        ("", ()),
+    ],
+)
+def test_lists_in_the_environment(written: str, meant: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOSSAMER_ALLOW_NETWORKS", written)
+    assert load().allow_networks == meant
+
+
+def test_an_expression_in_the_environment_keeps_its_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOSSAMER_CRAWL__DENY", "a{1,2}")
+    assert load().crawl.deny == ("a{1,2}",)
+
+
+def test_half_a_list_in_the_environment_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOSSAMER_ALLOW_NETWORKS", '["127.0.0.0/8"')
+    with pytest.raises(BadInput) as caught:
+        load()
+    assert "\n" not in str(caught.value)
+    assert "allow_networks" in str(caught.value)

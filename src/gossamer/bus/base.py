@@ -68,7 +68,7 @@ class Bus(Protocol):
 
     @property
     def largest(self) -> int:
-        """Bytes of the largest message it takes."""
+        """Bytes of the largest message it takes, as far as is known: it may be lowered by the first use of a topic."""
         ...
 
     async def publish(self, topic: str, values: Sequence[bytes], *, keys: Sequence[bytes] | None = None) -> None:

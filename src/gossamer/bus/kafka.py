@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import sys
 import threading
 import time
 from collections import deque
@@ -26,7 +27,7 @@ try:
         Producer,
         TopicPartition,
     )
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+    from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
 except ImportError as exc:  # the extra `kafka`
     raise BadInput("a Kafka bus needs more than the core; pip install gossamer-crawl[kafka]") from exc
 
@@ -37,6 +38,7 @@ log = logging.getLogger("gossamer.bus.kafka")
 _ANSWER_SECONDS = 5.0
 _DELIVERY_SECONDS = 15.0
 _FULL_SECONDS = 0.005
+_BATCH_BYTES = 1_000_000
 _SPARE_BYTES = 1024
 """Of a message, for its headers."""
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -56,7 +58,8 @@ class KafkaBus:
     ) -> None:
         """`servers`: `host:port,host:port`. `options`: further ones of librdkafka (SASL, TLS ...). A topic that is
         missing is made with so many `partitions` and `replicas` (-1: the broker's default) and messages of up to
-        `largest` bytes. Nothing is connected yet."""
+        `largest` bytes; one that is there and allows less lowers `largest` when it is first used, and what was too
+        large for it is MessageTooLarge. Nothing is connected yet."""
         self._common: dict[str, Any] = {
             "bootstrap.servers": servers,
             "logger": log,
@@ -81,12 +84,11 @@ class KafkaBus:
     # --- publishing ---------------------------------------------------------------------------------------------------
 
     async def publish(self, topic: str, values: Sequence[bytes], *, keys: Sequence[bytes] | None = None) -> None:
-        for value in values:
-            if len(value) > self.largest:
-                raise MessageTooLarge(f"{topic}: {len(value):,} bytes, at most {self.largest:,}")
         if not values:
             return
+        self._check(topic, values)
         await self._ensure(topic)
+        self._check(topic, values)  # once more: the topic may allow less than was known
         producer = self._started()
         pending = _Pending(asyncio.get_running_loop(), len(values))
         for at, value in enumerate(values):
@@ -102,6 +104,11 @@ class KafkaBus:
                     break
         await pending.future
 
+    def _check(self, topic: str, values: Sequence[bytes]) -> None:
+        for value in values:
+            if len(value) > self.largest:
+                raise MessageTooLarge(f"{topic}: {len(value):,} bytes, at most {self.largest:,}")
+
     def _started(self) -> Any:
         if self._producer is None:
             self._producer = Producer(
@@ -112,6 +119,7 @@ class KafkaBus:
                     "compression.type": "zstd",
                     "linger.ms": 5,
                     "message.max.bytes": self._largest,
+                    "batch.size": min(_BATCH_BYTES, self._largest),  # a topic's limit is of batches, too
                     "message.timeout.ms": int(_DELIVERY_SECONDS * 1000),
                     "queue.buffering.max.kbytes": 256 * 1024,
                 }
@@ -133,6 +141,7 @@ class KafkaBus:
 
     def _make(self, admin: Any, topic: str) -> None:
         if _partitions(admin, topic):
+            self._largest = min(self._largest, _limit(admin, topic))
             return
         wanted = NewTopic(
             topic,
@@ -145,6 +154,7 @@ class KafkaBus:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
+            self._largest = min(self._largest, _limit(admin, topic))
         # Made is not known: a broker that has not heard of the topic would give a consumer none of its partitions.
         last = time.monotonic() + _ANSWER_SECONDS
         while not _partitions(admin, topic) and time.monotonic() < last:
@@ -416,6 +426,21 @@ def _partitions(client: Any, topic: str) -> list[int]:
     return sorted(found.partitions) if found is not None and found.error is None else []
 
 
+def _limit(admin: Any, topic: str) -> int:
+    """Bytes that a topic which is there allows for a message; where that may not be asked, any."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        facts = admin.describe_configs([resource], request_timeout=_ANSWER_SECONDS)[resource].result(
+            2 * _ANSWER_SECONDS
+        )
+        return int(facts["max.message.bytes"].value)
+    except KafkaException as error:
+        if error.args[0].code() not in _FORBIDDEN:
+            raise
+        return sys.maxsize
+
+
+_FORBIDDEN = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 _REBALANCED = {
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.UNKNOWN_MEMBER_ID,

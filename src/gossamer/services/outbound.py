@@ -1,13 +1,14 @@
 """Answers and events on their way out: to everybody's topic and to the application's own."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from gossamer.bus.base import Bus
 from gossamer.bus.topics import Topics
+from gossamer.errors import MessageTooLarge
 from gossamer.sinks.blobs import BlobStore
 
 _encoder = msgspec.json.Encoder()
@@ -34,6 +35,25 @@ class Outbound:
 
     async def send(self, messages: Iterable[dict[str, Any]]) -> None:
         """All of them, durable when this returns."""
+        every = list(messages)
+        await self._fitting(lambda: self._send(every))
+
+    async def bury(self, letters: Iterable[dict[str, Any]]) -> None:
+        """Keep what was refused in the dead-letter topic."""
+        every = list(letters)
+        await self._fitting(lambda: self._bury(every))
+
+    async def _fitting(self, put: Callable[[], Awaitable[None]]) -> None:
+        """Again, when a topic turned out to allow less than was known."""
+        while True:
+            known = self._bus.largest
+            try:
+                return await put()
+            except MessageTooLarge:
+                if self._bus.largest >= known:
+                    raise
+
+    async def _send(self, messages: Sequence[dict[str, Any]]) -> None:
         by_topic: dict[str, list[bytes]] = {}
         for message in messages:
             value = await self._encoded(message)
@@ -44,8 +64,7 @@ class Outbound:
                 by_topic.setdefault(self._topics.outbound_to(appid), []).append(value)
         await asyncio.gather(*(self._bus.publish(topic, values) for topic, values in by_topic.items()))
 
-    async def bury(self, letters: Iterable[dict[str, Any]]) -> None:
-        """Keep what was refused in the dead-letter topic."""
+    async def _bury(self, letters: Sequence[dict[str, Any]]) -> None:
         values = [await self._encoded(letter) for letter in letters]
         if values:
             await self._bus.publish(self._topics.dead_letter, values)

@@ -9,7 +9,7 @@ import msgspec
 
 from gossamer.bus.base import Bus
 from gossamer.bus.topics import Topics
-from gossamer.errors import BusError, BusFull, SinkError, SinkFull
+from gossamer.errors import BusError, BusFull, MessageTooLarge, SinkError, SinkFull
 from gossamer.model.messages.answers import page_1_0
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.blobs import BlobStore
@@ -50,13 +50,26 @@ class BusSink:
         self._firehose = firehose
         self._per_app = per_app
         self._body_bytes = body_bytes
-        self._largest = bus.largest - _SPARE_BYTES
         self._base64 = base64_bodies
         self._old = wire == "1.0"
+
+    @property
+    def _largest(self) -> int:
+        return self._bus.largest - _SPARE_BYTES
 
     async def write(self, outputs: Sequence[Output]) -> None:
         if not outputs:
             return
+        known = self._largest
+        try:
+            await self._write(outputs)
+        except MessageTooLarge as exc:
+            # A topic turned out to allow less than was known; now it is known.
+            if self._largest >= known:
+                raise SinkError(str(exc)) from exc
+            await self.write(outputs)
+
+    async def _write(self, outputs: Sequence[Output]) -> None:
         values = await self._values(outputs)
         by_topic: dict[str, list[bytes]] = {}
         for output, value in zip(outputs, values, strict=True):
@@ -68,6 +81,8 @@ class BusSink:
             await asyncio.gather(*(self._bus.publish(topic, group) for topic, group in by_topic.items()))
         except BusFull as exc:
             raise SinkFull(str(exc)) from exc
+        except MessageTooLarge:
+            raise
         except BusError as exc:
             raise SinkError(str(exc)) from exc
 

@@ -1,0 +1,71 @@
+"""Topics that were there before us, and allow less than the settings say: Scrapy Cluster made them with the default."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+
+import msgspec
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from gossamer.bus.kafka import KafkaBus
+from gossamer.bus.topics import Topics
+from gossamer.errors import MessageTooLarge
+from gossamer.services.outbound import Outbound
+from gossamer.sinks.blobs import BlobStore, read_blob
+from gossamer.sinks.bus import BusSink
+from tests.integration.service.test_bus_sink import a_page
+from tests.servers.kafka import Broker, broker
+
+LIMIT = 1_048_588
+"""Kafka's default."""
+TOPICS = ("demo.crawled_firehose", "demo.outbound_firehose", "demo.dead_letter", "demo.plain")
+
+
+@pytest.fixture(scope="module")
+def old_broker() -> Iterator[Broker]:
+    with broker() as running:
+        admin = AdminClient({"bootstrap.servers": running.servers})
+        made = [NewTopic(name, 1, 1, config={"max.message.bytes": str(LIMIT)}) for name in TOPICS]
+        for done in admin.create_topics(made).values():
+            done.result(20)
+        yield running
+
+
+@pytest.fixture
+async def kafka(old_broker: Broker) -> AsyncIterator[KafkaBus]:
+    bus = KafkaBus(old_broker.servers, partitions=1)
+    yield bus
+    await bus.close()
+
+
+async def taken(bus: KafkaBus, topic: str) -> list[bytes]:
+    reader = await bus.read([topic], from_beginning=True)
+    found = await reader.take(at_most=10, wait_seconds=10.0)
+    await reader.close()
+    return [message.value for message in found]
+
+
+async def test_a_topic_that_allows_less_lowers_what_the_bus_takes(kafka: KafkaBus) -> None:
+    with pytest.raises(MessageTooLarge):
+        await kafka.publish("demo.plain", [os.urandom(2 * LIMIT)])
+    assert kafka.largest < LIMIT
+    await kafka.publish("demo.plain", [os.urandom(kafka.largest)])
+
+
+async def test_a_large_page_goes_to_the_blob_store(kafka: KafkaBus, blobs: BlobStore) -> None:
+    body = os.urandom(2 * LIMIT)
+    await BusSink(kafka, Topics(), blobs).write([a_page(body=body, body_encoding="base64")])
+    page = msgspec.json.decode((await taken(kafka, "demo.crawled_firehose"))[0])
+    assert (page["body"], page["body_bytes"]) == ("", len(body))
+    assert await read_blob(page["body_address"]) == body
+
+
+async def test_a_large_answer_and_a_large_letter_go_there_too(kafka: KafkaBus, blobs: BlobStore) -> None:
+    outbound = Outbound(kafka, Topics(), blobs)
+    text = os.urandom(LIMIT).hex()
+    await outbound.send([{"appid": "app", "uuid": "u", "text": text}])
+    await outbound.bury([{"topic": "demo.incoming", "message": text}])
+    for topic in ("demo.outbound_firehose", "demo.dead_letter"):
+        [told] = [msgspec.json.decode(value) for value in await taken(kafka, topic)]
+        whole = msgspec.json.decode(await read_blob(told["whole_address"]))
+        assert text in whole.values()

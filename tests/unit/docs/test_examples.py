@@ -1,0 +1,18 @@
+"""Requests that the documentation, the help and the greeting tell people to send are taken as they stand."""
+
+import re
+from pathlib import Path
+
+from gossamer.model.messages.read import Reader
+
+ROOT = Path(__file__).parents[3]
+_FEED = re.compile(r"gossamer feed '(\{.*?\})'")
+
+
+def test_requests_to_feed_are_valid() -> None:
+    places = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/gossamer/**/*.py")]
+    examples = {(path, text) for path in places for text in _FEED.findall(path.read_text())}
+    assert len(examples) >= 5
+    reader = Reader()
+    for _, text in examples:
+        assert reader.read(text.encode())[0] == "crawl"
