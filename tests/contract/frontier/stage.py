@@ -57,12 +57,17 @@ class Stage:
 
     async def frontier(self, **options: Any) -> ValkeyFrontier:
         """Another client of the same frontier."""
-        connection = LossyConnection(await Shards.connect(self.server.address))
-        frontier = await ValkeyFrontier.over(
-            connection,  # type: ignore[arg-type]
-            prefix=self.prefix,
-            **({"shards": self.shards} | options),
-        )
+        shards = await Shards.connect(self.server.address)
+        connection = LossyConnection(shards)
+        try:
+            frontier = await ValkeyFrontier.over(
+                connection,  # type: ignore[arg-type]
+                prefix=self.prefix,
+                **({"shards": self.shards} | options),
+            )
+        except BaseException:
+            await shards.close()
+            raise
         self.connections.append(connection)
         self.frontiers.append(frontier)
         return frontier

@@ -174,7 +174,8 @@ async def process(address: str, prefix: str) -> AsyncIterator[tuple[asyncio.subp
     """An API that is a process of its own and never answers the kind `slow`; its address."""
     child = await asyncio.create_subprocess_exec(
         sys.executable,
-        str(Path(__file__).with_name("stuck_process.py")),
+        "-m",  # puts the folder it starts in on the path: `tests` is no installed package
+        "tests.integration.api.stuck_process",
         address,
         prefix,
         cwd=Path(__file__).parents[3],

@@ -80,15 +80,20 @@ class ValkeyFrontier:
         finished crawl is remembered; `mark_seconds`: how long a stopped one is refused. `clock`: for tests only.
         Raises FrontierUnavailable, FrontierIncompatible, BadInput for an address that is none.
         """
-        return await cls.over(
-            await Shards.connect(address),
-            prefix=prefix,
-            shards=shards,
-            heartbeat_seconds=heartbeat_seconds,
-            retention_seconds=retention_seconds,
-            mark_seconds=mark_seconds,
-            clock=clock,
-        )
+        connection = await Shards.connect(address)
+        try:
+            return await cls.over(
+                connection,
+                prefix=prefix,
+                shards=shards,
+                heartbeat_seconds=heartbeat_seconds,
+                retention_seconds=retention_seconds,
+                mark_seconds=mark_seconds,
+                clock=clock,
+            )
+        except BaseException:
+            await connection.close()
+            raise
 
     @classmethod
     async def over(
