@@ -1,0 +1,1 @@
+"""The Scrapy lane: the same frontier behind the scheduler of an unmodified Scrapy project (extra `scrapy`)."""
