@@ -140,9 +140,17 @@ class KafkaBus:
             self._known.add(topic)
 
     def _make(self, admin: Any, topic: str) -> None:
-        if _partitions(admin, topic):
+        made = not _partitions(admin, topic) and self._made(admin, topic)
+        # Made, by us or by somebody else just now, is not known: a broker that has not heard of the topic would give a
+        # consumer none of its partitions.
+        last = time.monotonic() + _ANSWER_SECONDS
+        while not _partitions(admin, topic) and time.monotonic() < last:
+            time.sleep(_FULL_SECONDS)
+        if not made:
             self._largest = min(self._largest, _limit(admin, topic))
-            return
+
+    def _made(self, admin: Any, topic: str) -> bool:
+        """Make the topic; False: somebody else was quicker."""
         wanted = NewTopic(
             topic,
             num_partitions=self._partitions,
@@ -154,11 +162,8 @@ class KafkaBus:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
-            self._largest = min(self._largest, _limit(admin, topic))
-        # Made is not known: a broker that has not heard of the topic would give a consumer none of its partitions.
-        last = time.monotonic() + _ANSWER_SECONDS
-        while not _partitions(admin, topic) and time.monotonic() < last:
-            time.sleep(_FULL_SECONDS)
+            return False
+        return True
 
     async def _ask(self, call: Callable[[Any], T]) -> T:
         def asked() -> T:

@@ -1,5 +1,6 @@
 """How the address of a Valkey or Redis server is written, and what it says."""
 
+import re
 import ssl
 from dataclasses import dataclass
 from typing import Any, Self
@@ -48,7 +49,7 @@ class Address:
         Raises BadInput, without the password, for anything else.
         """
         try:
-            parts = urlsplit(text.strip())
+            netloc, parts = _split(text.strip())
             options = {name: values[-1] for name, values in parse_qs(parts.query, strict_parsing=False).items()}
             scheme = parts.scheme.replace("valkey", "redis", 1)
             if unknown := options.keys() - _TLS_OPTIONS - {_DATABASE_OPTION}:
@@ -63,7 +64,7 @@ class Address:
             family, _, kind = scheme.partition("+")
             if family not in ("redis", "rediss") or kind not in ("", "cluster"):
                 raise ValueError(f"unknown scheme {parts.scheme!r}" if parts.scheme else "no scheme")
-            userinfo, _, hosts = parts.netloc.rpartition("@")
+            userinfo, _, hosts = netloc.rpartition("@")
             user, _, password = userinfo.partition(":")
             endpoints = tuple(_endpoint(host) for host in hosts.split(","))
             database = _database(options.get(_DATABASE_OPTION, "") or parts.path.strip("/"))
@@ -111,6 +112,15 @@ class Address:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
+
+
+def _split(text: str) -> tuple[str, SplitResult]:
+    """(credentials and hosts, the whole). A list of hosts with an IPv6 one among them is no netloc to a URL parser."""
+    scheme, mark, rest = text.partition("://")
+    netloc = re.split("[/?#]", rest, maxsplit=1)[0]
+    if "," not in netloc:
+        return netloc, urlsplit(text)
+    return netloc, urlsplit(f"{scheme}{mark}{rest[len(netloc) :]}")
 
 
 def _socket_path(parts: SplitResult) -> str:
