@@ -1,4 +1,4 @@
-"""What travels with an entry beyond its URL, as the fast lane packs it. The frontier never looks inside."""
+"""What travels with an entry beyond its URL, as both lanes pack it. The frontier never looks inside."""
 
 import msgspec
 
@@ -21,6 +21,8 @@ class Payload(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True):
     """Overrides the terms' attrs (a spider that counts its steps)."""
     sitemap: bool = False
     """The answer is read as a sitemap."""
+    scrapy: bytes | None = None
+    """The rest of a Scrapy request, which only the Scrapy lane reads."""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,0 +1,97 @@
+"""From a Scrapy request to what the frontier keeps of it: canonical URL, domain, fingerprint, payload."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from scrapy import Request, Spider
+from scrapy.utils.request import RequestFingerprinter
+
+from gossamer.errors import BadUrl
+from gossamer.model.payload import Payload, pack
+from gossamer.policy.urls import canonical, fingerprint, host, registered_domain, spider_seed
+from gossamer.scrapy.stored import Unstorable, attrs_of, store
+
+SPIDER_KEY = "spiderid"
+"""In a request's meta: the spider that is to handle it, where that is not its maker (Scrapy Cluster's name)."""
+
+MOST_PRIORITY = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A request on its way into the frontier."""
+
+    spider: str
+    domain: str
+    priority: int
+    depth: int
+    url: str
+    fingerprint: int
+    payload: bytes | None
+
+
+class Entries:
+    """Makes entries for one spider's process."""
+
+    def __init__(self, spider: Spider, *, secret: int, fingerprinter: Any) -> None:
+        """`fingerprinter`: the crawler's. Scrapy's own is passed over: both lanes know a URL by its canonical form;
+        a project's own decides for itself what is the same."""
+        self._spider = spider
+        self._secret = secret
+        self._seed = spider_seed(secret, spider.name)
+        self._own = None if type(fingerprinter) is RequestFingerprinter else fingerprinter
+
+    def of(self, request: Request) -> Entry:
+        """Raises Unstorable, whose detail says why."""
+        url = _canonical(request)
+        name = request.meta.get(SPIDER_KEY) if request._meta else None
+        other = name is not None and name != self._spider.name
+        payload = _neutral(request) if other else store(request, self._spider, url=url)
+        spider = str(name) if other else self._spider.name
+        seed = spider_seed(self._secret, spider) if other else self._seed
+        return Entry(
+            spider,
+            registered_domain(host(url)),
+            max(-MOST_PRIORITY, min(request.priority, MOST_PRIORITY)),
+            _depth(request),
+            url,
+            self._mark(request, url, seed),
+            pack(payload),
+        )
+
+    def payload(self, request: Request, *, url: str) -> bytes | None:
+        """What travels with an entry whose URL is `url`, wherever the request itself has got to. Raises Unstorable."""
+        return pack(store(request, self._spider, url=url))
+
+    def mark(self, request: Request) -> int:
+        """The number that this request is remembered by. Raises Unstorable for a URL that cannot be crawled."""
+        return self._mark(request, _canonical(request), self._seed)
+
+    def _mark(self, request: Request, url: str, seed: int) -> int:
+        if self._own is None:
+            return fingerprint(url, seed=seed, method=request.method, body=request.body)
+        mark = hashlib.blake2b(self._own.fingerprint(request), digest_size=8, key=seed.to_bytes(8, "little")).digest()
+        return int.from_bytes(mark, "little", signed=True)
+
+
+def _canonical(request: Request) -> str:
+    try:
+        return canonical(request.url)
+    except BadUrl as fault:
+        raise Unstorable(f"{fault} Other schemes are downloaded in this process only") from None
+
+
+def _depth(request: Request) -> int:
+    depth = request.meta.get("depth", 0) if request._meta else 0
+    return depth if type(depth) is int and 0 <= depth < 2**16 else 0
+
+
+def _neutral(request: Request) -> Payload:
+    """For another spider, of this lane or the fast one: what both understand."""
+    headers = {
+        name.decode("latin-1"): b",".join(values).decode("latin-1")
+        for name, values in request.headers.items()
+        if values
+    }
+    return Payload(method=request.method, body=request.body, headers=headers or None, attrs=attrs_of(request.meta))

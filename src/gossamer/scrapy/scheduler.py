@@ -1,0 +1,413 @@
+"""Scrapy's scheduler over the shared frontier."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Collection, Coroutine, Sequence
+from functools import partial
+from typing import Any, Self
+
+from scrapy import Request, Spider, signals
+from scrapy.core.scheduler import BaseScheduler
+from scrapy.core.scheduler import Scheduler as ScrapysOwn
+from scrapy.crawler import Crawler
+from scrapy.exceptions import CloseSpider, DontCloseSpider
+from scrapy.utils.defer import deferred_from_coro
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from gossamer.commit.committer import Committer
+from gossamer.commit.finished import Finished
+from gossamer.commit.patience import Patience
+from gossamer.errors import CrawlRefused, StaleWorker
+from gossamer.frontier.base import Added
+from gossamer.model.crawl import CrawlState, Terms
+from gossamer.model.outcome import Dropped, Outcome
+from gossamer.model.payload import unpack
+from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.scrapy.commands import runs_alone
+from gossamer.scrapy.engine import EngineDoor
+from gossamer.scrapy.entries import Entries
+from gossamer.scrapy.inbox import Inbox
+from gossamer.scrapy.live import CURRENT, Live
+from gossamer.scrapy.moves import move
+from gossamer.scrapy.options import Options, read
+from gossamer.scrapy.outcomes import Outcomes
+from gossamer.scrapy.pace import Pace
+from gossamer.scrapy.seat import Seat
+from gossamer.scrapy.stored import Unreadable, Unstorable, restore
+from gossamer.sinks.fanout import Fanout
+from gossamer.telemetry.troubles import Troubles
+from gossamer.wiring.parts import connect
+from gossamer.worker.seen_cache import SeenCache
+
+log = logging.getLogger(__name__)
+
+START_WITHIN_SECONDS = 0.2
+"""A lease that could not be started within this goes back: its hit was meant for then, not for later."""
+
+_TOO_MANY_DEATHS = 3
+_PENDING_PAGES = 512
+"""Finished requests that wait for the frontier; beyond it nothing more is leased."""
+_CLOSING_SECONDS = 30.0
+_UNSTORABLE_TOLD = 20
+
+
+class Scheduler(BaseScheduler):
+    """Many processes behave as one spider: they share one frontier, lose nothing, and fetch nothing twice.
+
+    A request is leased from the frontier and stays so until its callback is exhausted, its items are through the
+    pipelines and its requests are in the frontier; a process that dies before that loses nothing. None of its methods
+    waits for the network: leases are fetched ahead by a task, what is to be stored goes in batches.
+    """
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Raises BadInput, with the setting's name. `scrapy shell`, `fetch`, `parse` and `check` get Scrapy's own."""
+        if runs_alone(crawler):
+            return ScrapysOwn.from_crawler(crawler)  # type: ignore[return-value]
+        return cls(crawler)
+
+    def __init__(self, crawler: Crawler) -> None:
+        assert crawler.spider is not None
+        assert crawler.stats is not None
+        self._crawler = crawler
+        self._spider: Spider = crawler.spider
+        self._stats = crawler.stats
+        self.options: Options = read(crawler.settings, crawler.spider.name)
+        self._engine = EngineDoor(crawler.engine)
+        self._engine.check()
+        self._outcomes = Outcomes(crawler.spider, crawler.settings)
+        self._patience = Patience(Troubles())
+        self._seen = SeenCache(self.options.settings.worker.seen_cache)
+        self._ready: deque[tuple[Lease, float, int]] = deque()
+        self._local: deque[tuple[Request, Live | None]] = deque()
+        self._running_local: dict[Request, Live | None] = {}
+        self._live: dict[Request, Live] = {}
+        self._unstorable_told = 0
+        self._pace = Pace()
+        self._granted: deque[Live] = deque()
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._closing = False
+        self._task: asyncio.Future[Any] | None = None
+
+    # --- opening and closing ------------------------------------------------------------------------------------------
+
+    def open(self, spider: Spider) -> "Deferred[None]":
+        """Join the crawl. Raises what cannot be waited for: FrontierUnavailable, FrontierIncompatible, CloseSpider."""
+        return deferred_from_coro(self._open(spider))
+
+    async def _open(self, spider: Spider) -> None:
+        options = self.options
+        settings = options.settings
+        self.frontier = frontier = await connect(settings, settings.frontier)
+        try:
+            run = await frontier.open_crawl(options.crawl, fresh=options.fresh)
+            if (run.crawl.rate, run.crawl.concurrency) != (options.crawl.rate, options.crawl.concurrency):
+                run = await frontier.set_wish(run, rate=options.crawl.rate, concurrency=options.crawl.concurrency)
+            self.holder = await frontier.holder(pool=options.crawl.pool, spiders=[spider.name], egress=settings.egress)
+        except CrawlRefused as refused:
+            await frontier.close()
+            log.error("%s Nothing is crawled. Another GOSSAMER_CRAWL_ID begins another crawl.", refused)
+            raise CloseSpider("stopped") from None
+        except BaseException:
+            await frontier.close()
+            raise
+        self._entries = Entries(spider, secret=frontier.secret, fingerprinter=self._crawler.request_fingerprinter)
+        self._committer = Committer(frontier, self.holder, Fanout([]), self._patience, linger_seconds=0.002)
+        self._committer.committed = self._committed
+        self._inbox = Inbox(
+            frontier, self._patience, run, Terms(), added=self._count_added, refused=self._start_refused
+        )
+        self._seat = Seat(
+            frontier,
+            self.holder,
+            self._patience,
+            options.crawl.id,
+            room=self._room,
+            give=self._give,
+            idle=self._is_idle,
+            forget=self._forget,
+            tell=self._engine.wake,
+            heartbeat_seconds=settings.worker.heartbeat,
+        )
+        self._engine.surround(self._around)
+        self._engine.hold_back_start(self._inbox.room)
+        self._engine.unthrottle()
+        self._crawler.signals.connect(self._spider_error, signal=signals.spider_error)
+        self._crawler.signals.connect(self._spider_idle, signal=signals.spider_idle)
+        self._task = asyncio.gather(self._seat.run(), self._committer.run(), self._inbox.run())
+        self._task.add_done_callback(self._broke)
+        log.info("Crawling %s as %s (run %d)", options.crawl.id, self.holder.worker, run.number)
+
+    def close(self, reason: str) -> "Deferred[None]":
+        """Give back what was not started, commit what is done, leave. Never touches what others work on."""
+        return deferred_from_coro(self._close())
+
+    async def _close(self) -> None:
+        if self._task is None:
+            return
+        self._closing = True
+        self._give_back_ready()
+        self._committer.hurry()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSING_SECONDS):
+                await self._inbox.drained()
+                await asyncio.gather(*self._tasks)
+                await self._committer.drained()
+        left = self._committer.pending + self._inbox.pending
+        if left:
+            log.error("%d requests could not be reported; the frontier gives them to others.", left)
+        self._task.remove_done_callback(self._broke)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self.holder.close()
+        await self.frontier.close()
+
+    def _broke(self, task: "asyncio.Future[Any]") -> None:
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            log.critical("The frontier's part of this process ended: %s", fault, exc_info=fault)
+            self._closing = True
+            assert self._crawler.engine is not None
+            self._later(self._crawler.engine.close_spider_async(reason="frontier_failed"))
+
+    # --- what Scrapy asks ---------------------------------------------------------------------------------------------
+
+    def has_pending_requests(self) -> bool:
+        """Whether the crawl goes on, here or anywhere. False: it is finished, stopped or expired, for all."""
+        return not self._seat.over or bool(self._local) or bool(self._running_local)
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Store a request. False: it is known to be a duplicate. Whether others know it turns out in the frontier."""
+        parent = CURRENT.get()
+        if parent is not None and parent.over:
+            parent = None
+        self._stats.inc_value("scheduler/enqueued")
+        try:
+            entry = self._entries.of(request)
+        except Unstorable as why:
+            return self._keep_local(request, parent, why)
+        if parent is None:
+            # Start requests are for the crawl, not for each of its processes.
+            start = request.meta.get("is_start_request", False)
+            self._inbox.put(entry, unfiltered=request.dont_filter and not start)
+            self._seat.not_over()
+        elif parent.moving:
+            parent.successor = (request, entry)
+        elif request.dont_filter:
+            parent.add(entry, unfiltered=True)
+        elif self._seen.knows(entry.spider, entry.fingerprint):
+            parent.known += 1
+            self._stats.inc_value("dupefilter/filtered")
+            return False
+        else:
+            parent.add(entry, unfiltered=False)
+        return True
+
+    def next_request(self) -> Request | None:
+        """A leased request, as the one Scrapy knows. None: none is here now."""
+        if self._closing:
+            return None
+        if self._local:
+            request, parent = self._local.popleft()
+            self._running_local[request] = parent
+            CURRENT.set(parent)
+            return request
+        if self._granted:
+            live = self._granted.popleft()
+            CURRENT.set(live)
+            return live.request
+        now = time.monotonic()
+        while self._ready:
+            lease, given, epoch = self._ready.popleft()
+            if now - given > START_WITHIN_SECONDS:
+                self._settle(Settlement(lease, Outcome.RETURNED))
+                continue
+            if (begun := self._begin(lease, epoch)) is not None:
+                self._pace.started(now)
+                self._seat.want()
+                CURRENT.set(begun)
+                return begun.request
+        self._seat.want()
+        return None
+
+    # --- leases -------------------------------------------------------------------------------------------------------
+
+    def _begin(self, lease: Lease, epoch: int) -> Live | None:
+        if lease.deaths >= _TOO_MANY_DEATHS:
+            log.error("%s: three processes died with it; it is given up", lease.url)
+            self._settle(Settlement(lease, Outcome.FAILED, "worker_died"))
+            return None
+        try:
+            request = restore(unpack(lease.payload), self._spider, url=lease.url, priority=lease.priority)
+        except Unreadable as why:
+            log.error("%s: %s", lease.url, why)
+            self._stats.inc_value(f"gossamer/failed/{why.reason}")
+            self._settle(Settlement(lease, Outcome.FAILED, why.reason))
+            return None
+        live = self._live[request] = Live(lease, epoch, request)
+        self._stats.inc_value("scheduler/dequeued")
+        return live
+
+    def _room(self) -> int:
+        if self._closing or self._committer.pending >= _PENDING_PAGES or self._engine.backs_out:
+            return 0
+        ahead = self._pace.ahead(self.options.concurrency)
+        return self.options.concurrency + ahead - self._engine.downloading - len(self._ready)
+
+    def _give(self, leases: Sequence[Lease]) -> None:
+        now = time.monotonic()
+        self._ready.extend((lease, now, self._seat.epoch) for lease in leases)
+        self._engine.wake()
+
+    def _give_back_ready(self) -> None:
+        while self._ready:
+            self._settle(Settlement(self._ready.popleft()[0], Outcome.RETURNED))
+
+    def _is_idle(self) -> bool:
+        return not (
+            self._ready or self._live or self._tasks or self._local or self._running_local
+            or self._committer.pending or self._inbox.pending
+        )  # fmt: skip
+
+    def _forget(self) -> None:
+        self._ready.clear()
+        for live in self._granted:
+            self._live.pop(live.request, None)
+        self._granted.clear()
+        self._committer.discard()
+        # Whoever took us for dead may have been a server that lost its memory.
+        self._seen.clear()
+
+    # --- the end of a request -----------------------------------------------------------------------------------------
+
+    def _around(self, result: Any, request: Request, original: Any) -> "Deferred[None]":
+        """What the engine does with an answer, as the work of its lease."""
+        live = self._live.get(request)
+        parent = live or self._running_local.get(request)
+        before = CURRENT.set(parent)
+        try:
+            if live is not None and isinstance(result, Request):
+                live.moving = True
+            handled: Deferred[None] = original(result, request)
+        finally:
+            CURRENT.reset(before)
+        if live is not None:
+            live.moving = False
+            self._outcomes.judge(live, result)
+            handled.addBoth(self._answered, live, isinstance(result, Request))
+        elif request in self._running_local:
+            handled.addBoth(self._local_done, request)
+        return handled
+
+    def _answered(self, result: Any, live: Live, moved: bool) -> Any:
+        live.answered = True
+        if moved and live.successor is None:
+            live.outcome, live.reason = Outcome.DROPPED, str(Dropped.FILTERED)
+        self._end(live)
+        return result
+
+    def _local_done(self, result: Any, request: Request) -> Any:
+        parent = self._running_local.pop(request)
+        if parent is not None:
+            parent.local -= 1
+            self._end(parent)
+        self._seat.want()
+        self._engine.wake()
+        return result
+
+    def _end(self, live: Live) -> None:
+        if not live.answered or live.local or live.over:
+            return
+        live.over = True
+        self._live.pop(live.request, None)
+        if live.epoch != self._seat.epoch:
+            return  # it is somebody else's by now
+        self._later(self._commit(live))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _commit(self, live: Live) -> None:
+        drops = {str(Dropped.DUPLICATE): live.known} if live.known else None
+        settlement = Settlement(live.lease, live.outcome, live.reason, drops=drops)
+        try:
+            if live.successor and await move(live, settlement, self._entries, self.holder, self._patience):
+                successor = self._live[live.successor[0]] = Live(live.lease, live.epoch, live.successor[0])
+                self._granted.append(successor)
+                self._engine.wake()
+                return
+        except StaleWorker:
+            await self._seat.renew(live.epoch)
+            return
+        batches = list(live.batches.values())
+        finished = Finished(settlement, (), batches, size=_size(batches))
+        if batches:
+            finished.confirmed = partial(self._remember, batches)
+        await self._committer.put(finished)
+
+    def _settle(self, settlement: Settlement) -> None:
+        self._later(self._committer.put(Finished(settlement)))
+
+    def _remember(self, batches: Sequence[Batch], rejected: Collection[int]) -> None:
+        for batch in batches:
+            if not batch.unfiltered:
+                self._seen.remember(batch.spider, [mark for mark in batch.fingerprints if mark not in rejected])
+
+    def _committed(self, batch: Sequence[Finished], stale: bool) -> None:
+        if stale:
+            self._later(self._seat.renew(self._seat.epoch))
+        self._seat.want()
+
+    # --- what cannot be stored ----------------------------------------------------------------------------------------
+
+    def _keep_local(self, request: Request, parent: Live | None, why: Unstorable) -> bool:
+        """Run it in this process, as Scrapy does with what it cannot put on disk. Its parent waits for it, so that a
+        process that dies before it is done fetches the parent again, and so comes to it once more."""
+        if self._unstorable_told < _UNSTORABLE_TOLD:
+            self._unstorable_told += 1
+            log.warning("%s is kept in this process: %s", request, why)
+        self._stats.inc_value("scheduler/unserializable")
+        if not request.dont_filter:
+            mark = hash(self._crawler.request_fingerprinter.fingerprint(request))
+            if self._seen.knows(_LOCAL, mark):
+                self._stats.inc_value("dupefilter/filtered")
+                return False
+            self._seen.remember(_LOCAL, (mark,))
+        if parent is not None:
+            parent.local += 1
+        self._local.append((request, parent))
+        self._engine.wake()
+        return True
+
+    # --- signals ------------------------------------------------------------------------------------------------------
+
+    def _spider_error(self, failure: Failure) -> None:
+        if (live := CURRENT.get()) is not None:
+            live.fail("spider_error")
+
+    def _spider_idle(self) -> None:
+        if self._seat.state in (CrawlState.STOPPED, CrawlState.EXPIRED):
+            raise CloseSpider(str(self._seat.state))
+        if self.options.stay_open:
+            raise DontCloseSpider
+
+    def _count_added(self, added: Added) -> None:
+        if added.duplicates:
+            self._stats.inc_value("dupefilter/filtered", added.duplicates)
+        self._seat.want()
+
+    def _start_refused(self, count: int, refused: CrawlRefused) -> None:
+        log.error("%s %d requests are dropped.", refused, count)
+        self._seat.want()
+
+
+_LOCAL = "local"
+
+
+def _size(batches: Sequence[Batch]) -> int:
+    return 1000 + sum(len(payload or b"") + 200 for batch in batches for payload in batch.payloads or ())
