@@ -1,0 +1,106 @@
+"""Scrapy processes for tests: spiders of ours, in processes of their own, on a frontier of ours."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+ROOT = Path(__file__).parents[2]
+SPIDERS = ROOT / "tests" / "integration" / "scrapy_lane" / "spiders.py"
+
+QUIET = {
+    "TELNETCONSOLE_ENABLED": False,
+    "REMOTE_CONTROL_ENABLED": False,
+    "LOG_LEVEL": "INFO",
+    "STATS_DUMP": False,
+    "EXTENSIONS": '{"tests.integration.scrapy_lane.spiders.StatsFile": 0}',
+}
+
+
+@dataclass
+class Scraped:
+    """One process's part."""
+
+    exit_code: int
+    items: list[dict[str, Any]]
+    stats: dict[str, Any]
+    log: str
+
+
+class Scraper:
+    """A running `scrapy runspider`. `settings` as with -s, `arguments` as with -a."""
+
+    def __init__(
+        self,
+        folder: Path,
+        spider: str,
+        *,
+        frontier: str | None,
+        name: str = "one",
+        settings: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, str] | None = None,
+        file: Path = SPIDERS,
+    ) -> None:
+        self._base = folder / name
+        given: dict[str, Any] = {**QUIET}
+        if frontier is not None:
+            given |= {"SCHEDULER": "gossamer.scrapy.Scheduler", "GOSSAMER_FRONTIER": frontier}
+        given |= settings or {}
+        command = [sys.executable, "-m", "tests.servers.run_spider", str(file), spider]
+        command += [f"--output={self._base}.jsonl"]
+        command += [part for key, value in given.items() for part in ("-s", f"{key}={value}")]
+        command += [part for key, value in (arguments or {}).items() for part in ("-a", f"{key}={value}")]
+        with Path(f"{self._base}.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={**os.environ, "SPIDER_STATS": f"{self._base}.stats"},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def log(self) -> str:
+        return Path(f"{self._base}.log").read_text(errors="replace")
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        """Whole lines only: a killed process leaves a torn one."""
+        path = Path(f"{self._base}.jsonl")
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        return [msgspec.json.decode(line) for line in lines]
+
+    def interrupt(self) -> None:
+        """Ctrl-C."""
+        self.process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """As a crash: nothing is said. Repeatable."""
+        self.process.kill()
+        self.process.wait()
+
+    def finish(self, timeout_seconds: float = 60.0) -> Scraped:
+        """Wait for its end."""
+        try:
+            code = self.process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it does not end; its log:\n{self.log[-4000:]}") from None
+        stats = Path(f"{self._base}.stats")
+        return Scraped(code, self.items, msgspec.json.decode(stats.read_bytes()) if stats.exists() else {}, self.log)
+
+
+def together(scrapers: Sequence[Scraper]) -> list[Scraped]:
+    """All of them to their end."""
+    return [scraper.finish() for scraper in scrapers]
