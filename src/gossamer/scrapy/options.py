@@ -93,7 +93,8 @@ def _load(given: Mapping[str, Any]) -> Settings:
     try:
         return gossamer_settings.load(flags)
     except BadInput as fault:
-        raise BadInput(f"GOSSAMER_{fault.detail}") from None
+        name, _, why = fault.detail.partition(": ")
+        raise BadInput(f"GOSSAMER_{name.upper().replace('.', '__')}: {why}") from None
 
 
 def _order(asked: str, scrapy_settings: BaseSettings) -> Order:

@@ -21,16 +21,18 @@ from twisted.python.failure import Failure
 from gossamer.commit.committer import Committer
 from gossamer.commit.finished import Finished
 from gossamer.commit.patience import Patience
-from gossamer.errors import CrawlRefused, StaleWorker
+from gossamer.errors import BadInput, CrawlRefused, FrontierError, StaleWorker
 from gossamer.frontier.base import Added
 from gossamer.model.crawl import CrawlState, Terms
 from gossamer.model.outcome import Dropped, Outcome
 from gossamer.model.payload import unpack
 from gossamer.model.request import Batch, Lease, Settlement
-from gossamer.scrapy.commands import runs_alone
+from gossamer.scrapy.commands import refuse, runs_alone
 from gossamer.scrapy.engine import EngineDoor
 from gossamer.scrapy.entries import Entries
+from gossamer.scrapy.feeds import Feeds
 from gossamer.scrapy.inbox import Inbox
+from gossamer.scrapy.joining import join
 from gossamer.scrapy.live import CURRENT, Live
 from gossamer.scrapy.moves import move
 from gossamer.scrapy.options import Options, read
@@ -76,10 +78,14 @@ class Scheduler(BaseScheduler):
         self._crawler = crawler
         self._spider: Spider = crawler.spider
         self._stats = crawler.stats
-        self.options: Options = read(crawler.settings, crawler.spider.name)
         self._engine = EngineDoor(crawler.engine)
-        self._engine.check()
+        try:
+            self.options: Options = read(crawler.settings, crawler.spider.name)
+            self._engine.check()
+        except BadInput as error:
+            refuse(error)
         self._outcomes = Outcomes(crawler.spider, crawler.settings)
+        self._feeds = Feeds(crawler)
         self._patience = Patience(Troubles())
         self._seen = SeenCache(self.options.settings.worker.seen_cache)
         self._ready: deque[tuple[Lease, float, int]] = deque()
@@ -89,6 +95,7 @@ class Scheduler(BaseScheduler):
         self._unstorable_told = 0
         self._pace = Pace()
         self._granted: deque[Live] = deque()
+        self._suspect: tuple[Lease, int] | None = None
         self._tasks: set[asyncio.Future[None]] = set()
         self._closing = False
         self._task: asyncio.Future[Any] | None = None
@@ -96,22 +103,25 @@ class Scheduler(BaseScheduler):
     # --- opening and closing ------------------------------------------------------------------------------------------
 
     def open(self, spider: Spider) -> "Deferred[None]":
-        """Join the crawl. Raises what cannot be waited for: FrontierUnavailable, FrontierIncompatible, CloseSpider."""
+        """Join the crawl. Raises FrontierUnavailable and FrontierIncompatible. A stopped crawl closes the spider."""
         return deferred_from_coro(self._open(spider))
 
     async def _open(self, spider: Spider) -> None:
         options = self.options
         settings = options.settings
-        self.frontier = frontier = await connect(settings, settings.frontier)
         try:
-            run = await frontier.open_crawl(options.crawl, fresh=options.fresh)
-            if (run.crawl.rate, run.crawl.concurrency) != (options.crawl.rate, options.crawl.concurrency):
-                run = await frontier.set_wish(run, rate=options.crawl.rate, concurrency=options.crawl.concurrency)
+            self.frontier = frontier = await connect(settings, settings.frontier)
+        except (BadInput, FrontierError) as error:
+            refuse(error)
+        self._crawler.signals.connect(self._spider_idle, signal=signals.spider_idle)
+        try:
+            run = await join(frontier, options.crawl, fresh=options.fresh)
             self.holder = await frontier.holder(pool=options.crawl.pool, spiders=[spider.name], egress=settings.egress)
         except CrawlRefused as refused:
             await frontier.close()
-            log.error("%s Nothing is crawled. Another GOSSAMER_CRAWL_ID begins another crawl.", refused)
-            raise CloseSpider("stopped") from None
+            log.error("%s Nothing is crawled; another GOSSAMER_CRAWL_ID begins another crawl.", refused)
+            self._closing = True
+            return
         except BaseException:
             await frontier.close()
             raise
@@ -137,7 +147,6 @@ class Scheduler(BaseScheduler):
         self._engine.hold_back_start(self._inbox.room)
         self._engine.unthrottle()
         self._crawler.signals.connect(self._spider_error, signal=signals.spider_error)
-        self._crawler.signals.connect(self._spider_idle, signal=signals.spider_idle)
         self._task = asyncio.gather(self._seat.run(), self._committer.run(), self._inbox.run())
         self._task.add_done_callback(self._broke)
         log.info("Crawling %s as %s (run %d)", options.crawl.id, self.holder.worker, run.number)
@@ -177,10 +186,14 @@ class Scheduler(BaseScheduler):
 
     def has_pending_requests(self) -> bool:
         """Whether the crawl goes on, here or anywhere. False: it is finished, stopped or expired, for all."""
+        if self._task is None:
+            return False
         return not self._seat.over or bool(self._local) or bool(self._running_local)
 
     def enqueue_request(self, request: Request) -> bool:
         """Store a request. False: it is known to be a duplicate. Whether others know it turns out in the frontier."""
+        if self._task is None:
+            return False
         parent = CURRENT.get()
         if parent is not None and parent.over:
             parent = None
@@ -219,9 +232,15 @@ class Scheduler(BaseScheduler):
             live = self._granted.popleft()
             CURRENT.set(live)
             return live.request
+        if self._suspect is not None:
+            return self._next_suspect()
         now = time.monotonic()
         while self._ready:
             lease, given, epoch = self._ready.popleft()
+            if lease.deaths == _TOO_MANY_DEATHS - 1:
+                self._suspect = (lease, epoch)
+                self._give_back_ready()
+                return self._next_suspect()
             if now - given > START_WITHIN_SECONDS:
                 self._settle(Settlement(lease, Outcome.RETURNED))
                 continue
@@ -232,6 +251,19 @@ class Scheduler(BaseScheduler):
                 return begun.request
         self._seat.want()
         return None
+
+    def _next_suspect(self) -> Request | None:
+        """Its last chance a request gets alone: else what is beside the one that kills would be given up with it. For
+        this once the start may be later than a lease allows."""
+        assert self._suspect is not None
+        if self._live or self._tasks or self._committer.pending:
+            return None
+        live = self._begin(*self._suspect)
+        if live is None:
+            self._suspect = None
+            return None
+        CURRENT.set(live)
+        return live.request
 
     # --- leases -------------------------------------------------------------------------------------------------------
 
@@ -252,7 +284,7 @@ class Scheduler(BaseScheduler):
         return live
 
     def _room(self) -> int:
-        if self._closing or self._committer.pending >= _PENDING_PAGES or self._engine.backs_out:
+        if self._closing or self._suspect or self._committer.pending >= _PENDING_PAGES or self._engine.backs_out:
             return 0
         ahead = self._pace.ahead(self.options.concurrency)
         return self.options.concurrency + ahead - self._engine.downloading - len(self._ready)
@@ -260,9 +292,12 @@ class Scheduler(BaseScheduler):
     def _give(self, leases: Sequence[Lease]) -> None:
         now = time.monotonic()
         self._ready.extend((lease, now, self._seat.epoch) for lease in leases)
+        if self._suspect:
+            self._give_back_ready()
         self._engine.wake()
 
     def _give_back_ready(self) -> None:
+        """As never started: nobody's death counts for them."""
         while self._ready:
             self._settle(Settlement(self._ready.popleft()[0], Outcome.RETURNED))
 
@@ -277,6 +312,7 @@ class Scheduler(BaseScheduler):
         for live in self._granted:
             self._live.pop(live.request, None)
         self._granted.clear()
+        self._suspect = None
         self._committer.discard()
         # Whoever took us for dead may have been a server that lost its memory.
         self._seen.clear()
@@ -323,6 +359,8 @@ class Scheduler(BaseScheduler):
             return
         live.over = True
         self._live.pop(live.request, None)
+        if self._suspect is not None and self._suspect[0] is live.lease:
+            self._suspect = None
         if live.epoch != self._seat.epoch:
             return  # it is somebody else's by now
         self._later(self._commit(live))
@@ -344,6 +382,7 @@ class Scheduler(BaseScheduler):
         except StaleWorker:
             await self._seat.renew(live.epoch)
             return
+        await self._patience.output(self._feeds.flush)
         batches = list(live.batches.values())
         finished = Finished(settlement, (), batches, size=_size(batches))
         if batches:
@@ -362,6 +401,8 @@ class Scheduler(BaseScheduler):
         if stale:
             self._later(self._seat.renew(self._seat.epoch))
         self._seat.want()
+        if self._suspect:
+            self._engine.wake()
 
     # --- what cannot be stored ----------------------------------------------------------------------------------------
 
@@ -391,6 +432,8 @@ class Scheduler(BaseScheduler):
             live.fail("spider_error")
 
     def _spider_idle(self) -> None:
+        if self._task is None:
+            raise CloseSpider("refused")
         if self._seat.state in (CrawlState.STOPPED, CrawlState.EXPIRED):
             raise CloseSpider(str(self._seat.state))
         if self.options.stay_open:

@@ -1,7 +1,9 @@
 """Ordinary Scrapy spiders: nothing in them knows of Gossamer."""
 
 import os
+import signal
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import scrapy
 from scrapy import signals
 from scrapy.crawler import Crawler
 from scrapy.http import Response
+from scrapy.linkextractors import LinkExtractor
 from scrapy.resolver import dnscache
+from scrapy.spiders import CrawlSpider, Rule
 
 
 class StatsFile:
@@ -53,3 +57,148 @@ class Links(LocalSpider):
         yield {"url": response.url}
         for href in response.css("a::attr(href)").getall():
             yield response.follow(href, self.parse)
+
+
+class Order(LocalSpider):
+    """Asks for six numbered pages at once and says in which order they came."""
+
+    name = "order"
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        for number in range(6):
+            yield response.follow(f"/order/{number}", self.note)
+
+    def note(self, response: Response) -> Iterator[Any]:
+        yield {"url": response.url}
+
+
+class Everything(LocalSpider):
+    """Requests of every kind; each item says what came back of it."""
+
+    name = "everything"
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield scrapy.Request(
+            response.urljoin("/kwargs"),
+            self.with_arguments,
+            cb_kwargs={"text": "höre", "pair": (1, 2), "when": datetime(2026, 1, 2, tzinfo=UTC)},
+            meta={"names": {"a", "b"}, "nested": {"bytes": b"\x00\xff", 3: None}},
+            headers={"X-Two": ["one", "two"]},
+            cookies={"c": "1"},
+            flags=["kept"],
+        )
+        yield scrapy.Request(response.urljoin("/missing"), self.never, errback=self.on_error)
+        yield scrapy.FormRequest(response.urljoin("/form"), callback=self.with_body, formdata={"user": "me"})
+        yield scrapy.http.JsonRequest(response.urljoin("/json"), callback=self.with_body, data={"a": [1, 2.5]})
+        yield scrapy.Request(response.urljoin("/item"), self.with_item, meta={"item": Thing(name="n", tags=["t"])})
+        yield scrapy.Request(response.urljoin("/teapot"), self.teapot, meta={"handle_httpstatus_list": [418]})
+        yield scrapy.Request(response.urljoin("/kwargs#again"), self.never)
+        yield scrapy.Request(response.urljoin("/twice"), self.counted, dont_filter=True)
+        yield scrapy.Request(response.urljoin("/twice"), self.counted, dont_filter=True)
+
+    def with_arguments(self, response: Response, text: str, pair: Any, when: Any) -> Iterator[Any]:
+        request = response.request
+        yield {
+            "what": "kwargs",
+            "text": text,
+            "pair": repr(pair),
+            "when": repr(when),
+            "names": sorted(request.meta["names"]),
+            "nested": repr(request.meta["nested"]),
+            "two": [value.decode() for value in request.headers.getlist("X-Two")],
+            "flags": request.flags,
+            "depth": response.meta["depth"],
+        }
+
+    def with_body(self, response: Response) -> Iterator[Any]:
+        request = response.request
+        yield {
+            "what": type(request).__name__,
+            "method": request.method,
+            "body": request.body.decode(),
+            "kind": request.headers[b"Content-Type"].decode(),
+        }
+
+    def with_item(self, response: Response) -> Iterator[Any]:
+        item = response.meta["item"]
+        yield {"what": "item", "class": type(item).__name__, "name": item["name"], "tags": item["tags"]}
+
+    def teapot(self, response: Response) -> Iterator[Any]:
+        yield {"what": "teapot", "status": response.status}
+
+    def counted(self, response: Response) -> Iterator[Any]:
+        yield {"what": "twice"}
+
+    def on_error(self, failure: Any) -> Iterator[Any]:
+        yield {"what": "error", "status": failure.value.response.status, "url": failure.request.url}
+
+    def never(self, response: Response) -> None:
+        raise AssertionError("nobody should come here")
+
+
+class Thing(scrapy.Item):
+    name = scrapy.Field()
+    tags = scrapy.Field()
+
+
+class Breaking(LocalSpider):
+    """Breaks on one page of three."""
+
+    name = "breaking"
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        for path in ("/good", "/bad", "/fine"):
+            yield response.follow(path, self.leaf)
+
+    def leaf(self, response: Response) -> Iterator[Any]:
+        yield {"url": response.url}
+        if response.url.endswith("/bad"):
+            raise RuntimeError("as it should")
+
+
+class Lambda(LocalSpider):
+    """A callback that nobody can name."""
+
+    name = "lambda"
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        seen = response.url
+        yield response.follow("/good", lambda answer: iter([{"url": answer.url, "from": seen}]))
+        yield response.follow("/fine", self.leaf)
+
+    def leaf(self, response: Response) -> Iterator[Any]:
+        yield {"url": response.url}
+
+
+class Rules(CrawlSpider):
+    """A CrawlSpider as the documentation shows one."""
+
+    name = "rules"
+    rules = (Rule(LinkExtractor(allow="/p/"), callback="page", follow=True),)
+
+    def __init__(self, seeds: str = "", **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.start_urls = seeds.split(",")
+        for number in range(100):
+            dnscache[f"site{number}.test"] = "127.0.0.1"
+
+    def page(self, response: Response) -> Iterator[Any]:
+        yield {"url": response.url, "rule": response.meta["rule"], "text": response.meta["link_text"]}
+
+
+class Deadly(Links):
+    """Dies of one page, without a word."""
+
+    name = "deadly"
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        if response.url.endswith("/deadly"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield from super().parse(response)
+
+
+class HostOnly:
+    """A project's own fingerprinter: whatever the query says, a page is the same."""
+
+    def fingerprint(self, request: scrapy.Request) -> bytes:
+        return request.url.partition("?")[0].encode()

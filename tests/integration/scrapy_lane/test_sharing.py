@@ -1,12 +1,18 @@
-"""Many Scrapy processes on one frontier behave as one."""
+"""Many Scrapy processes on one frontier behave as one, whatever becomes of some of them."""
 
+import random
 from pathlib import Path
 
-from gossamer.fakeweb import FakeWeb
+import pytest
+
+from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.fakeweb.expected import fetched
-from gossamer.fakeweb.log import repeated
-from tests.servers.scraping import Scraper, together
-from tests.servers.valkey import Server
+from gossamer.fakeweb.log import fetches, max_concurrency, max_in_any_window, repeated
+from gossamer.model.crawl import CrawlId
+from tests.servers.scraping import together
+from tests.servers.valkey import Server, standalone, wait_until
+
+from .lane import HOST, asking, at, counts, page, scraper
 
 
 def whole(web: FakeWeb) -> set[str]:
@@ -15,8 +21,8 @@ def whole(web: FakeWeb) -> set[str]:
 
 
 async def test_one_process_crawls_all_of_it_once(tmp_path: Path, server: Server, web: FakeWeb) -> None:
-    with Scraper(tmp_path, "links", frontier=server.address, settings=own(tmp_path), arguments=seeds(web)) as scraper:
-        done = scraper.finish()
+    with scraper(tmp_path, server, "links", web.seeds()) as running:
+        done = running.finish()
     assert done.exit_code == 0, done.log
     assert {item["url"] for item in done.items} == whole(web)
     assert len(done.items) == len(whole(web))
@@ -25,21 +31,124 @@ async def test_one_process_crawls_all_of_it_once(tmp_path: Path, server: Server,
 
 
 async def test_three_processes_share_it(tmp_path: Path, server: Server, web: FakeWeb) -> None:
-    scrapers = [
-        Scraper(tmp_path, "links", frontier=server.address, name=name, settings=own(tmp_path), arguments=seeds(web))
-        for name in "abc"
-    ]
-    done = together(scrapers)
+    done = together([scraper(tmp_path, server, "links", web.seeds(), name=name) for name in "abc"])
     items = [item["url"] for part in done for item in part.items]
     assert set(items) == whole(web)
     assert len(items) == len(whole(web))
     assert not repeated(web.log())
+    assert [part.stats["finish_reason"] for part in done] == ["finished"] * 3
 
 
-def own(folder: Path) -> dict[str, str]:
-    """A prefix of keys for this test alone."""
-    return {"GOSSAMER_PREFIX": f"t{abs(hash(folder)):x}", "GOSSAMER_WORKER__HEARTBEAT": "1"}
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_killed_process_loses_nothing(tmp_path: Path, server: Server, seed: int) -> None:
+    chance = random.Random(seed)
+    with FakeWeb.start(WebSpec(hosts=4, pages=60, page_bytes=3000, latency_ms=20)) as web:
+        scrapers = [scraper(tmp_path, server, "links", web.seeds(), name=name) for name in "abc"]
+        after = chance.randrange(20, 200)
+        wait_until(lambda: len(web.log()) >= after, "the crawl to be under way")
+        scrapers[0].kill()
+        done = together(scrapers[1:])
+        log = web.log()
+        assert set(fetches(log)) == whole(web)
+        # What it had in flight is fetched again; its items may have been written before, or not.
+        again = repeated(log)
+        assert len(again) <= 16
+        assert {item["url"] for part in (*done, scrapers[0]) for item in part.items} == whole(web)
 
 
-def seeds(web: FakeWeb) -> dict[str, str]:
-    return {"seeds": ",".join(web.seeds())}
+async def test_after_ctrl_c_the_next_process_goes_on(tmp_path: Path, server: Server) -> None:
+    with FakeWeb.start(WebSpec(hosts=4, pages=60, page_bytes=3000, latency_ms=20)) as web:
+        with scraper(tmp_path, server, "links", web.seeds()) as first:
+            wait_until(lambda: len(web.log()) >= 30, "the crawl to be under way")
+            first.interrupt()
+            stopped = first.finish()
+        assert stopped.stats["finish_reason"] == "shutdown"
+        assert 0 < len(stopped.items) < len(whole(web))
+        with scraper(tmp_path, server, "links", web.seeds(), name="two") as second:
+            done = second.finish()
+        items = [item["url"] for item in stopped.items + done.items]
+        assert sorted(items) == sorted(whole(web))
+        assert not repeated(web.log())
+
+
+async def test_a_finished_crawl_begins_anew_or_goes_on(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    web.mount(HOST, "/start", page("/leaf"))
+    web.mount(HOST, "/leaf", page())
+
+    def run(name: str, **settings: str) -> list[str]:
+        with scraper(tmp_path, server, "links", [at(web, "/start")], name=name, **settings) as running:
+            return [item["url"] for item in running.finish().items]
+
+    both = [at(web, "/start"), at(web, "/leaf")]
+    assert run("one") == both
+    assert run("two") == both
+    assert run("three", SCHEDULER_PERSIST="True") == []
+    assert run("four", GOSSAMER_CRAWL_ID="another") == both
+
+
+async def test_stop_ends_all_of_them(tmp_path: Path, server: Server) -> None:
+    with FakeWeb.start(WebSpec(hosts=2, pages=2000, page_bytes=1000, latency_ms=20)) as web:
+        scrapers = [scraper(tmp_path, server, "links", web.seeds(), name=name) for name in "ab"]
+        wait_until(lambda: len(web.log()) >= 30, "the crawl to be under way")
+        async with asking(tmp_path, server) as frontier:
+            await frontier.stop_crawl(CrawlId("scrapybot", "links"))
+        done = together(scrapers)
+        assert [part.stats["finish_reason"] for part in done] == ["stopped", "stopped"]
+        with scraper(tmp_path, server, "links", web.seeds(), name="late") as late:
+            refused = late.finish()
+        assert not refused.items
+        assert refused.stats["finish_reason"] == "refused"
+        assert "Traceback" not in refused.log
+        assert "begins another crawl" in refused.log
+
+
+async def test_the_shared_budget_is_what_the_project_asks_for(tmp_path: Path, server: Server) -> None:
+    with FakeWeb.start(WebSpec(hosts=1, pages=12, page_bytes=1000)) as web:
+        together([scraper(tmp_path, server, "links", web.seeds(), name=name, DOWNLOAD_DELAY="0.25") for name in "abc"])
+        log = web.log()
+        assert set(fetches(log)) == whole(web)
+        assert max_in_any_window(log, HOST, 0.25 - 0.2) == 1
+        assert max_in_any_window(log, HOST, 1.0 - 0.2) <= 4
+
+
+async def test_the_cap_is_the_whole_crawls(tmp_path: Path, server: Server) -> None:
+    with FakeWeb.start(WebSpec(hosts=1, pages=40, page_bytes=1000, latency_ms=50)) as web:
+        together(
+            [
+                scraper(tmp_path, server, "links", web.seeds(), name=name, CONCURRENT_REQUESTS_PER_DOMAIN="2")
+                for name in "abc"
+            ]
+        )
+        assert max_concurrency(web.log(), HOST) == 2
+
+
+async def test_valkey_restarted_in_mid_crawl(tmp_path: Path) -> None:
+    with (
+        standalone(options={"appendfsync": "always"}) as server,
+        FakeWeb.start(WebSpec(hosts=4, pages=60, page_bytes=3000, latency_ms=20)) as web,
+    ):
+        scrapers = [scraper(tmp_path, server, "links", web.seeds(), name=name) for name in "ab"]
+        wait_until(lambda: len(web.log()) >= 40, "the crawl to be under way")
+        server.kill()
+        server.start()
+        done = together(scrapers)
+        items = [item["url"] for part in done for item in part.items]
+        assert set(items) == whole(web)
+        found = await counts(tmp_path, server, "links")
+        assert (found.queued, found.leased, found.failed) == (0, 0, {})
+
+
+async def test_a_page_that_kills_its_worker_is_given_up(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    web.mount(HOST, "/start", page("/deadly", "/fine"))
+    web.mount(HOST, "/deadly", page())
+    web.mount(HOST, "/fine", page())
+    scrapers = []
+    for name in "abc":
+        with scraper(tmp_path, server, "deadly", [at(web, "/start")], name=name) as victim:
+            assert victim.finish().exit_code == -9
+            scrapers.append(victim)
+    with scraper(tmp_path, server, "deadly", [at(web, "/start")], name="last") as last:
+        assert last.finish().stats["finish_reason"] == "finished"
+    assert {item["url"] for one in (*scrapers, last) for item in one.items} == {at(web, "/start"), at(web, "/fine")}
+    found = await counts(tmp_path, server, "deadly")
+    assert found.failed == {"worker_died": 1}

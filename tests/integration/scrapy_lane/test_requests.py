@@ -1,0 +1,156 @@
+"""Spiders written for plain Scrapy get from the frontier exactly what they put in."""
+
+from pathlib import Path
+
+import pytest
+
+from gossamer.fakeweb import FakeWeb
+from gossamer.fakeweb.answer import Answer, Ending, plain, redirect
+from gossamer.fakeweb.log import fetches
+from tests.servers.scraping import Scraped
+from tests.servers.valkey import Server
+
+from .lane import HOST, at, counts, page, scraper
+
+
+def fetched(web: FakeWeb) -> dict[str, int]:
+    """How often each path was asked for."""
+    return {url.partition(f":{web.port}")[2]: count for url, count in fetches(web.log()).items()}
+
+
+def run(folder: Path, server: Server, spider: str, web: FakeWeb, path: str = "/", **settings: str) -> Scraped:
+    with scraper(folder, server, spider, [at(web, path)], **settings) as running:
+        return running.finish()
+
+
+async def test_requests_come_back_as_they_were(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    for path in ("/kwargs", "/form", "/json", "/item", "/twice"):
+        web.mount(HOST, path, page())
+    web.mount(HOST, "/teapot", plain("short and stout", status=418))
+    done = run(tmp_path, server, "everything", web)
+    items = {item["what"]: item for item in done.items}
+    assert items["kwargs"] == {
+        "what": "kwargs",
+        "text": "höre",
+        "pair": "(1, 2)",
+        "when": "datetime.datetime(2026, 1, 2, 0, 0, tzinfo=datetime.timezone.utc)",
+        "names": ["a", "b"],
+        "nested": "{'bytes': b'\\x00\\xff', 3: None}",
+        "two": ["one", "two"],
+        "flags": ["kept"],
+        "depth": 1,
+    }
+    assert items["FormRequest"] | {"kind": ""} == {
+        "what": "FormRequest", "method": "POST", "body": "user=me", "kind": "",
+    }  # fmt: skip
+    assert items["JsonRequest"] == {
+        "what": "JsonRequest", "method": "POST", "body": '{"a": [1, 2.5]}', "kind": "application/json",
+    }  # fmt: skip
+    assert items["item"] == {"what": "item", "class": "Thing", "name": "n", "tags": ["t"]}
+    assert items["error"] == {"what": "error", "status": 404, "url": at(web, "/missing")}
+    assert items["teapot"] == {"what": "teapot", "status": 418}
+    assert [item["what"] for item in done.items].count("twice") == 2
+    assert fetched(web)["/kwargs"] == 1
+    found = await counts(tmp_path, server, "everything")
+    assert (found.fetched, found.failed, found.queued, found.leased) == (8, {"http_404": 1}, 0, 0)
+
+
+async def test_a_callback_that_breaks_fails_its_request_alone(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    for path in ("/good", "/bad", "/fine"):
+        web.mount(HOST, path, page())
+    done = run(tmp_path, server, "breaking", web)
+    assert {item["url"] for item in done.items} == {at(web, path) for path in ("/good", "/bad", "/fine")}
+    found = await counts(tmp_path, server, "breaking")
+    assert (found.fetched, found.failed) == (3, {"spider_error": 1})
+
+
+async def test_a_request_that_cannot_be_stored_runs_here_and_says_so(
+    tmp_path: Path, server: Server, web: FakeWeb
+) -> None:
+    for path in ("/good", "/fine"):
+        web.mount(HOST, path, page())
+    done = run(tmp_path, server, "lambda", web)
+    assert {item["url"] for item in done.items} == {at(web, "/good"), at(web, "/fine")}
+    assert "is no method of the spider; make it one" in done.log
+    found = await counts(tmp_path, server, "lambda")
+    assert (found.fetched, found.leased) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "order"),
+    [
+        ({}, [5, 4, 3, 2, 1, 0]),
+        ({"SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue"}, [0, 1, 2, 3, 4, 5]),
+        ({"GOSSAMER_QUEUE_ORDER": "fifo"}, [0, 1, 2, 3, 4, 5]),
+    ],
+)
+async def test_the_projects_own_order(
+    tmp_path: Path, server: Server, web: FakeWeb, settings: dict[str, str], order: list[int]
+) -> None:
+    for number in range(6):
+        web.mount(HOST, f"/order/{number}", page())
+    done = run(tmp_path, server, "order", web, CONCURRENT_REQUESTS="1", **settings)
+    assert [item["url"] for item in done.items] == [at(web, f"/order/{number}") for number in order]
+
+
+async def test_redirects_stay_one_request(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    web.mount(HOST, "/start", page("/hop", "/hop2"))
+    web.mount(HOST, "/hop", redirect("/hop1"))
+    web.mount(HOST, "/hop1", redirect("/end"))
+    web.mount(HOST, "/hop2", redirect("/end"))
+    web.mount(HOST, "/end", page())
+    done = run(tmp_path, server, "links", web, "/start")
+    assert sorted(item["url"] for item in done.items) == [at(web, "/end"), at(web, "/start")]
+    assert fetched(web) == {"/start": 1, "/hop": 1, "/hop1": 1, "/hop2": 1, "/end": 1}
+    found = await counts(tmp_path, server, "links")
+    assert (found.added, found.fetched, found.dropped) == (3, 2, {"duplicate": 1})
+
+
+async def test_a_redirect_to_another_domain_goes_on_there(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    web.mount(HOST, "/start", page("/away"))
+    web.mount(HOST, "/away", redirect(f"http://site1.test:{web.port}/there"))
+    web.mount("site1.test", "/there", page())
+    done = run(tmp_path, server, "links", web, "/start")
+    assert {item["url"] for item in done.items} == {at(web, "/start"), f"http://site1.test:{web.port}/there"}
+    found = await counts(tmp_path, server, "links")
+    assert (found.fetched, found.dropped) == (2, {"moved": 1})
+
+
+async def test_a_retry_is_the_same_request(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    web.mount(HOST, "/start", page("/shaky", "/dead"))
+    web.mount(HOST, "/shaky", [plain("later", status=503), page()])
+    web.mount(HOST, "/dead", plain("never", status=503))
+    done = run(tmp_path, server, "links", web, "/start", RETRY_TIMES="2")
+    assert {item["url"] for item in done.items} == {at(web, "/start"), at(web, "/shaky")}
+    assert fetched(web) == {"/start": 1, "/shaky": 2, "/dead": 3}
+    found = await counts(tmp_path, server, "links")
+    assert (found.added, found.fetched, found.failed) == (3, 2, {"http_503": 1})
+
+
+async def test_crawl_spider_rules_and_depth(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    done = run(tmp_path, server, "rules", web, DEPTH_LIMIT="1")
+    assert done.items
+    assert len({item["url"] for item in done.items}) == len(done.items)
+    assert all(item["rule"] == 0 and item["text"] for item in done.items)
+    assert done.stats["request_depth_max"] == 1
+
+
+async def test_a_projects_own_fingerprinter_decides(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    web.mount(HOST, "/start", page("/one?a=1", "/one?a=2", "/two"))
+    for path in ("/one?a=1", "/one?a=2", "/two"):
+        web.mount(HOST, path, page())
+    done = run(
+        tmp_path, server, "links", web, "/start",
+        REQUEST_FINGERPRINTER_CLASS="tests.integration.scrapy_lane.spiders.HostOnly",
+    )  # fmt: skip
+    assert len(done.items) == 3
+
+
+async def test_a_connection_that_fails_is_recorded(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    web.mount(HOST, "/start", page("/cut"))
+    web.mount(HOST, "/cut", Answer(ending=Ending.REFUSE))
+    done = run(tmp_path, server, "links", web, "/start", RETRY_ENABLED="False")
+    assert [item["url"] for item in done.items] == [at(web, "/start")]
+    found = await counts(tmp_path, server, "links")
+    assert found.fetched == 1
+    assert sum(found.failed.values()) == 1
