@@ -82,6 +82,12 @@ class Leaseholder(Protocol):
         """Ask for a hit for a redirect inside the lease's domain; `payload` (the chain) replaces the entry's own,
         so that whoever takes it over goes on there."""
 
+    async def hit(self, run: Run, *, spider: str, domain: str) -> float | None:
+        """Charge a hit for a request that did not come from a queue (an image, a call of an API). 0: go now. Else the
+        seconds until it may be worth asking again, None where the domain is paused or blacklisted. It does not count
+        as a request in flight. A call whose reply was lost may have charged: repeated, it makes slower, never faster.
+        """
+
     def set_egress(self, egress: str) -> None:
         """From the next lease on this worker fetches from that address (empty: the nameless one)."""
 

@@ -34,6 +34,7 @@ class EngineDoor:
             (engine, "_start"),
             (engine.downloader, "active"),
             (engine.downloader, "per_slot_settings"),
+            (engine.downloader.middleware, "_add_middleware"),
         ):
             if not hasattr(owner, name):
                 raise BadInput(
@@ -61,6 +62,10 @@ class EngineDoor:
         """The frontier spaces requests, cluster-wide: no second time here, except what DOWNLOAD_SLOTS names."""
         downloader = self._engine.downloader
         downloader.per_slot_settings = _Unthrottled(downloader.per_slot_settings)
+
+    def add_middleware(self, middleware: object) -> None:
+        """A downloader middleware, the nearest to the downloader."""
+        self._engine.downloader.middleware._add_middleware(middleware)
 
     def wake(self) -> None:
         """There may be a request now, or none left."""

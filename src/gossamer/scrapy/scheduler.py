@@ -40,6 +40,7 @@ from gossamer.scrapy.outcomes import Outcomes
 from gossamer.scrapy.pace import Pace
 from gossamer.scrapy.seat import Seat
 from gossamer.scrapy.stored import Unreadable, Unstorable, restore
+from gossamer.scrapy.throttle import SharedThrottle
 from gossamer.sinks.fanout import Fanout
 from gossamer.telemetry.troubles import Troubles
 from gossamer.wiring.parts import connect
@@ -146,6 +147,17 @@ class Scheduler(BaseScheduler):
         self._engine.surround(self._around)
         self._engine.hold_back_start(self._inbox.room)
         self._engine.unthrottle()
+        self._engine.add_middleware(
+            SharedThrottle(
+                frontier,
+                self.holder,
+                self._patience,
+                run,
+                spider.name,
+                self._crawler.settings,
+                is_leased=self._live.__contains__,
+            )
+        )
         self._crawler.signals.connect(self._spider_error, signal=signals.spider_error)
         self._task = asyncio.gather(self._seat.run(), self._committer.run(), self._inbox.run())
         self._task.add_done_callback(self._broke)

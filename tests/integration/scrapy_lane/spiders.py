@@ -1,5 +1,6 @@
 """Ordinary Scrapy spiders: nothing in them knows of Gossamer."""
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -195,6 +196,17 @@ class Deadly(Links):
         if response.url.endswith("/deadly"):
             os.kill(os.getpid(), signal.SIGKILL)
         yield from super().parse(response)
+
+
+class Pictures(LocalSpider):
+    """Downloads five pictures for its item, past the scheduler, as a media pipeline does."""
+
+    name = "pictures"
+
+    async def parse(self, response: Response) -> AsyncIterator[Any]:
+        pictures = [scrapy.Request(response.urljoin(f"/picture/{number}")) for number in range(5)]
+        answers = await asyncio.gather(*map(self.crawler.engine.download_async, pictures))
+        yield {"url": response.url, "pictures": [answer.status for answer in answers]}
 
 
 class HostOnly:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer.fakeweb.answer import plain
 from gossamer.fakeweb.expected import fetched
 from gossamer.fakeweb.log import fetches, max_concurrency, max_in_any_window, repeated
 from gossamer.model.crawl import CrawlId
@@ -120,6 +121,33 @@ async def test_the_cap_is_the_whole_crawls(tmp_path: Path, server: Server) -> No
             ]
         )
         assert max_concurrency(web.log(), HOST) == 2
+
+
+async def test_what_bypasses_the_scheduler_takes_hits_too(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    web.mount(HOST, "/start", page())
+    for number in range(5):
+        web.mount(HOST, f"/picture/{number}", page())
+    with scraper(tmp_path, server, "pictures", [at(web, "/start")], DOWNLOAD_DELAY="0.3") as running:
+        done = running.finish()
+    assert done.items == [{"url": at(web, "/start"), "pictures": [200] * 5}]
+    log = web.log()
+    assert len(log) == 6
+    assert max_in_any_window(log, HOST, 0.3 - 0.2) == 1
+
+
+async def test_what_a_site_asks_for_holds_for_all(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    web.mount(HOST, "/start", page("/a", "/b", "/c"))
+    web.mount(HOST, "/robots.txt", plain("User-agent: *\nCrawl-delay: 0.4\n"))
+    for path in ("/b", "/c"):
+        web.mount(HOST, path, page())
+    web.mount(HOST, "/a", [plain("", status=503, headers=(("Retry-After", "1"),)), page()])
+    with scraper(tmp_path, server, "links", [at(web, "/start")], ROBOTSTXT_OBEY="True") as running:
+        done = running.finish()
+    assert {item["url"] for item in done.items} == {at(web, path) for path in ("/start", "/a", "/b", "/c")}
+    log = web.log()
+    assert max_in_any_window(log, HOST, 0.4 - 0.2) == 1
+    busy = next(record for record in log if record.status == 503)
+    assert all(record.started - busy.started > 1.0 - 0.2 for record in log if record.started > busy.started)
 
 
 async def test_valkey_restarted_in_mid_crawl(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from gossamer.frontier.base import Hop
 from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import Argument, Commands
 from gossamer.frontier.valkey.finishing import rebalance, try_finish
+from gossamer.frontier.valkey.placing import shard_of
 from gossamer.frontier.valkey.submitting import check_names
 from gossamer.model.crawl import Run, Terms
 from gossamer.model.outcome import Settled
@@ -240,6 +241,14 @@ class ValkeyHolder:
         if answer < 0:
             raise StaleWorker(self.worker)
         return (Hop.SEEN, Hop.GRANTED, Hop.WAIT)[answer]
+
+    async def hit(self, run: Run, *, spider: str, domain: str) -> float | None:
+        rate = run.crawl.rate
+        wish = ("", "", "") if rate is None else (rate.hits, rate.window_seconds * 1000, int(rate.moderated))
+        charged, wait = await self._commands.call(
+            shard_of(domain, self._commands.count), "hit", run.crawl.id.token, spider, domain, self._egress, *wish
+        )
+        return 0.0 if charged else None if wait == b"" else max(float(wait) / 1000, 0.001)
 
     # --- living -------------------------------------------------------------------------------------------------------
 

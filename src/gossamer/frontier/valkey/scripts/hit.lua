@@ -1,0 +1,24 @@
+#!lua flags=allow-oom
+-- Charge a hit for a request that no queue holds.
+-- KEYS  1 shard prefix
+-- ARGV  1 now  2 prefix  3 token  4 spider  5 domain  6 egress  7 hits  8 window ms  9 moderated: the crawl's wish, or ""
+-- Returns { 1 when it was charged, else 0, ms until the next is free or "" when nobody knows }
+-- include common
+-- include throttle
+-- include queues
+local token, spider, domain, egress = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local wish = ARGV[7] ~= "" and { tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9] == "1" } or nil
+local policy = policy_of(domain)
+if policy.off then
+  return { 0, "" }
+end
+local blocked = block_of(domain)[1]
+local scope = scope_of(policy, spider, domain, egress)
+local record = record_of(scope)
+local budgets = budgets_of(policy, { token = token, wish = wish }, domain)
+if blocked <= now and free_hits(record, policy, budgets) >= 1 then
+  charge(scope, policy, budgets, 1)
+  write_all()
+  return { 1, "0" }
+end
+return { 0, string.format("%.3f", math.max(blocked, next_allowed(record, budgets)) - now) }
