@@ -1,5 +1,5 @@
 -- A group is done with messages. Of a topic that is kept until acknowledged, what every group is done with goes.
--- KEYS  1 the topic's stream
+-- KEYS  1 the topic's stream  2 its facts
 -- ARGV  1 group  2 1: kept until acknowledged  3 ms that an empty topic is remembered  then ids
 local stream = KEYS[1]
 if redis.call('EXISTS', stream) == 0 then return 0 end
@@ -29,7 +29,7 @@ if ARGV[2] == '1' then
   if oldest then redis.call('XTRIM', stream, 'MINID', string.format('%d-%d', oldest[1], oldest[2])) end
   if redis.call('XLEN', stream) == 0 then
     redis.call('PEXPIRE', stream, ARGV[3])
-    redis.call('PEXPIRE', stream .. ':facts', ARGV[3])
+    redis.call('PEXPIRE', KEYS[2], ARGV[3])
   end
 end
 return done

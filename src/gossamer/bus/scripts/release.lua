@@ -1,6 +1,6 @@
 -- A member leaves its group: what it had not acknowledged is to be had by the others at once.
 -- KEYS  1 the topic's stream
--- ARGV  1 group  2 member  3 the topic's name  4 the channel that wakes consumers
+-- ARGV  1 group  2 member  3 what the others are to hear  4 the channel they hear it on
 -- Returns how many messages there were.
 local stream, group, member = KEYS[1], ARGV[1], ARGV[2]
 if redis.call('EXISTS', stream) == 0 then return 0 end
