@@ -1,6 +1,7 @@
 """The bus's contract: named topics, consumer groups, batches, acknowledgements. At least once, in order within a key.
 
-Errors of every call: BusUnavailable (repeat it: what was done may be done again), BusFull, MessageTooLarge.
+Errors of every call: BusUnavailable (repeat it: what was done may be done again), BusFull, MessageTooLarge; BadInput
+for what is no topic's name.
 """
 
 from collections.abc import Sequence

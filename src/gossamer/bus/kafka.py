@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from gossamer.bus.base import Message, TopicInfo
+from gossamer.bus.topics import check_topic
 from gossamer.errors import BadInput, BusError, BusUnavailable, MessageTooLarge
 
 try:
@@ -136,6 +137,7 @@ class KafkaBus:
 
     async def _ensure(self, topic: str) -> None:
         if topic not in self._known:
+            check_topic(topic)
             await self._ask(lambda admin: self._make(admin, topic))
             self._known.add(topic)
 

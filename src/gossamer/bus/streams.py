@@ -8,6 +8,7 @@ from gossamer.bus.streams_consumer import StreamsConsumer
 from gossamer.bus.streams_keys import StreamKeys
 from gossamer.bus.streams_reader import StreamsReader, read_mark
 from gossamer.bus.streams_store import Store
+from gossamer.bus.topics import check_topic
 from gossamer.errors import MessageTooLarge
 from gossamer.valkey.shards import Shards
 
@@ -38,6 +39,8 @@ class StreamsBus:
     ) -> None:
         """`shards`: connections, closed by whoever made them. `claim_seconds`: a message that a silent member of a
         group has held for so long goes to another."""
+        self.shards = shards
+        self.prefix = prefix
         self._store = Store(
             shards, StreamKeys(prefix), kept=kept, retention_ms=int(retention_seconds * 1000), most_bytes=most_bytes
         )
@@ -75,6 +78,7 @@ class StreamsBus:
     async def _name(self, topic: str) -> None:
         now = asyncio.get_running_loop().time()
         if now - self._named.get(topic, float("-inf")) >= _SAY_SECONDS:
+            check_topic(topic)
             await self._store.name(topic)
             self._named[topic] = now
 
@@ -86,6 +90,8 @@ class StreamsBus:
         return consumer
 
     async def read(self, topics: Sequence[str], *, from_beginning: bool, after: str = "") -> StreamsReader:
+        for topic in topics:
+            check_topic(topic)
         reader = StreamsReader(self._store, topics, after=read_mark(after))
         try:
             await reader.start(from_beginning=from_beginning)

@@ -17,7 +17,7 @@ class StreamKeys:
 
     def facts(self, topic: str) -> str:
         """A hash: put (bytes ever put), gone (bytes that have left, as far as anybody had to know). Ends with the
-        stream. The scripts find it by its name beside the stream's."""
+        stream."""
         return f"{self.stream(topic)}:facts"
 
     @property

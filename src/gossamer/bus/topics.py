@@ -4,10 +4,14 @@ import hashlib
 import re
 from dataclasses import dataclass
 
+from gossamer.errors import BadInput
+
 _ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
 """What Kafka does not allow in a topic's name."""
 _LONGEST = 100
-"""Characters of an application's part of a name; Kafka allows 249 for the whole."""
+"""Characters of an application's part of a name."""
+_LONGEST_NAME = 249
+"""Kafka's limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +71,9 @@ def topic_part(appid: str) -> str:
         return appid
     digest = hashlib.blake2b(appid.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
     return f"{_ILLEGAL.sub('_', appid)[:_LONGEST]}-{digest}"
+
+
+def check_topic(name: str) -> None:
+    """Raises BadInput for what Kafka would not take as a topic's name: no bus does."""
+    if not name or name in (".", "..") or len(name) > _LONGEST_NAME or _ILLEGAL.search(name):
+        raise BadInput(f"{name[:_LONGEST_NAME]!r} is no topic; use up to {_LONGEST_NAME} of A-Z a-z 0-9 . _ -")

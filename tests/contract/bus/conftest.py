@@ -6,12 +6,10 @@ from itertools import count
 import pytest
 
 from gossamer.bus.base import Bus
-from gossamer.bus.streams import StreamsBus
-from gossamer.valkey.shards import Shards
 from tests.servers.kafka import Broker, broker
 from tests.servers.valkey import Server, standalone
 
-from .prefixed import Prefixed
+from .opened import Place, opened
 
 _numbers = count()
 
@@ -29,16 +27,15 @@ def one_broker() -> Iterator[Broker]:
 
 
 @pytest.fixture(params=["streams", "kafka"])
-async def bus(request: pytest.FixtureRequest) -> AsyncIterator[Bus]:
-    """An empty bus with the topics `in` (kept until acknowledged) and `pages`."""
+def place(request: pytest.FixtureRequest) -> Place:
+    """Where an empty bus is."""
     if request.param == "kafka":
-        from gossamer.bus.kafka import KafkaBus
+        return Place("kafka", request.getfixturevalue("one_broker").servers, f"t{next(_numbers)}.")
+    return Place("streams", request.getfixturevalue("one_server").address, f"t{next(_numbers)}")
 
-        prefix = f"t{next(_numbers)}."
-        kafka = Prefixed(KafkaBus(request.getfixturevalue("one_broker").servers, partitions=1), prefix)
-        yield kafka
-        await kafka.close()
-        return
-    shards = await Shards.connect(request.getfixturevalue("one_server").address)
-    yield StreamsBus(shards, prefix=f"t{next(_numbers)}", kept=("in",), claim_seconds=0.5)
-    await shards.close()
+
+@pytest.fixture
+async def bus(place: Place) -> AsyncIterator[Bus]:
+    """An empty bus with the topics `in` (kept until acknowledged) and `pages`."""
+    async with opened(place) as empty:
+        yield empty

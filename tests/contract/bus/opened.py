@@ -1,0 +1,36 @@
+"""A bus of either kind by its address, as the tests and the processes they start open it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from gossamer.bus.base import Bus
+from gossamer.bus.streams import StreamsBus
+from gossamer.valkey.shards import Shards
+
+from .prefixed import Prefixed
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a bus is."""
+
+    kind: str
+    """`streams` or `kafka`"""
+    address: str
+    prefix: str
+
+
+@asynccontextmanager
+async def opened(place: Place, *, partitions: int = 1) -> AsyncIterator[Bus]:
+    """The bus; its topic `in` is kept until acknowledged."""
+    if place.kind == "kafka":
+        from gossamer.bus.kafka import KafkaBus
+
+        kafka = Prefixed(KafkaBus(place.address, partitions=partitions), place.prefix)
+        yield kafka
+        await kafka.close()
+        return
+    shards = await Shards.connect(place.address)
+    yield StreamsBus(shards, prefix=place.prefix, kept=("in",), claim_seconds=0.5)
+    await shards.close()
