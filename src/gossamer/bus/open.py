@@ -41,7 +41,10 @@ def open_bus(
         return StreamsBus(
             shards, prefix=prefix, kept=topics.requests, retention_seconds=retention_seconds, most_bytes=most_bytes
         )
-    from gossamer.bus.kafka import KafkaBus  # an extra: who does not use it need not have it
+    try:
+        from gossamer.bus.kafka import KafkaBus  # an extra: who does not use it need not have it
+    except ImportError as exc:
+        raise BadInput("a Kafka bus needs more than the core; pip install gossamer-crawl[kafka]") from exc
 
     servers = address.removeprefix(_KAFKA).rstrip("/")
     return KafkaBus(servers, options=kafka, partitions=partitions, replicas=replicas, largest=largest)
