@@ -19,6 +19,7 @@ from gossamer.control import stats
 from gossamer.control.counters import Counters
 from gossamer.control.desk import Desk, Handler
 from gossamer.control.handlers import built_in
+from gossamer.control.plugin import Checked
 from gossamer.control.submit import Door
 from gossamer.errors import BadInput
 from gossamer.fetch.guard import parse_networks
@@ -212,7 +213,7 @@ def load_plugins() -> tuple[list[Kind], dict[str, Handler]]:
             found = entry.load()
             plugin = found() if isinstance(found, type) else found
             kinds.append(Kind(entry.name, plugin.schema, int(plugin.rank), lambda given: given))
-            handlers[entry.name] = plugin
+            handlers[entry.name] = Checked(plugin)
         except Exception as error:
             raise BadInput(f"the plug-in {entry.name} ({entry.value}): {error}") from error
     return kinds, handlers

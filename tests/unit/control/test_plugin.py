@@ -1,0 +1,25 @@
+"""Answers of plug-ins."""
+
+from typing import Any
+
+import pytest
+
+from gossamer.control.plugin import Checked
+
+
+class _Answers:
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    async def handle(self, request: Any, *, old: bool) -> Any:
+        return self._answer
+
+
+@pytest.mark.parametrize("answer", [None, {}, ["x"], [{}], [{"appid": 1}], [{"appid": "app", "made": object()}]])
+async def test_what_cannot_be_published_is_the_handlers_fault(answer: Any) -> None:
+    with pytest.raises(TypeError):
+        await Checked(_Answers(answer)).handle({}, old=False)
+
+
+async def test_what_can_be_published_is_passed_on() -> None:
+    assert await Checked(_Answers([{"appid": "app"}])).handle({}, old=False) == [{"appid": "app"}]
