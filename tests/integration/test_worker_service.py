@@ -26,7 +26,8 @@ from gossamer.policy.urls import fingerprint, host, registered_domain, spider_se
 from gossamer.settings import Settings
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
-from gossamer.wiring.parts import connect, working
+from gossamer.wiring.joining import connect
+from gossamer.wiring.parts import working
 from gossamer.wiring.service import for_the_bus, make_bus, make_bus_sink
 from tests.servers.bad_http import Reset, run_bad_server
 from tests.servers.crawling import records_of, settings_for

@@ -24,8 +24,9 @@ from gossamer.settings import Settings, load
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.checks import check_asked
+from gossamer.wiring.joining import connect, frontier_address
 from gossamer.wiring.notes import CrawlNote, write_note
-from gossamer.wiring.parts import connect, finish_outputs, frontier_address, make_resolver
+from gossamer.wiring.parts import finish_outputs, make_resolver
 from gossamer.wiring.plan import Plan, make_plan
 from gossamer.wiring.private import private_hosts
 from gossamer.worker.spiders import known_spiders

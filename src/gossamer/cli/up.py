@@ -13,7 +13,7 @@ from gossamer.cli.loop import run as run_loop
 from gossamer.errors import GossamerError
 from gossamer.settings import Settings, load
 from gossamer.telemetry import logs
-from gossamer.wiring.parts import frontier_address
+from gossamer.wiring.joining import frontier_address
 from gossamer.wiring.processes import Processes
 from gossamer.wiring.service import Parts, for_the_bus, keep_all, make_app, make_roles, parts
 

@@ -24,8 +24,9 @@ from gossamer.policy.urls import fingerprint, from_person, host, registered_doma
 from gossamer.settings import Settings, load
 from gossamer.sinks.read import read_records
 from gossamer.valkey.datadir import running
+from gossamer.wiring.joining import connect, frontier_address
 from gossamer.wiring.notes import CrawlNote, known_crawls, read_note
-from gossamer.wiring.parts import connect, frontier_address, make_clients, make_resolver
+from gossamer.wiring.parts import make_clients, make_resolver
 from gossamer.wiring.plan import APPID
 from gossamer.worker.context import scope_of
 from gossamer.worker.robots_store import FrontierRobotsStore

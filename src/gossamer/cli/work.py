@@ -16,7 +16,7 @@ from gossamer.errors import BadInput
 from gossamer.settings import Settings, load
 from gossamer.telemetry import logs
 from gossamer.valkey.datadir import running
-from gossamer.wiring.parts import connect
+from gossamer.wiring.joining import connect
 from gossamer.worker.spiders import load_spider
 
 Spiders = Annotated[

@@ -15,7 +15,8 @@ from gossamer.errors import OutputClosed, SinkError
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.settings import Settings
 from gossamer.telemetry import logs
-from gossamer.wiring.parts import connect, working
+from gossamer.wiring.joining import connect
+from gossamer.wiring.parts import working
 from gossamer.wiring.processes import Errand, Word
 from gossamer.worker.worker import Worker
 

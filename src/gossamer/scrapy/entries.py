@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from scrapy import Request, Spider
 from scrapy.utils.request import RequestFingerprinter
@@ -16,6 +16,15 @@ SPIDER_KEY = "spiderid"
 """In a request's meta: the spider that is to handle it, where that is not its maker (Scrapy Cluster's name)."""
 
 MOST_PRIORITY = 60_000
+
+
+class Name(NamedTuple):
+    """By what a request is remembered: the same for two that are the same."""
+
+    spider: str
+    url: str
+    """Canonical."""
+    fingerprint: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,31 +51,32 @@ class Entries:
         self._seed = spider_seed(secret, spider.name)
         self._own = None if type(fingerprinter) is RequestFingerprinter else fingerprinter
 
-    def of(self, request: Request) -> Entry:
-        """Raises Unstorable, whose detail says why."""
+    def name(self, request: Request) -> Name:
+        """What it is remembered by. Raises Unstorable for a URL that only this process can download."""
         url = _canonical(request)
-        name = request.meta.get(SPIDER_KEY) if request._meta else None
-        other = name is not None and name != self._spider.name
-        payload = _neutral(request) if other else store(request, self._spider, url=url)
-        spider = str(name) if other else self._spider.name
-        seed = spider_seed(self._secret, spider) if other else self._seed
+        asked = request.meta.get(SPIDER_KEY) if request._meta else None
+        if asked is None or asked == self._spider.name:
+            return Name(self._spider.name, url, self._mark(request, url, self._seed))
+        spider = str(asked)
+        return Name(spider, url, self._mark(request, url, spider_seed(self._secret, spider)))
+
+    def of(self, request: Request, name: Name) -> Entry:
+        """The whole of it. Raises Unstorable, whose detail says why."""
+        other = name.spider != self._spider.name
+        payload = _neutral(request) if other else store(request, self._spider, url=name.url)
         return Entry(
-            spider,
-            registered_domain(host(url)),
+            name.spider,
+            registered_domain(host(name.url)),
             max(-MOST_PRIORITY, min(request.priority, MOST_PRIORITY)),
             _depth(request),
-            url,
-            self._mark(request, url, seed),
+            name.url,
+            name.fingerprint,
             pack(payload),
         )
 
     def payload(self, request: Request, *, url: str) -> bytes | None:
         """What travels with an entry whose URL is `url`, wherever the request itself has got to. Raises Unstorable."""
         return pack(store(request, self._spider, url=url))
-
-    def mark(self, request: Request) -> int:
-        """The number that this request is remembered by. Raises Unstorable for a URL that cannot be crawled."""
-        return self._mark(request, _canonical(request), self._seed)
 
     def _mark(self, request: Request, url: str, seed: int) -> int:
         if self._own is None:

@@ -31,7 +31,7 @@ async def move(live: Live, settlement: Settlement, entries: Entries, holder: Lea
         return False
     payload = entries.payload(request, url=lease.url) or b""
     settlement.payload = payload
-    if entry.fingerprint == entries.mark(live.request):
+    if entry.fingerprint == entries.name(live.request).fingerprint:
         settlement.outcome = Outcome.RETRY
         return False
     settlement.outcome = Outcome.FORWARDED

@@ -32,7 +32,7 @@ from gossamer.scrapy.engine import EngineDoor
 from gossamer.scrapy.entries import Entries
 from gossamer.scrapy.feeds import Feeds
 from gossamer.scrapy.inbox import Inbox
-from gossamer.scrapy.joining import join
+from gossamer.scrapy.join import join
 from gossamer.scrapy.live import CURRENT, Live
 from gossamer.scrapy.moves import move
 from gossamer.scrapy.options import Options, read
@@ -43,7 +43,7 @@ from gossamer.scrapy.stored import Unreadable, Unstorable, restore
 from gossamer.scrapy.throttle import SharedThrottle
 from gossamer.sinks.fanout import Fanout
 from gossamer.telemetry.troubles import Troubles
-from gossamer.wiring.parts import connect
+from gossamer.wiring.joining import connect
 from gossamer.worker.seen_cache import SeenCache
 
 log = logging.getLogger(__name__)
@@ -210,25 +210,28 @@ class Scheduler(BaseScheduler):
         if parent is not None and parent.over:
             parent = None
         self._stats.inc_value("scheduler/enqueued")
+        filtered = not request.dont_filter
         try:
-            entry = self._entries.of(request)
+            name = self._entries.name(request)
+            child = parent is not None and not parent.moving
+            # Most links of most pages are known: nothing more is made of them.
+            if child and filtered and self._seen.knows(name.spider, name.fingerprint):
+                assert parent is not None
+                parent.known += 1
+                self._stats.inc_value("dupefilter/filtered")
+                return False
+            entry = self._entries.of(request, name)
         except Unstorable as why:
             return self._keep_local(request, parent, why)
         if parent is None:
             # Start requests are for the crawl, not for each of its processes.
             start = request.meta.get("is_start_request", False)
-            self._inbox.put(entry, unfiltered=request.dont_filter and not start)
+            self._inbox.put(entry, unfiltered=not filtered and not start)
             self._seat.not_over()
         elif parent.moving:
             parent.successor = (request, entry)
-        elif request.dont_filter:
-            parent.add(entry, unfiltered=True)
-        elif self._seen.knows(entry.spider, entry.fingerprint):
-            parent.known += 1
-            self._stats.inc_value("dupefilter/filtered")
-            return False
         else:
-            parent.add(entry, unfiltered=False)
+            parent.add(entry, unfiltered=not filtered)
         return True
 
     def next_request(self) -> Request | None:

@@ -23,7 +23,6 @@ from gossamer.sinks.fanout import Fanout
 from gossamer.sinks.open import open_sinks
 from gossamer.telemetry.tally import Tally
 from gossamer.telemetry.troubles import Troubles
-from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.wiring.checks import address_service, check_asked
 from gossamer.worker.access import Access
 from gossamer.worker.client import Clients
@@ -36,38 +35,6 @@ from gossamer.worker.seen_cache import SeenCache
 from gossamer.worker.spiders import known_spiders, load_spider
 from gossamer.worker.waits import Waits
 from gossamer.worker.worker import Worker
-
-
-@asynccontextmanager
-async def frontier_address(
-    settings: Settings, *, name: str, on_trouble: Callable[[str], None] | None = None
-) -> AsyncIterator[str]:
-    """Where the frontier is. An embedded server lives as long as the context; `name` is shown to whoever finds it."""
-    if settings.frontier:
-        yield settings.frontier
-        return
-    server = EmbeddedValkey(settings.data_dir, name=name, appendfsync=settings.embedded.fsync, on_trouble=on_trouble)
-    await server.start()
-    supervision = asyncio.create_task(server.supervise())
-    try:
-        yield server.address
-    finally:
-        supervision.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await supervision
-        await server.stop()
-
-
-async def connect(settings: Settings, address: str) -> ValkeyFrontier:
-    """Join the frontier there. Raises FrontierUnavailable, FrontierIncompatible, BadInput."""
-    return await ValkeyFrontier.connect(
-        address,
-        prefix=settings.prefix,
-        shards=settings.shards,
-        heartbeat_seconds=settings.worker.heartbeat,
-        retention_seconds=settings.retention,
-        mark_seconds=settings.marks,
-    )
 
 
 def make_resolver(settings: Settings) -> Resolver:
