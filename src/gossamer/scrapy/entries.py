@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from scrapy import Request, Spider
-from scrapy.utils.request import RequestFingerprinter
 
 from gossamer.errors import BadUrl
 from gossamer.model.payload import Payload, pack
 from gossamer.policy.urls import canonical, fingerprint, host, registered_domain, spider_seed
+from gossamer.scrapy.fingerprinter import is_canonical
 from gossamer.scrapy.stored import Unstorable, attrs_of, store
 
 SPIDER_KEY = "spiderid"
@@ -44,12 +44,11 @@ class Entries:
     """Makes entries for one spider's process."""
 
     def __init__(self, spider: Spider, *, secret: int, fingerprinter: Any) -> None:
-        """`fingerprinter`: the crawler's. Scrapy's own is passed over: both lanes know a URL by its canonical form;
-        a project's own decides for itself what is the same."""
+        """`fingerprinter`: the crawler's."""
         self._spider = spider
         self._secret = secret
         self._seed = spider_seed(secret, spider.name)
-        self._own = None if type(fingerprinter) is RequestFingerprinter else fingerprinter
+        self._own = None if is_canonical(fingerprinter) else fingerprinter
 
     def name(self, request: Request) -> Name:
         """What it is remembered by. Raises Unstorable for a URL that only this process can download."""

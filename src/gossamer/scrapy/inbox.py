@@ -28,7 +28,7 @@ class Inbox:
         run: Run,
         terms: Terms,
         *,
-        added: Callable[[Added], None],
+        added: Callable[[Added, list[Batch]], None],
         refused: Callable[[int, CrawlRefused], None],
     ) -> None:
         """`added` is told of every batch; `refused` of what a stopped crawl did not take."""
@@ -85,7 +85,7 @@ class Inbox:
             except CrawlRefused as error:
                 self._refused(self._under_way, error)
             else:
-                self._added(added)
+                self._added(added, batches)
             self._under_way = 0
             if not self._count:
                 self._quiet.set()

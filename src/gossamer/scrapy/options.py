@@ -1,9 +1,11 @@
 """The lane's settings, as a project writes them: its own in the table below, and those of Gossamer that concern it."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from scrapy import Spider
 from scrapy.settings import BaseSettings
 
 from gossamer import settings as gossamer_settings
@@ -51,16 +53,19 @@ class Options:
     """Requests in flight of this process."""
 
 
-def read(scrapy_settings: BaseSettings, spider_name: str) -> Options:
-    """Raises BadInput, with the setting's name, for what is missing, unknown or contradictory."""
+def read(scrapy_settings: BaseSettings, spider: Spider) -> Options:
+    """Its own settings and its spider's attributes of the same meaning (`download_delay`, `max_concurrent_requests`).
+
+    Raises BadInput, with the setting's name, for what is missing, unknown or contradictory."""
     given = {name: scrapy_settings[name] for name in scrapy_settings if str(name).startswith("GOSSAMER_")}
     settings = _load(given)
-    own = {name: given.get(name, default) for name, (default, _) in OWN.items()}
+    own = {name: given.get(name, os.environ.get(name, default)) for name, (default, _) in OWN.items()}
     if not settings.frontier:
         raise BadInput('GOSSAMER_FRONTIER is not set; name the server: GOSSAMER_FRONTIER = "redis://localhost:6379"')
-    delay = scrapy_settings.getfloat("DOWNLOAD_DELAY")
+    delay = float(getattr(spider, "download_delay", scrapy_settings.getfloat("DOWNLOAD_DELAY")))
+    cap = int(getattr(spider, "max_concurrent_requests", scrapy_settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN")))
     identity = CrawlId(
-        str(own["GOSSAMER_APPID"] or scrapy_settings["BOT_NAME"]), str(own["GOSSAMER_CRAWL_ID"] or spider_name)
+        str(own["GOSSAMER_APPID"] or scrapy_settings["BOT_NAME"]), str(own["GOSSAMER_CRAWL_ID"] or spider.name)
     )
     crawl = Crawl(
         id=identity,
@@ -68,7 +73,7 @@ def read(scrapy_settings: BaseSettings, spider_name: str) -> Options:
         order=_order(str(own["GOSSAMER_QUEUE_ORDER"]), scrapy_settings),
         max_pages=_count(own["GOSSAMER_MAX_PAGES"], "GOSSAMER_MAX_PAGES") or None,
         rate=Rate(hits=1, window_seconds=delay) if delay > 0 else UNSPACED,
-        concurrency=scrapy_settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN") or None,
+        concurrency=cap or None,
     )
     return Options(
         settings=settings,

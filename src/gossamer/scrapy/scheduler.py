@@ -81,7 +81,7 @@ class Scheduler(BaseScheduler):
         self._stats = crawler.stats
         self._engine = EngineDoor(crawler.engine)
         try:
-            self.options: Options = read(crawler.settings, crawler.spider.name)
+            self.options: Options = read(crawler.settings, crawler.spider)
             self._engine.check()
         except BadInput as error:
             refuse(error)
@@ -130,7 +130,7 @@ class Scheduler(BaseScheduler):
         self._committer = Committer(frontier, self.holder, Fanout([]), self._patience, linger_seconds=0.002)
         self._committer.committed = self._committed
         self._inbox = Inbox(
-            frontier, self._patience, run, Terms(), added=self._count_added, refused=self._start_refused
+            frontier, self._patience, run, Terms(), added=self._start_added, refused=self._start_refused
         )
         self._seat = Seat(
             frontier,
@@ -201,6 +201,21 @@ class Scheduler(BaseScheduler):
         if self._task is None:
             return False
         return not self._seat.over or bool(self._local) or bool(self._running_local)
+
+    def drops(self, request: Request) -> bool:
+        """Whether it would drop this link of the page at hand as known; if so, it counts as dropped."""
+        parent = CURRENT.get()
+        if request.dont_filter or parent is None or parent.over or self._task is None:
+            return False
+        try:
+            name = self._entries.name(request)
+        except Unstorable:
+            return False
+        if not self._seen.knows(name.spider, name.fingerprint):
+            return False
+        parent.known += 1
+        self._stats.inc_value("dupefilter/filtered")
+        return True
 
     def enqueue_request(self, request: Request) -> bool:
         """Store a request. False: it is known to be a duplicate. Whether others know it turns out in the frontier."""
@@ -454,7 +469,9 @@ class Scheduler(BaseScheduler):
         if self.options.stay_open:
             raise DontCloseSpider
 
-    def _count_added(self, added: Added) -> None:
+    def _start_added(self, added: Added, batches: Sequence[Batch]) -> None:
+        rejected = {batches[batch].fingerprints[position] for batch, position in added.rejected}
+        self._remember(batches, rejected)
         if added.duplicates:
             self._stats.inc_value("dupefilter/filtered", added.duplicates)
         self._seat.want()

@@ -112,7 +112,7 @@ def restore(payload: Payload, spider: Spider, *, url: str, priority: int) -> Req
     if payload.scrapy is None:
         return Request(url, method=payload.method, body=payload.body, headers=payload.headers, priority=priority)
     try:
-        fields = msgspec.msgpack.decode(payload.scrapy, ext_hook=_extension)
+        fields = msgspec.msgpack.decode(payload.scrapy, type=dict[str, Any], ext_hook=_extension)
     except (msgspec.DecodeError, ValueError) as fault:
         raise Unreadable("unreadable", str(fault)) from None
     fields.setdefault("url", url)

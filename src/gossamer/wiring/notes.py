@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from tempfile import mkstemp
 
 import msgspec
 
@@ -29,11 +30,11 @@ def write_note(data_dir: Path, note: CrawlNote) -> None:
     path = _path(data_dir, note.run.crawl.id.crawlid)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = path.with_suffix(".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        # A name of its own: commands that share a crawl may begin at the same moment.
+        descriptor, fresh = mkstemp(dir=path.parent, suffix=".new")
         with os.fdopen(descriptor, "wb") as file:
             file.write(msgspec.json.encode(note))
-        fresh.replace(path)
+        os.replace(fresh, path)
     except OSError as error:
         raise BadInput(f"data directory {data_dir}: {error.strerror}") from None
 

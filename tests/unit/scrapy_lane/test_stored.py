@@ -1,0 +1,159 @@
+"""Requests as bytes and back."""
+
+import contextlib
+import datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+import scrapy
+from hypothesis import given
+from hypothesis import strategies as st
+from scrapy.http import FormRequest, JsonRequest, Request, XmlRpcRequest
+from scrapy.http.request import NO_CALLBACK
+
+from gossamer.model.payload import Payload, pack, unpack
+from gossamer.policy.urls import canonical
+from gossamer.scrapy.stored import Unreadable, Unstorable, restore, store
+
+
+class Spider(scrapy.Spider):
+    name = "s"
+
+    def leaf(self, response: Any) -> None: ...
+
+    def broke(self, failure: Any) -> None: ...
+
+
+SPIDER = Spider()
+URL = "http://a.test/x?b=2&a=1"
+
+
+def there_and_back(request: Request) -> Request:
+    url = canonical(request.url)
+    return restore(unpack(pack(store(request, SPIDER, url=url))), SPIDER, url=url, priority=request.priority)
+
+
+def same(one: Request, other: Request) -> bool:
+    return type(one) is type(other) and all(getattr(one, name) == getattr(other, name) for name in one.attributes)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request(URL),
+        Request(URL + "#part"),
+        Request("http://me:secret@a.test/"),
+        Request(URL, SPIDER.leaf, errback=SPIDER.broke, priority=-7, dont_filter=True, flags=["f"]),
+        Request(URL, NO_CALLBACK),
+        Request(URL, method="POST", body=b"\x00\xff", encoding="latin-1"),
+        Request(URL, body=b"of a GET"),
+        Request(URL, headers={"A": ["1", "2"], "b": "\xe4"}, cookies={"c": "d"}),
+        Request(URL, cookies=[{"name": "c", "value": "d", "domain": "a.test", "secure": True}]),
+        FormRequest(URL, SPIDER.leaf, formdata={"a": "b"}),
+        JsonRequest(URL, data={"a": [1, None]}),
+        XmlRpcRequest(URL, params=(1, "two"), methodname="m"),
+    ],
+    ids=str,
+)
+def test_a_request_comes_back_as_it_was(request_: Request) -> None:
+    assert same(there_and_back(request_), request_)
+
+
+class Thing(scrapy.Item):
+    name = scrapy.Field()
+
+
+class Odd:
+    pass
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary() | st.dates()
+    | st.datetimes(timezones=st.sampled_from([datetime.UTC, None])) | st.decimals(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.tuples(inner, inner)
+    | st.dictionaries(st.text() | st.integers(-5, 5), inner, max_size=3)
+    | st.frozensets(st.text() | st.integers(), max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+def typed(value: Any) -> Any:
+    """With the types that `==` does not see: True is not 1, a tuple not a list."""
+    if isinstance(value, list | tuple):
+        return (type(value), [typed(one) for one in value])
+    if isinstance(value, dict):
+        return {(type(key), key): typed(one) for key, one in value.items()}
+    return (type(value), value)
+
+
+@given(values)
+def test_meta_keeps_values_and_their_types(value: Any) -> None:
+    back = there_and_back(Request(URL, meta={"v": value}, cb_kwargs={"k": [value]}))
+    assert typed(back.meta["v"]) == typed(value)
+    assert typed(back.cb_kwargs["k"][0]) == typed(value)
+
+
+def test_scrapys_items_travel() -> None:
+    back = there_and_back(Request(URL, meta={"item": Thing(name=(1, Decimal("2.50")))}))
+    assert type(back.meta["item"]) is Thing
+    assert back.meta["item"]["name"] == (1, Decimal("2.50"))
+
+
+def loop() -> list[Any]:
+    one: list[Any] = []
+    one.append(one)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        (Request(URL, lambda response: None), "its callback"),
+        (Request(URL, SPIDER.leaf, errback=print), "its errback"),
+        (Request(URL, Spider().leaf), "its callback"),
+        (Request(URL, meta={"a": [{"b": Odd()}]}), "meta['a']['b'] holds a"),
+        (Request(URL, cb_kwargs={"a": Odd}), "cb_kwargs['a'] holds a"),
+        (Request(URL, meta={"a": {(1, 2): 3}}), "has a key of type tuple"),
+        (Request(URL, meta={"a": loop()}), "too deep"),
+    ],
+)
+def test_what_cannot_be_stored_exactly_is_refused_with_what_to_change(request_: Request, why: str) -> None:
+    with pytest.raises(Unstorable, match=r".") as refused:
+        there_and_back(request_)
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"callback": "gone"}, "no_callback"),
+        ({"callback": "name"}, "no_callback"),
+        ({"_class": "nowhere.Request"}, "no_class"),
+        ({"_class": "subprocess.Popen"}, "no_class"),
+        ({"_class": "builtins.eval"}, "no_class"),
+        ({"_class": "scrapy.Item"}, "no_class"),
+        ({"method_": "x"}, "unreadable"),
+        ({"url": "no scheme"}, "unreadable"),
+    ],
+)
+def test_bytes_make_nothing_run_but_requests(fields: dict[str, Any], reason: str) -> None:
+    payload = Payload(scrapy=msgspec.msgpack.encode(fields))
+    with pytest.raises(Unreadable) as refused:
+        restore(payload, SPIDER, url=URL, priority=0)
+    assert refused.value.reason == reason
+
+
+@given(st.binary(max_size=60))
+def test_garbage_never_does_worse_than_be_refused(data: bytes) -> None:
+    with contextlib.suppress(Unreadable):
+        restore(Payload(scrapy=data), SPIDER, url=URL, priority=0)
+
+
+def test_a_request_of_the_other_lane() -> None:
+    request = restore(Payload(method="POST", body=b"b", headers={"H": "v"}), SPIDER, url=URL, priority=3)
+    assert (request.url, request.method, request.body, request.headers["H"], request.priority) == (
+        URL, "POST", b"b", b"v", 3,
+    )  # fmt: skip
