@@ -76,6 +76,11 @@ def _scrapy_redis(job: Job) -> list[str]:
     return [*_scrapy(job), f"--redis={job.store}"]
 
 
+def _lane(*flags: str) -> Callable[[Job], list[str]]:
+    crawl = _plain(sys.executable, str(ROOT / "bench" / "peers" / "scrapy_crawl.py"))
+    return lambda job: [*crawl(job), f"--frontier={job.store}", *flags]
+
+
 def _gossamer(processes: int) -> Callable[[Job], list[str]]:
     def command(job: Job) -> list[str]:
         return [
@@ -100,6 +105,8 @@ def _gossamer(processes: int) -> Callable[[Job], list[str]]:
 CRAWLERS = (
     Crawler("scrapy", "Scrapy", _scrapy, needs=PEERS_PYTHON),
     Crawler("scrapy-redis", "scrapy-redis", _scrapy_redis, Store.VOLATILE, PEERS_PYTHON),
+    Crawler("scheduler", "Scrapy, our scheduler", _lane(), Store.DURABLE),
+    Crawler("addon", "Scrapy, our add-on", _lane("--addon"), Store.DURABLE),
     Crawler("colly", "colly (Go)", _plain(str(COLLY)), needs=COLLY),
     Crawler("floor", "bare floor", _plain(sys.executable, "-m", "bench.floor")),
     Crawler("gossamer", "Gossamer", _gossamer(1), Store.DURABLE),

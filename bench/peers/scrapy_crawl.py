@@ -1,4 +1,5 @@
-"""Crawls a site with Scrapy, alone or with scrapy-redis. Runs in the peers' environment, which has no Gossamer.
+"""Crawls a site with Scrapy: alone, with scrapy-redis, or in Gossamer's Scrapy lane. The first two run in the peers'
+environment, which has no Gossamer.
 
 Stock settings but for what a comparison needs: no log, no remote consoles, no robots.txt, 64 requests in flight. Pages
 go through a pipeline of five lines, which costs less than a feed export. scrapy-redis is used as its scheduler and
@@ -111,6 +112,8 @@ def main() -> None:
     parser.add_argument("--address", required=True, help="host:port that all hosts are at")
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--redis", help="address of a server: use scrapy-redis on it")
+    parser.add_argument("--frontier", help="address of a server: use Gossamer's scheduler on it")
+    parser.add_argument("--addon", action="store_true", help="with --frontier: use all of Gossamer's add-on")
     arguments = parser.parse_args()
     with open(arguments.seeds, encoding="utf-8") as file:
         seeds = file.read().split()
@@ -131,6 +134,11 @@ def main() -> None:
             "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
             "REDIS_URL": arguments.redis,
         }
+    if arguments.frontier:
+        lane = (
+            {"ADDONS": {"gossamer.scrapy.Addon": 0}} if arguments.addon else {"SCHEDULER": "gossamer.scrapy.Scheduler"}
+        )
+        settings |= {**lane, "GOSSAMER_FRONTIER": arguments.frontier}
     process = CrawlerProcess(settings)
     process.crawl(Pages, seeds=seeds)
     # Every host is at one address; the reactor's resolver asks this cache before it asks anybody.

@@ -1,0 +1,67 @@
+"""The lane's reference page, made of its own tables: `python -m gossamer.scrapy.reference docs/reference/scrapy.md`."""
+
+import sys
+from pathlib import Path
+
+from gossamer.scrapy.addon import DEFAULTS, LOOP
+from gossamer.scrapy.options import OWN, SHARED
+from gossamer.settings import rows
+
+MADE = "<!-- Made by `python -m gossamer.scrapy.reference docs/reference/scrapy.md`; do not edit. -->"
+
+
+def page() -> str:
+    """docs/reference/scrapy.md."""
+    lines = [
+        *(MADE, "", "# Settings of a Scrapy project", ""),
+        "What a project on the shared frontier may set, in its `settings.py`, with `-s`, or in a spider's",
+        "`custom_settings`. An unknown `GOSSAMER_` name is refused at the start. How to: [Scrapy](../howto/scrapy.md).",
+        *("", "## The lane's own", "", "Also read from the environment.", ""),
+        *("| setting | default | meaning |", "|---|---|---|"),
+    ]
+    lines += [
+        f"| `{name}` | {f'`{default}`' if default != '' else ''} | {text} |" for name, (default, text) in OWN.items()
+    ]
+    lines += [
+        *("", "## Gossamer's", "", "As everywhere ([all settings](settings.md)); those of `[topics]` and `[kafka]`"),
+        "too, where items go to the bus.",
+        *("", "| setting | default | meaning |", "|---|---|---|"),
+    ]
+    for _, variable, default, meaning in rows():
+        if variable in SHARED:
+            text = " ".join(meaning.split())
+            lines.append(f"| `{variable}` | {f'`{default}`' if default else ''} | {text} |")
+    lines += [*("", "## Scrapy's, and what they mean here", "", "| setting | meaning |", "|---|---|")]
+    lines += [f"| {names} | {meaning} |" for names, meaning in SCRAPYS.items()]
+    lines += ["", "## What the add-on sets", "", "What the project sets itself, it keeps.", ""]
+    lines += ["| setting | value | why |", "|---|---|---|"]
+    lines += [f"| `{name}` | `{value!r}` | {why} |" for name, (value, why) in DEFAULTS.items()]
+    lines += [
+        f"| `{LOOP[0]}` | `{LOOP[1]!r}` | {LOOP[2]} |",
+        f"| `SPIDER_MIDDLEWARES` | `KnownLinks` at 1000 | {KNOWN} |",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+SCRAPYS = {
+    "`DOWNLOAD_DELAY`, a spider's `download_delay`": "The crawl's wish for every domain: one request in so many seconds, "
+    "of all processes together. 0: as fast as the operator's policy allows",
+    "`CONCURRENT_REQUESTS_PER_DOMAIN`": "Requests in flight of one domain, of all processes together",
+    "`CONCURRENT_REQUESTS`": "Of this process",
+    "`DOWNLOAD_SLOTS`": "A host's own delay and concurrency, kept in each process besides",
+    "`SCHEDULER_PERSIST`": "True: a finished crawl's next run has seen what the last one saw. False: it begins anew",
+    "`SCHEDULER_MEMORY_QUEUE`": "A queue with `Fifo` in its name: first in first out; else last in first out",
+    "`REQUEST_FINGERPRINTER_CLASS`": "One of the project's own decides what is the same request; Scrapy's is passed over "
+    "for the canonical URL, method and body",
+    "`ROBOTSTXT_OBEY`": "As in Scrapy; `Crawl-delay` holds for the whole cluster then",
+    "`DUPEFILTER_CLASS`, `JOBDIR`, `SCHEDULER_DISK_QUEUE`, `SCHEDULER_PRIORITY_QUEUE`": "Not read: the frontier does it",
+}
+
+KNOWN = (
+    "Links that are known to be seen are dropped before the other middlewares handle them; set "
+    "`gossamer.scrapy.known.KnownLinks` to `None` where one of those rewrites requests"
+)
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page())
