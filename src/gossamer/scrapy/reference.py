@@ -44,17 +44,23 @@ def page() -> str:
 
 
 SCRAPYS = {
-    "`DOWNLOAD_DELAY`, a spider's `download_delay`": "The crawl's wish for every domain: one request in so many seconds, "
-    "of all processes together. 0: as fast as the operator's policy allows",
+    "`DOWNLOAD_DELAY`, a spider's `download_delay`": (
+        "The crawl's wish for every domain: one request in so many seconds, of all processes together. "
+        "0: as fast as the operator's policy allows"
+    ),
     "`CONCURRENT_REQUESTS_PER_DOMAIN`": "Requests in flight of one domain, of all processes together",
     "`CONCURRENT_REQUESTS`": "Of this process",
     "`DOWNLOAD_SLOTS`": "A host's own delay and concurrency, kept in each process besides",
     "`SCHEDULER_PERSIST`": "True: a finished crawl's next run has seen what the last one saw. False: it begins anew",
     "`SCHEDULER_MEMORY_QUEUE`": "A queue with `Fifo` in its name: first in first out; else last in first out",
-    "`REQUEST_FINGERPRINTER_CLASS`": "One of the project's own decides what is the same request; Scrapy's is passed over "
-    "for the canonical URL, method and body",
+    "`REQUEST_FINGERPRINTER_CLASS`": (
+        "One of the project's own decides what is the same request; Scrapy's is passed over for the canonical URL, "
+        "method and body"
+    ),
     "`ROBOTSTXT_OBEY`": "As in Scrapy; `Crawl-delay` holds for the whole cluster then",
-    "`DUPEFILTER_CLASS`, `JOBDIR`, `SCHEDULER_DISK_QUEUE`, `SCHEDULER_PRIORITY_QUEUE`": "Not read: the frontier does it",
+    "`DUPEFILTER_CLASS`, `JOBDIR`, `SCHEDULER_DISK_QUEUE`, `SCHEDULER_PRIORITY_QUEUE`": (
+        "Not read: the frontier does it"
+    ),
 }
 
 KNOWN = (
