@@ -265,7 +265,8 @@ class Settings(BaseSettings):
     allow_networks: tuple[str, ...] = ()
     """Private networks (CIDR) that any host may be in"""
     egress: str = ""
-    """The name of the public address this machine fetches from, where budgets are kept per address"""
+    """The name of the public address this machine fetches from, where budgets are kept per address. Empty: that of
+    fetch.proxy, where one is set"""
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "error"
     """What is logged to standard error"""
     log_format: Literal["human", "json"] = "human"

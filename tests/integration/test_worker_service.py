@@ -370,6 +370,22 @@ async def test_a_worker_asks_where_its_requests_come_from(service: Service) -> N
         assert len([record for record in web.log() if record.host == "a.test" and record.path != "/robots.txt"]) == 2
 
 
+async def test_each_proxy_is_its_own_egress(service: Service) -> None:
+    """Workers behind one proxy share its address's budget, those behind another have another."""
+    await service.frontier.set_domain_policy(None, DomainPolicy(hits=1, window_seconds=3600, scope=Scope.IP))
+    with run_http_proxy() as one, run_http_proxy() as other:
+        async with serve(WebSpec(hosts=1, pages=1)) as web:
+            run = await service.submit(*(Request(f"http://127.0.0.1:{web.port}{path}") for path in ("/1", "/2", "/3")))
+            for done, port in ((1, one), (2, other)):
+                settings = service.settings(fetch__proxy=f"http://127.0.0.1:{port}")
+                async with working(settings, service.frontier, pool="shared") as worker:
+                    task = asyncio.create_task(worker.run())
+                    await _until(service, run, lambda info: info.total().done == done)  # noqa: B023
+                    worker.stop()
+                    await asyncio.wait_for(task, 20)
+            assert len([record for record in web.log() if record.path != "/robots.txt"]) == 2
+
+
 # --- spiders ----------------------------------------------------------------------------------------------------------
 
 RELAY = """

@@ -64,7 +64,10 @@ def parse_proxy(url: str) -> Proxy:
     except ValueError as exc:
         raise BadInput("this proxy's URL cannot be read; write http://USER:PASSWORD@HOST:PORT") from exc
     if parts.scheme not in _DEFAULT_PORTS or not host or port == 0:
-        raise BadInput(f"a proxy is http://, socks5:// or socks5h:// with a host, not {parts.scheme}://{host or ''}")
+        given = f"{parts.scheme}://{host or ''}" if parts.scheme else "what has no scheme"
+        raise BadInput(
+            f"a proxy is http://, socks5:// or socks5h:// with a host, as http://proxy.example:3128, not {given}"
+        )
     if len(user) > 255 or len(password) > 255:
         raise BadInput(f"user and password of proxy {host} may have 255 bytes each")
     return Proxy(parts.scheme, host, port or _DEFAULT_PORTS[parts.scheme], user, password)

@@ -192,6 +192,8 @@ def parse_override(text: str) -> tuple[str, str]:
 
 def _override(host: str, ip: str) -> str:
     address = guard.host_address(ip)
+    if ip.isdecimal() and int(ip) < 65536:  # as an address it means 0.0.x.y; nobody does
+        raise BadInput(f"{ip!r} is a port, no IP address that {host!r} could be at; write HOST:ADDRESS")
     if address is None:
         raise BadInput(f"{ip!r} is no IP address that {host!r} could be at")
     return address

@@ -121,7 +121,10 @@ def from_person(text: str) -> str:
     # `localhost:8000` has the form of a scheme and a path, and never means one.
     if _SCHEME.match(text) and not _PORT.match(text):
         return canonical(text)
-    if not text or text[0] in "/?#.\\" or "@" in re.split(r"[/?#\\]", text, maxsplit=1)[0]:
+    authority = re.split(r"[/?#\\]", text, maxsplit=1)[0]
+    # What is before a colon and neither a scheme nor a host with a port is a slip of the fingers: `ht!tp://x`.
+    slip = ":" in authority and authority[0] != "[" and not _PORT.match(authority)
+    if not text or text[0] in "/?#.\\" or "@" in authority or slip:
         raise BadUrl(f"{_shown(text)} (write it as https://host/path)")
     return canonical("http://" + text)
 

@@ -10,6 +10,7 @@ from gossamer.commit.committer import Committer
 from gossamer.commit.patience import Patience
 from gossamer.fetch.client import Client
 from gossamer.fetch.limits import Limits, Timeouts
+from gossamer.fetch.proxy import parse_proxy
 from gossamer.fetch.resolve import Resolver
 from gossamer.fetch.robots import RobotsService
 from gossamer.frontier.valkey import ValkeyFrontier
@@ -161,14 +162,15 @@ async def _seated(
     it."""
     spiders = spiders or known_spiders()
     if not settings.fetch.egress_url:
-        yield await frontier.holder(pool=pool, spiders=spiders, egress=settings.egress)
+        name = settings.egress or _proxy_name(settings)
+        yield await frontier.holder(pool=pool, spiders=spiders, egress=name)
         return
     clients = make_clients(settings, resolver, body_bytes=ANSWER_BYTES)
     egress = Egress(
         address_service(settings),
         lambda exchange: clients.fetch(exchange, settings.fetch.egress_timeout),
         troubles,
-        otherwise=settings.egress,
+        otherwise=settings.egress or _proxy_name(settings),
         refresh_seconds=settings.fetch.egress_refresh,
     )
     try:
@@ -183,6 +185,14 @@ async def _seated(
                 await keeping
     finally:
         await clients.close()
+
+
+def _proxy_name(settings: Settings) -> str:
+    """All workers behind one proxy fetch from its address, wherever they run. Empty: no proxy."""
+    if not settings.fetch.proxy:
+        return ""
+    proxy = parse_proxy(settings.fetch.proxy)
+    return f"{proxy.host}:{proxy.port}"
 
 
 def _obedience(settings: Settings, pool: str) -> Obedience:

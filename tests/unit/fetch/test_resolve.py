@@ -241,7 +241,9 @@ def test_an_override_on_the_command_line() -> None:
     assert parse_override("a.test:::1") == ("a.test", "::1")
 
 
-@pytest.mark.parametrize("text", ["", "a.test", "a.test:", ":127.0.0.1", "a.test:b.test", "a.test:80:127.0.0.1"])
+@pytest.mark.parametrize(
+    "text", ["", "a.test", "a.test:", ":127.0.0.1", "a.test:b.test", "a.test:80:127.0.0.1", "a.test:999"]
+)
 def test_an_override_that_cannot_be_read_is_bad_input(text: str) -> None:
     """One line that says what is wrong."""
     with pytest.raises(BadInput):

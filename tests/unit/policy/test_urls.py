@@ -151,7 +151,23 @@ def test_from_person(text: str, wanted: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "/x", "?x", "#x", "./x", "mailto:a@b.test", "a@b.test", "hello world", "data:,x"]
+    "text",
+    [
+        "",
+        " ",
+        "/x",
+        "?x",
+        "#x",
+        "./x",
+        "mailto:a@b.test",
+        "a@b.test",
+        "hello world",
+        "data:,x",
+        "ht!tp:/x",
+        "ht!tp://x",
+        "a.test:8o/",
+        "a.test:",
+    ],
 )
 def test_from_person_refuses_what_names_no_host(text: str) -> None:
     with pytest.raises(BadUrl):
