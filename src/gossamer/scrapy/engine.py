@@ -74,6 +74,12 @@ class EngineDoor:
             slot.nextcall.schedule()
 
     @property
+    def scheduler(self) -> Any:
+        """None before the spider is open and after it is closed."""
+        slot = self._engine._slot
+        return slot.scheduler if slot is not None else None
+
+    @property
     def downloading(self) -> int:
         return len(self._engine.downloader.active)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from gossamer.commit.patience import Patience
 from gossamer.errors import CrawlRefused
@@ -28,14 +28,17 @@ class Inbox:
         run: Run,
         terms: Terms,
         *,
+        sift: Callable[[list[Batch]], Awaitable[list[Batch]]],
         added: Callable[[Added, list[Batch]], None],
         refused: Callable[[int, CrawlRefused], None],
     ) -> None:
-        """`added` is told of every batch; `refused` of what a stopped crawl did not take."""
+        """`sift` says what is to be added at all; `added` is told of every batch; `refused` of what a stopped crawl did
+        not take."""
         self._frontier = frontier
         self._patience = patience
         self._run = run
         self._terms = terms
+        self._sift = sift
         self._added = added
         self._refused = refused
         self._waiting: dict[tuple[str, str, int, int, bool], Batch] = {}
@@ -77,7 +80,8 @@ class Inbox:
         """Bring it in, for ever; cancel it when `drained`."""
         while True:
             await self._work.wait()
-            batches = self._take()
+            taken = self._take()
+            batches = await self._patience.frontier(lambda taken=taken: self._sift(taken))  # type: ignore[misc]
             try:
                 added = await self._patience.frontier(
                     lambda batches=batches: self._frontier.add(self._run, self._terms, batches, seeds=True)  # type: ignore[misc]

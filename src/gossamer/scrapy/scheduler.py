@@ -22,8 +22,8 @@ from gossamer.commit.committer import Committer
 from gossamer.commit.finished import Finished
 from gossamer.commit.patience import Patience
 from gossamer.errors import BadInput, CrawlRefused, FrontierError, StaleWorker
-from gossamer.frontier.base import Added
-from gossamer.model.crawl import CrawlState, Terms
+from gossamer.frontier.base import Added, Frontier
+from gossamer.model.crawl import CrawlState, Run, Terms
 from gossamer.model.outcome import Dropped, Outcome
 from gossamer.model.payload import unpack
 from gossamer.model.request import Batch, Lease, Settlement
@@ -81,7 +81,7 @@ class Scheduler(BaseScheduler):
         self._stats = crawler.stats
         self._engine = EngineDoor(crawler.engine)
         try:
-            self.options: Options = read(crawler.settings, crawler.spider)
+            self.options: Options = self._read(crawler)
             self._engine.check()
         except BadInput as error:
             refuse(error)
@@ -94,12 +94,31 @@ class Scheduler(BaseScheduler):
         self._running_local: dict[Request, Live | None] = {}
         self._live: dict[Request, Live] = {}
         self._unstorable_told = 0
+        self._refused = 0
         self._pace = Pace()
         self._granted: deque[Live] = deque()
         self._suspect: tuple[Lease, int] | None = None
         self._tasks: set[asyncio.Future[None]] = set()
         self._closing = False
         self._task: asyncio.Future[Any] | None = None
+
+    # --- what those that come from elsewhere change -------------------------------------------------------------------
+
+    def _read(self, crawler: Crawler) -> Options:
+        """What the project wants. Raises BadInput."""
+        assert crawler.spider is not None
+        return read(crawler.settings, crawler.spider)
+
+    async def _about_to_join(self, frontier: Frontier) -> None:
+        """May change `options`. Raises BadInput and FrontierError."""
+
+    async def _joined(self, run: Run, entries: Entries) -> Entries:
+        """What makes entries of requests. Raises FrontierError."""
+        return entries
+
+    async def _sift(self, batches: list[Batch]) -> list[Batch]:
+        """What of these is to be added. Raises FrontierUnavailable, and is asked again."""
+        return batches
 
     # --- opening and closing ------------------------------------------------------------------------------------------
 
@@ -108,12 +127,13 @@ class Scheduler(BaseScheduler):
         return deferred_from_coro(self._open(spider))
 
     async def _open(self, spider: Spider) -> None:
-        options = self.options
-        settings = options.settings
+        settings = self.options.settings
         try:
             self.frontier = frontier = await connect(settings, settings.frontier)
+            await self._about_to_join(frontier)
         except (BadInput, FrontierError) as error:
             refuse(error)
+        options = self.options
         self._crawler.signals.connect(self._spider_idle, signal=signals.spider_idle)
         try:
             run = await join(frontier, options.crawl, fresh=options.fresh)
@@ -126,11 +146,18 @@ class Scheduler(BaseScheduler):
         except BaseException:
             await frontier.close()
             raise
-        self._entries = Entries(spider, secret=frontier.secret, fingerprinter=self._crawler.request_fingerprinter)
+        entries = Entries(spider, secret=frontier.secret, fingerprinter=self._crawler.request_fingerprinter)
+        self._entries = await self._joined(run, entries)
         self._committer = Committer(frontier, self.holder, Fanout([]), self._patience, linger_seconds=0.002)
         self._committer.committed = self._committed
         self._inbox = Inbox(
-            frontier, self._patience, run, Terms(), added=self._start_added, refused=self._start_refused
+            frontier,
+            self._patience,
+            run,
+            Terms(),
+            sift=self._sift,
+            added=self._start_added,
+            refused=self._start_refused,
         )
         self._seat = Seat(
             frontier,
@@ -193,6 +220,23 @@ class Scheduler(BaseScheduler):
             self._closing = True
             assert self._crawler.engine is not None
             self._later(self._crawler.engine.close_spider_async(reason="frontier_failed"))
+
+    async def stored(self) -> bool:
+        """Return when all start requests so far are in the frontier. False: one of them was refused, for the crawl was
+        stopped meanwhile; it is dropped."""
+        refused = self._refused
+        await self._inbox.drained()
+        return self._refused == refused
+
+    @property
+    def closing(self) -> bool:
+        """Whether it takes no more start requests."""
+        return self._closing or self._task is None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the crawl was stopped or has expired, as far as is known here."""
+        return self._task is None or self._seat.state in (CrawlState.STOPPED, CrawlState.EXPIRED)
 
     # --- what Scrapy asks ---------------------------------------------------------------------------------------------
 
@@ -414,6 +458,7 @@ class Scheduler(BaseScheduler):
             return
         await self._patience.output(self._feeds.flush)
         batches = list(live.batches.values())
+        batches = await self._patience.frontier(lambda: self._sift(batches))
         finished = Finished(settlement, (), batches, size=_size(batches))
         if batches:
             finished.confirmed = partial(self._remember, batches)
@@ -464,7 +509,7 @@ class Scheduler(BaseScheduler):
     def _spider_idle(self) -> None:
         if self._task is None:
             raise CloseSpider("refused")
-        if self._seat.state in (CrawlState.STOPPED, CrawlState.EXPIRED):
+        if self.stopped:
             raise CloseSpider(str(self._seat.state))
         if self.options.stay_open:
             raise DontCloseSpider
@@ -478,6 +523,7 @@ class Scheduler(BaseScheduler):
 
     def _start_refused(self, count: int, refused: CrawlRefused) -> None:
         log.error("%s %d requests are dropped.", refused, count)
+        self._refused += count
         self._seat.want()
 
 

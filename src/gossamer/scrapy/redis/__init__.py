@@ -1,0 +1,4 @@
+"""For projects that come from scrapy-redis: the same modules and settings under `gossamer.scrapy.redis`.
+
+Moving is changing `scrapy_redis.` to `gossamer.scrapy.redis.` wherever it stands; docs/howto/from-scrapy-redis.md.
+"""

@@ -1,0 +1,90 @@
+"""A start message and what it asks for."""
+
+import json
+from typing import Any
+
+from scrapy import FormRequest, Request
+
+from gossamer.errors import BadInput
+from gossamer.policy.urls import canonical
+
+
+class BadMessage(BadInput):
+    """This start message cannot be used."""
+
+
+_TEXT = (str, int, float)
+
+
+def read(data: bytes | str, encoding: str) -> Request:
+    """A URL, or a JSON object: `url`, and what else scrapy-redis knows: `method`, `meta`, all others as form fields.
+
+    `headers`, `cookies`, `cb_kwargs` as objects, `body` as text, and `priority`, `dont_filter`, `callback`, `errback`,
+    `flags` in a `request` object: there they cannot be taken for form fields. Never filtered unless that object says
+    so. Raises BadMessage with the reason.
+    """
+    if isinstance(data, bytes):
+        try:
+            data = data.decode(encoding)
+        except (UnicodeDecodeError, LookupError) as fault:
+            raise BadMessage(f"it is not {encoding}: {fault}") from None
+    text = data.strip()
+    if not text.startswith("{"):
+        _check(text)
+        return FormRequest(text, dont_filter=True)
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError) as fault:
+        raise BadMessage(f"it is no JSON: {fault}") from None
+    return _of(fields)
+
+
+def _of(fields: dict[str, Any]) -> Request:
+    url = fields.pop("url", None)
+    if not isinstance(url, str) or not url:
+        raise BadMessage("it has no url")
+    _check(url)
+    method = fields.pop("method", "GET")
+    meta = fields.pop("meta", None) or {}
+    more = fields.pop("request", {}) if isinstance(fields.get("request"), dict) else {}
+    if not isinstance(method, str) or not method.isalpha():
+        raise BadMessage(f"method: {method!r} is none")
+    if not isinstance(meta, dict):
+        raise BadMessage("meta is no object")
+    for name, value in fields.items():
+        if not isinstance(value, _TEXT) and not (
+            isinstance(value, list) and all(isinstance(one, _TEXT) for one in value)
+        ):
+            raise BadMessage(f"{name} is no form field: text, a number, or a list of those")
+    form = {
+        name: [str(one) for one in value] if isinstance(value, list) else str(value) for name, value in fields.items()
+    }
+    return _built(url, method.upper(), meta, form, more)
+
+
+_MORE = {
+    "headers": dict, "cookies": (dict, list), "cb_kwargs": dict, "body": str, "priority": int, "dont_filter": bool,
+    "flags": list, "encoding": str, "callback": str, "errback": str,
+}  # fmt: skip
+
+
+def _built(url: str, method: str, meta: dict[str, Any], form: dict[str, Any], more: dict[str, Any]) -> Request:
+    for name, value in more.items():
+        if name not in _MORE:
+            raise BadMessage(f"request.{name} is not known")
+        if not isinstance(value, _MORE[name]):  # type: ignore[arg-type]
+            raise BadMessage(f"request.{name}: {value!r} is of the wrong type")
+    if "body" in more and form:
+        raise BadMessage(f"request.body and a form field ({next(iter(form))}) exclude each other")
+    arguments = {"dont_filter": True, "meta": meta, "method": method} | more
+    try:
+        return FormRequest(url, formdata=form or None, **arguments)
+    except (TypeError, ValueError, UnicodeError) as fault:
+        raise BadMessage(str(fault)) from None
+
+
+def _check(url: str) -> None:
+    try:
+        canonical(url)
+    except BadInput as fault:
+        raise BadMessage(f"{url[:200]!r}: {fault.detail or fault}") from None

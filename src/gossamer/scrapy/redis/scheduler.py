@@ -1,0 +1,149 @@
+"""scrapy-redis's scheduler, by its settings: the lane's own underneath."""
+
+import logging
+import os
+from dataclasses import replace
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.settings import BaseSettings
+from scrapy.utils.misc import load_object
+
+from gossamer.errors import BadInput
+from gossamer.frontier.base import Frontier
+from gossamer.model.crawl import Crawl, CrawlId, Run
+from gossamer.model.request import Batch
+from gossamer.scrapy.entries import Entries, Entry, Name
+from gossamer.scrapy.options import Options
+from gossamer.scrapy.options import read as read_options
+from gossamer.scrapy.redis import queue
+from gossamer.scrapy.redis.connection import address_of, link
+from gossamer.scrapy.redis.dupefilter import Legacy
+from gossamer.scrapy.redis.idle import Idle
+from gossamer.scrapy.redis.presence import Presence
+from gossamer.scrapy.redis.settings import DUPEFILTER_KEY, QUEUE_KEY, check
+from gossamer.scrapy.scheduler import Scheduler as Lane
+
+log = logging.getLogger(__name__)
+
+
+class Scheduler(Lane):
+    """`SCHEDULER = "gossamer.scrapy.redis.scheduler.Scheduler"`: the project's scrapy-redis settings do the rest."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._legacy: Legacy | None = None
+        super().__init__(crawler)
+        settings = crawler.settings
+        assert crawler.spider is not None
+        self._idle = Idle(crawler, settings.getint("SCHEDULER_IDLE_BEFORE_CLOSE"))
+        self._priorities = _queue(settings).priorities
+
+    def _read(self, crawler: Crawler) -> Options:
+        assert crawler.spider is not None
+        settings = crawler.settings
+        check(settings)
+        link(crawler)
+        wanted: dict[str, object] = {}
+        if not (settings.get("GOSSAMER_FRONTIER") or os.environ.get("GOSSAMER_FRONTIER")):
+            wanted["GOSSAMER_FRONTIER"] = address_of(settings)
+        if not settings.get("GOSSAMER_QUEUE_ORDER"):
+            wanted["GOSSAMER_QUEUE_ORDER"] = str(_queue(settings).order)
+        key = _formatted(settings, "SCHEDULER_QUEUE_KEY", QUEUE_KEY, crawler.spider.name)
+        if key != QUEUE_KEY % {"spider": crawler.spider.name} and not settings.get("GOSSAMER_CRAWL_ID"):
+            wanted["GOSSAMER_CRAWL_ID"] = key
+        merged = BaseSettings({str(name): settings[name] for name in settings} | wanted)
+        return read_options(merged, crawler.spider)
+
+    async def _about_to_join(self, frontier: Frontier) -> None:
+        crawl = self.options.crawl
+        presence = Presence(link(self._crawler), crawl.id)
+        number, flushed = await presence.come(flush=self._crawler.settings.getbool("SCHEDULER_FLUSH_ON_START"))
+        if flushed:
+            log.info("SCHEDULER_FLUSH_ON_START: %s begins with nothing", crawl.id)
+            await frontier.stop_crawl(_numbered(crawl, number - 1).id)
+        self.options = replace(self.options, crawl=_numbered(crawl, number))
+
+    async def _joined(self, run: Run, entries: Entries) -> Entries:
+        name = self._spider.name
+        settings = self._crawler.settings
+        key = _formatted(settings, "SCHEDULER_DUPEFILTER_KEY", DUPEFILTER_KEY, name)
+        legacy = Legacy(link(self._crawler), key)
+        # A crawl that began anew after it was finished has seen nothing, as if the set had been deleted then.
+        if (run.number == 1 or not self.options.fresh) and await legacy.is_there():
+            self._legacy = legacy
+            log.info("What is in %s counts as seen", key)
+        return _Entries(entries, priorities=self._priorities, legacy=self._legacy)
+
+    async def _sift(self, batches: list[Batch]) -> list[Batch]:
+        if self._legacy is None:
+            return batches
+        left, seen = await self._legacy.unseen(batches)
+        if seen:
+            self._stats.inc_value("dupefilter/filtered", seen)
+        return left
+
+    def enqueue_request(self, request: Request) -> bool:
+        """As the lane does, with scrapy-redis's stats too."""
+        taken = super().enqueue_request(request)
+        if taken:
+            self._stats.inc_value("scheduler/enqueued/redis")
+        return taken
+
+    def next_request(self) -> Request | None:
+        """As the lane does, with scrapy-redis's stats too."""
+        request = super().next_request()
+        if request is not None:
+            self._stats.inc_value("scheduler/dequeued/redis")
+        return request
+
+    def _spider_idle(self) -> None:
+        super()._spider_idle()
+        self._idle.wait()
+
+
+class _Entries(Entries):
+    """Those of the lane, without priorities where the queue never had any, known to the old dupefilter."""
+
+    def __init__(self, entries: Entries, *, priorities: bool, legacy: Legacy | None) -> None:
+        self.__dict__.update(entries.__dict__)
+        self._priorities = priorities
+        self._legacy = legacy
+
+    def of(self, request: Request, name: Name) -> Entry:
+        entry = super().of(request, name)
+        if self._legacy is not None and not request.dont_filter:
+            self._legacy.note(entry.fingerprint, request)
+        return entry if self._priorities else replace(entry, priority=0)
+
+
+def _queue(settings: BaseSettings) -> type[queue.Base]:
+    path = settings.get("SCHEDULER_QUEUE_CLASS") or queue.PriorityQueue
+    try:
+        found = load_object(path)
+    except (ImportError, NameError, ValueError, TypeError):
+        found = None
+    if not (isinstance(found, type) and issubclass(found, queue.Base)):
+        raise BadInput(
+            f"SCHEDULER_QUEUE_CLASS: {path!r} is none of PriorityQueue, FifoQueue and LifoQueue of "
+            "gossamer.scrapy.redis.queue"
+        )
+    return found
+
+
+def _formatted(settings: BaseSettings, setting: str, default: str, spider: str) -> str:
+    try:
+        return str(settings.get(setting) or default) % {"spider": spider}
+    except (KeyError, ValueError, TypeError):
+        raise BadInput(f"{setting}: {settings.get(setting)!r} is no key; %(spider)s stands for the name") from None
+
+
+def _numbered(crawl: Crawl, number: int) -> Crawl:
+    """The crawl after so many flushes: another one by name."""
+    if not number:
+        return crawl
+    identity = CrawlId(crawl.id.appid, f"{crawl.id.crawlid}~{number}")
+    pool = f"scrapy-{identity.token}" if crawl.pool == f"scrapy-{crawl.id.token}" else crawl.pool
+    return Crawl(
+        id=identity, pool=pool, order=crawl.order, max_pages=crawl.max_pages, rate=crawl.rate,
+        concurrency=crawl.concurrency,
+    )  # fmt: skip

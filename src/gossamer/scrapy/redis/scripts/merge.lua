@@ -1,0 +1,23 @@
+-- Merge one process's part into the stats that all share.
+-- KEYS: the hash    ARGV: its life in seconds, then (add | set | max | min, field, value) each
+local key = KEYS[1]
+for i = 2, #ARGV, 3 do
+  local how, field, value = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local known = redis.call("HGET", key, field)
+  if how == "add" then
+    if known and not tonumber(known) then redis.call("HDEL", key, field) end
+    if string.find(value, "[.eE]") or (known and string.find(known, "[.eE]")) then
+      redis.call("HINCRBYFLOAT", key, field, value)
+    else
+      redis.call("HINCRBY", key, field, value)
+    end
+  elseif how == "set" or not known then
+    redis.call("HSET", key, field, value)
+  else
+    local old, new = tonumber(known), tonumber(value)
+    if not old or not new then old, new = known, value end
+    if (how == "max" and new > old) or (how == "min" and new < old) then redis.call("HSET", key, field, value) end
+  end
+end
+redis.call("EXPIRE", key, ARGV[1])
+return 1

@@ -1,0 +1,91 @@
+"""A project as it was written for scrapy-redis, its dotted paths changed and nothing else."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from scrapy import Request, signals
+from scrapy.http import Response
+from scrapy.linkextractors import LinkExtractor
+from scrapy.resolver import dnscache
+from scrapy.spiders import CrawlSpider, Rule
+
+from gossamer.scrapy.redis.spiders import RedisCrawlSpider, RedisSpider
+
+for number in range(100):
+    dnscache[f"site{number}.test"] = "127.0.0.1"
+
+
+class StatsFile:
+    """Leaves the process's stats behind for the test."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> "StatsFile":
+        path = Path(os.environ["SPIDER_STATS"])
+
+        def save() -> None:
+            path.write_bytes(msgspec.json.encode(crawler.stats.get_stats()))
+
+        extension = cls()
+        extension.save = save
+        crawler.signals.connect(save, signal=signals.spider_closed)
+        return extension
+
+
+class ExamplePipeline:
+    """Marks what passed it."""
+
+    def process_item(self, item: Any) -> Any:
+        item["spider"] = "marked"
+        return item
+
+
+class Directory(CrawlSpider):
+    """Follows categories, as an ordinary CrawlSpider that only shares its queue."""
+
+    name = "dmoz"
+    rules = (Rule(LinkExtractor(allow="/p/"), callback="parse_directory", follow=True),)
+
+    def __init__(self, seeds: str = "", **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.start_urls = seeds.split(",")
+
+    def parse_directory(self, response: Response) -> Iterator[Any]:
+        yield {"url": response.url, "name": response.css("title::text").get()}
+
+
+class MySpider(RedisSpider):
+    """Reads URLs from myspider:start_urls."""
+
+    name = "myspider_redis"
+    redis_key = "myspider:start_urls"
+    max_idle_time = 7
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield {"url": response.url, "meta": response.meta.get("job"), "method": response.request.method}
+
+
+class MyCrawler(RedisCrawlSpider):
+    """Reads URLs from mycrawler:start_urls, and follows all links."""
+
+    name = "mycrawler_redis"
+    redis_key = "mycrawler:start_urls"
+    rules = (Rule(LinkExtractor(), callback="parse_page", follow=True),)
+
+    def parse_page(self, response: Response) -> Iterator[Any]:
+        yield {"url": response.url}
+
+
+class Numbers(RedisSpider):
+    """Its messages are numbers of pages; its own reading of them, with mistakes in it."""
+
+    name = "numbers"
+
+    def make_request_from_data(self, data: bytes) -> Any:
+        number = int(data)
+        return [Request(f"{self.base}/n/{number}", dont_filter=True), Request(f"{self.base}/n/{number}0")]
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield {"url": response.url}

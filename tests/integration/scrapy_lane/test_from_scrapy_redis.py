@@ -1,0 +1,178 @@
+"""A project of scrapy-redis with its dotted paths changed: its example spiders, feeding scripts, and no losses."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from gossamer.fakeweb import FakeWeb
+from gossamer.fakeweb.expected import fetched
+from gossamer.fakeweb.log import fetches, repeated
+from tests.servers.scraping import Scraper, together
+from tests.servers.valkey import Server, wait_until
+
+from .lane import HOST, at, page, prefix
+
+SPIDERS = Path(__file__).with_name("redis_spiders.py")
+OURS = "gossamer.scrapy.redis."
+
+
+def moved(folder: Path, server: Server, spider: str, *, name: str = "one", **more: Any) -> Scraper:
+    arguments = more.pop("arguments", None)
+    settings = {
+        "SCHEDULER": OURS + "scheduler.Scheduler",
+        "DUPEFILTER_CLASS": OURS + "dupefilter.RFPDupeFilter",
+        "SCHEDULER_QUEUE_CLASS": OURS + "queue.PriorityQueue",
+        "SCHEDULER_PERSIST": "True",
+        "STATS_CLASS": OURS + "stats.RedisStatsCollector",
+        "ITEM_PIPELINES": json.dumps(
+            {"tests.integration.scrapy_lane.spiders.ExamplePipeline": 300, OURS + "pipelines.RedisPipeline": 400}
+        ),
+        "REDIS_PARAMS": json.dumps({"unix_socket_path": str(server.socket_path)}),
+        "BOT_NAME": prefix(folder),
+        "GOSSAMER_PREFIX": prefix(folder),
+        "GOSSAMER_WORKER__HEARTBEAT": "1",
+    }
+    return Scraper(
+        folder, spider, frontier=None, name=name, settings=settings | more, arguments=arguments, file=SPIDERS
+    )
+
+
+@pytest.fixture
+def store(server: Server) -> Iterator[redis.Redis]:
+    """As a feeding script has it."""
+    with redis.Redis(unix_socket_path=str(server.socket_path)) as client:
+        client.flushdb()
+        yield client
+
+
+def items(store: redis.Redis, key: str) -> list[dict[str, Any]]:
+    """What `process_items` would read."""
+    return [json.loads(row) for row in store.lrange(key, 0, -1)]
+
+
+def test_the_crawl_spider_in_three_processes(tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb) -> None:
+    arguments = {"seeds": ",".join(web.seeds())}
+    done = together([moved(tmp_path, server, "dmoz", name=name, arguments=arguments) for name in "abc"])
+    assert [part.exit_code for part in done] == [0, 0, 0], done[0].log
+    found = items(store, "dmoz:items")
+    assert not repeated(web.log())
+    assert {item["url"] for item in found} == set(fetches(web.log())) - set(web.seeds())
+    assert len(found) == len({item["url"] for item in found})
+    assert all(item["spider"] == "marked" for item in found)
+    # Each process's own stats, and those of all together.
+    merged = store.hgetall("dmoz:stats")
+    for name in ("item_scraped_count", "downloader/request_bytes", "scheduler/dequeued/redis"):
+        assert int(merged[name.encode()]) == sum(part.stats.get(name, 0) for part in done)
+    assert float(merged[b"elapsed_time_seconds"]) > 0
+    assert merged[b"start_time"].startswith(b"20")
+    assert 0 < store.ttl("dmoz:stats") <= 7 * 86400
+
+
+def test_the_redis_spider_is_fed_while_it_works(
+    tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb
+) -> None:
+    for number in range(40):
+        web.mount(HOST, f"/f/{number}", page())
+    store.lpush("myspider:start_urls", at(web, "/f/0"))
+    with moved(tmp_path, server, "myspider_redis", arguments={"max_idle_time": "1"}) as running:
+        wait_until(lambda: len(items(store, "myspider_redis:items")) == 1, "the first page")
+        for number in range(1, 40):
+            data = {"url": at(web, f"/f/{number}"), "meta": {"job": number}}
+            store.rpush("myspider:start_urls", json.dumps(data))
+        wait_until(lambda: len(items(store, "myspider_redis:items")) == 40, "all the others")
+        done = running.finish()
+    assert done.stats["finish_reason"] == "finished"
+    assert {item["meta"] for item in items(store, "myspider_redis:items")} == {None, *range(1, 40)}
+    assert not store.exists("myspider:start_urls", "myspider:start_urls:processing", "myspider:start_urls:dead")
+
+
+def test_the_redis_crawl_spider_in_two_processes(
+    tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb
+) -> None:
+    arguments = {"max_idle_time": "2"}
+    with (
+        moved(tmp_path, server, "mycrawler_redis", name="a", arguments=arguments) as one,
+        moved(tmp_path, server, "mycrawler_redis", name="b", arguments=arguments) as two,
+    ):
+        store.lpush("mycrawler:start_urls", *web.seeds())
+        done = [one.finish(), two.finish()]
+    assert set(fetches(web.log())) == fetched(web.expected()), done[0].log
+    assert len(items(store, "mycrawler_redis:items")) == len(
+        {item["url"] for item in items(store, "mycrawler_redis:items")}
+    )
+
+
+@pytest.mark.parametrize("kind", ["set", "zset"])
+def test_start_keys_of_other_kinds(tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb, kind: str) -> None:
+    urls = [at(web, f"/k/{number}") for number in range(5)]
+    for url in urls:
+        web.mount(HOST, "/k/" + url.rpartition("/")[2], page())
+    if kind == "set":
+        store.sadd("myspider:start_urls", *urls)
+    else:
+        store.zadd("myspider:start_urls", {url: number for number, url in enumerate(urls)})
+    setting = {"REDIS_START_URLS_AS_SET" if kind == "set" else "REDIS_START_URLS_AS_ZSET": "True"}
+    with moved(
+        tmp_path, server, "myspider_redis", arguments={"max_idle_time": "1"}, CONCURRENT_REQUESTS="1", **setting
+    ) as running:
+        running.finish()
+    found = [item["url"] for item in items(store, "myspider_redis:items")]
+    assert sorted(found) == urls
+    if kind == "zset":
+        assert found == urls[::-1]
+
+
+def test_bad_messages_are_buried_and_their_neighbours_crawled(
+    tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb
+) -> None:
+    for path in ("/good", "/fine"):
+        web.mount(HOST, path, page())
+    bad = [
+        "123",
+        "not a url",
+        "{broken",
+        '{"foo": 1}',
+        json.dumps({"url": at(web, "/x"), "foo": {"a": 1}}),
+        b"\xff\xfe",
+    ]
+    store.rpush("myspider:start_urls", at(web, "/good"), *bad, at(web, "/fine"))
+    with moved(tmp_path, server, "myspider_redis", arguments={"max_idle_time": "1"}) as running:
+        done = running.finish()
+    assert {item["url"] for item in items(store, "myspider_redis:items")} == {at(web, "/good"), at(web, "/fine")}
+    letters = items(store, "myspider:start_urls:dead")
+    assert len(letters) == len(bad)
+    assert all(letter["reason"] for letter in letters)
+    assert letters[0]["message"] == "123"
+    assert 0 < store.ttl("myspider:start_urls:dead") <= 7 * 86400
+    assert done.stats["gossamer/start_messages/dead"] == len(bad)
+
+
+def test_a_spiders_own_reading_of_its_messages(
+    tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb
+) -> None:
+    for number in (1, 10, 2, 20):
+        web.mount(HOST, f"/n/{number}", page())
+    store.rpush("numbers:start_urls", "1", "one", "2")
+    arguments = {"max_idle_time": "1", "base": at(web, "")}
+    with moved(tmp_path, server, "numbers", arguments=arguments) as running:
+        running.finish()
+    assert {item["url"] for item in items(store, "numbers:items")} == {at(web, f"/n/{n}") for n in (1, 10, 2, 20)}
+    (letter,) = items(store, "numbers:start_urls:dead")
+    assert letter["message"] == "one"
+    assert letter["reason"].startswith("ValueError")
+
+
+def test_a_message_of_a_killed_process_is_read_by_another(
+    tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb
+) -> None:
+    web.mount(HOST, "/once", page())
+    # As a process leaves it that is killed right after it took it; its lease has run out.
+    store.zadd("myspider:start_urls:processing", {f"token:1:|{at(web, '/once')}": 1})
+    with moved(tmp_path, server, "myspider_redis", arguments={"max_idle_time": "1"}) as running:
+        running.finish()
+    assert [item["url"] for item in items(store, "myspider_redis:items")] == [at(web, "/once")]
+    assert not store.exists("myspider:start_urls:processing")
