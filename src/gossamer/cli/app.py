@@ -35,6 +35,7 @@ COMMANDS = {
     "domains": ("domains:app", "Show and change how fast sites are fetched, and which are not fetched at all."),
     "dump": ("dump:dump", "Print a topic's messages, a JSON object a line, until Ctrl-C, or as many as --limit says."),
     "monitor": ("monitor:monitor", "Watch crawls, domains, workers and rates of a running cluster, until Ctrl-C."),
+    "migrate": ("migrate:app", "Bring what another crawler left into the frontier: the queue of scrapy-redis."),
     "demo": ("demo:demo", "Start a small web on this machine, crawl it, and show where the pages are."),
 }
 """Each with its module and function, and the first sentence of its help. Only the one that is called is imported: a

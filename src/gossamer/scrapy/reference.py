@@ -5,6 +5,7 @@ from pathlib import Path
 
 from gossamer.scrapy.addon import DEFAULTS, LOOP
 from gossamer.scrapy.options import OWN, SHARED
+from gossamer.scrapy.redis.settings import TABLE
 from gossamer.settings import rows
 
 MADE = "<!-- Made by `python -m gossamer.scrapy.reference docs/reference/scrapy.md`; do not edit. -->"
@@ -39,6 +40,13 @@ def page() -> str:
     lines += [
         f"| `{LOOP[0]}` | `{LOOP[1]!r}` | {LOOP[2]} |",
         f"| `SPIDER_MIDDLEWARES` | `KnownLinks` at 1000 | {KNOWN} |",
+    ]
+    lines += ["", "## scrapy-redis's", "", "Of a project that moved to `gossamer.scrapy.redis`"]
+    lines[-1] += " ([how to](../howto/from-scrapy-redis.md))."
+    lines += ["", "| setting | default | here |", "|---|---|---|"]
+    lines += [
+        f"| `{name}` | {'' if row.default in ('', None) else f'`{row.default!r}`'} | {row.meaning} |"
+        for name, row in TABLE.items()
     ]
     return "\n".join(lines) + "\n"
 

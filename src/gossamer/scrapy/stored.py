@@ -4,20 +4,18 @@ A stored request is a MessagePack map of what `Request.to_dict` gives, without w
 MessagePack has no form for (tuples, sets, dates, decimals, Scrapy's items) travel as extensions.
 """
 
-import datetime
 import sys
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from importlib import import_module
 from typing import Any
 
-import msgspec
 from itemadapter import ItemAdapter
 from scrapy import Item, Request, Spider
 from scrapy.http.request import NO_CALLBACK
 
 from gossamer.errors import GossamerError
 from gossamer.model.payload import Payload
+from gossamer.model.values import ITEM, decode, encode, extended, plain
 
 
 class Unstorable(GossamerError):
@@ -47,31 +45,8 @@ _DEFAULTS: dict[str, Any] = {
     "callback": None,
     "errback": None,
 }
-_ATOMS = frozenset({type(None), bool, float, str, bytes})
-_DEEPEST = 100
 _NO_CALLBACK = 0
 """In the place of a callback's name: the request is not for any."""
-
-_TUPLE, _SET, _FROZENSET, _DATETIME, _DATE, _DECIMAL, _ITEM, _BIG = range(8)
-_FORMS: dict[type, tuple[int, Callable[[Any], Any]]] = {
-    tuple: (_TUPLE, list),
-    set: (_SET, list),
-    frozenset: (_FROZENSET, list),
-    datetime.datetime: (_DATETIME, datetime.datetime.isoformat),
-    datetime.date: (_DATE, datetime.date.isoformat),
-    Decimal: (_DECIMAL, str),
-}
-_BACK: dict[int, Callable[[Any], Any]] = {
-    _TUPLE: tuple,
-    _SET: set,
-    _FROZENSET: frozenset,
-    _DATETIME: datetime.datetime.fromisoformat,
-    _DATE: datetime.date.fromisoformat,
-    _DECIMAL: Decimal,
-    _BIG: int,
-}
-
-_encoder = msgspec.msgpack.Encoder()
 
 
 def store(request: Request, spider: Spider, *, url: str) -> Payload:
@@ -101,7 +76,7 @@ def store(request: Request, spider: Spider, *, url: str) -> Payload:
     if kind is not Request:
         fields["_class"] = f"{kind.__module__}.{kind.__qualname__}"
     body = request.body if request.method != "GET" else b""
-    return Payload(method=request.method, body=body, scrapy=_encoder.encode(fields))
+    return Payload(method=request.method, body=body, scrapy=encode(fields))
 
 
 def restore(payload: Payload, spider: Spider, *, url: str, priority: int) -> Request:
@@ -112,8 +87,8 @@ def restore(payload: Payload, spider: Spider, *, url: str, priority: int) -> Req
     if payload.scrapy is None:
         return Request(url, method=payload.method, body=payload.body, headers=payload.headers, priority=priority)
     try:
-        fields = msgspec.msgpack.decode(payload.scrapy, type=dict[str, Any], ext_hook=_extension)
-    except (msgspec.DecodeError, ValueError) as fault:
+        fields = decode(payload.scrapy, item=_item)
+    except ValueError as fault:
         raise Unreadable("unreadable", str(fault)) from None
     fields.setdefault("url", url)
     fields.setdefault("priority", priority)
@@ -164,49 +139,22 @@ def _class(path: str, base: type) -> Any:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def _plain(value: Any, where: str, depth: int = 0) -> Any:
+def _plain(value: Any, where: str) -> Any:
     """The same in types that MessagePack keeps apart."""
-    kind = type(value)
-    if kind in _ATOMS:
-        return value
-    if depth > _DEEPEST:
-        raise Unstorable(f"{where} is too deep, or holds itself")
-    if kind is int:
-        return value if -(2**63) <= value < 2**64 else _extended(_BIG, str(value))
-    if kind is list:
-        return [_plain(one, where, depth + 1) for one in value]
-    if kind is dict:
-        return {_key(key, where): _plain(one, f"{where}[{key!r}]", depth + 1) for key, one in value.items()}
-    if kind in _FORMS:
-        code, form = _FORMS[kind]
-        return _extended(code, _plain(form(value), where, depth + 1))
-    if isinstance(value, Item):
-        fields = {name: _plain(one, f"{where}.{name}", depth + 1) for name, one in ItemAdapter(value).items()}
-        return _extended(_ITEM, [f"{kind.__module__}.{kind.__qualname__}", fields])
-    raise Unstorable(
-        f"{where} holds a {kind.__module__}.{kind.__qualname__}; only numbers, text, bytes, dates, lists, tuples, "
-        "sets, dicts and Scrapy items travel"
-    )
-
-
-def _key(key: Any, where: str) -> Any:
-    if type(key) in (str, int, bytes, float, bool, type(None)):
-        return key
-    raise Unstorable(f"{where} has a key of type {type(key).__qualname__}; make it text or a number")
-
-
-def _extended(code: int, value: Any) -> msgspec.msgpack.Ext:
-    return msgspec.msgpack.Ext(code, _encoder.encode(value))
-
-
-def _extension(code: int, data: memoryview) -> Any:
-    value = msgspec.msgpack.decode(data, ext_hook=_extension)
-    if code == _ITEM:
-        return _item(value)
     try:
-        return _BACK[code](value)
-    except KeyError:
-        raise ValueError(f"extension {code} is not known") from None
+        return plain(value, where, other=_item_form)
+    except ValueError as why:
+        raise Unstorable(str(why)) from None
+
+
+def _item_form(value: Any, where: str, depth: int) -> Any:
+    if not isinstance(value, Item):
+        return None
+    kind = type(value)
+    fields = {
+        name: plain(one, f"{where}.{name}", depth + 1, other=_item_form) for name, one in ItemAdapter(value).items()
+    }
+    return extended(ITEM, [f"{kind.__module__}.{kind.__qualname__}", fields])
 
 
 def _item(value: Any) -> Item:

@@ -89,3 +89,14 @@ class Numbers(RedisSpider):
 
     def parse(self, response: Response) -> Iterator[Any]:
         yield {"url": response.url}
+
+
+class Moved(CrawlSpider):
+    """Goes on with what an old queue held."""
+
+    name = "old"
+
+    def note(self, response: Response, number: int = 1000) -> Iterator[Any]:
+        yield {"url": response.url, "number": number, "pair": repr(response.meta.get("pair"))}
+        for href in response.css("a::attr(href)").getall():
+            yield response.follow(href, self.note)

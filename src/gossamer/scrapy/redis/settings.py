@@ -62,6 +62,7 @@ def _unmade(value: Any) -> str:
     return "scrapy-redis never had it in a release; new work is seen within a tenth of a second" if value else ""
 
 
+_NEVER = "Refused: scrapy-redis never released it, and new work is seen within a tenth of a second"
 _PART = "of the server's address, where REDIS_URL does not say it"
 
 TABLE: dict[str, Row] = {
@@ -87,8 +88,8 @@ TABLE: dict[str, Row] = {
         "written there",
     ),
     "SCHEDULER_DUPEFILTER_CLASS": Row("", "scrapy-redis never read it either", _filter),
-    "SCHEDULER_SERIALIZER": Row("", "Refused: the form of stored requests is the frontier's own", _pickled),
-    "DUPEFILTER_DEBUG": Row(False, "Refused", _debug),
+    "SCHEDULER_SERIALIZER": Row("", "Refused: requests are stored as MessagePack, never pickled", _pickled),
+    "DUPEFILTER_DEBUG": Row(False, "Refused when true: the stat `dupefilter/filtered` counts duplicates", _debug),
     "REDIS_URL": Row("", "The server of start keys, items and stats; of the frontier too without GOSSAMER_FRONTIER"),
     "REDIS_HOST": Row("localhost", f"Host {_PART}"),
     "REDIS_PORT": Row(6379, f"Port {_PART}", _count),
@@ -111,10 +112,10 @@ TABLE: dict[str, Row] = {
         0, "A RedisSpider closes when the whole crawl has had no work for so many seconds. 0: never", _seconds,
     ),
     "REDIS_KEY_CHECK_INTERVAL": Row(None, "Several keys are looked at in their order every time; of no effect"),
-    "REDIS_IDLE_BACKOFF_ENABLED": Row(None, "Refused", _unmade),
-    "REDIS_IDLE_BACKOFF_MIN": Row(None, "Refused", _unmade),
-    "REDIS_IDLE_BACKOFF_MAX": Row(None, "Refused", _unmade),
-    "REDIS_IDLE_BACKOFF_FACTOR": Row(None, "Refused", _unmade),
+    "REDIS_IDLE_BACKOFF_ENABLED": Row(None, _NEVER, _unmade),
+    "REDIS_IDLE_BACKOFF_MIN": Row(None, _NEVER, _unmade),
+    "REDIS_IDLE_BACKOFF_MAX": Row(None, _NEVER, _unmade),
+    "REDIS_IDLE_BACKOFF_FACTOR": Row(None, _NEVER, _unmade),
 }  # fmt: skip
 
 

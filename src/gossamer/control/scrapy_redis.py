@@ -1,0 +1,242 @@
+"""What scrapy-redis left in Redis, read into the frontier: requests of its queue, one entry each."""
+
+import base64
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gossamer.control.pickles import loads
+from gossamer.errors import BadInput, BadUrl
+from gossamer.frontier.base import Frontier
+from gossamer.model.crawl import Crawl, CrawlId, Order, Run, Terms
+from gossamer.model.payload import Payload, pack
+from gossamer.model.request import Batch
+from gossamer.model.values import encode, plain
+from gossamer.policy.urls import canonical, fingerprint, host, registered_domain, spider_seed
+from gossamer.valkey.shards import Shards
+
+AT_ONCE = 500
+KEPT_SECONDS = 7 * 86400
+"""How long it is remembered what was imported, and how long dead letters are kept."""
+
+_MOST_PRIORITY = 60_000
+_DEFAULTS: dict[str, Any] = {
+    "headers": {},
+    "body": b"",
+    "cookies": {},
+    "meta": {},
+    "encoding": "utf-8",
+    "priority": 0,
+    "dont_filter": False,
+    "flags": [],
+    "cb_kwargs": {},
+    "callback": None,
+    "errback": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is there of one spider."""
+
+    queue: str
+    """Its key."""
+    kind: str
+    """list, zset or none."""
+    requests: int
+    dupefilter: str
+    fingerprints: int
+    start_urls: str
+    messages: int
+
+
+@dataclass(slots=True)
+class Imported:
+    """What became of the requests."""
+
+    read: int = 0
+    added: int = 0
+    known: int = 0
+    """Duplicates of what the frontier has seen."""
+    before: int = 0
+    """Imported by an earlier run of this."""
+    dead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    domain: str
+    priority: int
+    depth: int
+    unfiltered: bool
+    url: str
+    fingerprint: int
+    payload: bytes | None
+
+
+async def look(shards: Shards, *, queue: str, dupefilter: str, start_urls: str) -> Left:
+    """What is there. Raises FrontierUnavailable, and BadInput for keys that are not scrapy-redis's."""
+    kind = await _kind(shards, queue, {"list": "LLEN", "zset": "ZCARD"})
+    seen = await _kind(shards, dupefilter, {"set": "SCARD"})
+    start = await _kind(shards, start_urls, {"list": "LLEN", "set": "SCARD", "zset": "ZCARD"})
+    return Left(queue, kind[0], kind[1], dupefilter, seen[1], start_urls, start[1])
+
+
+async def _kind(shards: Shards, key: str, counted: Mapping[str, str]) -> tuple[str, int]:
+    answer = await shards.command(key, "TYPE", key)
+    kind = answer.decode() if isinstance(answer, bytes) else str(answer)
+    if kind == "none":
+        return kind, 0
+    if kind not in counted:
+        raise BadInput(f"{key} is a {kind}, not a {' or '.join(counted)}")
+    return kind, int(await shards.command(key, counted[kind], key))
+
+
+class Import:
+    """One run of it. Nothing is taken away from where it was; it may be repeated, and goes on where it was."""
+
+    def __init__(self, shards: Shards, left: Left, frontier: Frontier, crawl: Crawl, *, spider: str) -> None:
+        self._shards = shards
+        self._left = left
+        self._frontier = frontier
+        self._crawl = crawl
+        self._spider = spider
+        self._seed = spider_seed(frontier.secret, spider)
+        self._run: Run | None = None
+        self._copies: Counter[bytes] = Counter()
+        self.done = Imported()
+
+    async def run(self, *, dry: bool = False, say: Callable[[Imported], None] | None = None) -> Imported:
+        """Import all, or (dry) only read it. `say` hears of every step. Raises FrontierError and CrawlRefused."""
+        async for rows in self._rows():
+            await self._step(rows, dry=dry)
+            if say is not None:
+                say(self.done)
+        return self.done
+
+    async def _rows(self) -> AsyncIterator[list[bytes]]:
+        """In the order in which they are to be added: the one that came first into its queue first."""
+        key, count = self._left.queue, self._left.requests
+        for start in range(0, count, AT_ONCE):
+            if self._left.kind == "zset":
+                yield await self._shards.command(key, "ZRANGE", key, start, start + AT_ONCE - 1)
+            else:
+                rows = await self._shards.command(key, "LRANGE", key, -start - AT_ONCE, -start - 1)
+                yield rows[::-1]
+
+    async def _step(self, rows: Sequence[bytes], *, dry: bool) -> None:
+        key = f"{self._left.queue}:migrated"
+        marks = [self._mark(row) for row in rows]
+        known = await self._shards.command(key, "SMISMEMBER", key, *marks) if marks else []
+        batches: dict[tuple[str, int, int, bool], Batch] = {}
+        letters: list[bytes] = []
+        for row, before in zip(rows, known, strict=True):
+            self.done.read += 1
+            if before:
+                self.done.before += 1
+                continue
+            try:
+                entry = self._entry(_fields(row))
+            except BadInput as fault:
+                self.done.dead += 1
+                letters.append(_letter(row, fault.detail or str(fault)))
+                continue
+            where = (entry.domain, entry.priority, entry.depth, entry.unfiltered)
+            batch = batches.get(where)
+            if batch is None:
+                batch = batches[where] = Batch(
+                    self._spider, entry.domain, entry.priority, entry.depth, payloads=[], unfiltered=entry.unfiltered
+                )
+            batch.urls.append(entry.url)
+            batch.fingerprints.append(entry.fingerprint)
+            batch.payloads.append(entry.payload)  # type: ignore[union-attr]
+        if dry:
+            self.done.added += sum(len(batch.urls) for batch in batches.values())
+            return
+        if batches:
+            await self._add(list(batches.values()))
+        if letters:
+            dead = f"{self._left.queue}:dead"
+            await self._shards.command(dead, "RPUSH", dead, *letters)
+            await self._shards.command(dead, "EXPIRE", dead, KEPT_SECONDS)
+        if marks:
+            await self._shards.command(key, "SADD", key, *marks)
+            await self._shards.command(key, "EXPIRE", key, KEPT_SECONDS)
+
+    async def _add(self, batches: list[Batch]) -> None:
+        if self._run is None:
+            self._run = await self._frontier.open_crawl(self._crawl)
+        added = await self._frontier.add(self._run, Terms(), batches, seeds=True)
+        self.done.added += added.added
+        self.done.known += added.duplicates
+
+    def _mark(self, row: bytes) -> bytes:
+        """Of this very entry: a list may hold equal ones."""
+        digest = hashlib.blake2b(row, digest_size=16).digest()
+        self._copies[digest] += 1
+        return digest + self._copies[digest].to_bytes(4, "big")
+
+    def _entry(self, fields: dict[str, Any]) -> _Entry:
+        try:
+            url = canonical(fields["url"])
+        except KeyError:
+            raise BadInput("it has no url") from None
+        except (BadUrl, TypeError, AttributeError) as fault:
+            raise BadInput(f"{fields['url']!r}: {fault}") from None
+        method = fields.pop("method", "GET")
+        body = fields.get("body") or b""
+        body = body.encode() if isinstance(body, str) else body
+        if not isinstance(method, str) or not isinstance(body, bytes):
+            raise BadInput("its method or body is of the wrong type")
+        priority = fields.get("priority") or 0
+        meta = fields.get("meta")
+        depth = meta.get("depth", 0) if isinstance(meta, dict) else 0
+        kept = {name: value for name, value in fields.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
+        if kept["url"] == url:
+            del kept["url"]
+        if method != "GET":
+            kept.pop("body", None)
+        elif body:
+            kept["body"] = body
+        try:
+            stored = encode({name: plain(value, name) for name, value in kept.items()})
+        except ValueError as fault:
+            raise BadInput(str(fault)) from None
+        return _Entry(
+            registered_domain(host(url)),
+            max(-_MOST_PRIORITY, min(int(priority), _MOST_PRIORITY)) if self._left.kind == "zset" else 0,
+            depth if type(depth) is int and 0 <= depth < 2**16 else 0,
+            bool(fields.get("dont_filter")),
+            url,
+            fingerprint(url, seed=self._seed, method=method, body=body),
+            pack(Payload(method=method, body=body if method != "GET" else b"", scrapy=stored)),
+        )
+
+
+def crawl_of(*, appid: str, crawlid: str, order: Order) -> Crawl:
+    """The crawl as a Scrapy project of that name joins it."""
+    identity = CrawlId(appid, crawlid)
+    return Crawl(id=identity, pool=f"scrapy-{identity.token}", order=order)
+
+
+def _fields(row: bytes) -> dict[str, Any]:
+    if row.lstrip()[:1] == b"{":
+        try:
+            found = json.loads(row)
+        except ValueError as fault:
+            raise BadInput(f"it is no JSON: {fault}") from None
+    else:
+        found = loads(row)
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        raise BadInput("it is no request")
+    return found
+
+
+def _letter(row: bytes, reason: str) -> bytes:
+    return msgspec.json.encode({"reason": reason, "at": time.time(), "request_base64": base64.b64encode(row).decode()})

@@ -1,0 +1,114 @@
+"""`gossamer migrate scrapy-redis`: queues that scrapy-redis itself has filled, and a crawl that goes on with them."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import scrapy_redis.dupefilter
+import scrapy_redis.queue
+from scrapy import Request, Spider
+
+from gossamer.fakeweb import FakeWeb
+from gossamer.fakeweb.log import fetches
+from tests.servers.scraping import ROOT
+from tests.servers.valkey import Server
+
+from .lane import HOST, at, page, prefix
+from .test_from_scrapy_redis import items, moved
+
+QUEUES = {"fifo": "FifoQueue", "lifo": "LifoQueue", "priority": "PriorityQueue"}
+
+
+class Old(Spider):
+    """As the old project had it, as far as its queue knows it."""
+
+    name = "old"
+
+    def note(self, response: Any, **more: Any) -> None: ...
+
+
+@pytest.fixture
+def store(server: Server) -> Iterator[redis.Redis]:
+    with redis.Redis(unix_socket_path=str(server.socket_path)) as client:
+        client.flushdb()
+        yield client
+
+
+def migrate(folder: Path, server: Server, *options: str, code: int = 0) -> dict[str, Any]:
+    command = [sys.executable, "-m", "gossamer", "migrate", "scrapy-redis", "--spider", "old", "--json"]
+    command += ["--redis", server.address, "--bot", prefix(folder), *options]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "GOSSAMER_PREFIX": prefix(folder)}, capture_output=True, text=True
+    )
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout) if done.stdout else {"error": done.stderr}
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_what_waits_is_fetched_and_what_was_seen_is_not(
+    tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb, queue: str
+) -> None:
+    web.mount(HOST, "/index", page("/seen", "/new", "/w/1"))
+    for path in ("/seen", "/new", *(f"/w/{number}" for number in range(6))):
+        web.mount(HOST, path, page())
+    spider = Old()
+    callback = spider.note
+    waiting = [
+        Request(at(web, f"/w/{number}"), callback, meta={"depth": 2, "pair": (1, {2})}, cb_kwargs={"number": number})
+        for number in range(6)
+    ]
+    twice = Request(at(web, "/w/0"), callback, cb_kwargs={"number": 100}, dont_filter=True)
+    index = Request(at(web, "/index"), spider.note, cb_kwargs={"number": -1})
+    old = getattr(scrapy_redis.queue, QUEUES[queue])(store, spider, "%(spider)s:requests")
+    seen = scrapy_redis.dupefilter.RFPDupeFilter(store, "old:dupefilter")
+    for request in [*waiting, twice, index]:
+        old.push(request)
+        seen.request_seen(request)
+    seen.request_seen(Request(at(web, "/seen")))
+    options = ["--lifo"] if queue == "lifo" else []
+
+    dry = migrate(tmp_path, server, "--dry-run", *options)
+    assert dry["imported"]["added"] == 8
+    assert not store.exists("old:requests:migrated")
+    first = migrate(tmp_path, server, *options)
+    assert first["imported"] == {"read": 8, "added": 8, "known": 0, "before": 0, "dead": 0}
+    assert first["left"]["fingerprints"] == 8
+    again = migrate(tmp_path, server, *options)
+    assert (again["imported"]["added"], again["imported"]["before"]) == (0, 8)
+
+    settings = {"SCHEDULER_QUEUE_CLASS": f"gossamer.scrapy.redis.queue.{QUEUES[queue]}", "CONCURRENT_REQUESTS": "1"}
+    with moved(tmp_path, server, "old", **settings) as running:
+        done = running.finish()
+    assert done.exit_code == 0, done.log
+    fetched = list(fetches(web.log()))
+    assert sorted(fetched) == sorted([at(web, p) for p in ("/index", "/new", *(f"/w/{n}" for n in range(6)))])
+    found = items(store, "old:items")
+    assert sorted(item["number"] for item in found) == [-1, 0, 1, 2, 3, 4, 5, 100, 1000]
+    order = [item["number"] for item in found if 0 <= item["number"] < 100]
+    if queue != "priority":
+        assert order == (sorted(order) if queue == "fifo" else sorted(order, reverse=True))
+    assert {item["pair"] for item in found if 0 <= item["number"] < 100} == {"(1, {2})"}
+
+
+def test_what_cannot_be_read_is_kept_with_the_reason(tmp_path: Path, server: Server, store: redis.Redis) -> None:
+    good = pickle.dumps({"url": "http://a.test/", "method": "GET"})
+    bad = [b"garbage", pickle.dumps({"url": "nowhere"}), pickle.dumps(Exception("x")), pickle.dumps([1])]
+    store.rpush("old:requests", good, *bad)
+    done = migrate(tmp_path, server, code=2)
+    assert (done["imported"]["added"], done["imported"]["dead"]) == (1, 4)
+    assert len(items(store, "old:requests:dead")) == 4
+    assert all(letter["reason"] for letter in items(store, "old:requests:dead"))
+    assert migrate(tmp_path, server)["imported"]["before"] == 5
+    assert store.llen("old:requests:dead") == 4
+
+
+def test_a_key_that_is_not_scrapy_rediss_is_refused(tmp_path: Path, server: Server, store: redis.Redis) -> None:
+    store.set("old:requests", "x")
+    assert "old:requests is a string" in migrate(tmp_path, server, code=2)["error"]

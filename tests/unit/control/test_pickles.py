@@ -1,0 +1,51 @@
+"""A pickle is data or it is refused; nothing in one is ever run."""
+
+import datetime
+import os
+import pickle
+import subprocess
+from collections import OrderedDict
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gossamer.control.pickles import BadPickle, loads
+
+PLAIN = {
+    "url": "http://a.test/", "headers": {b"A": [b"1"]}, "meta": {"depth": 3, "when": datetime.datetime(2026, 1, 2)},
+    "cb_kwargs": {"pair": (1, {2}), "price": Decimal("1.5"), "of": OrderedDict(a=frozenset({1}))}, "body": b"\x00\xff",
+    "day": datetime.date(2026, 1, 2), "big": 2**80, "callback": None, "zone": datetime.UTC,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_plain_data_of_every_protocol(protocol: int) -> None:
+    assert loads(pickle.dumps(PLAIN, protocol)) == PLAIN
+
+
+class Evil:
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self._what = (function, arguments)
+
+    def __reduce__(self) -> Any:
+        return self._what
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Evil(os.system, "true"), Evil(eval, "1"), Evil(getattr, "text", "upper"), Evil(subprocess.Popen, ["true"]),
+        Evil(__import__, "os"), Exception("x"), os.path.join, PLAIN | {"meta": {"deep": [Evil(os.getpid)]}},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_what_names_code_is_refused(value: Any, protocol: int) -> None:
+    with pytest.raises(BadPickle, match="names"):
+        loads(pickle.dumps(value, protocol))
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage", pickle.dumps(PLAIN)[:-5], b"\x80\x04\x95", b"x" * (16 * 2**20 + 1)])
+def test_what_is_no_pickle_is_refused(data: bytes) -> None:
+    with pytest.raises(BadPickle):
+        loads(data)

@@ -1,0 +1,55 @@
+"""What a start message asks for."""
+
+import json
+from typing import Any
+
+import pytest
+import scrapy_redis.dupefilter
+from scrapy import FormRequest, Request
+
+from gossamer.scrapy.redis.dupefilter import request_fingerprint
+from gossamer.scrapy.redis.messages import BadMessage, read
+
+
+def test_a_url() -> None:
+    request = read(b" http://a.test/x?b=1 ", "utf-8")
+    assert (request.url, request.method, request.dont_filter) == ("http://a.test/x?b=1", "GET", True)
+
+
+def test_as_scrapy_redis_reads_it() -> None:
+    data = {"url": "http://a.test/", "method": "post", "meta": {"job": 1}, "q": "ö", "n": 5}
+    request = read(json.dumps(data).encode(), "utf-8")
+    assert isinstance(request, FormRequest)
+    assert (request.method, request.meta, request.body) == ("POST", {"job": 1}, b"q=%C3%B6&n=5")
+    assert read(b'{"url": "http://a.test/", "q": ["1", "2"]}', "utf-8").url == "http://a.test/?q=1&q=2"
+
+
+def test_what_it_had_no_place_for() -> None:
+    more = {"headers": {"X-A": "1"}, "cookies": {"c": "2"}, "priority": 3, "dont_filter": False, "cb_kwargs": {"k": 4}}
+    request = read(json.dumps({"url": "http://a.test/", "method": "PUT", "request": more | {"body": "b"}}), "utf-8")
+    assert (request.headers["X-A"], request.cookies, request.priority) == (b"1", {"c": "2"}, 3)
+    assert (request.dont_filter, request.cb_kwargs, request.body) == (False, {"k": 4}, b"b")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"123", b"ftp://a.test/", b"{", b'{"a": 1}', b'{"url": 5}', b'{"url": "nowhere"}', b"\xff",
+        b'{"url": "http://a.test/", "meta": 5}', b'{"url": "http://a.test/", "method": 5}',
+        b'{"url": "http://a.test/", "f": {"a": 1}}', b'{"url": "http://a.test/", "request": {"bodi": "x"}}',
+        b'{"url": "http://a.test/", "request": {"priority": "high"}}',
+        b'{"url": "http://a.test/", "f": "1", "request": {"body": "x"}}', b"{" * 100_000,
+    ],
+)  # fmt: skip
+def test_a_bad_message_says_why(data: bytes) -> None:
+    with pytest.raises(BadMessage) as fault:
+        read(data, "utf-8")
+    assert fault.value.detail
+
+
+@pytest.mark.parametrize(
+    "request_", [Request("http://a.test/?b=2&a=1#f"), Request("http://a.test/ö", method="POST", body=b"\x00x")]
+)
+def test_the_fingerprint_is_scrapy_rediss(request_: Any) -> None:
+    theirs = scrapy_redis.dupefilter.RFPDupeFilter(None, "key")
+    assert request_fingerprint(request_) == theirs.request_fingerprint(request_)
