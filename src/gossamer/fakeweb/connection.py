@@ -31,6 +31,7 @@ class _Request(NamedTuple):
     agent: str
     keep_alive: bool
     body: bytes
+    cookie: str
 
 
 class Connection(asyncio.Protocol):
@@ -57,6 +58,7 @@ class Connection(asyncio.Protocol):
         self._target = b""
         self._host = b""
         self._agent = b""
+        self._cookie = b""
         self._body: list[bytes] | None = None
         self._body_size = 0
 
@@ -120,14 +122,16 @@ class Connection(asyncio.Protocol):
                 self._host = value
         elif length == 10 and name.lower() == b"user-agent":
             self._agent = value
+        elif length == 6 and name.lower() == b"cookie":
+            self._cookie = value
 
     def on_headers_complete(self) -> None:
-        if self._host.startswith(b"_"):
+        if self._host.startswith(b"_") or self._server.estate:
             self._body = []
 
     def on_body(self, part: bytes) -> None:
         self._body_size += len(part)
-        # Only the control host wants bodies; the others get theirs read and thrown away.
+        # Only the control host and the estate want bodies; the others get theirs read and thrown away.
         if self._body is not None and self._body_size <= _CONTROL_BODY:
             self._body.append(part)
 
@@ -143,6 +147,7 @@ class Connection(asyncio.Protocol):
             self._agent.decode("latin-1"),
             self._parser.should_keep_alive(),
             b"".join(self._body) if self._body else b"",
+            self._cookie.decode("latin-1"),
         )
         self._waiting.append(request)
         if len(self._waiting) > _PIPELINE and not self._reading_paused:
@@ -173,7 +178,11 @@ class Connection(asyncio.Protocol):
             answer = control.answer(server, request.method, request.target, request.body)
             self._entry = -1
         else:
-            answer = server.answers.answer(request.host, request.target)
+            estate = server.estate_of(request.host)
+            if estate:
+                answer = estate.answer(request.method, request.target, body=request.body, cookie=request.cookie)
+            else:
+                answer = server.answers.answer(request.host, request.target)
             delay = (answer.delay_ms + server.spec.latency_ms) / 1000
             status = 0 if answer.ending in _SILENT else answer.status
             self._entry = server.journal.begin(

@@ -15,6 +15,7 @@ from gossamer.fakeweb.answers import Answers
 from gossamer.fakeweb.authority import Authority
 from gossamer.fakeweb.connection import Connection
 from gossamer.fakeweb.control import Stats
+from gossamer.fakeweb.estate import HOSTS, Estate
 from gossamer.fakeweb.journal import Journal
 from gossamer.fakeweb.log import Record
 from gossamer.fakeweb.spec import WebSpec
@@ -31,6 +32,8 @@ class Server(Web):
         super().__init__(spec, scheme=scheme, port=port)
         self.loop = asyncio.get_running_loop()
         self.answers = Answers(self.site, mounts)
+        self.estate = Estate(spec.estate) if spec.estate else None
+        """The estate agent's site; None where the web has none."""
         self.journal = Journal(base=self.site.base("{host}"), file=log_file)
         self.connections: set[Connection] = set()
         self.idle = asyncio.Event()
@@ -45,6 +48,10 @@ class Server(Web):
     def serves(self, host: str) -> bool:
         """Whether this host name is answered, the control host included."""
         return host in (control.HOST, "localhost") or self.answers.serves(host)
+
+    def estate_of(self, host: str) -> Estate | None:
+        """The site that answers for this lower-case host name itself, bodies and cookies included."""
+        return self.estate if self.estate and host in HOSTS and not self.answers.serves(host) else None
 
     def accept(self) -> Connection:
         """The protocol of a new connection."""
@@ -79,6 +86,7 @@ class Server(Web):
         """Forget the log; pages that fail once fail again."""
         self.journal.clear()
         self.answers.reset()
+        self.estate = Estate(self.spec.estate) if self.spec.estate else None
         self._accepted = 0
 
     async def keep_flushing(self) -> None:

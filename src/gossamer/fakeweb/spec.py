@@ -72,6 +72,9 @@ class WebSpec:
     crawl_delay_seconds: float = field(default=1.0, metadata=_help("what `crawl_delay` asks for"))
     robots_slow_ms: float = field(default=2000.0, metadata=_help("how long `slow` takes"))
     sitemap: Sitemap = field(default=Sitemap.NONE, metadata=_help("list each host's pages"))
+    estate: int = field(
+        default=0, metadata=_help("index pages of an estate agent's site, at localhost; 0: no such site")
+    )
     keep_alive: bool = field(default=True, metadata=_help("connections may be used again; off: closed after an answer"))
 
     def __post_init__(self) -> None:
@@ -79,6 +82,8 @@ class WebSpec:
         for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise BadInput(f"{name} must be at least {least}, not {getattr(self, name)}")
+        if not 0 <= self.estate <= MAX_ESTATE:
+            raise BadInput(f"estate is a number of index pages from 0 to {MAX_ESTATE:,}, not {self.estate}")
         for name in ("latency_ms", "retry_after_seconds", "crawl_delay_seconds", "robots_slow_ms", "seed"):
             if getattr(self, name) < 0:
                 raise BadInput(f"{name} must not be negative")
@@ -111,6 +116,8 @@ RATES = (
 )
 """The fields of `WebSpec` that are rates of one draw, in the order of the draw."""
 
+MAX_ESTATE = 33_333
+"""Index pages whose properties' numbers have six digits."""
 MAX_PAGE_BYTES = 16 * 1024 * 1024
 SITEMAP_LIMIT = 50_000
 """The sitemap protocol's limit for one file (sitemaps.org)."""

@@ -1,0 +1,1 @@
+"""A Scrapy project that crawls the estate agent's site of the fake web."""

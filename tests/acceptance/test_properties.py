@@ -1,0 +1,203 @@
+"""The example project crawls the estate agent's site in every way its README names, with the figures given there."""
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossamer.fakeweb import FakeWeb, WebSpec
+from tests.servers.valkey import Server, standalone
+
+PROJECT = Path(__file__).parents[2] / "examples" / "properties"
+FIELDS = {"title", "price", "description", "address", "image_urls", "url", "project", "spider", "server", "date"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with standalone() as running:
+        yield running
+
+
+@pytest.fixture
+def web() -> Iterator[FakeWeb]:
+    with FakeWeb.start(WebSpec(hosts=1, pages=1, estate=1667)) as running:
+        yield running
+
+
+@pytest.fixture(params=["stock", "gossamer"])
+def lane(request: pytest.FixtureRequest) -> dict[str, str]:
+    """What the environment adds: nothing, or a frontier that nobody has used."""
+    if request.param == "stock":
+        return {}
+    return frontier(request.getfixturevalue("server"), request.node.name)
+
+
+def frontier(server: Server, name: str) -> dict[str, str]:
+    """The environment that turns the shared frontier on, with keys of this test alone."""
+    return {"GOSSAMER_FRONTIER": server.address, "GOSSAMER_PREFIX": re.sub(r"\W", "", name)}
+
+
+def start(folder: Path, web: FakeWeb, lane: dict[str, str], *arguments: str) -> "subprocess.Popen[str]":
+    """`scrapy ARGUMENTS` in the project; its log goes to standard error."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GOSSAMER_")}
+    environment |= {"ESTATE_URL": f"http://localhost:{web.port}", **lane}
+    pythonpath = [environment.get("PYTHONPATH", ""), str(PROJECT.parents[1] / "src")]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, pythonpath))
+    environment["SCRAPY_SETTINGS_MODULE"] = "properties.settings"
+    return subprocess.Popen(
+        [sys.executable, "-m", "scrapy", *arguments],
+        cwd=PROJECT,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def end(process: "subprocess.Popen[str]") -> str:
+    """Its log; its exit code is 0."""
+    try:
+        log, _ = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        log, _ = process.communicate()
+        raise AssertionError(f"it does not end:\n{log[-4000:]}") from None
+    assert process.returncode == 0, log[-4000:]
+    return log
+
+
+def crawl(folder: Path, web: FakeWeb, lane: dict[str, str], spider: str, *arguments: str) -> list[dict[str, Any]]:
+    """Its items."""
+    feed = folder / "items.jl"
+    end(start(folder, web, lane, "crawl", spider, "-O", str(feed), *arguments))
+    return lines(feed)
+
+
+def lines(feed: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in feed.read_text().splitlines()]
+
+
+def asked(web: FakeWeb) -> dict[str, int]:
+    """Requests by method."""
+    methods = [record.method for record in web.log()]
+    return {method: methods.count(method) for method in sorted(set(methods))}
+
+
+def test_basic_loads_every_field(tmp_path: Path, web: FakeWeb, lane: dict[str, str]) -> None:
+    (item,) = crawl(tmp_path, web, lane, "basic")
+    assert set(item) == FIELDS
+    assert item["title"] == item["title"].title()
+    assert isinstance(item["price"], float)
+    assert item["image_urls"][0].startswith(f"http://localhost:{web.port}/images/i")
+    assert (item["project"], item["spider"]) == ("properties", "basic")
+    assert asked(web) == {"GET": 1}
+
+
+@pytest.mark.parametrize("spider", ["manual", "easy"])
+def test_two_directions_stop_at_ninety_items(tmp_path: Path, web: FakeWeb, spider: str) -> None:
+    items = crawl(tmp_path, web, {}, spider, "-s", "CLOSESPIDER_ITEMCOUNT=90")
+    requests = asked(web)["GET"]
+    assert 90 <= len(items) <= 110
+    assert len({item["url"] for item in items}) == len(items)
+    indexes = sum("/index_" in record.path for record in web.log())
+    assert requests == len(items) + indexes
+    assert 3 <= indexes <= 6
+
+
+def test_login_posts_once(tmp_path: Path, web: FakeWeb, lane: dict[str, str]) -> None:
+    assert len(crawl(tmp_path, web, lane, "login")) == 3
+    assert asked(web) == {"GET": 4, "POST": 1}
+
+
+def test_nonce_login_fills_the_form_it_was_given(tmp_path: Path, web: FakeWeb, lane: dict[str, str]) -> None:
+    assert len(crawl(tmp_path, web, lane, "noncelogin")) == 3
+    assert asked(web) == {"GET": 5, "POST": 1}
+
+
+def test_a_wrong_password_ends_without_items(tmp_path: Path, web: FakeWeb) -> None:
+    assert crawl(tmp_path, web, {}, "login", "-a", "password=no") == []
+    assert asked(web) == {"GET": 1, "POST": 1}
+
+
+def test_api_hands_titles_over(tmp_path: Path, web: FakeWeb, lane: dict[str, str]) -> None:
+    items = crawl(tmp_path, web, lane, "api")
+    assert len(items) == 30
+    assert all(item["title"] for item in items)
+    assert asked(web) == {"GET": 31}
+
+
+def test_fast_takes_thirty_items_of_a_page(tmp_path: Path, web: FakeWeb) -> None:
+    items = crawl(tmp_path, web, {}, "fast", "-s", "CLOSESPIDER_ITEMCOUNT=90", "-s", "CONCURRENT_REQUESTS=1")
+    assert len(items) == 30 * asked(web)["GET"]
+    assert len({item["url"] for item in items}) == len(items)
+    assert set(items[0]) == FIELDS
+
+
+def test_fromcsv_has_the_union_of_the_columns(tmp_path: Path, web: FakeWeb, lane: dict[str, str]) -> None:
+    todo, feed = tmp_path / "todo.csv", tmp_path / "out.csv"
+    todo.write_text((PROJECT / "todo.csv").read_text().replace("localhost:9312", f"localhost:{web.port}"))
+    end(start(tmp_path, web, lane, "crawl", "fromcsv", "-a", f"file={todo}", "-O", str(feed)))
+    with feed.open(newline="") as rows:
+        found = list(csv.DictReader(rows))
+    assert {name for row in found for name, value in row.items() if value} == {"name", "price", "heading"}
+    assert len(found) == 2
+
+
+def test_every_feed_format(tmp_path: Path, web: FakeWeb) -> None:
+    feeds = [tmp_path / f"items.{kind}" for kind in ("json", "jl", "csv", "xml")]
+    end(start(tmp_path, web, {}, "crawl", "login", *[part for feed in feeds for part in ("-O", str(feed))]))
+    as_json, as_lines, as_csv, as_xml = feeds
+    assert len(json.loads(as_json.read_text())) == 3
+    assert len(lines(as_lines)) == 3
+    with as_csv.open(newline="") as rows:
+        assert len(list(csv.DictReader(rows))) == 3
+    assert len(ElementTree.parse(as_xml).getroot()) == 3
+
+
+def test_images_are_fetched(tmp_path: Path, web: FakeWeb) -> None:
+    store = tmp_path / "pictures"
+    (item,) = crawl(tmp_path, web, {"IMAGES_STORE": str(store)}, "basic")
+    (image,) = item["images"]
+    assert (store / image["path"]).read_bytes().startswith(b"\xff\xd8")
+
+
+def test_the_contracts_hold(tmp_path: Path, web: FakeWeb) -> None:
+    assert "OK" in end(start(tmp_path, web, {}, "check"))
+
+
+def test_a_broken_contract_names_the_field(tmp_path: Path, web: FakeWeb) -> None:
+    (tmp_path / "broken.py").write_text(
+        "from properties.spiders.basic import BasicSpider\n\n\n"
+        "class Broken(BasicSpider):\n"
+        '    name = "broken"\n\n'
+        "    def parse(self, response):\n"
+        '        """@page /properties/property_000000.html\n'
+        "        @scrapes title images\n"
+        '        """\n'
+        "        return super().parse(response)\n"
+    )
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH", ""))))
+    process = start(tmp_path, web, {"PYTHONPATH": path}, "check", "broken", "-s", "SPIDER_MODULES=broken")
+    log, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "Missing fields: images" in log
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_processes_on_one_frontier_have_each_item_once(tmp_path: Path, server: Server, processes: int) -> None:
+    lane = frontier(server, f"together{processes}")
+    with FakeWeb.start(WebSpec(hosts=1, pages=1, estate=3)) as web:
+        feeds = [tmp_path / f"{number}.jl" for number in range(processes)]
+        for process in [start(tmp_path, web, lane, "crawl", "easy", "-O", str(feed)) for feed in feeds]:
+            end(process)
+        urls = [item["url"] for feed in feeds for item in lines(feed)]
+        assert sorted(urls) == [web.url("localhost", f"/properties/property_{number:06d}.html") for number in range(90)]
+        assert asked(web) == {"GET": 93}
