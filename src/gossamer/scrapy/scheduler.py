@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import time
 from collections import deque
@@ -188,6 +189,9 @@ class Scheduler(BaseScheduler):
         self._crawler.signals.connect(self._spider_error, signal=signals.spider_error)
         self._task = asyncio.gather(self._seat.run(), self._committer.run(), self._inbox.run())
         self._task.add_done_callback(self._broke)
+        # What is there by now stays: the collector need not look at all of Scrapy again and again, 50 ms at a time.
+        gc.collect()
+        gc.freeze()
         log.info("Crawling %s as %s (run %d)", options.crawl.id, self.holder.worker, run.number)
 
     def close(self, reason: str) -> "Deferred[None]":
