@@ -523,6 +523,7 @@ class Scheduler(BaseScheduler):
         self._remember(batches, rejected)
         if added.duplicates:
             self._stats.inc_value("dupefilter/filtered", added.duplicates)
+        self._refused += sum(added.dropped.values())
         self._seat.want()
 
     def _start_refused(self, count: int, refused: CrawlRefused) -> None:

@@ -1,6 +1,7 @@
 """A project of scrapy-redis with its dotted paths changed: its example spiders, feeding scripts, and no losses."""
 
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,14 @@ from typing import Any
 import pytest
 import redis
 
-from gossamer.fakeweb import FakeWeb
+from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.fakeweb.expected import fetched
 from gossamer.fakeweb.log import fetches, repeated
+from gossamer.model.crawl import CrawlId
 from tests.servers.scraping import Scraper, together
 from tests.servers.valkey import Server, wait_until
 
-from .lane import HOST, at, page, prefix
+from .lane import HOST, asking, at, page, prefix
 
 SPIDERS = Path(__file__).with_name("redis_spiders.py")
 OURS = "gossamer.scrapy.redis."
@@ -176,3 +178,95 @@ def test_a_message_of_a_killed_process_is_read_by_another(
         running.finish()
     assert [item["url"] for item in items(store, "myspider_redis:items")] == [at(web, "/once")]
     assert not store.exists("myspider:start_urls:processing")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_message_is_lost_when_processes_are_killed(
+    tmp_path: Path, server: Server, store: redis.Redis, seed: int
+) -> None:
+    with FakeWeb.start(WebSpec(hosts=1, pages=1, latency_ms=5)) as web:
+        urls = {at(web, f"/m/{number}") for number in range(200)}
+        for url in urls:
+            web.mount(HOST, "/m/" + url.rpartition("/")[2], page())
+        arguments = {"max_idle_time": "3"}
+        running = [moved(tmp_path, server, "myspider_redis", name=name, arguments=arguments) for name in "abc"]
+        try:
+            store.rpush("myspider:start_urls", *urls)
+            after = random.Random(seed).randrange(0, 150)
+            wait_until(lambda: len(web.log()) >= after, "the crawl to be under way")
+            running[0].kill()
+            # Whatever it had taken and not stored is left where others take it when its time is over.
+            left = store.zrange("myspider:start_urls:processing", 0, -1)
+            if left:
+                store.zadd("myspider:start_urls:processing", dict.fromkeys(left, 1), xx=True)
+            together(running[1:])
+        finally:
+            for one in running:
+                one.kill()
+        assert set(fetches(web.log())) == urls
+        assert {item["url"] for item in items(store, "myspider_redis:items")} == urls
+        assert not store.exists("myspider:start_urls", "myspider:start_urls:processing", "myspider:start_urls:dead")
+
+
+def test_flush_on_start_begins_anew_and_leaves_others_alone(
+    tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb
+) -> None:
+    flush = {"SCHEDULER_FLUSH_ON_START": "True", "arguments": {"seeds": ",".join(web.seeds())}}
+    for _ in range(2):
+        with moved(tmp_path, server, "dmoz", name="alone", **flush) as running:
+            assert running.finish().stats["finish_reason"] == "finished"
+    assert set(fetches(web.log()).values()) == {2}
+    done = together([moved(tmp_path, server, "dmoz", name=name, **flush) for name in "ab"])
+    assert [part.stats["finish_reason"] for part in done] == ["finished"] * 2
+    assert set(fetches(web.log()).values()) == {3}
+
+
+def test_persist_keeps_what_was_seen(tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb) -> None:
+    arguments = {"seeds": ",".join(web.seeds())}
+    for persist, times in (("True", 1), ("True", 1), ("False", 2)):
+        with moved(tmp_path, server, "dmoz", arguments=arguments, SCHEDULER_PERSIST=persist) as running:
+            running.finish()
+        assert set(fetches(web.log()).values()) == {times}
+
+
+async def test_a_stopped_crawl_leaves_its_messages(
+    tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb
+) -> None:
+    web.mount(HOST, "/first", page())
+    store.rpush("myspider:start_urls", at(web, "/first"))
+    with moved(tmp_path, server, "myspider_redis", arguments={"max_idle_time": "0"}) as running:
+        wait_until(lambda: items(store, "myspider_redis:items"), "the first page")
+        async with asking(tmp_path, server) as frontier:
+            await frontier.stop_crawl(CrawlId(prefix(tmp_path), "myspider_redis"))
+        store.rpush("myspider:start_urls", at(web, "/second"))
+        done = running.finish()
+    assert done.stats["finish_reason"] == "stopped"
+    assert store.lrange("myspider:start_urls", 0, -1) == [at(web, "/second").encode()]
+    assert not store.exists("myspider:start_urls:processing")
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter"}, "write gossamer.scrapy.redis.dupefilter"),
+        ({"SCHEDULER_QUEUE_CLASS": "builtins.dict"}, "SCHEDULER_QUEUE_CLASS: "),
+        ({"SCHEDULER_QUEUE_KEY": "%(name)s"}, "SCHEDULER_QUEUE_KEY: "),
+        ({"REDIS_ITEMS_SERIALIZER": "no.where"}, "REDIS_ITEMS_SERIALIZER: "),
+        ({"STATS_KEY": "%(x)s"}, "STATS_KEY: "),
+    ],
+)
+def test_what_is_refused_is_said_by_its_name(
+    tmp_path: Path, server: Server, settings: dict[str, str], complaint: str
+) -> None:
+    with moved(tmp_path, server, "numbers", **settings) as running:
+        done = running.finish()
+    assert complaint in done.log
+    assert done.exit_code == 1
+
+
+def test_a_key_of_another_kind_is_said(tmp_path: Path, server: Server, store: redis.Redis) -> None:
+    store.hset("myspider:start_urls", "a", "b")
+    with moved(tmp_path, server, "myspider_redis", arguments={"max_idle_time": "0"}) as running:
+        done = running.finish()
+    assert "myspider:start_urls is no list, set or sorted set" in done.log
+    assert done.exit_code == 0
