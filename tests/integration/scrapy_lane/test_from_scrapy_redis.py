@@ -227,6 +227,8 @@ def test_persist_keeps_what_was_seen(tmp_path: Path, server: Server, store: redi
         with moved(tmp_path, server, "dmoz", arguments=arguments, SCHEDULER_PERSIST=persist) as running:
             running.finish()
         assert set(fetches(web.log()).values()) == {times}
+        # The first run's stats are the hash's, and so are those of the one that began anew.
+        assert int(store.hget("dmoz:stats", "downloader/response_count")) == len(fetches(web.log()))
 
 
 async def test_a_stopped_crawl_leaves_its_messages(

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -51,7 +52,7 @@ def address_of(settings: BaseSettings) -> str:
     """The server that REDIS_* name; the one of GOSSAMER_FRONTIER where they name none. Raises BadInput."""
     given = parameters(settings)
     if not (given.get("url") or any(given.get(name) for name in ("host", "port", "unix_socket_path"))):
-        named = settings.get("GOSSAMER_FRONTIER")
+        named = settings.get("GOSSAMER_FRONTIER") or os.environ.get("GOSSAMER_FRONTIER")
         if named:
             return str(named)
     if given.get("url"):
@@ -153,8 +154,16 @@ def get_redis_from_settings(settings: BaseSettings) -> Any:
     given = parameters(settings)
     url = given.pop("url", None)
     if url is None and not any(given.get(name) for name in ("host", "port", "unix_socket_path")):
-        url = settings.get("GOSSAMER_FRONTIER") or None
+        url = settings.get("GOSSAMER_FRONTIER") or os.environ.get("GOSSAMER_FRONTIER")
     return redis.Redis.from_url(str(url), **given) if url else redis.Redis(**given)
+
+
+def get_redis(**parameters: Any) -> Any:
+    """A redis-py client of these parameters, `url` among them."""
+    import redis
+
+    url = parameters.pop("url", None)
+    return redis.Redis.from_url(url, **parameters) if url else redis.Redis(**parameters)
 
 
 from_settings = get_redis_from_settings

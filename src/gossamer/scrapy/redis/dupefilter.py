@@ -9,6 +9,7 @@ from scrapy import Request
 from scrapy.dupefilters import RFPDupeFilter as ScrapysOwn
 from w3lib.url import canonicalize_url
 
+from gossamer.errors import BadInput
 from gossamer.model.request import Batch
 from gossamer.scrapy.redis.connection import Link
 
@@ -34,8 +35,12 @@ class Legacy:
     """By the lane's fingerprint: theirs, and how many that are on their way carry it."""
 
     async def is_there(self) -> bool:
-        """Raises FrontierUnavailable."""
-        return bool(await (await self.link.shards()).command(self.key, "EXISTS", self.key))
+        """Raises FrontierUnavailable, and BadInput where the key holds something else."""
+        answer = await (await self.link.shards()).command(self.key, "TYPE", self.key)
+        kind = answer.decode() if isinstance(answer, bytes) else str(answer)
+        if kind not in ("none", "set"):
+            raise BadInput(f"SCHEDULER_DUPEFILTER_KEY: {self.key} is a {kind}, not a set of scrapy-redis's")
+        return kind == "set"
 
     def note(self, fingerprint: int, request: Request) -> None:
         """This request is on its way into the frontier, under this fingerprint."""

@@ -32,6 +32,8 @@ class Scheduler(Lane):
 
     def __init__(self, crawler: Crawler) -> None:
         self._legacy: Legacy | None = None
+        self.generation = 0
+        """Grows with every run that begins with nothing seen. 0: not joined yet."""
         super().__init__(crawler)
         settings = crawler.settings
         assert crawler.spider is not None
@@ -56,6 +58,10 @@ class Scheduler(Lane):
 
     async def _about_to_join(self, frontier: Frontier) -> None:
         crawl = self.options.crawl
+        key = _formatted(self._crawler.settings, "SCHEDULER_DUPEFILTER_KEY", DUPEFILTER_KEY, self._spider.name)
+        legacy = Legacy(link(self._crawler), key)
+        if await legacy.is_there():
+            self._legacy = legacy
         presence = Presence(link(self._crawler), crawl.id)
         number, flushed = await presence.come(flush=self._crawler.settings.getbool("SCHEDULER_FLUSH_ON_START"))
         if flushed:
@@ -64,14 +70,12 @@ class Scheduler(Lane):
         self.options = replace(self.options, crawl=_numbered(crawl, number))
 
     async def _joined(self, run: Run, entries: Entries) -> Entries:
-        name = self._spider.name
-        settings = self._crawler.settings
-        key = _formatted(settings, "SCHEDULER_DUPEFILTER_KEY", DUPEFILTER_KEY, name)
-        legacy = Legacy(link(self._crawler), key)
+        self.generation = run.generation
         # A crawl that began anew after it was finished has seen nothing, as if the set had been deleted then.
-        if (run.number == 1 or not self.options.fresh) and await legacy.is_there():
-            self._legacy = legacy
-            log.info("What is in %s counts as seen", key)
+        if self.options.fresh and run.number > 1:
+            self._legacy = None
+        if self._legacy is not None:
+            log.info("What is in %s counts as seen", self._legacy.key)
         return _Entries(entries, priorities=self._priorities, legacy=self._legacy)
 
     async def _sift(self, batches: list[Batch]) -> list[Batch]:
@@ -93,6 +97,7 @@ class Scheduler(Lane):
         """As the lane does, with scrapy-redis's stats too."""
         request = super().next_request()
         if request is not None:
+            self._idle.over()
             self._stats.inc_value("scheduler/dequeued/redis")
         return request
 

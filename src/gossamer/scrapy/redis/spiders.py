@@ -80,7 +80,7 @@ class RedisMixin:
             "max_idle_time", settings.get("MAX_IDLE_TIME_BEFORE_CLOSE") or 0, self.max_idle_time, least=0
         )
         self.redis_encoding = self.redis_encoding or settings.get("REDIS_ENCODING") or "utf-8"
-        self._as_text = bool(settings.get("REDIS_DECODE_RESPONSES"))
+        self._as_text = settings.getbool("REDIS_DECODE_RESPONSES")
         if runs_alone(crawler):
             return
         kind = "set" if settings.getbool("REDIS_START_URLS_AS_SET") else "list"

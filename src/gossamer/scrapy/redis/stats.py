@@ -12,6 +12,7 @@ from scrapy.statscollectors import StatsCollector
 
 from gossamer.errors import BadInput, GossamerError
 from gossamer.scrapy.commands import refuse, runs_alone
+from gossamer.scrapy.engine import EngineDoor
 from gossamer.scrapy.redis.connection import get_redis_from_settings, link
 from gossamer.scrapy.redis.presence import SCRIPTS
 from gossamer.scrapy.redis.settings import STATS_KEY
@@ -27,6 +28,7 @@ class RedisStatsCollector(StatsCollector):
 
     There counts are the sum, `max_value` and `min_value` hold for all, of other values the last counts. Numbers may be
     floats; dates are ISO 8601. The hash lives for a week after the last change: no process deletes what others counted.
+    Without SCHEDULER_PERSIST, a crawl that begins anew begins its stats anew.
     A second's worth is lost with a process that is killed.
     """
 
@@ -38,6 +40,8 @@ class RedisStatsCollector(StatsCollector):
         self._adds: dict[str, int | float] = {}
         self._others: dict[tuple[str, str], Any] = {}
         self._task: asyncio.Future[None] | None = None
+        self._persist = crawler.settings.getbool("SCHEDULER_PERSIST")
+        self._generation = 0
         try:
             self._key = self.stats_key % {"spider": name}
             if runs_alone(crawler):
@@ -47,7 +51,7 @@ class RedisStatsCollector(StatsCollector):
             refuse(error)
         except (KeyError, ValueError, TypeError):
             refuse(BadInput(f"STATS_KEY: {self.stats_key!r} is no key; %(spider)s stands for the name"))
-        crawler.signals.connect(self._begin, signal=signals.engine_started)
+        crawler.signals.connect(self._begin, signal=signals.spider_opened)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> "RedisStatsCollector":
@@ -88,6 +92,8 @@ class RedisStatsCollector(StatsCollector):
         self._others["min", key] = self._stats[key]
 
     def _begin(self) -> None:
+        if not self._persist:
+            self._generation = getattr(EngineDoor(self.crawler.engine).scheduler, "generation", 0)
         self._task = asyncio.ensure_future(self._for_ever())
 
     async def _for_ever(self) -> None:
@@ -113,7 +119,7 @@ class RedisStatsCollector(StatsCollector):
             return
         try:
             shards = await link(self.crawler).shards()
-            await shards.call(0, SCRIPTS["merge"], [self._key], [_LIFE_SECONDS, *rows])
+            await shards.call(0, SCRIPTS["merge"], [self._key], [_LIFE_SECONDS, self._generation, *rows])
         except BaseException:
             # Not merged, as far as anybody knows: with the next. A lost answer counts twice rather than not at all.
             self._others = others | self._others

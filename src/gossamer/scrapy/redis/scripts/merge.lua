@@ -1,7 +1,15 @@
 -- Merge one process's part into the stats that all share.
--- KEYS: the hash    ARGV: its life in seconds, then (add | set | max | min, field, value) each
+-- KEYS: the hash    ARGV: its life in seconds, the generation of the crawl (0: whichever), then (add | set | max | min, field, value) each
 local key = KEYS[1]
-for i = 2, #ARGV, 3 do
+-- Where a crawl begins anew its stats do, too; what a process of an older one still has to say comes too late.
+local mine = tonumber(ARGV[2])
+if mine > 0 then
+  local theirs = tonumber(redis.call("HGET", key, "gossamer/generation") or 0)
+  if mine < theirs then return 0 end
+  if mine > theirs then redis.call("DEL", key) end
+  redis.call("HSET", key, "gossamer/generation", ARGV[2])
+end
+for i = 3, #ARGV, 3 do
   local how, field, value = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local known = redis.call("HGET", key, field)
   if how == "add" then
