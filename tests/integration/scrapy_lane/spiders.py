@@ -23,7 +23,7 @@ class StatsFile:
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
-        crawler.signals.connect(self._save, signal=signals.spider_closed)
+        crawler.signals.connect(self._save, signal=signals.engine_stopped)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> "StatsFile":
