@@ -30,11 +30,11 @@ from gossamer.model.payload import unpack
 from gossamer.model.request import Batch, Lease, Settlement
 from gossamer.scrapy.commands import refuse, runs_alone
 from gossamer.scrapy.engine import EngineDoor
-from gossamer.scrapy.entries import Entries
+from gossamer.scrapy.entries import Entries, Entry
 from gossamer.scrapy.feeds import Feeds
 from gossamer.scrapy.inbox import Inbox
 from gossamer.scrapy.join import join
-from gossamer.scrapy.live import CURRENT, Live
+from gossamer.scrapy.live import CURRENT, Live, append
 from gossamer.scrapy.moves import move
 from gossamer.scrapy.options import Options, read
 from gossamer.scrapy.outcomes import Outcomes
@@ -452,7 +452,9 @@ class Scheduler(BaseScheduler):
         drops = {str(Dropped.DUPLICATE): live.known} if live.known else None
         settlement = Settlement(live.lease, live.outcome, live.reason, drops=drops)
         try:
-            if live.successor and await move(live, settlement, self._entries, self.holder, self._patience):
+            if live.successor and not await self._wanted(*live.successor):
+                settlement.outcome, settlement.reason = Outcome.DROPPED, str(Dropped.DUPLICATE)
+            elif live.successor and await move(live, settlement, self._entries, self.holder, self._patience):
                 successor = self._live[live.successor[0]] = Live(live.lease, live.epoch, live.successor[0])
                 self._granted.append(successor)
                 self._engine.wake()
@@ -467,6 +469,14 @@ class Scheduler(BaseScheduler):
         if batches:
             finished.confirmed = partial(self._remember, batches)
         await self._committer.put(finished)
+
+    async def _wanted(self, request: Request, entry: Entry) -> bool:
+        """Whether a request that takes another's place is to be made at all."""
+        batch = Batch(
+            entry.spider, entry.domain, entry.priority, entry.depth, payloads=[], unfiltered=request.dont_filter
+        )
+        append(batch, entry)
+        return bool(await self._patience.frontier(lambda: self._sift([batch])))
 
     def _settle(self, settlement: Settlement) -> None:
         self._later(self._committer.put(Finished(settlement)))

@@ -100,3 +100,12 @@ class Moved(CrawlSpider):
         yield {"url": response.url, "number": number, "pair": repr(response.meta.get("pair"))}
         for href in response.css("a::attr(href)").getall():
             yield response.follow(href, self.note)
+
+
+class Overriding(MySpider):
+    """Changes what is done here otherwise."""
+
+    name = "overriding"
+
+    def next_requests(self) -> list[Request]:
+        return []

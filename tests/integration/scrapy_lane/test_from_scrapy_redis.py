@@ -266,6 +266,13 @@ def test_what_is_refused_is_said_by_its_name(
     assert done.exit_code == 1
 
 
+def test_an_override_that_would_not_be_called_is_refused(tmp_path: Path, server: Server, store: redis.Redis) -> None:
+    with moved(tmp_path, server, "overriding") as running:
+        done = running.finish()
+    assert "Overriding.next_requests is never called; override make_request_from_data" in done.log
+    assert done.exit_code == 1
+
+
 def test_a_key_of_another_kind_is_said(tmp_path: Path, server: Server, store: redis.Redis) -> None:
     store.hset("myspider:start_urls", "a", "b")
     with moved(tmp_path, server, "myspider_redis", arguments={"max_idle_time": "0"}) as running:

@@ -16,6 +16,7 @@ import scrapy_redis.queue
 from scrapy import Request, Spider
 
 from gossamer.fakeweb import FakeWeb
+from gossamer.fakeweb.answer import redirect
 from gossamer.fakeweb.log import fetches
 from tests.servers.scraping import ROOT
 from tests.servers.valkey import Server
@@ -55,7 +56,8 @@ def migrate(folder: Path, server: Server, *options: str, code: int = 0) -> dict[
 def test_what_waits_is_fetched_and_what_was_seen_is_not(
     tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb, queue: str
 ) -> None:
-    web.mount(HOST, "/index", page("/seen", "/new", "/w/1"))
+    web.mount(HOST, "/index", page("/seen", "/new", "/w/1", "/moved"))
+    web.mount(HOST, "/moved", redirect("/seen"))
     for path in ("/seen", "/new", *(f"/w/{number}" for number in range(6))):
         web.mount(HOST, path, page())
     spider = Old()
@@ -88,7 +90,7 @@ def test_what_waits_is_fetched_and_what_was_seen_is_not(
         done = running.finish()
     assert done.exit_code == 0, done.log
     fetched = list(fetches(web.log()))
-    assert sorted(fetched) == sorted([at(web, p) for p in ("/index", "/new", *(f"/w/{n}" for n in range(6)))])
+    assert sorted(fetched) == sorted([at(web, p) for p in ("/index", "/new", "/moved", *(f"/w/{n}" for n in range(6)))])
     found = items(store, "old:items")
     assert sorted(item["number"] for item in found) == [-1, 0, 1, 2, 3, 4, 5, 100, 1000]
     order = [item["number"] for item in found if 0 <= item["number"] < 100]

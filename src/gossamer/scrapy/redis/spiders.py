@@ -20,6 +20,11 @@ from gossamer.scrapy.redis.messages import read
 from gossamer.scrapy.redis.settings import START_KEY, check
 from gossamer.scrapy.redis.startkeys import StartKey
 
+_NOT_CALLED = (
+    "next_requests", "schedule_next_requests", "fetch_data", "count_size", "pop_list_queue", "pop_priority_queue",
+)  # fmt: skip
+"""Methods of scrapy-redis's spiders: here a task feeds, not they."""
+
 
 class RedisMixin:
     """What is fed to `redis_key` is crawled within a fraction of a second, by one of the processes; none is lost.
@@ -70,6 +75,9 @@ class RedisMixin:
         crawler = crawler or self.crawler
         settings = crawler.settings
         check(settings)
+        for name in _NOT_CALLED:
+            if hasattr(self, name):
+                raise BadInput(f"{type(self).__name__}.{name} is never called; override make_request_from_data")
         asked = settings.get("REDIS_START_URLS_KEY") or START_KEY if self.redis_key is None else self.redis_key
         several = list(asked) if isinstance(asked, (list, tuple)) else [asked]
         keys = list(dict.fromkeys(_named(key, self.name) for key in several))
