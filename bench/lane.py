@@ -59,7 +59,7 @@ def _crawl(
         Scraper(folder, "links", frontier=None, name=f"{name}-{place}", settings=settings, arguments=seeds)
         for place in range(processes)
     ]
-    done = together(scrapers)
+    done = together(scrapers, 600.0)
     started = sorted(record.started for record in web.log()[before:] if is_page(record))
     assert len(started) == len(web.graph()), f"{name}: {len(started)} of {len(web.graph())} pages"
     return len(started) / (started[-1] - started[0]), [part.stats for part in done]

@@ -101,6 +101,6 @@ class Scraper:
         return Scraped(code, self.items, msgspec.json.decode(stats.read_bytes()) if stats.exists() else {}, self.log)
 
 
-def together(scrapers: Sequence[Scraper]) -> list[Scraped]:
+def together(scrapers: Sequence[Scraper], timeout_seconds: float = 60.0) -> list[Scraped]:
     """All of them to their end."""
-    return [scraper.finish() for scraper in scrapers]
+    return [scraper.finish(timeout_seconds) for scraper in scrapers]
