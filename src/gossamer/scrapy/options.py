@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from scrapy import Spider
+from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 from scrapy.settings import BaseSettings
+from scrapy.utils.misc import load_object
 
 from gossamer import settings as gossamer_settings
 from gossamer.errors import BadInput
@@ -48,6 +50,8 @@ class Options:
     crawl: Crawl
     fresh: bool
     """A finished crawl begins anew with nothing seen."""
+    dedupe: bool
+    """False: every request is as if it said `dont_filter`."""
     stay_open: bool
     concurrency: int
     """Requests in flight of this process."""
@@ -79,6 +83,7 @@ def read(scrapy_settings: BaseSettings, spider: Spider) -> Options:
         settings=settings,
         crawl=crawl,
         fresh=not scrapy_settings.getbool("SCHEDULER_PERSIST"),
+        dedupe=_dedupes(scrapy_settings),
         stay_open=_bool(own["GOSSAMER_STAY_OPEN"], "GOSSAMER_STAY_OPEN"),
         concurrency=scrapy_settings.getint("CONCURRENT_REQUESTS") or 64,
     )
@@ -109,6 +114,18 @@ def _order(asked: str, scrapy_settings: BaseSettings) -> Order:
         except ValueError:
             raise BadInput(f"GOSSAMER_QUEUE_ORDER: {asked!r} is neither lifo nor fifo") from None
     return Order.FIFO if "fifo" in str(scrapy_settings.get("SCHEDULER_MEMORY_QUEUE", "")).lower() else Order.LIFO
+
+
+def _dedupes(scrapy_settings: BaseSettings) -> bool:
+    given = load_object(scrapy_settings["DUPEFILTER_CLASS"])
+    if given is BaseDupeFilter:
+        return False
+    if given is not RFPDupeFilter and not given.__module__.startswith("gossamer."):
+        raise BadInput(
+            f"DUPEFILTER_CLASS: {given.__module__}.{given.__qualname__} would never be asked; the frontier tells "
+            "requests apart, by REQUEST_FINGERPRINTER_CLASS where the project has one of its own"
+        )
+    return True
 
 
 def _bool(value: Any, name: str) -> bool:

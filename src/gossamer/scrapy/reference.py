@@ -66,9 +66,11 @@ SCRAPYS = {
         "method and body"
     ),
     "`ROBOTSTXT_OBEY`": "As in Scrapy; `Crawl-delay` holds for the whole cluster then",
-    "`DUPEFILTER_CLASS`, `JOBDIR`, `SCHEDULER_DISK_QUEUE`, `SCHEDULER_PRIORITY_QUEUE`": (
-        "Not read: the frontier does it"
+    "`DUPEFILTER_CLASS`": (
+        "`scrapy.dupefilters.BaseDupeFilter`: nothing is dropped as a duplicate but start requests. A class of the "
+        "project's own is refused: it would never be asked"
     ),
+    "`JOBDIR`, `SCHEDULER_DISK_QUEUE`, `SCHEDULER_PRIORITY_QUEUE`": ("Not read: the frontier does it"),
 }
 
 KNOWN = (

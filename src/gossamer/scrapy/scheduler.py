@@ -253,7 +253,7 @@ class Scheduler(BaseScheduler):
     def drops(self, request: Request) -> bool:
         """Whether it would drop this link of the page at hand as known; if so, it counts as dropped."""
         parent = CURRENT.get()
-        if request.dont_filter or parent is None or parent.over or self._task is None:
+        if not self._filters(request) or parent is None or parent.over or self._task is None:
             return False
         try:
             name = self._entries.name(request)
@@ -265,6 +265,9 @@ class Scheduler(BaseScheduler):
         self._stats.inc_value("dupefilter/filtered")
         return True
 
+    def _filters(self, request: Request) -> bool:
+        return self.options.dedupe and not request.dont_filter
+
     def enqueue_request(self, request: Request) -> bool:
         """Store a request. False: it is known to be a duplicate. Whether others know it turns out in the frontier."""
         if self._task is None:
@@ -273,7 +276,7 @@ class Scheduler(BaseScheduler):
         if parent is not None and parent.over:
             parent = None
         self._stats.inc_value("scheduler/enqueued")
-        filtered = not request.dont_filter
+        filtered = self._filters(request)
         try:
             name = self._entries.name(request)
             child = parent is not None and not parent.moving
@@ -502,7 +505,7 @@ class Scheduler(BaseScheduler):
             self._unstorable_told += 1
             log.warning("%s is kept in this process: %s", request, why)
         self._stats.inc_value("scheduler/unserializable")
-        if not request.dont_filter:
+        if self._filters(request):
             mark = hash(self._crawler.request_fingerprinter.fingerprint(request))
             if self._seen.knows(_LOCAL, mark):
                 self._stats.inc_value("dupefilter/filtered")

@@ -26,6 +26,7 @@ from .lane import HOST, asking, at, page, prefix, scraper
         ({"GOSSAMER_WORKER__HEARTBEAT": "soon"}, "GOSSAMER_WORKER__HEARTBEAT: "),
         ({"GOSSAMER_QUEUE_ORDER": "random"}, "GOSSAMER_QUEUE_ORDER: 'random' is neither lifo nor fifo"),
         ({"GOSSAMER_STAY_OPEN": "perhaps"}, "GOSSAMER_STAY_OPEN: 'perhaps' is neither True nor False"),
+        ({"DUPEFILTER_CLASS": "tests.integration.scrapy_lane.spiders.HostOnly"}, "HostOnly would never be asked"),
         ({"GOSSAMER_MAX_PAGES": "-1"}, "GOSSAMER_MAX_PAGES: '-1' is no number of pages"),
     ],
 )

@@ -146,6 +146,14 @@ async def test_a_projects_own_fingerprinter_decides(tmp_path: Path, server: Serv
     assert len(done.items) == 3
 
 
+async def test_without_a_dupefilter_nothing_is_a_duplicate(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    web.mount(HOST, "/start", page("/a", "/a"))
+    web.mount(HOST, "/a", page())
+    none = "scrapy.dupefilters.BaseDupeFilter"
+    done = run(tmp_path, server, "links", web, "/start", DUPEFILTER_CLASS=none)
+    assert sorted(item["url"] for item in done.items) == [at(web, "/a"), at(web, "/a"), at(web, "/start")]
+
+
 async def test_a_connection_that_fails_is_recorded(tmp_path: Path, server: Server, web: FakeWeb) -> None:
     web.mount(HOST, "/start", page("/cut"))
     web.mount(HOST, "/cut", Answer(ending=Ending.REFUSE))
