@@ -5,7 +5,8 @@
 """
 
 from gossamer.scrapy.addon import Addon
+from gossamer.scrapy.cluster.spiders import ClusterSpider
 from gossamer.scrapy.fingerprinter import RequestFingerprinter
 from gossamer.scrapy.scheduler import Scheduler
 
-__all__ = ["Addon", "RequestFingerprinter", "Scheduler"]
+__all__ = ["Addon", "ClusterSpider", "RequestFingerprinter", "Scheduler"]

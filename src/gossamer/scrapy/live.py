@@ -28,6 +28,12 @@ class Live:
     """Children that were known to be seen."""
     local: int = 0
     """Children that could not be stored and are under way in this process; it waits for them."""
+    drops: dict[str, int] = field(default_factory=dict)
+    """Children that go nowhere, by reason."""
+    delay_seconds: float = 0.0
+    """Of a retry: not before so long from now."""
+    answer: object = None
+    """The response or the failure that it ended with, where somebody wants to tell of it."""
     answered: bool = False
     """Its own answer has been handled."""
     over: bool = False

@@ -27,6 +27,10 @@ OWN: dict[str, tuple[Any, str]] = {
         "lifo or fifo: which request of one priority is first. Empty: as SCHEDULER_MEMORY_QUEUE says, so lifo",
     ),
     "GOSSAMER_STAY_OPEN": (False, "Wait for more work when the crawl is finished, instead of closing the spider"),
+    "GOSSAMER_RETRY_BASE": (
+        10.0,
+        "Seconds that a `ClusterSpider`'s first retry waits at most; doubled for each further",
+    ),
     "GOSSAMER_MAX_PAGES": (0, "Pages that the whole crawl fetches at most. 0: no limit"),
 }
 """Name: (default, meaning)."""

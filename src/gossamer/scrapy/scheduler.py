@@ -26,7 +26,8 @@ from gossamer.errors import BadInput, CrawlRefused, FrontierError, StaleWorker
 from gossamer.frontier.base import Added, Frontier
 from gossamer.model.crawl import CrawlState, Run, Terms
 from gossamer.model.outcome import Dropped, Outcome
-from gossamer.model.payload import unpack
+from gossamer.model.payload import Payload, unpack
+from gossamer.model.record import Output
 from gossamer.model.request import Batch, Lease, Settlement
 from gossamer.scrapy.commands import refuse, runs_alone
 from gossamer.scrapy.engine import EngineDoor
@@ -42,6 +43,7 @@ from gossamer.scrapy.pace import Pace
 from gossamer.scrapy.seat import Seat
 from gossamer.scrapy.stored import Unreadable, Unstorable, restore
 from gossamer.scrapy.throttle import SharedThrottle
+from gossamer.sinks.base import Sink
 from gossamer.sinks.fanout import Fanout
 from gossamer.telemetry.troubles import Troubles
 from gossamer.wiring.joining import connect
@@ -113,6 +115,22 @@ class Scheduler(BaseScheduler):
     async def _about_to_join(self, frontier: Frontier) -> None:
         """May change `options`. Raises BadInput and FrontierError."""
 
+    async def _join(self, frontier: Frontier) -> Run:
+        """The run that this process is for. Raises CrawlRefused and FrontierError."""
+        return await join(frontier, self.options.crawl, fresh=self.options.fresh)
+
+    async def _output(self) -> Sink:
+        """Where the records of what ended go."""
+        return Fanout([])
+
+    def _prepare(self, request: Request, lease: Lease, payload: Payload) -> Request:
+        """The leased request as it is to be sent."""
+        return request
+
+    def _records(self, settlement: Settlement, live: Live | None) -> Sequence[Output]:
+        """What is to be told of an end. `live` None: it was not begun here."""
+        return ()
+
     async def _joined(self, run: Run, entries: Entries) -> Entries:
         """What makes entries of requests. Raises FrontierError."""
         return entries
@@ -137,7 +155,7 @@ class Scheduler(BaseScheduler):
         options = self.options
         self._crawler.signals.connect(self._spider_idle, signal=signals.spider_idle)
         try:
-            run = await join(frontier, options.crawl, fresh=options.fresh)
+            run = await self._join(frontier)
             self.holder = await frontier.holder(pool=options.crawl.pool, spiders=[spider.name], egress=settings.egress)
         except CrawlRefused as refused:
             await frontier.close()
@@ -149,7 +167,7 @@ class Scheduler(BaseScheduler):
             raise
         entries = Entries(spider, secret=frontier.secret, fingerprinter=self._crawler.request_fingerprinter)
         self._entries = await self._joined(run, entries)
-        self._committer = Committer(frontier, self.holder, Fanout([]), self._patience, linger_seconds=0.002)
+        self._committer = Committer(frontier, self.holder, await self._output(), self._patience, linger_seconds=0.002)
         self._committer.committed = self._committed
         self._inbox = Inbox(
             frontier,
@@ -354,7 +372,9 @@ class Scheduler(BaseScheduler):
             self._settle(Settlement(lease, Outcome.FAILED, "worker_died"))
             return None
         try:
-            request = restore(unpack(lease.payload), self._spider, url=lease.url, priority=lease.priority)
+            payload = unpack(lease.payload)
+            request = restore(payload, self._spider, url=lease.url, priority=lease.priority)
+            request = self._prepare(request, lease, payload)
         except Unreadable as why:
             log.error("%s: %s", lease.url, why)
             self._stats.inc_value(f"gossamer/failed/{why.reason}")
@@ -452,8 +472,12 @@ class Scheduler(BaseScheduler):
         task.add_done_callback(self._tasks.discard)
 
     async def _commit(self, live: Live) -> None:
-        drops = {str(Dropped.DUPLICATE): live.known} if live.known else None
-        settlement = Settlement(live.lease, live.outcome, live.reason, drops=drops)
+        drops = live.drops
+        if live.known:
+            drops[str(Dropped.DUPLICATE)] = live.known
+        settlement = Settlement(
+            live.lease, live.outcome, live.reason, delay_seconds=live.delay_seconds, drops=drops or None
+        )
         try:
             if live.successor and not await self._wanted(*live.successor):
                 settlement.outcome, settlement.reason = Outcome.DROPPED, str(Dropped.DUPLICATE)
@@ -468,7 +492,8 @@ class Scheduler(BaseScheduler):
         await self._patience.output(self._feeds.flush)
         batches = list(live.batches.values())
         batches = await self._patience.frontier(lambda: self._sift(batches))
-        finished = Finished(settlement, (), batches, size=_size(batches))
+        outputs = self._records(settlement, live)
+        finished = Finished(settlement, outputs, batches, size=_size(batches))
         if batches:
             finished.confirmed = partial(self._remember, batches)
         await self._committer.put(finished)
@@ -482,7 +507,7 @@ class Scheduler(BaseScheduler):
         return bool(await self._patience.frontier(lambda: self._sift([batch])))
 
     def _settle(self, settlement: Settlement) -> None:
-        self._later(self._committer.put(Finished(settlement)))
+        self._later(self._committer.put(Finished(settlement, self._records(settlement, None))))
 
     def _remember(self, batches: Sequence[Batch], rejected: Collection[int]) -> None:
         for batch in batches:

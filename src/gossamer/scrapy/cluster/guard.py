@@ -1,0 +1,61 @@
+"""Private addresses are not for those who submit URLs to a service."""
+
+from typing import Any
+
+from scrapy import Request
+from scrapy.exceptions import IgnoreRequest
+from scrapy.utils.defer import maybe_deferred_to_future
+from twisted.internet import defer
+
+from gossamer.errors import BadUrl, BlockedAddress, DnsFailed
+from gossamer.fetch.resolve import Resolver
+from gossamer.policy.urls import canonical, host
+from gossamer.settings import Settings
+
+
+class AddressRefused(IgnoreRequest):
+    """The host has no address that may be connected to."""
+
+
+class Guard:
+    """A downloader middleware: refuses hosts that only have addresses outside the public internet and
+    `GOSSAMER_ALLOW_NETWORKS`.
+
+    It judges what Scrapy's own resolver answers, whose cache the downloader asks next. It does not pin: where that
+    cache is off or full, a name that answers differently a moment later is connected to unjudged. And where a host has
+    good and bad addresses, Scrapy chooses. The fast worker is strict in both.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._resolver = Resolver(allow_networks=settings.allow_networks, lookup=_lookup)
+
+    async def process_request(self, request: Request) -> None:
+        """Return when it may go. Raises AddressRefused."""
+        await self._check(request.url, request)
+        proxy = request.meta.get("proxy")
+        if proxy:
+            await self._check(str(proxy), request)
+
+    def close(self) -> None:
+        """May be repeated."""
+        self._resolver.close()
+
+    async def _check(self, url: str, request: Request) -> None:
+        try:
+            name = host(canonical(url))
+        except BadUrl:
+            return  # not on the web
+        try:
+            await self._resolver.addresses(name, 0)
+        except BlockedAddress as refused:
+            raise AddressRefused(str(refused)) from None
+        except DnsFailed:
+            return  # the downloader finds out, and says so as it does
+
+
+async def _lookup(name: str) -> list[str]:
+    from twisted.internet import reactor
+
+    resolve: Any = reactor.resolve
+    found: defer.Deferred[str] = resolve(name)
+    return [await maybe_deferred_to_future(found)]

@@ -1,0 +1,179 @@
+"""The scheduler of a ClusterSpider: works on whatever crawls of the service name its spider."""
+
+import logging
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.exceptions import DontCloseSpider
+from scrapy.http import Response
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
+
+from gossamer.frontier.base import Frontier
+from gossamer.model.crawl import SHARED, Run, Terms
+from gossamer.model.outcome import Dropped, Outcome
+from gossamer.model.payload import Payload
+from gossamer.model.record import Output
+from gossamer.model.request import Lease, Settlement
+from gossamer.policy.retry import Retry, decide
+from gossamer.policy.robots import Obedience
+from gossamer.policy.scope import Scope
+from gossamer.scrapy import scheduler
+from gossamer.scrapy.cluster.entries import ClusterEntries, is_handover
+from gossamer.scrapy.cluster.failures import kind_of
+from gossamer.scrapy.cluster.guard import AddressRefused, Guard
+from gossamer.scrapy.cluster.outlet import OUTLETS, Outlet
+from gossamer.scrapy.cluster.records import failure_output
+from gossamer.scrapy.cluster.terms import under_terms
+from gossamer.scrapy.entries import Entries
+from gossamer.scrapy.live import CURRENT, Live
+from gossamer.scrapy.options import Options
+from gossamer.sinks.base import Sink
+from gossamer.worker.context import scope_of
+from gossamer.worker.sitemaps import counted_as
+
+log = logging.getLogger(__name__)
+
+_SCOPES = 1000
+
+
+class Scheduler(scheduler.Scheduler):
+    """Leases what the service's crawls have for this spider. Its process stays until it is told to end."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self._retries = crawler.settings.getint("RETRY_TIMES")
+        self._retry_base = crawler.settings.getfloat("GOSSAMER_RETRY_BASE", 10.0)
+        self._obedience = Obedience(self.options.settings.fetch.robots)
+        self._scopes: dict[int, tuple[Terms, Scope]] = {}
+
+    # --- coming and going ---------------------------------------------------------------------------------------------
+
+    def _read(self, crawler: Crawler) -> Options:
+        options = super()._read(crawler)
+        return replace(options, crawl=msgspec.structs.replace(options.crawl, pool=SHARED), stay_open=True)
+
+    async def _join(self, frontier: Frontier) -> Run:
+        """None in particular: this one only names the spider where a request comes from no lease."""
+        return Run(self.options.crawl, 0, 0)
+
+    async def _output(self) -> Sink:
+        assert self._crawler.spider is not None
+        self._outlet = OUTLETS[self._crawler] = await Outlet.open(self.options.settings, self._spider.name)
+        return self._outlet
+
+    async def _joined(self, run: Run, entries: Entries) -> Entries:
+        self._guard = Guard(self.options.settings)
+        self._engine.add_middleware(self._guard)
+        return ClusterEntries(
+            self._spider, secret=self.frontier.secret, fingerprinter=self._crawler.request_fingerprinter
+        )
+
+    async def _close(self) -> None:
+        await super()._close()
+        self._guard.close()
+        OUTLETS.pop(self._crawler, None)
+        await self._outlet.close()
+
+    def has_pending_requests(self) -> bool:
+        """Always: there may be more at any moment."""
+        return True
+
+    def _spider_idle(self) -> None:
+        raise DontCloseSpider
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def _prepare(self, request: Request, lease: Lease, payload: Payload) -> Request:
+        return under_terms(request, lease, payload, ignore_robots=self._obedience.asks(True) is False)
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Store a request under its parent's terms. False: it is known, filtered, too deep, or for no crawl at all."""
+        live = CURRENT.get()
+        if live is None or live.over:
+            log.error("%s came from no request of a crawl and is dropped; feed it as a crawl request", request)
+            return False
+        reason = self._refusal(request, live)
+        if reason is None:
+            return super().enqueue_request(request)
+        if not live.moving:
+            live.drops[reason] = live.drops.get(reason, 0) + 1
+        return False
+
+    def _refusal(self, request: Request, live: Live) -> str | None:
+        """Why the terms do not want it; None: they do."""
+        terms = live.lease.terms
+        if live.moving:
+            if request.url == live.request.url:
+                return None
+        elif is_handover(request, live):
+            return None
+        elif terms.maxdepth is not None and live.lease.depth >= terms.maxdepth:
+            return str(Dropped.DEPTH)
+        refusal = self.scope(terms).refusal(request.url)
+        return None if refusal is None else counted_as(refusal.reason)
+
+    def scope(self, terms: Terms) -> Scope:
+        """The filters of a submission."""
+        known = self._scopes.get(id(terms))
+        if known is None:
+            if len(self._scopes) >= _SCOPES:
+                self._scopes.clear()
+            # The terms are kept beside their id, so that no other object can take it over meanwhile.
+            known = self._scopes[id(terms)] = (terms, scope_of(terms))
+        return known[1]
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def _around(self, result: Any, request: Request, original: Any) -> "Deferred[None]":
+        live = self._live.get(request)
+        if live is None or isinstance(result, Request):
+            return super()._around(result, request, original)
+        live.answer = result
+        failure = kind_of(result)
+        again = self._again(live, failure) if failure else None
+        if again is not None:
+            live.outcome, live.delay_seconds, live.answered = Outcome.RETRY, again.delay_seconds, True
+            self._outlet.tally.retries += 1
+            self._end(live)
+            return succeed(None)
+        refused = isinstance(result, Failure) and isinstance(result.value, AddressRefused)
+        if isinstance(result, Response) or not refused:
+            self._outlet.tally.status(self._spider.name, getattr(result, "status", 0))
+        if isinstance(failure, str):
+            live.fail(failure)
+        handled = super()._around(result, request, original)
+        if refused:
+            live.outcome, live.reason = Outcome.DROPPED, str(Dropped.BLOCKED_ADDRESS)
+        return handled
+
+    def _again(self, live: Live, failure: str | int) -> Retry | None:
+        """Another attempt, by any worker; the spider hears nothing of this one."""
+        if live.request.meta.get("dont_retry"):
+            return None
+        own = live.lease.terms.retries
+        decision = decide(
+            failure,
+            live.lease.attempt + 1,
+            live.request.meta.get("max_retry_times", self._retries) if own is None else own,
+            random=random.random(),
+            base_seconds=self._retry_base,
+        )
+        return decision if isinstance(decision, Retry) else None
+
+    def _records(self, settlement: Settlement, live: Live | None) -> Sequence[Output]:
+        if settlement.outcome not in (Outcome.FAILED, Outcome.DROPPED) or settlement.reason == Dropped.MOVED:
+            if live is not None and settlement.outcome is Outcome.FETCHED:
+                self._outlet.tally.pages += 1
+            return ()
+        if settlement.outcome is Outcome.FAILED:
+            self._outlet.tally.fail(settlement.reason)
+        else:
+            self._outlet.tally.drop(settlement.reason)
+        return [failure_output(settlement.lease, live, reason=settlement.reason, now=time.time())]

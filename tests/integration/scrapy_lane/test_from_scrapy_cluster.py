@@ -1,0 +1,206 @@
+"""Crawl requests fed to a running service, worked on by Scrapy spiders; what comes out on the bus."""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gossamer.fakeweb import Answer, FakeWeb, WebSpec
+from gossamer.fakeweb.answer import html, redirect
+from gossamer.model.record import PageRecord
+from gossamer.valkey.datadir import running
+from tests.integration.scrapy_lane.lane import HOST, at, page
+from tests.servers.scraping import ROOT, Scraper
+from tests.servers.service import Talk, Up, talking, up
+
+FILE = ROOT / "tests" / "integration" / "scrapy_lane" / "cluster_spiders.py"
+PAGES = "demo.crawled_firehose"
+ALLOWED = "127.0.0.0/8"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    environment = {"GOSSAMER_FETCH__RESOLVE": '{"*.test": "127.0.0.1"}', "GOSSAMER_ALLOW_NETWORKS": f'["{ALLOWED}"]'}
+    with up(tmp_path_factory.mktemp("up"), environment=environment) as running_service:
+        yield running_service
+
+
+@pytest.fixture
+async def talk(service: Up) -> AsyncIterator[Talk]:
+    async with talking(service) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[FakeWeb]:
+    with FakeWeb.start(WebSpec(hosts=3, pages=40, page_bytes=3000, out_degree=10)) as found:
+        yield found
+
+
+def lane(folder: Path, service: Up, spider: str, **settings: Any) -> Scraper:
+    data = service.folder / ".gossamer"
+    own = {
+        "EXTENSIONS": "{}",
+        "GOSSAMER_FRONTIER": running(data),
+        "GOSSAMER_DATA_DIR": data,
+        "GOSSAMER_WORKER__HEARTBEAT": "2",
+        "GOSSAMER_RETRY_BASE": "0.02",
+        "RETRY_TIMES": "3",
+    }
+    return Scraper(folder, spider, frontier=None, name=spider, settings=own | settings, file=FILE)
+
+
+def feed(service: Up, **request: Any) -> None:
+    """As a person would."""
+    text = msgspec.json.encode({"appid": "testapp", **request}).decode()
+    data = str(service.folder / ".gossamer")
+    done = subprocess.run(
+        [sys.executable, "-m", "gossamer", "feed", text, "--data-dir", data],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+async def pages(talk: Talk, crawlid: str, count: int) -> list[dict[str, Any]]:
+    """The crawl's records, when there are so many."""
+
+    def mine(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [one for one in found if one["crawlid"] == crawlid]
+
+    return mine(await talk.until(PAGES, lambda found: len(mine(found)) >= count))
+
+
+async def test_a_crawl_request_is_crawled_by_a_scrapy_spider_with_every_field(
+    tmp_path: Path, service: Up, talk: Talk, web: FakeWeb
+) -> None:
+    web.mount(HOST, "/a", page("/b", "/denied", "/picture.png", "http://site1.test/away", "/hop"))
+    web.mount(HOST, "/b", page("/c"))
+    web.mount(HOST, "/c", page())
+    web.mount(HOST, "/hop", redirect("/end"))
+    web.mount(HOST, "/end", page())
+    with lane(tmp_path, service, "walker") as scraper:
+        feed(
+            service, crawlid="all", spiderid="walker", url=at(web, "/a"), maxdepth=1, priority=50, attrs={"x": [1]},
+            useragent="custom/1.0", cookie="a=1; b=2", headers={"X-Own": "yes"}, deny_regex=["denied"],
+            allowed_domains=[HOST],
+        )  # fmt: skip
+        event = await talk.event("finished", "all")
+        found = {one["url"]: one for one in await pages(talk, "all", 3)}
+        scraper.interrupt()
+        assert scraper.finish().exit_code == 0, scraper.log
+    assert set(found) == {at(web, path) for path in ("/a", "/b", "/hop")}, scraper.log
+    seed, child, hop = (found[at(web, path)] for path in ("/a", "/b", "/hop"))
+    assert set(seed) >= {field.name for field in msgspec.structs.fields(PageRecord)}
+    assert (seed["appid"], seed["crawlid"], seed["spiderid"]) == ("testapp", "all", "walker")
+    assert (seed["status_code"], seed["status_msg"], seed["success"], seed["depth"]) == (200, "OK", True, 0)
+    assert seed["attrs"] == child["attrs"] == {"x": [1]}
+    assert child["depth"] == 1
+    assert {"url": at(web, "/b"), "text": "/b"} in seed["links"]
+    assert '<a href="/b">' in seed["body"]
+    assert seed["ip"] == "127.0.0.1"
+    for one in (seed, child):
+        sent = one["request_headers"]
+        assert (sent["User-Agent"], sent["Cookie"], sent["X-Own"]) == (["custom/1.0"], ["a=1; b=2"], ["yes"])
+    assert seed["response_headers"]["Content-Type"]
+    assert hop["response_url"] == at(web, "/end")
+    assert [one["url"] for one in hop["redirects"]] == [at(web, "/hop")]
+    assert hop["redirects"][0]["status"] in (301, 302, 303, 307, 308)
+    assert event["crawlid"] == "all"
+
+
+async def test_failures_are_records_and_retries_go_back_to_the_frontier(
+    tmp_path: Path, service: Up, talk: Talk, web: FakeWeb
+) -> None:
+    web.mount(HOST, "/f", page("/gone", "/busy", "http://127.0.0.1:1/"))
+    web.mount(HOST, "/gone", Answer(status=404, body=b"gone"))
+    web.mount(HOST, "/busy", Answer(status=503, body=b"busy"))
+    with lane(tmp_path, service, "walker", RETRY_TIMES="1"):
+        feed(service, crawlid="bad", spiderid="walker", url=at(web, "/f"), maxdepth=1)
+        await talk.event("finished", "bad")
+        found = {one["url"]: one for one in await pages(talk, "bad", 4)}
+    outcome = {
+        one["url"]: (one["success"], one["reason"], one["attempt"], one["status_code"]) for one in found.values()
+    }
+    assert outcome == {
+        at(web, "/f"): (True, "", 0, 200),
+        at(web, "/gone"): (False, "http_404", 0, 404),
+        at(web, "/busy"): (False, "http_503", 1, 503),
+        "http://127.0.0.1:1/": (False, "connect", 1, 0),
+    }
+    assert found[at(web, "/gone")]["body"] == "gone"
+
+
+async def test_private_addresses_are_refused(tmp_path: Path, service: Up, talk: Talk, web: FakeWeb) -> None:
+    with lane(tmp_path, service, "shy"):
+        feed(service, crawlid="private", spiderid="shy", url=at(web, "/secret"))
+        [one] = await pages(talk, "private", 1)
+    assert (one["success"], one["reason"], one["status_code"]) == (False, "blocked_address", 0)
+    assert not any(entry.path == "/secret" for entry in web.log())
+
+
+async def test_lanes_hand_over_to_each_other(tmp_path: Path, service: Up, talk: Talk, web: FakeWeb) -> None:
+    web.mount(HOST, "/in", html('<form><input type="password"></form>'))
+    web.mount(HOST, "/inside", page())
+    web.mount(HOST, "/out", page("/fast"))
+    web.mount(HOST, "/fast", page("/fast2"))
+    web.mount(HOST, "/fast2", page())
+    with lane(tmp_path, service, "finder") as finder, lane(tmp_path, service, "login"):
+        feed(service, crawlid="in", spiderid="finder", url=at(web, "/in"), maxdepth=1, attrs={"a": 1}, cookie="c=1")
+        feed(service, crawlid="out", spiderid="finder", url=at(web, "/out"), maxdepth=2, attrs={"a": 2})
+        await talk.event("finished", "in")
+        await talk.event("finished", "out")
+        records = await pages(talk, "in", 4)
+        into = {(one["url"], one["spiderid"]): one for one in records if one["type"] == "page"}
+        out = {(one["url"], one["spiderid"]): one for one in await pages(talk, "out", 3)}
+    assert set(into) == {(at(web, "/in"), "finder"), (at(web, "/in"), "login"), (at(web, "/inside"), "login")}, (
+        finder.log
+    )
+    handed = into[at(web, "/in"), "login"]
+    assert (handed["depth"], handed["attrs"], handed["request_headers"]["Cookie"]) == (
+        0, {"from": at(web, "/in")}, ["c=1"],
+    )  # fmt: skip
+    assert [one["item"] for one in records if one["type"] == "item"] == [{"logged_in": at(web, "/in")}]
+    assert set(out) == {(at(web, "/out"), "finder"), (at(web, "/fast"), "link"), (at(web, "/fast2"), "link")}
+    assert [one["attrs"] for one in out.values()] == [{"a": 2}] * 3
+
+
+async def test_stop_is_obeyed_and_the_spider_stays(tmp_path: Path, service: Up, talk: Talk, web: FakeWeb) -> None:
+    web.mount(HOST, "/later", page())
+    web.mount("site2.test", "/slow", page(*(f"/slow{number}" for number in range(5))))
+    with lane(tmp_path, service, "walker") as scraper:
+        await talk.say({
+            "uuid": "slow", "appid": "testapp", "domain": "site2.test", "action": "domain-update", "hits": 1,
+            "window": 60,
+        })  # fmt: skip
+        await talk.answer("slow")
+        feed(service, crawlid="stopped", spiderid="walker", url=f"http://site2.test:{web.port}/slow", maxdepth=3)
+        await pages(talk, "stopped", 1)
+        await talk.say({
+            "uuid": "stop", "appid": "testapp", "spiderid": "walker", "crawlid": "stopped", "action": "stop",
+        })  # fmt: skip
+        assert (await talk.answer("stop"))["total_purged"] == 5
+        feed(service, crawlid="next", spiderid="walker", url=at(web, "/later"))
+        assert len(await pages(talk, "next", 1)) == 1
+        assert len(await pages(talk, "stopped", 1)) == 1
+        scraper.interrupt()
+        assert scraper.finish().exit_code == 0
+
+
+async def test_its_answers_count_in_the_statistics(tmp_path: Path, service: Up, talk: Talk, web: FakeWeb) -> None:
+    web.mount(HOST, "/stroll", page("/step"))
+    web.mount(HOST, "/step", page())
+    with lane(tmp_path, service, "stroller") as scraper:
+        feed(service, crawlid="stroll", spiderid="stroller", url=at(web, "/stroll"), maxdepth=3)
+        steps = {one["url"]: one["attrs"]["step"] for one in await pages(talk, "stroll", 2)}
+        scraper.interrupt()
+        scraper.finish()
+    assert steps == {at(web, "/stroll"): 0, at(web, "/step"): 1}
+    await talk.say({"uuid": "figures", "appid": "testapp", "stats": "spider"})
+    figures = (await talk.answer("figures"))["spiders"]["stroller"]
+    assert figures["200"]["lifetime"] == 2
