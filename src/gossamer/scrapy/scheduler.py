@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 from gossamer.commit.committer import Committer
 from gossamer.commit.finished import Finished
 from gossamer.commit.patience import Patience
+from gossamer.commit.seat import Seat
 from gossamer.errors import BadInput, CrawlRefused, FrontierError, StaleWorker
 from gossamer.frontier.base import Added, Frontier
 from gossamer.model.crawl import CrawlState, Run, Terms
@@ -35,12 +36,12 @@ from gossamer.scrapy.entries import Entries, Entry
 from gossamer.scrapy.feeds import Feeds
 from gossamer.scrapy.inbox import Inbox
 from gossamer.scrapy.join import join
+from gossamer.scrapy.leasing import Leasing
 from gossamer.scrapy.live import CURRENT, Live, append
 from gossamer.scrapy.moves import move
 from gossamer.scrapy.options import Options, read
 from gossamer.scrapy.outcomes import Outcomes
 from gossamer.scrapy.pace import Pace
-from gossamer.scrapy.seat import Seat
 from gossamer.scrapy.stored import Unreadable, Unstorable, restore
 from gossamer.scrapy.throttle import SharedThrottle
 from gossamer.sinks.base import Sink
@@ -179,16 +180,17 @@ class Scheduler(BaseScheduler):
             refused=self._start_refused,
         )
         self._seat = Seat(
+            frontier, self.holder, self._patience, heartbeat_seconds=settings.worker.heartbeat, forget=self._forget
+        )
+        self._leasing = Leasing(
             frontier,
             self.holder,
-            self._patience,
+            self._seat,
             options.crawl.id,
             room=self._room,
             give=self._give,
             idle=self._is_idle,
-            forget=self._forget,
             tell=self._engine.wake,
-            heartbeat_seconds=settings.worker.heartbeat,
         )
         self._engine.surround(self._around)
         self._engine.hold_back_start(self._inbox.room)
@@ -205,7 +207,7 @@ class Scheduler(BaseScheduler):
             )
         )
         self._crawler.signals.connect(self._spider_error, signal=signals.spider_error)
-        self._task = asyncio.gather(self._seat.run(), self._committer.run(), self._inbox.run())
+        self._task = asyncio.gather(self._seat.keep(), self._leasing.run(), self._committer.run(), self._inbox.run())
         self._task.add_done_callback(self._broke)
         # What is there by now stays: the collector need not look at all of Scrapy again and again, 50 ms at a time.
         gc.collect()
@@ -258,7 +260,7 @@ class Scheduler(BaseScheduler):
     @property
     def stopped(self) -> bool:
         """Whether the crawl was stopped or has expired, as far as is known here."""
-        return self._task is None or self._seat.state in (CrawlState.STOPPED, CrawlState.EXPIRED)
+        return self._task is None or self._leasing.state in (CrawlState.STOPPED, CrawlState.EXPIRED)
 
     # --- what Scrapy asks ---------------------------------------------------------------------------------------------
 
@@ -266,7 +268,7 @@ class Scheduler(BaseScheduler):
         """Whether the crawl goes on, here or anywhere. False: it is finished, stopped or expired, for all."""
         if self._task is None:
             return False
-        return not self._seat.over or bool(self._local) or bool(self._running_local)
+        return not self._leasing.over or bool(self._local) or bool(self._running_local)
 
     def drops(self, request: Request) -> bool:
         """Whether it would drop this link of the page at hand as known; if so, it counts as dropped."""
@@ -311,7 +313,7 @@ class Scheduler(BaseScheduler):
             # Start requests are for the crawl, not for each of its processes.
             start = request.meta.get("is_start_request", False)
             self._inbox.put(entry, unfiltered=not filtered and not start)
-            self._seat.not_over()
+            self._leasing.not_over()
         elif parent.moving:
             parent.successor = (request, entry)
         else:
@@ -345,10 +347,10 @@ class Scheduler(BaseScheduler):
                 continue
             if (begun := self._begin(lease, epoch)) is not None:
                 self._pace.started(now)
-                self._seat.want()
+                self._leasing.want()
                 CURRENT.set(begun)
                 return begun.request
-        self._seat.want()
+        self._leasing.want()
         return None
 
     def _next_suspect(self) -> Request | None:
@@ -451,7 +453,7 @@ class Scheduler(BaseScheduler):
         if parent is not None:
             parent.local -= 1
             self._end(parent)
-        self._seat.want()
+        self._leasing.want()
         self._engine.wake()
         return result
 
@@ -517,7 +519,7 @@ class Scheduler(BaseScheduler):
     def _committed(self, batch: Sequence[Finished], stale: bool) -> None:
         if stale:
             self._later(self._seat.renew(self._seat.epoch))
-        self._seat.want()
+        self._leasing.want()
         if self._suspect:
             self._engine.wake()
 
@@ -552,7 +554,7 @@ class Scheduler(BaseScheduler):
         if self._task is None:
             raise CloseSpider("refused")
         if self.stopped:
-            raise CloseSpider(str(self._seat.state))
+            raise CloseSpider(str(self._leasing.state))
         if self.options.stay_open:
             raise DontCloseSpider
 
@@ -562,12 +564,12 @@ class Scheduler(BaseScheduler):
         if added.duplicates:
             self._stats.inc_value("dupefilter/filtered", added.duplicates)
         self._refused += sum(added.dropped.values())
-        self._seat.want()
+        self._leasing.want()
 
     def _start_refused(self, count: int, refused: CrawlRefused) -> None:
         log.error("%s %d requests are dropped.", refused, count)
         self._refused += count
-        self._seat.want()
+        self._leasing.want()
 
 
 _LOCAL = "local"

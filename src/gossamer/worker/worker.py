@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import logging
-import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gossamer.commit.committer import Committer
 from gossamer.commit.finished import Finished
 from gossamer.commit.patience import Patience
+from gossamer.commit.seat import Seat
 from gossamer.errors import FrontierUnavailable, StaleWorker
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.crawl import CrawlId, CrawlState
@@ -70,14 +70,11 @@ class Worker:
         self._tally = tally
         self._crawl = crawl
         self._run = run
-        self._heartbeat_seconds = heartbeat_seconds
         self._drain_seconds = drain_seconds
         self._slots = Slots(concurrency)
-        self._epoch = 0
-        self._renewing = asyncio.Lock()
+        self._seat = Seat(frontier, holder, patience, heartbeat_seconds=heartbeat_seconds, forget=self._forget)
         self._stopping = asyncio.Event()
-        self._progress = asyncio.Event()
-        """Something was committed: there may be new work, or none left."""
+        self._progress = self._seat.progress
         self._stale = asyncio.Event()
         self._stale_epoch = -1
         committer.committed = self._committed
@@ -99,7 +96,7 @@ class Worker:
     def _committed(self, batch: Sequence[Finished], stale: bool) -> None:
         self._progress.set()
         if stale:
-            self._stale_epoch = self._epoch
+            self._stale_epoch = self._seat.epoch
             self._stale.set()
 
     async def run(self) -> None:
@@ -109,8 +106,7 @@ class Worker:
             async with asyncio.TaskGroup() as group:
                 background = [
                     group.create_task(self._committer.run()),
-                    group.create_task(self._chore(self._heartbeat, self._heartbeat_seconds / 3)),
-                    group.create_task(self._chore(self._reclaim, self._heartbeat_seconds)),
+                    group.create_task(self._seat.keep()),
                     group.create_task(self._watch_staleness()),
                 ]
                 slots = [group.create_task(self._slot()) for _ in range(self._slots.count)]
@@ -133,16 +129,16 @@ class Worker:
                 break
             self._progress.clear()
             free = self._slots.free
-            epoch = self._epoch
+            epoch = self._seat.epoch
             try:
                 leases = await self._holder.lease(limit=free)
             except StaleWorker:
-                await self._renew(epoch)
+                await self._seat.renew(epoch)
                 continue
             except FrontierUnavailable:
-                await self._or_stop(asyncio.ensure_future(self._patience.frontier(self._holder.heartbeat)))
+                await self._or_stop(asyncio.ensure_future(self._seat.until_reached()))
                 continue
-            if epoch == self._epoch:
+            if epoch == self._seat.epoch:
                 self._slots.give(leases)
             if len(leases) >= free:
                 empty = 0
@@ -150,28 +146,8 @@ class Worker:
             empty = 0 if leases else empty + 1
             if not leases and self._is_idle() and await self._is_over():
                 return
-            await self._until_work(empty)
-
-    async def _until_work(self, empty: int) -> None:
-        """Until work may be due: the frontier says so, or something of ours was committed."""
-        if self._progress.is_set():
-            return
-        at_most = 1.0 if self._crawl and self._is_idle() else 5.0
-        waits = [
-            asyncio.ensure_future(self._holder.wait(at_most_seconds=at_most)),
-            asyncio.ensure_future(self._progress.wait()),
-        ]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            if waits[0].done() and empty > 1 and not self._progress.is_set():
-                # Due, yet nothing to be had, again: a short pause, so that this can never become a busy loop.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(0.001 * 2 ** min(empty, 6), 0.05)):
-                        await self._progress.wait()
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+            at_most = 1.0 if self._crawl and self._is_idle() else 5.0
+            await self._seat.until_work(at_most_seconds=at_most, empty=empty)
 
     def _is_idle(self) -> bool:
         return not self._slots.held and not self._committer.pending
@@ -204,16 +180,16 @@ class Worker:
         slots, committer, work = self._slots, self._committer, self._fetching.work
         while True:
             lease, given = await slots.take()
-            epoch = self._epoch
+            epoch = self._seat.epoch
             try:
                 if loop.time() - given > START_WITHIN_SECONDS:
                     finished = _returned(lease)
                 else:
                     finished = await work(lease)
-                if epoch == self._epoch:
+                if epoch == self._seat.epoch:
                     await committer.put(finished)
             except StaleWorker:
-                await self._renew(epoch)
+                await self._seat.renew(epoch)
             finally:
                 slots.done()
             if not slots.busy:
@@ -253,42 +229,17 @@ class Worker:
 
     # --- living -------------------------------------------------------------------------------------------------------
 
-    async def _chore(self, run_once: Callable[[], Awaitable[object]], every_seconds: float) -> None:
-        while True:
-            await asyncio.sleep(every_seconds * (0.9 + 0.2 * random.random()))
-            with contextlib.suppress(FrontierUnavailable):
-                await run_once()
-
-    async def _heartbeat(self) -> None:
-        epoch = self._epoch
-        try:
-            await self._holder.heartbeat()
-        except StaleWorker:
-            await self._renew(epoch)
-
-    async def _reclaim(self) -> None:
-        if await self._frontier.reclaim():
-            self._progress.set()
-
     async def _watch_staleness(self) -> None:
         while True:
             await self._stale.wait()
             self._stale.clear()
-            await self._renew(self._stale_epoch)
+            await self._seat.renew(self._stale_epoch)
 
-    async def _renew(self, epoch: int) -> None:
-        """The frontier took this worker for dead in that epoch: forget everything held and begin the next."""
-        async with self._renewing:
-            if epoch != self._epoch:
-                return
-            log.warning("%s %s", names.WORKER_STALE, self._holder.worker)
-            self._epoch += 1
-            self._slots.take_back()
-            self._committer.discard()
-            # Whoever took us for dead may have been a server that lost its memory.
-            self._seen.clear()
-            await self._patience.frontier(self._holder.renew)
-            self._progress.set()
+    def _forget(self) -> None:
+        self._slots.take_back()
+        self._committer.discard()
+        # Whoever took us for dead may have been a server that lost its memory.
+        self._seen.clear()
 
 
 def _returned(lease: Lease) -> Finished:
