@@ -196,7 +196,9 @@ def test_processes_on_one_frontier_have_each_item_once(tmp_path: Path, server: S
     lane = frontier(server, f"together{processes}")
     with FakeWeb.start(WebSpec(hosts=1, pages=1, estate=3)) as web:
         feeds = [tmp_path / f"{number}.jl" for number in range(processes)]
-        for process in [start(tmp_path, web, lane, "crawl", "easy", "-O", str(feed)) for feed in feeds]:
+        # One that starts when the others have finished has nothing left to do; else it would begin anew.
+        persist = ("-s", "SCHEDULER_PERSIST=True")
+        for process in [start(tmp_path, web, lane, "crawl", "easy", *persist, "-O", str(feed)) for feed in feeds]:
             end(process)
         urls = [item["url"] for feed in feeds for item in lines(feed)]
         assert sorted(urls) == [web.url("localhost", f"/properties/property_{number:06d}.html") for number in range(90)]

@@ -22,7 +22,12 @@ def run(folder: Path, server: Server, web: FakeWeb, seeds: list[str], *, name: s
 
 
 async def test_three_processes_with_the_addon_share_a_crawl(tmp_path: Path, server: Server, web: FakeWeb) -> None:
-    done = together([run(tmp_path, server, web, web.seeds(), name=name, LOG_LEVEL="INFO") for name in "abc"])
+    done = together(
+        [
+            run(tmp_path, server, web, web.seeds(), name=name, LOG_LEVEL="INFO", SCHEDULER_PERSIST="True")
+            for name in "abc"
+        ]
+    )
     items = [item["url"] for part in done for item in part.items]
     assert sorted(items) == sorted(fetched(web.expected()))
     assert not repeated(web.log())

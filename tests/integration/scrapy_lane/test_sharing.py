@@ -16,6 +16,9 @@ from tests.servers.valkey import Server, standalone, wait_until
 
 from .lane import HOST, asking, at, counts, page, scraper
 
+TOGETHER = {"SCHEDULER_PERSIST": "True"}
+"""A process that has started only when the others have finished has nothing left to do; else it would begin anew."""
+
 
 def whole(web: FakeWeb) -> set[str]:
     """Every page there is to find."""
@@ -33,7 +36,7 @@ async def test_one_process_crawls_all_of_it_once(tmp_path: Path, server: Server,
 
 
 async def test_three_processes_share_it(tmp_path: Path, server: Server, web: FakeWeb) -> None:
-    done = together([scraper(tmp_path, server, "links", web.seeds(), name=name) for name in "abc"])
+    done = together([scraper(tmp_path, server, "links", web.seeds(), name=name, **TOGETHER) for name in "abc"])
     items = [item["url"] for part in done for item in part.items]
     assert set(items) == whole(web)
     assert len(items) == len(whole(web))
@@ -45,7 +48,7 @@ async def test_three_processes_share_it(tmp_path: Path, server: Server, web: Fak
 async def test_a_killed_process_loses_nothing(tmp_path: Path, server: Server, seed: int) -> None:
     chance = random.Random(seed)
     with FakeWeb.start(WebSpec(hosts=4, pages=60, page_bytes=3000, latency_ms=20)) as web:
-        scrapers = [scraper(tmp_path, server, "links", web.seeds(), name=name) for name in "abc"]
+        scrapers = [scraper(tmp_path, server, "links", web.seeds(), name=name, **TOGETHER) for name in "abc"]
         after = chance.randrange(20, 200)
         wait_until(lambda: len(web.log()) >= after, "the crawl to be under way")
         async with asking(tmp_path, server) as frontier:
@@ -91,8 +94,9 @@ async def test_a_finished_crawl_begins_anew_or_goes_on(tmp_path: Path, server: S
 
 async def test_stop_ends_all_of_them(tmp_path: Path, server: Server) -> None:
     with FakeWeb.start(WebSpec(hosts=2, pages=2000, page_bytes=1000, latency_ms=20)) as web:
-        scrapers = [scraper(tmp_path, server, "links", web.seeds(), name=name) for name in "ab"]
+        scrapers = [scraper(tmp_path, server, "links", web.seeds(), name=name, **TOGETHER) for name in "ab"]
         wait_until(lambda: len(web.log()) >= 30, "the crawl to be under way")
+        wait_until(lambda: all("Crawling " in running.log for running in scrapers), "both to be in it")
         async with asking(tmp_path, server) as frontier:
             await frontier.stop_crawl(CrawlId("scrapybot", "links"))
         done = together(scrapers)
@@ -107,7 +111,12 @@ async def test_stop_ends_all_of_them(tmp_path: Path, server: Server) -> None:
 
 async def test_the_shared_budget_is_what_the_project_asks_for(tmp_path: Path, server: Server) -> None:
     with FakeWeb.start(WebSpec(hosts=1, pages=12, page_bytes=1000)) as web:
-        together([scraper(tmp_path, server, "links", web.seeds(), name=name, DOWNLOAD_DELAY="0.25") for name in "abc"])
+        together(
+            [
+                scraper(tmp_path, server, "links", web.seeds(), name=name, DOWNLOAD_DELAY="0.25", **TOGETHER)
+                for name in "abc"
+            ]
+        )
         log = web.log()
         assert set(fetches(log)) == whole(web)
         assert max_in_any_window(log, HOST, 0.25 - 0.2) == 1
@@ -118,7 +127,9 @@ async def test_the_cap_is_the_whole_crawls(tmp_path: Path, server: Server) -> No
     with FakeWeb.start(WebSpec(hosts=1, pages=40, page_bytes=1000, latency_ms=50)) as web:
         together(
             [
-                scraper(tmp_path, server, "links", web.seeds(), name=name, CONCURRENT_REQUESTS_PER_DOMAIN="2")
+                scraper(
+                    tmp_path, server, "links", web.seeds(), name=name, CONCURRENT_REQUESTS_PER_DOMAIN="2", **TOGETHER
+                )
                 for name in "abc"
             ]
         )
@@ -157,7 +168,7 @@ async def test_valkey_restarted_in_mid_crawl(tmp_path: Path) -> None:
         standalone(options={"appendfsync": "always"}) as server,
         FakeWeb.start(WebSpec(hosts=4, pages=60, page_bytes=3000, latency_ms=20)) as web,
     ):
-        scrapers = [scraper(tmp_path, server, "links", web.seeds(), name=name) for name in "ab"]
+        scrapers = [scraper(tmp_path, server, "links", web.seeds(), name=name, **TOGETHER) for name in "ab"]
         wait_until(lambda: len(web.log()) >= 40, "the crawl to be under way")
         server.kill()
         server.start()
