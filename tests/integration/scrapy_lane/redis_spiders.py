@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from scrapy import Request, signals
+from scrapy import Request, Spider, signals
 from scrapy.http import Response
 from scrapy.linkextractors import LinkExtractor
 from scrapy.resolver import dnscache
@@ -109,3 +109,20 @@ class Overriding(MySpider):
 
     def next_requests(self) -> list[Request]:
         return []
+
+
+class Prioritised(Spider):
+    """Asks at once for pages of priorities that go up and down."""
+
+    name = "prioritised"
+
+    def __init__(self, seed: str = "", **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.start_urls = [seed]
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        for number, priority in enumerate((0, 5, -5, 5, 0)):
+            yield response.follow(f"/o/{number}", self.note, priority=priority)
+
+    def note(self, response: Response) -> Iterator[Any]:
+        yield {"number": int(response.url[-1])}

@@ -231,6 +231,21 @@ def test_persist_keeps_what_was_seen(tmp_path: Path, server: Server, store: redi
         assert int(store.hget("dmoz:stats", "downloader/response_count")) == len(fetches(web.log()))
 
 
+@pytest.mark.parametrize(
+    ("queue", "order"),
+    [("PriorityQueue", [1, 3, 0, 4, 2]), ("FifoQueue", [0, 1, 2, 3, 4]), ("SpiderStack", [4, 3, 2, 1, 0])],
+)
+def test_the_three_queues(
+    tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb, queue: str, order: list[int]
+) -> None:
+    for path in ("/o", *(f"/o/{number}" for number in range(5))):
+        web.mount(HOST, path, page())
+    settings = {"SCHEDULER_QUEUE_CLASS": f"{OURS}queue.{queue}", "CONCURRENT_REQUESTS": "1"}
+    with moved(tmp_path, server, "prioritised", arguments={"seed": at(web, "/o")}, **settings) as running:
+        running.finish()
+    assert [item["number"] for item in items(store, "prioritised:items")] == order
+
+
 async def test_a_stopped_crawl_leaves_its_messages(
     tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb
 ) -> None:

@@ -97,12 +97,17 @@ class RedisStatsCollector(StatsCollector):
         self._task = asyncio.ensure_future(self._for_ever())
 
     async def _for_ever(self) -> None:
+        waiting = False
         while True:
             await asyncio.sleep(_EVERY_SECONDS)
             try:
                 await self._merge()
             except GossamerError as error:
-                log.warning("Stats wait for their server: %s", error)
+                if not waiting:
+                    log.warning("Stats wait for their server: %s", error)
+                waiting = True
+            else:
+                waiting = False
 
     async def _finish(self) -> None:
         if self._task is not None:
