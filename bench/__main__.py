@@ -20,6 +20,7 @@ from bench.websites import websites
 
 FRONTIER = "frontier"
 DURABILITY = "durability"
+SERVICE = "service"
 ONCE_WHEN_QUICK = ("scrapy-redis", "scheduler", "addon", "gossamer-2")
 """What a quick run measures on its first site only: on the others they tell little more."""
 
@@ -50,6 +51,10 @@ def main(words: Sequence[str] | None = None) -> int:
             from bench.durability import measure_durability
 
             report.frontier.append(measure_durability(quick=arguments.quick))
+        if SERVICE in arguments.only:
+            from bench.service import measure_service
+
+            report.service.extend(measure_service(quick=arguments.quick))
     except KeyboardInterrupt:
         interrupted = True
         print("interrupted: this is what there is", file=sys.stderr)
@@ -63,15 +68,23 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _parse(words: Sequence[str] | None) -> argparse.Namespace:
-    parts = [website.name for website in websites(quick=True)] + [FRONTIER, DURABILITY]
+    parts = [website.name for website in websites(quick=True)] + [FRONTIER, DURABILITY, SERVICE]
+    quick_parts = [part for part in parts if part != SERVICE]
     rows = [crawler.name for crawler in CRAWLERS]
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sites: under a minute, and rough")
-    parser.add_argument("--only", type=_choice(parts), default=parts, metavar="LIST", help=f"of {','.join(parts)}")
+    parser.add_argument(
+        "--only",
+        type=_choice(parts),
+        metavar="LIST",
+        help=f"of {','.join(parts)}; unset: all of them, of a quick run {','.join(quick_parts)}",
+    )
     parser.add_argument("--rows", type=_choice(rows), default=rows, metavar="LIST", help=f"of {','.join(rows)}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables as Markdown")
-    return parser.parse_args(words)
+    arguments = parser.parse_args(words)
+    arguments.only = arguments.only or (quick_parts if arguments.quick else parts)
+    return arguments
 
 
 class _choice:  # noqa: N801 (a function in all but its name; argparse shows the name)
@@ -107,6 +120,7 @@ def _figures(report: Report) -> dict[str, object]:
             for site in report.sites
         ],
         "frontier": report.frontier,
+        "service": report.service,
     }
 
 

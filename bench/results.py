@@ -1,7 +1,7 @@
 """What was measured, as data: the rows of the comparison and what follows from them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 PEERS = ("scrapy", "scrapy-redis", "colly", "floor")
 """Whom every row is compared with, by name."""
@@ -65,7 +65,7 @@ class SiteResult:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the frontier's table."""
+    """One line of the frontier's or the service's table."""
 
     name: str
     value: float
@@ -82,6 +82,7 @@ class Report:
     machine: str
     sites: list[SiteResult]
     frontier: list[Figure]
+    service: list[Figure] = field(default_factory=list)
 
 
 def ratios(row: CrawlRow, rows: Sequence[CrawlRow], *, running: bool = False) -> dict[str, float]:

@@ -28,7 +28,9 @@ def tables(report: Report) -> list[Table]:
     for site in report.sites:
         found += [_crawls(site), _times(site)]
     if report.frontier:
-        found.append(_frontier(report.frontier))
+        found.append(_figures("The frontier alone", report.frontier))
+    if report.service:
+        found.append(_figures("The service", report.service))
     return found
 
 
@@ -71,9 +73,9 @@ def _ratio_cells(row: CrawlRow, rows: Sequence[CrawlRow]) -> list[str]:
     return cells
 
 
-def _frontier(figures: Sequence[Figure]) -> Table:
+def _figures(title: str, figures: Sequence[Figure]) -> Table:
     rows = [[f.name, number(f.value), f.unit, f.wanted, f.note] for f in figures]
-    return Table("The frontier alone", ["", "measured", "unit", "promised", ""], rows, frozenset({0, 2, 3, 4}))
+    return Table(title, ["", "measured", "unit", "promised", ""], rows, frozenset({0, 2, 3, 4}))
 
 
 def number(value: float) -> str:

@@ -58,6 +58,12 @@ class Up:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     @property
+    def pid(self) -> int:
+        """Of the command itself; it has to be running."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def api(self) -> str:
         """The address of its REST API."""
         return re.findall(r"REST +(http://\S+)", self.said())[-1]

@@ -35,6 +35,7 @@ REPORT = Report(
     "a machine",
     [SiteResult("A", "1,000 pages", "nginx", [SCRAPY, COLLY, GOSSAMER])],
     [Figure("a seen URL", 10.25, "bytes", "11")],
+    [Figure("requests accepted", 12_345.0, "1/s", "10,000", "alone")],
 )
 
 
@@ -54,6 +55,7 @@ def test_markdown_has_every_row_and_its_ratios() -> None:
     assert "| Gossamer | 1,000 | 800 | 1.25 | 0.50 | 0.00 | 0.25 | 80 | 3 missing |" in lines
     assert "| Gossamer | 8.00 (12.00) | – | – | – |" in lines
     assert "| a seen URL | 10.2 | bytes | 11 |  |" in lines
+    assert "| requests accepted | 12,345 | 1/s | 10,000 | alone |" in lines
 
 
 def test_markdown_tables_are_whole() -> None:
