@@ -27,6 +27,9 @@ from gossamer.model.domain import DomainPolicy
 from gossamer.model.request import Batch
 from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed
 
+_FILE = "a file"
+_SAME = "a file, the same records"
+"""A file's records list the links with their texts only where a crawl asks for that."""
 _SPIDER = "link"
 _POLL_SECONDS = 0.1
 _CRAWL_SECONDS = 300.0
@@ -39,26 +42,29 @@ def measure_pages(places: Sequence[Place], *, quick: bool) -> Iterator[Figure]:
     """Crawls of one site in turns, into a file and onto each bus; those in the middle are compared."""
     website = durability_website(quick=quick)
     say(f"service: pages, {website.describe()}")
-    ways: dict[str, list[str]] = {"a file": ["--output=pages.jsonl"]}
-    ways |= {place.name: [f"--bus={place.bus}"] for place in places}
+    into_file = ["--output=pages.jsonl"]
+    ways = {_FILE: (into_file, False), _SAME: (into_file, True)}
+    ways |= {place.name: ([f"--bus={place.bus}"], False) for place in places}
     rates: dict[str, list[float]] = {name: [] for name in ways}
     with serve(website) as served:
-        for turn in range(1 if quick else 3):
-            for name, flags in ways.items():
-                # Topics of their own for every crawl: what they hold is what this one made.
-                own = [*flags, f"--prefix=turn{turn}"] if name != "a file" else flags
-                rates[name].append(asyncio.run(_crawl(website, served, own)))
+        for turn in range(1 if quick else 5):
+            for name, (flags, links) in ways.items():
+                # Topics of their own for every crawl, as every crawl has a file of its own.
+                own = flags if flags is into_file else [*flags, f"--prefix=turn{turn}"]
+                rates[name].append(asyncio.run(_crawl(website, served, own, links=links)))
                 say(f"  to {name}: {rates[name][-1]:,.0f} pages per CPU-second")
     middle = {name: quantile(found, 0.5) for name, found in rates.items()}
     for name, rate in middle.items():
         yield Figure(f"a worker's pages to {name}", rate, "pages/CPU-s", "")
     for place in places:
-        share = middle[place.name] / middle["a file"]
-        yield Figure(f"a worker's pages to {place.name}, of those to a file", share, "of the rate", "0.8")
+        for file in (_FILE, _SAME):
+            share = middle[place.name] / middle[file]
+            yield Figure(f"a worker's pages to {place.name}, of those to {file}", share, "of the rate", "0.8")
 
 
-async def _crawl(website: Website, served: Served, flags: Sequence[str]) -> float:
-    """Pages per CPU-second of a `gossamer worker`, from the moment that it works until all pages are durable."""
+async def _crawl(website: Website, served: Served, flags: Sequence[str], *, links: bool) -> float:
+    """Pages per CPU-second of a `gossamer worker`, from the moment that it works until all pages are durable.
+    `links`: the crawl asks for the links' texts, which are always on the bus."""
     with disk_folder() as folder:
         async with embedded(folder, durable=True) as server:
             frontier = await ValkeyFrontier.connect(server.address)
@@ -66,9 +72,9 @@ async def _crawl(website: Website, served: Served, flags: Sequence[str]) -> floa
                 await frontier.set_domain_policy(None, _POLICY)
                 with _worker(folder, server.address, flags) as pid:
                     # A crawl of one page before: then everything is imported, connected and made.
-                    await _crawled(frontier, "first", [lonely_url(website, served)], pages=1)
+                    await _crawled(frontier, "first", [lonely_url(website, served)], pages=1, links=links)
                     used = measure.cpu_seconds(pid)
-                    await _crawled(frontier, "site", site_of(website, served).seeds(), pages=website.pages)
+                    await _crawled(frontier, "site", site_of(website, served).seeds(), pages=website.pages, links=links)
                     used = measure.cpu_seconds(pid) - used
             finally:
                 await frontier.close()
@@ -107,10 +113,11 @@ def _worker(folder: Path, address: str, flags: Sequence[str]) -> Iterator[int]:
             process.wait()
 
 
-async def _crawled(frontier: ValkeyFrontier, name: str, seeds: Sequence[str], *, pages: int) -> None:
+async def _crawled(frontier: ValkeyFrontier, name: str, seeds: Sequence[str], *, pages: int, links: bool) -> None:
     """Submit a crawl and wait for its end. Raises BenchFailed where it did not fetch exactly these pages."""
     crawl = Crawl(id=CrawlId("bench", name))
-    terms = Terms(allowed_domains=tuple(sorted({registered_domain(host(url)) for url in seeds})))
+    domains = {registered_domain(host(url)) for url in seeds}
+    terms = Terms(allowed_domains=tuple(sorted(domains)), links=links)
     seed = spider_seed(frontier.secret, _SPIDER)
     batches = [
         Batch(_SPIDER, registered_domain(host(url)), 0, 0, [url], [fingerprint(url, seed=seed)]) for url in seeds

@@ -168,8 +168,8 @@ async def submit(frontier: Frontier, submissions: Sequence[Submission]) -> list[
     objects, then what was added before counts as added, or as a duplicate of itself."""
     groups = list(_together(submissions))
     wholes = [
-        base.Submission(submissions[places[0][0]].crawl, submissions[places[0][0]].terms, batches, expires)
-        for batches, places, expires in groups
+        base.Submission(submissions[places[0][0]].crawl, terms, batches, terms.expires)
+        for batches, places, terms in groups
     ]
     answers = [Submitted(True)] * len(submissions)
     for (_, places, _), answer in zip(groups, await frontier.submit(wholes), strict=True):
@@ -189,15 +189,17 @@ async def submit(frontier: Frontier, submissions: Sequence[Submission]) -> list[
     return answers
 
 
-def _together(submissions: Sequence[Submission]) -> Iterator[tuple[list[Batch], list[list[int]], float]]:
-    """What has the same crawl, terms, spider and domain travels together: (batches, their requests' positions, when all
-    of it expires)."""
+def _together(submissions: Sequence[Submission]) -> Iterator[tuple[list[Batch], list[list[int]], Terms]]:
+    """What has the same crawl, terms, spider and domain travels together: (batches, their requests' positions, the
+    terms: one object for all that are equal)."""
     groups: dict[tuple[CrawlId, bytes, str, str], dict[tuple[int, bool], tuple[Batch, list[int]]]] = {}
     packed: dict[int, bytes] = {}
+    equal: dict[bytes, Terms] = {}
     for at, s in enumerate(submissions):
         terms = packed.get(id(s.terms))
         if terms is None:
             terms = packed[id(s.terms)] = _pack(s.terms)
+            equal.setdefault(terms, s.terms)
         batches = groups.setdefault((s.crawl.id, terms, s.spider, s.domain), {})
         key = (s.priority, s.payload is None)
         if key not in batches:
@@ -209,7 +211,6 @@ def _together(submissions: Sequence[Submission]) -> Iterator[tuple[list[Batch], 
         if batch.payloads is not None:
             batch.payloads.append(s.payload)  # type: ignore[attr-defined]
         places.append(at)
-    for batches in groups.values():
+    for (_, terms, _, _), batches in groups.items():
         found = list(batches.values())
-        expires = submissions[found[0][1][0]].terms.expires
-        yield [batch for batch, _ in found], [places for _, places in found], expires
+        yield [batch for batch, _ in found], [places for _, places in found], equal[terms]

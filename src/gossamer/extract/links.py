@@ -87,15 +87,18 @@ class LinkExtractor:
         tree = _parse(html, encoding, links)
         links.base = base = _base_of(tree, base_url)
         charset = None if encoding is None or is_utf8(encoding) else encoding
-        anchors = tree.tags("area")
-        anchors = tree.css("a,area") if anchors else tree.tags("a")
+        has_areas = bool(tree.tags("area"))
+        anchors = tree.css("a,area") if has_areas else tree.tags("a")
         hrefs = _head_hrefs(tree, links)
         follow = self._follow_nofollow
+        listed: list[tuple[LexborNode, str]] | None = [] if self._texts else None
         refused = 0
         for anchor in anchors:
             attributes = anchor.attributes
             href = attributes.get("href")
             if href is not None:
+                if listed is not None:
+                    listed.append((anchor, href))
                 if not follow and "rel" in attributes and "nofollow" in _words(attributes["rel"]):
                     refused += 1
                 else:
@@ -106,8 +109,8 @@ class LinkExtractor:
         if refused:
             links.dropped["nofollow"] = refused
         self._follow(hrefs, base_url, charset, links)
-        if self._texts:
-            links.texts = _texts(anchors, base, charset)
+        if listed is not None:
+            links.texts = _texts(listed, base, charset, has_areas)
         return links
 
     def remember(self, links: Links, *, except_positions: Collection[int] = ()) -> None:
@@ -234,21 +237,19 @@ def _head_hrefs(tree: LexborHTMLParser, links: Links) -> list[str]:
     return hrefs
 
 
-def _texts(anchors: list[LexborNode], base: str, charset: str | None) -> list[tuple[str, str]]:
-    """URL and text of every link that leads to http or https, within the bounds of a page."""
-    document = Base(base)
+def _texts(anchors: list[tuple[LexborNode, str]], base: str, charset: str | None, areas: bool) -> list[tuple[str, str]]:
+    """URL and text of every link that leads to http or https, within the bounds of a page. `areas`: whether there may
+    be some among them."""
+    join = Base(base).join
     texts: list[tuple[str, str]] = []
     size = 0
-    for anchor in anchors:
-        attributes = anchor.attributes
-        href = attributes.get("href")
-        if href is None:
-            continue
+    for anchor, href in anchors:
+        target = _without_fragment(href) if "#" in href else href  # what is left can mostly be joined without a parser
         try:
-            url = document.join(href if charset is None else with_encoded_query(href, charset))
+            url = join(target if charset is None else with_encoded_query(target, charset))
         except BadUrl:
             continue
-        text = (attributes.get("alt") or "") if anchor.tag == "area" else anchor.text()
+        text = (anchor.attributes.get("alt") or "") if areas and anchor.tag == "area" else anchor.text()
         # Counted before it is shortened: anchors inside anchors would copy the same text again and again.
         size += len(url) + len(text)
         text = " ".join(text[: 4 * MAX_TEXT_LENGTH].split())[:MAX_TEXT_LENGTH]

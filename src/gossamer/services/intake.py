@@ -2,9 +2,11 @@
 
 import asyncio
 import base64
+import contextlib
 import itertools
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,6 +74,8 @@ class Intake:
         self._batch = batch
         self._consumer: Consumer | None = None
         self._items: list[_Item] = []
+        self._next: list[_Item] = []
+        """Taken and read while the batch before was on its way."""
         self._measured = float("-inf")
         self._again = False
         """The batch was begun before: what it finds known may be its own doing."""
@@ -80,11 +84,10 @@ class Intake:
         if self._consumer is None:
             self._consumer = await self._bus.consume(self._topics.requests, group=self._group)
         if not self._items:
-            messages = await self._consumer.take(at_most=self._batch, wait_seconds=_WAIT_SECONDS)
-            self._items = [self._read(message) for message in messages]
+            self._items, self._next = self._next or await self._take(self._consumer, _WAIT_SECONDS), []
             self._again = False
         if self._items:
-            await self._process(self._items)
+            await self._process_and_look_ahead(self._consumer)
             await self._consumer.acknowledge([item.message for item in self._items])
             await self._count(self._items)
             self._items = []
@@ -97,6 +100,20 @@ class Intake:
             self._consumer = None
 
     # --- one batch ----------------------------------------------------------------------------------------------------
+
+    async def _take(self, consumer: Consumer, wait_seconds: float) -> list[_Item]:
+        return [self._read(message) for message in await consumer.take(at_most=self._batch, wait_seconds=wait_seconds)]
+
+    async def _process_and_look_ahead(self, consumer: Consumer) -> None:
+        """The next batch, if it is there already, is read while the frontier's server works on this one."""
+        ahead = None if self._next else asyncio.create_task(self._take(consumer, 0.0))
+        try:
+            await self._process(self._items)
+        finally:
+            # The consumer is one task's at a time: whoever uses it next has to find this done.
+            if ahead is not None:
+                with contextlib.suppress(BusError):  # then the next step meets it, too, and says it
+                    self._next = await ahead
 
     def _read(self, message: Message) -> _Item:
         item = _Item(message)
@@ -179,16 +196,11 @@ class Intake:
         )
 
     async def _count(self, items: Sequence[_Item]) -> None:
-        counts = {"total": len(items)}
-        for item in items:
-            if item.fault is not None:
-                result = "rejected"
-                counts["fail"] = counts.get("fail", 0) + 1
-            else:
-                result = "duplicate" if item.kind == CRAWL and item.out else "accepted"
-                plugin = stats.counted_as(item.kind)
-                counts[plugin] = counts.get(plugin, 0) + 1
-            self._metrics.requests.labels(item.kind or "unknown", result).inc()
+        counts: Counter[str] = Counter(total=len(items))
+        # A batch holds few kinds: each is looked up once, not once a message.
+        for (kind, result), many in Counter((item.kind, _result(item)) for item in items).items():
+            counts["fail" if result == "rejected" else stats.counted_as(kind)] += many
+            self._metrics.requests.labels(kind or "unknown", result).inc(many)
         await self._counters.add(stats.INTAKE, counts)
 
     async def _measure(self, consumer: Consumer) -> None:
@@ -196,3 +208,9 @@ class Intake:
         if now - self._measured >= _MEASURE_SECONDS:
             self._measured = now
             self._metrics.lag.set(await consumer.lag())
+
+
+def _result(item: _Item) -> str:
+    if item.fault is not None:
+        return "rejected"
+    return "duplicate" if item.kind == CRAWL and item.out else "accepted"

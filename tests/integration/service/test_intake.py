@@ -163,6 +163,41 @@ async def test_a_batch_that_an_outage_cuts_in_two_is_gone_on_with(
     assert sorted(message["action"] for message in await stage.said()) == ["rejected", "stop"]
 
 
+async def test_batches_are_read_ahead_and_keep_their_order_through_an_outage(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second batch of a hundred was taken when the first failed: neither is acknowledged, and neither is lost."""
+    real = stage.frontier.submit
+
+    async def away(*arguments: Any) -> Any:
+        monkeypatch.setattr(stage.frontier, "submit", real)
+        raise FrontierUnavailable("away")
+
+    monkeypatch.setattr(stage.frontier, "submit", away)
+    with pytest.raises(FrontierUnavailable):
+        await stage.take(*(a_crawl(path=f"{number}") for number in range(150)), a_stop(), a_crawl(path="late"))
+    assert await stage.waiting() == 152
+    async with asyncio.timeout(20):
+        while await stage.waiting():
+            await stage.intake.run_once()
+    said = {message["action"]: message for message in await stage.said()}
+    assert said["stop"]["total_purged"] == 150
+    assert said["rejected"]["url"] == "https://a.test/late"
+
+
+async def test_what_was_read_ahead_goes_to_others_when_an_intake_ends(stage: Stage, blobs: BlobStore) -> None:
+    await stage.take(*(a_crawl(path=f"{number}") for number in range(150)))
+    assert await stage.waiting() == 50
+    await stage.intake.close()
+    other = Stage(stage.frontier, stage.bus, blobs)
+    async with asyncio.timeout(20):
+        while await stage.waiting():
+            await other.intake.run_once()
+    await other.intake.close()
+    assert (await stage.frontier.crawl_info(CrawlId("app", "c"))).total().added == 150  # type: ignore[union-attr]
+    assert await stage.said() == []
+
+
 async def test_another_intake_takes_over_what_one_left_undone(
     stage: Stage, blobs: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

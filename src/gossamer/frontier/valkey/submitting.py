@@ -1,9 +1,9 @@
 """Many submissions at once: a call a shard for their crawls' runs, another for their URLs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from gossamer.errors import BadInput, CrawlRefused, FrontierFull
 from gossamer.frontier.base import Added, Submission, Submitted
@@ -18,6 +18,8 @@ _AT_ONCE = 100
 _BYTES_AT_ONCE = 1 << 20
 _URLS_AT_ONCE = 1280
 """Bounds of a call, so that it takes the server a few milliseconds."""
+_PART = 2 * _AT_ONCE
+"""Submissions for each shard that travel together."""
 
 T = TypeVar("T")
 
@@ -78,10 +80,27 @@ async def submit(
     one: Callable[[Submission], Awaitable[Submitted]],
 ) -> list[Answer]:
     """One answer each, in order. `one` does what does not fit into a call with others, or has to wait for something."""
+    # In parts, each on its way while the next is prepared: the servers and we do not wait for each other.
+    size = _PART * commands.count
+    parts = [submissions[first : first + size] for first in range(0, len(submissions), size)]
+    answers = await _every(
+        _submit(commands, part, pack_terms=pack_terms, retention_ms=retention_ms, one=one) for part in parts
+    )
+    return [answer for part in answers for answer in part]
+
+
+async def _submit(
+    commands: Commands,
+    submissions: Sequence[Submission],
+    *,
+    pack_terms: Callable[[Terms], codec.PackedTerms],
+    retention_ms: int,
+    one: Callable[[Submission], Awaitable[Submitted]],
+) -> list[Answer]:
     answers: dict[int, Answer] = {}
     alone: list[int] = []
     openings: dict[str, _Opening] = {}
-    places: dict[int, int] = {}
+    places: dict[int, tuple[int, _Opening]] = {}
     for index, submission in enumerate(submissions):
         try:
             shard = _only_shard(submission, commands.count)
@@ -91,49 +110,46 @@ async def submit(
         if shard is None:
             alone.append(index)
             continue
-        places[index] = shard
         crawl = submission.crawl
         token = crawl.id.token
         opening = openings.get(token)
         if opening is None:
             opening = openings[token] = _Opening(crawl, codec.pack_crawl(crawl))
         opening.shards.add(shard)
+        places[index] = shard, opening
         if submission.expires is not None:
             for batch in submission.batches:
                 opening.want(batch.spider, submission.expires)
     await _open(commands, openings)
 
-    calls: dict[int, list[tuple[int, list[Argument]]]] = {}
-    for index, shard in places.items():
+    calls: dict[int, list[tuple[tuple[int, Run], list[Argument]]]] = {}
+    for index, (shard, opening) in places.items():
         submission = submissions[index]
-        token = submission.crawl.id.token
-        opening = openings[token]
         if opening.refused:
             answers[index] = CrawlRefused(f"{submission.crawl.id} is {opening.refused}")
         elif opening.run is None:
             alone.append(index)
         else:
             try:
-                arguments = _arguments(token, opening, opening.run, pack_terms(submission.terms), submission)
+                arguments = _arguments(opening, opening.run, pack_terms(submission.terms), submission)
             except BadInput as exc:
                 answers[index] = exc
             else:
-                calls.setdefault(shard, []).append((index, arguments))
+                calls.setdefault(shard, []).append(((index, opening.run), arguments))
 
-    async def add(shard: int, group: Sequence[tuple[int, list[Argument]]]) -> None:
+    async def add(shard: int, group: Sequence[tuple[tuple[int, Run], list[Argument]]]) -> None:
         head = (int(commands.count == 1), retention_ms)
         flat = [argument for _, arguments in group for argument in arguments]
         replies = await _call(commands, shard, "add_many", *head, *flat)
-        for (index, _), reply in zip(group, replies, strict=True):
-            run = openings[submissions[index].crawl.id.token].run
-            if reply[0] != b"ok" or run is None:  # closed meanwhile, or an earlier run is in the way
+        for ((index, run), _), reply in zip(group, replies, strict=True):
+            if reply[0] != b"ok":  # closed meanwhile, or an earlier run is in the way
                 alone.append(index)
                 continue
             answers[index] = Submitted(run, _added(reply, submissions[index]))
             if reply[5]:
                 await try_finish(commands, run.crawl.id.token, retention_ms=retention_ms)
 
-    await asyncio.gather(*(add(shard, group) for shard, group in _split(calls)))
+    await _every(add(shard, group) for shard, group in _split(calls))
 
     async def do_alone(index: int) -> None:
         try:
@@ -141,8 +157,18 @@ async def submit(
         except (CrawlRefused, BadInput) as exc:
             answers[index] = exc
 
-    await asyncio.gather(*map(do_alone, alone))
+    await _every(map(do_alone, alone))
     return [answers[index] for index in range(len(submissions))]
+
+
+async def _every(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """What they give. Raises the first's error once none is under way any more: whoever repeats them does not meet
+    them."""
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    for answer in found:
+        if isinstance(answer, BaseException):
+            raise answer
+    return cast(list[T], found)
 
 
 def _only_shard(submission: Submission, count: int) -> int | None:
@@ -168,7 +194,7 @@ async def _open(commands: Commands, openings: dict[str, _Opening]) -> None:
         for (token, _), reply in zip(group, replies, strict=True):
             openings[token].hear(reply)
 
-    await asyncio.gather(*(ask(home, group) for home, group in _split(by_home)))
+    await _every(ask(home, group) for home, group in _split(by_home))
 
 
 async def _call(commands: Commands, shard: int, script: str, *arguments: Argument) -> Any:
@@ -178,15 +204,13 @@ async def _call(commands: Commands, shard: int, script: str, *arguments: Argumen
         raise await full(commands, shard, exc) from None
 
 
-def _arguments(
-    token: str, opening: _Opening, run: Run, packed: codec.PackedTerms, submission: Submission
-) -> list[Argument]:
+def _arguments(opening: _Opening, run: Run, packed: codec.PackedTerms, submission: Submission) -> list[Argument]:
     """As `add_many` takes them."""
     batches: list[Argument] = []
     for batch in submission.batches:
         batches += codec.batch_arguments(batch)
     crawl = opening.packed if run.crawl is opening.crawl else codec.pack_crawl(run.crawl)
-    head: list[Argument] = [token, run.number, run.generation, crawl, packed.digest, packed.blob]
+    head: list[Argument] = [run.crawl.id.token, run.number, run.generation, crawl, packed.digest, packed.blob]
     return [*head, opening.version, opening.ended, len(batches), *batches]
 
 
@@ -217,4 +241,4 @@ def _split(calls: dict[int, list[tuple[T, list[Argument]]]]) -> Iterator[tuple[i
 
 
 def _bytes(arguments: Iterable[Argument]) -> int:
-    return sum(len(argument) for argument in arguments if isinstance(argument, (bytes, str)))
+    return sum([len(argument) for argument in arguments if isinstance(argument, (bytes, str))])
