@@ -103,12 +103,17 @@ def _load(given: Mapping[str, Any]) -> Settings:
             raise BadInput(f"{name}: there is no such setting")
         if name not in SHARED and not name.startswith(_SHARED_GROUPS):
             raise BadInput(f"{name} has no effect in a Scrapy project; use Scrapy's own setting")
-        flags[known[name]] = value
+        flags[known[name]] = _listed(value) if name == "GOSSAMER_ALLOW_NETWORKS" else value
     try:
         return gossamer_settings.load(flags)
     except BadInput as fault:
         name, _, why = fault.detail.partition(": ")
         raise BadInput(f"GOSSAMER_{name.upper().replace('.', '__')}: {why}") from None
+
+
+def _listed(value: Any) -> Any:
+    """A list may be written with commas, as in the environment."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
 def _order(asked: str, scrapy_settings: BaseSettings) -> Order:

@@ -13,7 +13,7 @@ for number in range(100):
     dnscache[f"site{number}.test"] = "127.0.0.1"
 
 
-HERE = {"GOSSAMER_ALLOW_NETWORKS": ("127.0.0.0/8",)}
+HERE = {"GOSSAMER_ALLOW_NETWORKS": "127.0.0.0/8, fd00::/8"}
 
 
 class Walker(spiders.LinkSpider):

@@ -1,5 +1,6 @@
 """Crawl requests fed to a running service, worked on by Scrapy spiders; what comes out on the bus."""
 
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -20,11 +21,28 @@ from tests.servers.service import Talk, Up, talking, up
 FILE = ROOT / "tests" / "integration" / "scrapy_lane" / "cluster_spiders.py"
 PAGES = "demo.crawled_firehose"
 ALLOWED = "127.0.0.0/8"
+HANDING = """
+from gossamer.worker.spider import Follow, Spider
+
+class Handing(Spider):
+    async def parse(self, page):
+        headers, attrs = {"X-Own": "yes"}, {"n": 1}
+        yield Follow(url="/given", spider="walker", method="POST", body=b"b=1", headers=headers, attrs=attrs)
+        yield Follow(url=page.url, spider="walker")
+"""
+"""A spider of the fast worker that hands everything to one of Scrapy's, the very page at hand among it."""
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     environment = {"GOSSAMER_FETCH__RESOLVE": '{"*.test": "127.0.0.1"}', "GOSSAMER_ALLOW_NETWORKS": f'["{ALLOWED}"]'}
+    package = tmp_path_factory.mktemp("package")
+    described = package / "handing-1.dist-info"
+    described.mkdir()
+    (package / "handing.py").write_text(HANDING)
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: handing\nVersion: 1\n")
+    (described / "entry_points.txt").write_text("[gossamer.spiders]\nhanding = handing:Handing\n")
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(package), os.environ.get("PYTHONPATH"))))
     with up(tmp_path_factory.mktemp("up"), environment=environment) as running_service:
         yield running_service
 
@@ -168,6 +186,28 @@ async def test_lanes_hand_over_to_each_other(tmp_path: Path, service: Up, talk: 
     assert [one["item"] for one in records if one["type"] == "item"] == [{"logged_in": at(web, "/in")}]
     assert set(out) == {(at(web, "/out"), "finder"), (at(web, "/fast"), "link"), (at(web, "/fast2"), "link")}
     assert [one["attrs"] for one in out.values()] == [{"a": 2}] * 3
+
+
+async def test_the_fast_worker_hands_over_to_scrapy(tmp_path: Path, service: Up, talk: Talk, web: FakeWeb) -> None:
+    web.mount(HOST, "/hand", page())
+    web.mount(HOST, "/given", page("/more"))
+    web.mount(HOST, "/more", page())
+    with lane(tmp_path, service, "walker") as walker:
+        feed(service, crawlid="handed", spiderid="handing", url=at(web, "/hand"), maxdepth=2, priority=40, cookie="c=1")
+        await talk.event("finished", "handed")
+        found = {(one["url"], one["spiderid"]): one for one in await pages(talk, "handed", 4)}
+        walker.process.terminate()
+        assert walker.finish().exit_code == 0
+    assert set(found) == {
+        (at(web, "/hand"), "handing"), (at(web, "/hand"), "walker"), (at(web, "/given"), "walker"),
+        (at(web, "/more"), "walker"),
+    }  # fmt: skip
+    given = found[at(web, "/given"), "walker"]
+    assert (given["attrs"], given["depth"]) == ({"n": 1}, 1)
+    sent = given["request_headers"]
+    assert (sent["X-Own"], sent["Cookie"]) == (["yes"], ["c=1"])
+    assert [record.method for record in web.log() if record.path == "/given"] == ["POST"]
+    assert found[at(web, "/more"), "walker"]["depth"] == 2
 
 
 async def test_stop_is_obeyed_and_the_spider_stays(tmp_path: Path, service: Up, talk: Talk, web: FakeWeb) -> None:

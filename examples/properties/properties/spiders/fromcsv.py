@@ -23,12 +23,13 @@ class FromCsvSpider(Spider):
 
     async def start(self) -> AsyncIterator[Request]:
         for row in read(self.file):
-            yield Request(row.pop("url"), cb_kwargs={"paths": {name: path for name, path in row.items() if path}})
+            yield Request(row.pop("url"), cb_kwargs={"paths": row})
 
     def parse(self, response: TextResponse, paths: dict[str, str]) -> Any:
         item = Item()
         loader = ItemLoader(item=item, response=response)
         for name, path in paths.items():
-            item.fields[name] = Field()
-            loader.add_xpath(name, path)
+            item.fields[name] = Field()  # of empty cells too: the first item gives a CSV feed its header
+            if path:
+                loader.add_xpath(name, path)
         return loader.load_item()
