@@ -1,5 +1,6 @@
 """Crawl requests fed to a running service, worked on by Scrapy spiders; what comes out on the bus."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import pytest
 
 from gossamer.fakeweb import Answer, FakeWeb, WebSpec
 from gossamer.fakeweb.answer import html, redirect
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import CrawlId
 from gossamer.model.record import PageRecord
 from gossamer.valkey.datadir import running
 from tests.integration.scrapy_lane.lane import HOST, at, page
@@ -92,6 +95,19 @@ async def pages(talk: Talk, crawlid: str, count: int) -> list[dict[str, Any]]:
         return [one for one in found if one["crawlid"] == crawlid]
 
     return mine(await talk.until(PAGES, lambda found: len(mine(found)) >= count))
+
+
+async def waiting(service: Up, crawlid: str, count: int) -> None:
+    """Until so many of the crawl's requests wait in the frontier."""
+    frontier = await ValkeyFrontier.connect(running(service.folder / ".gossamer") or "")
+    try:
+        while True:
+            info = await frontier.crawl_info(CrawlId("testapp", crawlid))
+            if info is not None and info.total().queued == count:
+                return
+            await asyncio.sleep(0.02)
+    finally:
+        await frontier.close()
 
 
 async def test_a_crawl_request_is_crawled_by_a_scrapy_spider_with_every_field(
@@ -221,6 +237,7 @@ async def test_stop_is_obeyed_and_the_spider_stays(tmp_path: Path, service: Up, 
         await talk.answer("slow")
         feed(service, crawlid="stopped", spiderid="walker", url=f"http://site2.test:{web.port}/slow", maxdepth=3)
         await pages(talk, "stopped", 1)
+        await waiting(service, "stopped", 5)  # a page is out before its links are in
         await talk.say({
             "uuid": "stop", "appid": "testapp", "spiderid": "walker", "crawlid": "stopped", "action": "stop",
         })  # fmt: skip
