@@ -64,6 +64,8 @@ def dump(
             for entry in found:
                 print(f"{entry.messages:>12,}  {entry.name}")
         raise typer.Exit(0)
+    if no_body and just_body:
+        raise BadInput("--no-body and --just-body contradict each other; leave one of them out")
     shape = _Shape(no_body=no_body, just_body=just_body, decode=decode_base64, pretty=pretty)
     count, size = 0, 0
     try:

@@ -1,6 +1,7 @@
 """`gossamer up` and `gossamer serve`: the service, on one machine or beside workers elsewhere."""
 
 import asyncio
+import contextlib
 
 import typer
 
@@ -8,6 +9,7 @@ from gossamer import __version__
 from gossamer.api.server import serve_api
 from gossamer.bus.open import STREAMS, check_bus
 from gossamer.cli import inputs, options, signals, standard
+from gossamer.cli.arrival import arrived
 from gossamer.cli.interruption import Interruption
 from gossamer.cli.loop import run as run_loop
 from gossamer.errors import GossamerError
@@ -109,11 +111,15 @@ def _settings(flags: dict[str, object], config: options.Config) -> Settings:
 
 async def _run(settings: Settings, *, workers: bool) -> None:
     name = "gossamer up" if workers else "gossamer serve"
-    async with (
-        frontier_address(settings, name=name, on_trouble=standard.say) as address,
-        parts(settings, address, say=standard.say) as cluster,
-    ):
-        await cluster.bus.ping()
+    async with contextlib.AsyncExitStack() as closing:
+        address = await closing.enter_async_context(frontier_address(settings, name=name, on_trouble=standard.say))
+
+        async def enter() -> Parts:
+            return await closing.enter_async_context(parts(settings, address, say=standard.say))
+
+        with Interruption(None, standard.say):
+            cluster = await arrived("frontier", enter, standard.say)
+            await arrived("bus", cluster.bus.ping, standard.say)
         crew = None
         if workers:
             crew = Processes(

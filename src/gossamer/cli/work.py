@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from gossamer.cli import inputs, options
+from gossamer.cli.arrival import arrived
 from gossamer.cli.crawl import tell
 from gossamer.cli.display import Display
 from gossamer.cli.interruption import Interruption
@@ -99,7 +100,7 @@ async def _work(settings: Settings, address: str, pool: str, spiders: list[str],
         Display(f"Working for the pool {pool}", quiet=quiet) as display,
         Interruption(None, display.say) as interruption,
     ):
-        frontier = await connect(settings, address)
+        frontier = await arrived("frontier", lambda: connect(settings, address), display.say)
         try:
             began = time.monotonic()
             worked = await work(

@@ -14,6 +14,8 @@ from gossamer.telemetry.troubles import Troubles
 log = logging.getLogger("gossamer.services.policies")
 
 _LOOK_SECONDS = 0.3
+_TROUBLE = "policy-file"
+"""Not the role's name: who keeps the role ends that trouble after every step."""
 
 
 class PolicyFile:
@@ -28,6 +30,8 @@ class PolicyFile:
         self._path = path
         self._troubles = troubles
         self._seen: tuple[int, int, int] | None = None
+        self._wrong = ""
+        """What is wrong with the content that was seen."""
 
     async def run_once(self) -> bool:
         try:
@@ -35,14 +39,20 @@ class PolicyFile:
         except OSError as error:
             self._say(f"{self._path} cannot be read ({error.strerror}); the policies stay as they are")
             return False
-        if text is None:
+        if text is None:  # as it was, perhaps after a while away
+            if self._wrong:
+                self._say(self._wrong)
+            else:
+                self._in_force()
             return False
         try:
             version = await domains.load(self._frontier, text)
         except BadInput as error:
-            self._say(f"{self._path}: {error.detail}; the policies stay as they are")
+            self._wrong = f"{self._path}: {error.detail}; the policies stay as they are"
+            self._say(self._wrong)
         else:
-            self._troubles.end("policies", f"{self._path} is in force again.")
+            self._wrong = ""
+            self._in_force()
             log.info("%s %s version %d", names.POLICIES_LOADED, self._path, version)
         self._seen = stamp
         return False
@@ -59,5 +69,10 @@ class PolicyFile:
         with self._path.open("rb") as stream:
             return stamp, stream.read(MOST_BYTES + 1)
 
+    def _in_force(self) -> None:
+        self._troubles.end(_TROUBLE, f"{self._path} is in force again.")
+
     def _say(self, sentence: str) -> None:
-        self._troubles.begin("policies", sentence)
+        if self._troubles.current.get(_TROUBLE) != sentence:
+            self._troubles.current.pop(_TROUBLE, None)  # one fault in the place of another: not over, but new
+            self._troubles.begin(_TROUBLE, sentence)

@@ -1,7 +1,6 @@
 """A worker's part of the cluster's statistics: answers by status code, and signs of life for each of its spiders."""
 
 import asyncio
-import os
 import secrets
 import socket
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ class Reporting:
         self._counters = counters
         self._tally = tally
         self._host = socket.gethostname()
-        name = f"{os.getpid():x}{secrets.token_hex(6)}"
+        name = secrets.token_hex(6)
         self._nodes = [worker_node(self._host, spider, name) for spider in spiders]
         self._told: dict[str, int] = {}
         self._beaten = float("-inf")

@@ -1,6 +1,7 @@
 """The commands that ask and tell a running service."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -60,6 +61,8 @@ def test_feed_info_dump_and_stop(folder: Folder) -> None:
     assert all("body" not in line and line["crawlid"] == "one" for line in lines)
     more = folder.run("dump", "demo.crawled_app", "--from-beginning", "--limit", "1", "--just-body", "-c", "me")
     assert more.startswith("<!DOCTYPE html>")
+    folder.run("dump", "demo.crawled_app", "--no-body", "--just-body", code=2)
+    assert "contradict" in folder.errors
     assert "app/one" in folder.run("info", "app", "one")
     assert folder.json("info", "app", "--json")["appid"] == "app"
     assert folder.json("stop", "app", "one", "--json")["crawlid"] == "one"
@@ -103,7 +106,11 @@ def test_domains_are_changed_and_shown(folder: Folder, tmp_path: Path) -> None:
 
 def test_statistics_and_the_monitor(folder: Folder) -> None:
     folder.run("feed", a_crawl(folder, "counted"))
-    assert folder.json("stats", "kafka-monitor", "--json")["total"]["lifetime"] >= 1
+    counted = folder.json("stats", "kafka-monitor", "--json")
+    assert counted["total"]["lifetime"] >= 1
+    processes = [name for names in counted["nodes"].values() for name in names]
+    assert processes
+    assert all(re.fullmatch("[0-9a-f]{12}", name) for name in processes)
     assert "plugins" in folder.run("stats")
     folder.run("stats", "nonsense", code=2)
     seen = folder.json("monitor", "--json")
