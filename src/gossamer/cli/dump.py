@@ -108,10 +108,17 @@ class _Shape:
         if self._just_body and (address := message.get("body_address")):
             body = await read_blob(address)
         elif self._decode and message.get("body_encoding") == "base64":
-            body = base64.b64decode(message.get("body", ""))
+            try:
+                body = base64.b64decode(message.get("body") or "")
+            except (TypeError, ValueError):  # anybody may publish here
+                return message
         else:
             return message
-        return message | {"body": body.decode(message.get("encoding") or "utf-8", "replace")}
+        try:
+            text = body.decode(message.get("encoding") or "utf-8", "replace")
+        except (LookupError, TypeError, UnicodeError):
+            text = body.decode("utf-8", "replace")
+        return message | {"body": text}
 
 
 async def _dump(

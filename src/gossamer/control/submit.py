@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gossamer.errors import BadInput, RequestRejected
+from gossamer.errors import BadInput, BadUrl, RequestRejected
 from gossamer.fetch.guard import Network, host_address, verdict, within
 from gossamer.fetch.proxy import parse_proxy
 from gossamer.fetch.request import check_headers
@@ -137,8 +137,9 @@ class Door:
     def _url(self, text: str) -> str:
         try:
             url = from_person(text)
-        except BadInput as error:
-            raise RequestRejected(error.detail, field="url") from None
+        except BadUrl as error:
+            said = str(error)  # the detail is only the URL
+            raise RequestRejected(said[0].lower() + said[1:], field="url") from None
         name = host(url)
         why = self._hosts.get(name)
         if why is None:

@@ -259,6 +259,20 @@ async def test_the_door_names_the_fault(stage: Stage, fields: dict[str, Any], fi
     assert (answer["action"], answer["field"]) == ("rejected", field), answer
 
 
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("not a url", "this is not an http or https URL: 'http://not a url'"),
+        ("ftp://a.test/", "only http and https are crawled: 'ftp://a.test/'"),
+        ("/a", "this is not an http or https URL: '/a' (write it as https://host/path)"),
+    ],
+)
+async def test_a_url_that_is_none_is_refused_with_the_reason(stage: Stage, url: str, reason: str) -> None:
+    await stage.take(a_crawl(url=url))
+    [answer] = await stage.said()
+    assert answer["reason"] == reason
+
+
 async def test_a_refused_message_that_is_too_large_to_be_kept_is_kept_elsewhere(stage: Stage) -> None:
     """It must not hold up the ones behind it for ever."""
     large = msgspec.json.encode(a_crawl(colour='"' * 49_000))
