@@ -12,7 +12,7 @@ from rich.console import Console
 
 from gossamer.cli import options
 from gossamer.cli.asking import ask
-from gossamer.errors import BadInput, RequestRejected
+from gossamer.errors import BadInput, BusError, RequestRejected
 from gossamer.settings import load
 from gossamer.wiring.service import Parts
 
@@ -87,11 +87,20 @@ async def _feed(cluster: Parts, lines: Iterator[tuple[str, bytes]], *, quiet: bo
         except RequestRejected as fault:
             faults.append(f"{where}{fault.detail}")
         if len(batch) == _AT_ONCE:
-            await cluster.bus.publish(cluster.topics.incoming, batch)
+            await _publish(cluster, batch, fed)
             fed, batch = fed + len(batch), []
             if not quiet and time.monotonic() - said > _SAY_SECONDS:
                 console.print(f"{fed:,} fed ...")
                 said = time.monotonic()
     if batch:
-        await cluster.bus.publish(cluster.topics.incoming, batch)
+        await _publish(cluster, batch, fed)
     return fed + len(batch), faults
+
+
+async def _publish(cluster: Parts, batch: list[bytes], fed: int) -> None:
+    """Raises what the bus raises, with how many were fed before."""
+    try:
+        await cluster.bus.publish(cluster.topics.incoming, batch)
+    except BusError as error:
+        before = f"the first {fed:,} sound requests were fed, of the next {len(batch):,} perhaps some"
+        raise type(error)(f"{error.detail}; {before}" if error.detail else before) from None

@@ -82,6 +82,16 @@ def test_a_file_of_requests_is_checked_line_by_line(folder: Folder, tmp_path: Pa
     assert fed == {"fed": 3, "rejected": 0, "faults": []}
 
 
+def test_a_feed_that_the_bus_cuts_short_says_how_far_it_came(folder: Folder, tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_text("\n".join(a_crawl(folder, f"f{n}", attrs={"x": "y" * 400}) for n in range(4000)))
+    (tmp_path / "small.toml").write_text("[topics]\nbytes = 1048576\n")
+    # Nobody takes requests with this prefix.
+    folder.run("feed", str(path), "--prefix", "lonely", "--config", str(tmp_path / "small.toml"), code=2)
+    assert "publishing is refused" in folder.errors
+    assert re.search(r"the first [12],000 sound requests were fed", folder.errors)
+
+
 def test_domains_are_changed_and_shown(folder: Folder, tmp_path: Path) -> None:
     assert folder.run("domains", "set", "example.com", "--hits", "5", "--window", "60") == (
         "example.com: hits 5, window 60\n"
