@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,33 +46,42 @@ def frontier(server: Server, name: str) -> dict[str, str]:
     return {"GOSSAMER_FRONTIER": server.address, "GOSSAMER_PREFIX": re.sub(r"\W", "", name)}
 
 
-def start(folder: Path, web: FakeWeb, lane: dict[str, str], *arguments: str) -> "subprocess.Popen[str]":
+def start(folder: Path, web: FakeWeb, lane: dict[str, str], *arguments: str) -> "subprocess.Popen[bytes]":
     """`scrapy ARGUMENTS` in the project; its log goes to standard error."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GOSSAMER_")}
     environment |= {"ESTATE_URL": f"http://localhost:{web.port}", **lane}
     pythonpath = [environment.get("PYTHONPATH", ""), str(PROJECT.parents[1] / "src")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, pythonpath))
     environment["SCRAPY_SETTINGS_MODULE"] = "properties.settings"
-    return subprocess.Popen(
-        [sys.executable, "-m", "scrapy", *arguments],
-        cwd=PROJECT,
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    # To a file: nobody reads a pipe while another process is waited for, and one whose log is stuck works no more.
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".log", delete=False) as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "scrapy", *arguments], cwd=PROJECT, env=environment, stdout=log, stderr=log
+        )
+    LOGS[process.pid] = Path(log.name)
+    return process
 
 
-def end(process: "subprocess.Popen[str]") -> str:
+LOGS: dict[int, Path] = {}
+"""Where each process writes what it has to say."""
+
+
+def end(process: "subprocess.Popen[bytes]") -> str:
     """Its log; its exit code is 0."""
-    try:
-        log, _ = process.communicate(timeout=60)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        log, _ = process.communicate()
-        raise AssertionError(f"it does not end:\n{log[-4000:]}") from None
+    log = wait(process)
     assert process.returncode == 0, log[-4000:]
     return log
+
+
+def wait(process: "subprocess.Popen[bytes]") -> str:
+    """Its log, when it has ended."""
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise AssertionError(f"it does not end:\n{LOGS[process.pid].read_text()[-4000:]}") from None
+    return LOGS[process.pid].read_text()
 
 
 def crawl(folder: Path, web: FakeWeb, lane: dict[str, str], spider: str, *arguments: str) -> list[dict[str, Any]]:
@@ -186,7 +196,7 @@ def test_a_broken_contract_names_the_field(tmp_path: Path, web: FakeWeb) -> None
     )
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH", ""))))
     process = start(tmp_path, web, {"PYTHONPATH": path}, "check", "broken", "-s", "SPIDER_MODULES=broken")
-    log, _ = process.communicate(timeout=60)
+    log = wait(process)
     assert process.returncode != 0
     assert "Missing fields: images" in log
 

@@ -216,7 +216,9 @@ def test_flush_on_start_begins_anew_and_leaves_others_alone(
         with moved(tmp_path, server, "dmoz", name="alone", **flush) as running:
             assert running.finish().stats["finish_reason"] == "finished"
     assert set(fetches(web.log()).values()) == {2}
-    done = together([moved(tmp_path, server, "dmoz", name=name, **flush) for name in "ab"])
+    # Slow enough that neither has finished when the other starts: else that one would begin it once more.
+    slow = {**flush, "DOWNLOAD_DELAY": "0.15"}
+    done = together([moved(tmp_path, server, "dmoz", name=name, **slow) for name in "ab"])
     assert [part.stats["finish_reason"] for part in done] == ["finished"] * 2
     assert set(fetches(web.log()).values()) == {3}
 

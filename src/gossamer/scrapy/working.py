@@ -1,0 +1,301 @@
+"""What a scheduler does with leases: from the frontier to Scrapy, and from Scrapy's answer to their settlement."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Collection, Coroutine, Sequence
+from functools import partial
+from typing import Any
+
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from twisted.internet.defer import Deferred
+
+from gossamer.commit.committer import Committer
+from gossamer.commit.finished import Finished
+from gossamer.commit.patience import Patience
+from gossamer.commit.seat import Seat
+from gossamer.errors import StaleWorker
+from gossamer.frontier.base import Leaseholder
+from gossamer.model.outcome import Dropped, Outcome
+from gossamer.model.payload import Payload, unpack
+from gossamer.model.record import Output
+from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.scrapy.engine import EngineDoor
+from gossamer.scrapy.entries import Entries, Entry
+from gossamer.scrapy.feeds import Feeds
+from gossamer.scrapy.inbox import Inbox
+from gossamer.scrapy.leasing import Leasing
+from gossamer.scrapy.live import CURRENT, Live, append
+from gossamer.scrapy.local import LocalRequests
+from gossamer.scrapy.moves import move
+from gossamer.scrapy.options import Options
+from gossamer.scrapy.outcomes import Outcomes
+from gossamer.scrapy.pace import Pace
+from gossamer.scrapy.stored import Unreadable, restore
+from gossamer.telemetry.troubles import Troubles
+from gossamer.worker.seen_cache import SeenCache
+
+log = logging.getLogger(__name__)
+
+START_WITHIN_SECONDS = 0.2
+"""A lease that could not be started within this goes back: its hit was meant for then, not for later."""
+
+_TOO_MANY_DEATHS = 3
+_PENDING_PAGES = 512
+"""Finished requests that wait for the frontier; beyond it nothing more is leased."""
+
+
+class Working:
+    """The larger half of the scheduler. The parts below are set when the crawl has been joined."""
+
+    holder: Leaseholder
+    _entries: Entries
+    _committer: Committer
+    _inbox: Inbox
+    _seat: Seat
+    _leasing: Leasing
+
+    def __init__(self, crawler: Crawler, engine: EngineDoor, options: Options) -> None:
+        assert crawler.spider is not None
+        assert crawler.stats is not None
+        self.options = options
+        self._crawler = crawler
+        self._spider: Spider = crawler.spider
+        self._stats = crawler.stats
+        self._engine = engine
+        self._outcomes = Outcomes(crawler.spider, crawler.settings)
+        self._feeds = Feeds(crawler)
+        self._patience = Patience(Troubles())
+        self._seen = SeenCache(options.settings.worker.seen_cache)
+        self._local = LocalRequests(crawler, self._seen)
+        self._ready: deque[tuple[Lease, float, int]] = deque()
+        """Leased, when, and in which epoch; not begun."""
+        self._live: dict[Request, Live] = {}
+        self._granted: deque[Live] = deque()
+        """Redirects that may go on at once."""
+        self._suspect: tuple[Lease, int] | None = None
+        self._pace = Pace()
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._closing = False
+
+    # --- what those that come from elsewhere change -------------------------------------------------------------------
+
+    def _prepare(self, request: Request, lease: Lease, payload: Payload) -> Request:
+        """The leased request as it is to be sent."""
+        return request
+
+    def _records(self, settlement: Settlement, live: Live | None) -> Sequence[Output]:
+        """What is to be told of an end. `live` None: it was not begun here."""
+        return ()
+
+    async def _sift(self, batches: list[Batch]) -> list[Batch]:
+        """What of these is to be added. Raises FrontierUnavailable, and is asked again."""
+        return batches
+
+    # --- from the frontier to Scrapy ---
+
+    def next_request(self) -> Request | None:
+        """A leased request, as the one Scrapy knows. None: none is here now."""
+        if self._closing:
+            return None
+        if self._local.waiting:
+            request, parent = self._local.begin()
+            CURRENT.set(parent)
+            return request
+        if self._granted:
+            live = self._granted.popleft()
+            CURRENT.set(live)
+            return live.request
+        if self._suspect is not None:
+            return self._next_suspect()
+        now = time.monotonic()
+        while self._ready:
+            lease, given, epoch = self._ready.popleft()
+            if lease.deaths == _TOO_MANY_DEATHS - 1:
+                self._suspect = (lease, epoch)
+                self._give_back_ready()
+                return self._next_suspect()
+            if now - given > START_WITHIN_SECONDS:
+                self._settle(Settlement(lease, Outcome.RETURNED))
+                continue
+            if (begun := self._begin(lease, epoch)) is not None:
+                self._pace.started(now)
+                self._leasing.want()
+                CURRENT.set(begun)
+                return begun.request
+        self._leasing.want()
+        return None
+
+    def _next_suspect(self) -> Request | None:
+        """Its last chance a request gets alone: else what is beside the one that kills would be given up with it. For
+        this once the start may be later than a lease allows."""
+        assert self._suspect is not None
+        if self._live or self._tasks or self._committer.pending:
+            return None
+        live = self._begin(*self._suspect)
+        if live is None:
+            self._suspect = None
+            return None
+        CURRENT.set(live)
+        return live.request
+
+    # --- leases -------------------------------------------------------------------------------------------------------
+
+    def _begin(self, lease: Lease, epoch: int) -> Live | None:
+        if lease.deaths >= _TOO_MANY_DEATHS:
+            log.error("%s: three processes died with it; it is given up", lease.url)
+            self._settle(Settlement(lease, Outcome.FAILED, "worker_died"))
+            return None
+        try:
+            payload = unpack(lease.payload)
+            request = restore(payload, self._spider, url=lease.url, priority=lease.priority)
+            request = self._prepare(request, lease, payload)
+        except Unreadable as why:
+            log.error("%s: %s", lease.url, why)
+            self._stats.inc_value(f"gossamer/failed/{why.reason}")
+            self._settle(Settlement(lease, Outcome.FAILED, why.reason))
+            return None
+        live = self._live[request] = Live(lease, epoch, request)
+        self._stats.inc_value("scheduler/dequeued")
+        return live
+
+    def _room(self) -> int:
+        if self._closing or self._suspect or self._committer.pending >= _PENDING_PAGES or self._engine.backs_out:
+            return 0
+        ahead = self._pace.ahead(self.options.concurrency)
+        return self.options.concurrency + ahead - self._engine.downloading - len(self._ready)
+
+    def _give(self, leases: Sequence[Lease]) -> None:
+        now = time.monotonic()
+        self._ready.extend((lease, now, self._seat.epoch) for lease in leases)
+        if self._suspect:
+            self._give_back_ready()
+        self._engine.wake()
+
+    def _give_back_ready(self) -> None:
+        """As never started: nobody's death counts for them."""
+        while self._ready:
+            self._settle(Settlement(self._ready.popleft()[0], Outcome.RETURNED))
+
+    def _is_idle(self) -> bool:
+        return not (
+            self._ready or self._suspect or self._live or self._tasks or self._local.pending
+            or self._committer.pending or self._inbox.pending
+        )  # fmt: skip
+
+    def _forget(self) -> None:
+        self._ready.clear()
+        for live in self._granted:
+            self._live.pop(live.request, None)
+        self._granted.clear()
+        self._suspect = None
+        self._committer.discard()
+        # Whoever took us for dead may have been a server that lost its memory.
+        self._seen.clear()
+
+    # --- the end of a request -----------------------------------------------------------------------------------------
+
+    def _around(self, result: Any, request: Request, original: Any) -> "Deferred[None]":
+        """What the engine does with an answer, as the work of its lease."""
+        live = self._live.get(request)
+        parent = live or self._local.parent_of(request)
+        before = CURRENT.set(parent)
+        try:
+            if live is not None and isinstance(result, Request):
+                live.moving = True
+            handled: Deferred[None] = original(result, request)
+        finally:
+            CURRENT.reset(before)
+        if live is not None:
+            live.moving = False
+            self._outcomes.judge(live, result)
+            handled.addBoth(self._answered, live, isinstance(result, Request))
+        elif self._local.runs(request):
+            handled.addBoth(self._local_done, request)
+        return handled
+
+    def _answered(self, result: Any, live: Live, moved: bool) -> Any:
+        live.answered = True
+        if moved and live.successor is None:
+            live.outcome, live.reason = Outcome.DROPPED, str(Dropped.FILTERED)
+        self._end(live)
+        return result
+
+    def _local_done(self, result: Any, request: Request) -> Any:
+        if (parent := self._local.end(request)) is not None:
+            self._end(parent)
+        self._leasing.want()
+        self._engine.wake()
+        return result
+
+    def _end(self, live: Live) -> None:
+        if not live.answered or live.local or live.over:
+            return
+        live.over = True
+        self._live.pop(live.request, None)
+        if self._suspect is not None and self._suspect[0] is live.lease:
+            self._suspect = None
+        if live.epoch != self._seat.epoch:
+            return  # it is somebody else's by now
+        self._later(self._commit(live))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _commit(self, live: Live) -> None:
+        drops = live.drops
+        if live.known:
+            drops[str(Dropped.DUPLICATE)] = live.known
+        settlement = Settlement(
+            live.lease, live.outcome, live.reason, delay_seconds=live.delay_seconds, drops=drops or None
+        )
+        try:
+            if live.successor and not await self._wanted(*live.successor):
+                settlement.outcome, settlement.reason = Outcome.DROPPED, str(Dropped.DUPLICATE)
+            elif live.successor and await move(live, settlement, self._entries, self.holder, self._patience):
+                successor = self._live[live.successor[0]] = Live(live.lease, live.epoch, live.successor[0])
+                self._granted.append(successor)
+                self._engine.wake()
+                return
+        except StaleWorker:
+            await self._seat.renew(live.epoch)
+            return
+        await self._patience.output(self._feeds.flush)
+        batches = list(live.batches.values())
+        batches = await self._patience.frontier(lambda: self._sift(batches))
+        outputs = self._records(settlement, live)
+        finished = Finished(settlement, outputs, batches, size=_size(batches))
+        if batches:
+            finished.confirmed = partial(self._remember, batches)
+        await self._committer.put(finished)
+
+    async def _wanted(self, request: Request, entry: Entry) -> bool:
+        """Whether a request that takes another's place is to be made at all."""
+        batch = Batch(
+            entry.spider, entry.domain, entry.priority, entry.depth, payloads=[], unfiltered=request.dont_filter
+        )
+        append(batch, entry)
+        return bool(await self._patience.frontier(lambda: self._sift([batch])))
+
+    def _settle(self, settlement: Settlement) -> None:
+        self._later(self._committer.put(Finished(settlement, self._records(settlement, None))))
+
+    def _remember(self, batches: Sequence[Batch], rejected: Collection[int]) -> None:
+        for batch in batches:
+            if not batch.unfiltered:
+                self._seen.remember(batch.spider, [mark for mark in batch.fingerprints if mark not in rejected])
+
+    def _committed(self, batch: Sequence[Finished], stale: bool) -> None:
+        if stale:
+            self._later(self._seat.renew(self._seat.epoch))
+        self._leasing.want()
+        if self._suspect:
+            self._engine.wake()
+
+
+def _size(batches: Sequence[Batch]) -> int:
+    return 1000 + sum(len(payload or b"") + 200 for batch in batches for payload in batch.payloads or ())
