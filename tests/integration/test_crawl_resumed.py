@@ -76,8 +76,9 @@ def test_ctrl_c_drains_and_the_same_command_goes_on(tmp_path: Path) -> None:
 def test_a_finished_crawl_says_so_and_begins_anew_only_when_asked(tmp_path: Path) -> None:
     with FakeWeb.start(WebSpec(hosts=1, pages=10)) as web:
         assert end(begin(web, tmp_path))[0] == 0
-        code, summary, _ = end(begin(web, tmp_path))
+        code, summary, _ = end(begin(web, tmp_path, "-o", "other.jsonl"))
         assert (code, summary["already_finished"], summary["pages_in_all"]) == (0, True, 10)
+        assert summary["outputs"] == ["pages.jsonl"]  # where they are, not where they would have gone
         assert max(fetches(web.log()).values()) == 1
         code, summary, _ = end(begin(web, tmp_path, "--fresh"))
         assert (code, summary["already_finished"], summary["pages"], summary["run"]) == (0, False, 10, 2)

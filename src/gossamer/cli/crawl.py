@@ -25,7 +25,7 @@ from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.checks import check_asked
 from gossamer.wiring.joining import connect, frontier_address
-from gossamer.wiring.notes import CrawlNote, write_note
+from gossamer.wiring.notes import CrawlNote, read_note, write_note
 from gossamer.wiring.parts import finish_outputs, make_resolver
 from gossamer.wiring.plan import Plan, make_plan
 from gossamer.wiring.private import private_hosts
@@ -206,7 +206,9 @@ async def _crawl(
     before = await frontier.crawl_info(identity)
     if before is not None and before.state is CrawlState.FINISHED and not fresh:
         note = "To crawl it anew: the same command with --fresh"
-        summary = Summary(identity.crawlid, before, Tally(), 0.0, outputs, already_finished=True, notes=[note])
+        begun = read_note(settings.data_dir, identity.crawlid)
+        places = _found(begun.outputs) if begun else ()
+        summary = Summary(identity.crawlid, before, Tally(), 0.0, places, already_finished=True, notes=[note])
         try:
             await finish_outputs(settings)
         except SinkError as error:
@@ -264,6 +266,12 @@ def _note(settings: Settings, plan: Plan, run: Run) -> CrawlNote:
 
 def _absolute(outputs: Sequence[str]) -> tuple[str, ...]:
     return tuple(path if path == "-" or "://" in path else os.path.abspath(path) for path in outputs)
+
+
+def _found(outputs: Sequence[str]) -> tuple[str, ...]:
+    """Those of a note that are still there or cannot be looked at, as a person in this folder would name them."""
+    here = os.getcwd() + os.sep
+    return tuple(path.removeprefix(here) for path in outputs if path == "-" or "://" in path or os.path.exists(path))
 
 
 async def _feed(frontier: ValkeyFrontier, run: Run, plan: Plan) -> Added:

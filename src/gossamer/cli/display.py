@@ -96,7 +96,7 @@ class Display:
         pages_rate, bytes_rate = self._rates()
         lines = [
             self._title,
-            f"  {tally.pages:,} pages   {pages_rate:,.1f}/s   {size(tally.bytes)}   {size(bytes_rate)}/s   "
+            f"  {counted(tally.pages, 'page')}   {pages_rate:,.1f}/s   {size(tally.bytes)}   {size(bytes_rate)}/s   "
             f"{span(snapshot.seconds)}   {tally.in_flight:,} in flight",
         ]
         if info is not None:
@@ -104,7 +104,9 @@ class Display:
             later = f" ({total.later:,} of them later)" if total.later else ""
             # Counted are domains whose queues hold something now: none, while all that is left waits for a retry.
             domains = f" on {counted(info.domains, 'domain')}" if info.domains else ""
-            lines.append(f"  {total.queued + total.later:,} queued{domains}{later}   {total.fetched:,} pages in all")
+            # Asked a moment before the tally: with it the whole would seem less than this command's part.
+            whole = max(total.fetched, tally.pages)
+            lines.append(f"  {total.queued + total.later:,} queued{domains}{later}   {counted(whole, 'page')} in all")
         failures = reasons(tally.failed)
         if failures or tally.retries:
             lines.append(f"  errors: {failures or 'none'}   retries: {tally.retries:,}")

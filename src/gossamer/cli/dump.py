@@ -10,6 +10,7 @@ import typer
 from gossamer.bus.base import Consumer
 from gossamer.cli import options, signals
 from gossamer.cli.asking import ask
+from gossamer.cli.display import counted
 from gossamer.errors import BadInput, Interrupted
 from gossamer.settings import load
 from gossamer.sinks.blobs import read_blob
@@ -77,7 +78,7 @@ def dump(
         )
     except Interrupted:
         raise typer.Exit(signals.EXIT_CODE) from None
-    print(f"{count:,} messages, {size / 1024 / max(1, count):,.1f} KiB each on average", file=sys.stderr)
+    print(f"{counted(count, 'message')}, {size / 1024 / max(1, count):,.1f} KiB each on average", file=sys.stderr)
     raise typer.Exit(0)
 
 

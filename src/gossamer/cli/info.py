@@ -10,6 +10,7 @@ from rich.table import Table
 
 from gossamer.cli import options
 from gossamer.cli.asking import ask
+from gossamer.cli.display import counted
 from gossamer.model.crawl import CrawlId
 from gossamer.model.info import CrawlInfo
 from gossamer.settings import load
@@ -63,7 +64,7 @@ def _show_crawl(answer: dict[str, Any], known: CrawlInfo | None) -> None:
         f"  fetched {total.fetched:,}, failed {sum(total.failed.values()):,}, dropped {sum(total.dropped.values()):,}, "
         f"being fetched {total.leased:,}"
     )
-    console.print(f"  waiting {answer['total_pending']:,} on {answer['total_domains']:,} domains")
+    console.print(f"  waiting {answer['total_pending']:,} on {counted(answer['total_domains'], 'domain')}")
     if answer["domains"]:
         console.print(_domains(answer["domains"]))
 
@@ -81,8 +82,8 @@ def _domains(domains: dict[str, Any]) -> Table:
 def _show_app(answer: dict[str, Any]) -> None:
     console = Console(highlight=False)
     console.print(
-        f"{answer['appid']}: {answer['total_pending']:,} waiting in {answer['total_crawlids']:,} crawls "
-        f"on {answer['total_domains']:,} domains",
+        f"{answer['appid']}: {answer['total_pending']:,} waiting in {counted(answer['total_crawlids'], 'crawl')} "
+        f"on {counted(answer['total_domains'], 'domain')}",
         markup=False,
     )
     table = Table("crawl", "waiting", "domains", box=None, padding=(0, 2))

@@ -42,5 +42,7 @@ def stop(
     if json:
         print(msgspec.json.encode({"appid": appid, "crawlid": crawlid, "total_purged": purged}).decode())
     else:
-        print(f"Stopped {appid}/{crawlid}: {purged:,} waiting requests were dropped.")
+        part = f" for the spider {spider}" if spider else ""
+        print(f"Stopped {appid}/{crawlid}{part}; waiting requests dropped: {purged:,}.")
+        print(f"It takes no more requests{part}: what is fed to it is refused. Another crawlid begins anew.")
     raise typer.Exit(0)

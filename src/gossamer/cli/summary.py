@@ -25,6 +25,8 @@ class Summary:
     already_finished: bool = False
     unwritten: bool = False
     """An output could not be finished."""
+    pool: str = ""
+    """The pool of a worker, which belongs to no crawl. Empty: this is a crawl."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -88,14 +90,16 @@ class Summary:
                 lines.append(f"  links not followed: {reasons(total.links_dropped)}")
             if not self.finished:
                 lines.append(f"  still queued: {total.queued + total.later:,}")
-        if not self.already_finished and not self.unwritten:
+        if not self.unwritten:
             written = [shown(path) for path in self.outputs if path != "-"]
-            if written and (tally.pages or tally.failed or tally.dropped):
+            if written and (self.already_finished or tally.pages or tally.failed or tally.dropped):
                 lines.append(f"  pages are in {', '.join(written)}")
         lines += [f"  {note}" for note in self.notes]
         return "\n".join(lines)
 
     def _headline(self) -> str:
+        if self.pool:
+            return f"The worker for the pool {self.pool} has stopped; what it had not done goes to others."
         state = self.info.state if self.info else None
         if self.already_finished:
             return f"The crawl {self.crawl_id} is finished already."

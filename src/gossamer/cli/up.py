@@ -5,11 +5,11 @@ import contextlib
 
 import typer
 
-from gossamer import __version__
 from gossamer.api.server import serve_api
 from gossamer.bus.open import STREAMS, check_bus
 from gossamer.cli import inputs, options, signals, standard
 from gossamer.cli.arrival import arrived
+from gossamer.cli.greeting import greeting
 from gossamer.cli.interruption import Interruption
 from gossamer.cli.loop import run as run_loop
 from gossamer.errors import GossamerError
@@ -170,7 +170,7 @@ async def _work(
         roles = make_roles(settings, cluster)
         group.create_task(keep_all(roles, stopping=stopping, troubles=cluster.troubles))
         working = group.create_task(crew.run()) if crew is not None else None
-        _greet(settings, cluster, address, crew is not None)
+        standard.note(greeting(settings, address, cluster.topics.crawled, with_workers=crew is not None))
         await draining.wait()
         if working is not None:
             await working
@@ -181,24 +181,3 @@ def _first(errors: BaseExceptionGroup) -> BaseException:
     """Of what went wrong together the first, which is what the others followed from."""
     found = errors.exceptions[0]
     return _first(found) if isinstance(found, BaseExceptionGroup) else found
-
-
-def _greet(settings: Settings, cluster: Parts, address: str, with_workers: bool) -> None:
-    where = "streams in the frontier" if settings.bus == STREAMS else settings.bus
-    processes = settings.worker.processes
-    lines = [
-        f"Gossamer {__version__} is up.",
-        f"  REST     {address}   ({address}/openapi.json)",
-        f"  bus      {where}, topics {cluster.topics.prefix}.*",
-        f"  frontier {settings.frontier or settings.data_dir}",
-    ]
-    if with_workers:
-        many = "es" if processes > 1 else ""
-        lines.append(f"  workers  {processes} process{many}, {settings.worker.concurrency} requests at once each")
-    lines += [
-        "Try, in another terminal here:",
-        """  gossamer feed '{"appid": "mine", "crawlid": "first", "url": "https://example.com"}'""",
-        f"  gossamer dump {cluster.topics.crawled} --from-beginning --no-body",
-        "Ctrl-C stops it in good order.",
-    ]
-    standard.note("\n".join(lines))

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gossamer.cli import inputs, options
+from gossamer.cli import inputs, options, standard
 from gossamer.cli.arrival import arrived
 from gossamer.cli.crawl import tell
 from gossamer.cli.display import Display
@@ -95,9 +95,17 @@ def worker(
     raise typer.Exit(1 if summary.unwritten else 0)
 
 
+def _places(settings: Settings) -> str:
+    """Where the pages go: whoever meant the bus of a service sees at once that it was not named."""
+    files = standard.shown(", ".join(settings.crawl.output))
+    if not settings.bus:
+        return f"{files} (--bus: to a service's consumers)"
+    return ", ".join(filter(None, (f"the bus {standard.shown(settings.bus)}", files)))
+
+
 async def _work(settings: Settings, address: str, pool: str, spiders: list[str], *, quiet: bool) -> Summary:
     with (
-        Display(f"Working for the pool {pool}", quiet=quiet) as display,
+        Display(f"Working for the pool {pool}; pages go to {_places(settings)}", quiet=quiet) as display,
         Interruption(None, display.say) as interruption,
     ):
         frontier = await arrived("frontier", lambda: connect(settings, address), display.say)
@@ -120,6 +128,7 @@ async def _work(settings: Settings, address: str, pool: str, spiders: list[str],
                 time.monotonic() - began,
                 (*settings.crawl.output, *([settings.bus] if settings.bus else [])),
                 interrupted=True,
+                pool=pool,
                 unwritten=bool(worked.fault),
                 notes=[worked.fault] if worked.fault else [],
             )

@@ -76,9 +76,8 @@ async def _serve(spec: WebSpec, arguments: argparse.Namespace) -> None:
             fresh.write_text(f"{web.port}\n")
             fresh.replace(arguments.port_file)
         total = spec.hosts * spec.pages
-        print(
-            f"{spec.hosts:,} hosts, {total:,} pages; first {web.url()}; {web.scheme}://{ADDRESS}:{web.port}", flush=True
-        )
+        hosts = f"{spec.hosts:,} host{'' if spec.hosts == 1 else 's'}"
+        print(f"{hosts}, {total:,} pages; first {web.url()}; {web.scheme}://{ADDRESS}:{web.port}", flush=True)
         watching = None
         if arguments.until_stdin_closes:
             watching, _ = await loop.connect_read_pipe(lambda: _UntilClosed(stop.set), sys.stdin)

@@ -66,6 +66,7 @@ def test_feed_info_dump_and_stop(folder: Folder) -> None:
     assert "app/one" in folder.run("info", "app", "one")
     assert folder.json("info", "app", "--json")["appid"] == "app"
     assert folder.json("stop", "app", "one", "--json")["crawlid"] == "one"
+    assert "It takes no more requests: what is fed to it is refused." in folder.run("stop", "app", "one")
     assert "demo.incoming" in folder.run("dump", "--list")
     assert folder.json("dump", "--list", "--json")["demo.crawled_app"] >= 5
 
