@@ -30,7 +30,7 @@ def greeting(settings: Settings, address: str, topic: str, *, with_workers: bool
         lines.append(f"  workers  none of its own; start some: gossamer worker{known}{bus}")
     lines += [
         "Try, in another terminal here:",
-        f"""  gossamer feed '{{"appid": "mine", "crawlid": "first", "url": "https://example.com"}}'{known}""",
+        """  gossamer feed '{"appid": "mine", "crawlid": "first", "url": "https://example.com"}'""" + known,
         f"  gossamer dump {topic} --from-beginning --no-body{known}",
         "Ctrl-C stops it in good order.",
     ]
