@@ -109,7 +109,8 @@ class Display:
             lines.append(f"  {total.queued + total.later:,} queued{domains}{later}   {counted(whole, 'page')} in all")
         failures = reasons(tally.failed)
         if failures or tally.retries:
-            lines.append(f"  errors: {failures or 'none'}   retries: {tally.retries:,}")
+            why = f" ({reasons(tally.retried)})" if tally.retried else ""
+            lines.append(f"  errors: {failures or 'none'}   retries: {tally.retries:,}{why}")
         if tally.waits:
             lines.append(f"  waiting: {awaited(tally)}")
         return lines

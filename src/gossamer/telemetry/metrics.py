@@ -26,7 +26,7 @@ class Name:
 PAGES: Final = Name("gossamer_pages_total", "counter", (), "Requests settled as fetched")
 FAILED: Final = Name("gossamer_failed_total", "counter", ("reason",), "Requests that failed for good")
 DROPPED: Final = Name("gossamer_dropped_total", "counter", ("reason",), "Requests and links that were not followed")
-RETRIES: Final = Name("gossamer_retries_total", "counter", (), "Requests put back for another attempt")
+RETRIES: Final = Name("gossamer_retries_total", "counter", ("reason",), "Requests put back for another attempt")
 ITEMS: Final = Name("gossamer_items_total", "counter", (), "Items that spiders gave")
 RECEIVED: Final = Name("gossamer_received_bytes_total", "counter", (), "Bytes of pages as received")
 IN_FLIGHT: Final = Name("gossamer_in_flight", "gauge", (), "Requests being fetched")
@@ -121,7 +121,6 @@ class _Tallied(Collector):
         tally = self._tally()
         for name, value in (
             (PAGES, tally.pages),
-            (RETRIES, tally.retries),
             (ITEMS, tally.items),
             (RECEIVED, tally.bytes),
         ):
@@ -129,6 +128,7 @@ class _Tallied(Collector):
         for name, value in ((IN_FLIGHT, tally.in_flight), (COMMITTING, tally.committing)):
             yield GaugeMetricFamily(name.name, name.meaning, value=value)
         yield _labelled(FAILED, tally.failed)
+        yield _labelled(RETRIES, tally.retried)
         yield _labelled(DROPPED, tally.dropped)
 
 

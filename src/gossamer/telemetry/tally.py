@@ -23,7 +23,8 @@ class Tally(msgspec.Struct):
     """Settled or about to be settled as fetched."""
     failed: dict[str, int] = msgspec.field(default_factory=dict)
     dropped: dict[str, int] = msgspec.field(default_factory=dict)
-    retries: int = 0
+    retried: dict[str, int] = msgspec.field(default_factory=dict)
+    """Put back for another attempt, by what went wrong."""
     items: int = 0
     bytes: int = 0
     in_flight: int = 0
@@ -43,6 +44,14 @@ class Tally(msgspec.Struct):
     def drop(self, reason: str) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
 
+    def retry(self, reason: str) -> None:
+        self.retried[reason] = self.retried.get(reason, 0) + 1
+
+    @property
+    def retries(self) -> int:
+        """However they came about."""
+        return sum(self.retried.values())
+
     def status(self, spider: str, code: int) -> None:
         """An answer with this status code; 0: none came."""
         codes = self.statuses.setdefault(spider, {})
@@ -55,7 +64,7 @@ class Tally(msgspec.Struct):
             pages=self.pages + other.pages,
             failed=_added(self.failed, other.failed),
             dropped=_added(self.dropped, other.dropped),
-            retries=self.retries + other.retries,
+            retried=_added(self.retried, other.retried),
             items=self.items + other.items,
             bytes=self.bytes + other.bytes,
             in_flight=self.in_flight + other.in_flight,

@@ -174,7 +174,7 @@ class Fetching:
     def _fetch_failed(self, journey: Journey, error: FetchError) -> Finished:
         again = self._decide(journey, error.kind, None)
         if again is not None:
-            return self._later(journey, Outcome.RETRY, again.delay_seconds)
+            return self._again(journey, error.kind, again)
         return self._fail(journey, error.kind, str(error))
 
     async def _refused(self, journey: Journey, fetched: Fetched) -> Finished:
@@ -188,7 +188,7 @@ class Fetching:
                 await self._patience.frontier(lambda: self._frontier.block_domain(domain, seconds=seconds))
         again = self._decide(journey, fetched.status, wish)
         if again is not None:
-            return self._later(journey, Outcome.RETRY, again.delay_seconds)
+            return self._again(journey, f"http_{fetched.status}", again)
         return self._fail(journey, f"http_{fetched.status}", "", fetched)
 
     def _decide(self, journey: Journey, failure: str | int, wish: float | None) -> Retry | None:
@@ -203,10 +203,12 @@ class Fetching:
         )
         return decision if isinstance(decision, Retry) else None
 
+    def _again(self, journey: Journey, reason: str, retry: Retry) -> Finished:
+        self._tally.retry(reason)
+        return self._later(journey, Outcome.RETRY, retry.delay_seconds)
+
     def _later(self, journey: Journey, outcome: Outcome, seconds: float = 0.0) -> Finished:
         """Back to the frontier, where it stands: what redirects have led to is not asked for again."""
-        if outcome is Outcome.RETRY:
-            self._tally.retries += 1
         payload = journey.packed() if journey.chain else None
         return Finished(Settlement(journey.lease, outcome, delay_seconds=seconds, payload=payload), size=_BODY_OVERHEAD)
 

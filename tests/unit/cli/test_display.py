@@ -31,3 +31,15 @@ def test_what_several_processes_wait_for_is_told_once() -> None:
     wait = Wait("503", 1.0)
     both = Tally(waits={"http://a.test": wait}).plus(Tally(waits={"http://a.test": wait, "http://b.test": wait}))
     assert sorted(both.waits) == ["http://a.test", "http://b.test"]
+
+
+def test_retries_are_shown_with_what_went_wrong() -> None:
+    """A mistyped host is seen while it is tried, not only when it has failed."""
+    written = io.StringIO()
+    one, other = Tally(), Tally()
+    one.retry("dns")
+    other.retry("dns")
+    other.retry("http_503")
+    with Display("Crawling", console=Console(file=written, force_terminal=True, width=200)) as display:
+        display.update(Snapshot(one.plus(other), None, 1.0))
+    assert "errors: none   retries: 3 (dns 2, http_503 1)" in written.getvalue()

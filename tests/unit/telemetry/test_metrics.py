@@ -12,7 +12,9 @@ from gossamer.telemetry.tally import Tally
 
 def everything() -> Metrics:
     metrics = Metrics()
-    metrics.watch_tally(lambda: Tally(pages=3, failed={"dns": 2}, dropped={"robots": 1}, bytes=10))
+    metrics.watch_tally(
+        lambda: Tally(pages=3, failed={"dns": 2}, dropped={"robots": 1}, retried={"http_503": 4}, bytes=10)
+    )
     metrics.watch_troubles(lambda: ["frontier"])
     metrics.watch_trimmed(lambda: {"demo.crawled_firehose": 7})
     return metrics
@@ -32,6 +34,7 @@ def test_what_others_hold_is_asked_for_when_somebody_looks() -> None:
     for line in (
         "gossamer_pages_total 3.0",
         'gossamer_failed_total{reason="dns"} 2.0',
+        'gossamer_retries_total{reason="http_503"} 4.0',
         'gossamer_trouble{name="frontier"} 1.0',
         'gossamer_trimmed_total{topic="demo.crawled_firehose"} 7.0',
     ):

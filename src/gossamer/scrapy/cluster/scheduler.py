@@ -140,7 +140,7 @@ class Scheduler(scheduler.Scheduler):
         again = self._again(live, failure) if failure else None
         if again is not None:
             live.outcome, live.delay_seconds, live.answered = Outcome.RETRY, again.delay_seconds, True
-            self._outlet.tally.retries += 1
+            self._outlet.tally.retry(str(failure))
             self._end(live)
             return succeed(None)
         refused = isinstance(result, Failure) and isinstance(result.value, AddressRefused)
