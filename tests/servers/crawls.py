@@ -1,0 +1,76 @@
+"""A crawl on a frontier, from outside: opened, asked about, its ends and what it leaves in the server."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Run, Terms
+from gossamer.model.info import CrawlInfo
+from gossamer.model.request import Batch
+from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed
+
+CRAWL = CrawlId("tests", "fleet")
+ENDLESS = frozenset({"meta", "n", "policy", "egresses"})
+"""Keys of a shard that may stay for ever, by what follows its prefix: `keys.py` says so of each."""
+_LONG = 60 * 86400.0
+
+
+async def open_crawl(
+    frontier: ValkeyFrontier, seeds: Sequence[str], terms: Terms, *, crawl: Crawl | None = None, spider: str = "link"
+) -> Run:
+    """Open it in the pool `shared` and add the seeds."""
+    run = await frontier.open_crawl(crawl or Crawl(id=CRAWL))
+    mark = spider_seed(frontier.secret, spider)
+    batches: dict[str, Batch] = {}
+    for url in seeds:
+        domain = registered_domain(host(url))
+        batch = batches.setdefault(domain, Batch(spider, domain, 1, 0))
+        batch.urls.append(url)
+        batch.fingerprints.append(fingerprint(url, seed=mark))
+    await frontier.add(run, terms, list(batches.values()), seeds=True)
+    return run
+
+
+async def ends(frontier: ValkeyFrontier, crawl: CrawlId = CRAWL) -> list[CrawlEvent]:
+    """Every end of this crawl that nobody has told yet."""
+    return [event for event in await frontier.events(limit=1000) if event.crawl == crawl]
+
+
+async def info(frontier: ValkeyFrontier, crawl: CrawlId = CRAWL) -> CrawlInfo:
+    """Its counters; it must be known."""
+    found = await frontier.crawl_info(crawl)
+    assert found is not None, f"the frontier knows no crawl {crawl}"
+    return found
+
+
+async def until_over(frontier: ValkeyFrontier, crawl: CrawlId = CRAWL, *, every_seconds: float = 0.1) -> CrawlInfo:
+    """Its counters when it no longer runs. Bound it in time from outside."""
+    while True:
+        found = await info(frontier, crawl)
+        if found.state is not CrawlState.RUNNING:
+            return found
+        await asyncio.sleep(every_seconds)
+
+
+async def left_behind(address: str, *, prefix: str = "gossamer") -> list[str]:
+    """Keys of the frontier without an end: asked as if every retention were over. Destroys what is finished."""
+    frontier = await ValkeyFrontier.connect(address, prefix=prefix, clock=lambda: time.time() + _LONG)
+    try:
+        await frontier.reclaim()
+        commands = frontier._commands
+        stays: list[str] = []
+        for shard, keys in enumerate(commands.keys):
+            cursor = b"0"
+            while True:
+                cursor, page = await commands.plain(shard, "SCAN", cursor, "MATCH", f"{prefix}:*", "COUNT", 1000)
+                for key in page:
+                    if key.startswith(keys.base.encode()) and await commands.plain(shard, "PTTL", key) == -1:
+                        name = key.decode().removeprefix(keys.base)
+                        if name not in ENDLESS:
+                            stays.append(key.decode())
+                if cursor == b"0":
+                    break
+        return sorted(set(stays))
+    finally:
+        await frontier.close()
