@@ -50,7 +50,7 @@ def info(
         _show_crawl(answer, known)
     else:
         _show_app(answer)
-    raise typer.Exit(0 if known or not crawlid else 1)
+    raise typer.Exit(0 if known or not crawlid else 2)
 
 
 def _show_crawl(answer: dict[str, Any], known: CrawlInfo | None) -> None:

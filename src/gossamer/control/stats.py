@@ -108,12 +108,12 @@ async def _spiders(counters: Counters) -> dict[str, Any]:
     for name, windows in (await counters.read(CRAWLER)).items():
         _, spider, code = name.split(_BETWEEN)
         _sum_into(spiders.setdefault(spider, {"count": 0}).setdefault(code, {}), windows)
-    processes: set[str] = set()
     for place, names in (await counters.nodes(CRAWLER)).items():
-        host, spider = place.split(_BETWEEN)
+        _, spider = place.split(_BETWEEN)
         spiders.setdefault(spider, {"count": 0})["count"] += len(names)
-        processes |= {f"{host}:{name}" for name in names}
-    return {"unique_spider_count": len(spiders), "total_spider_count": len(processes), **spiders}
+    # A process may run several spiders; each counts, as in the original, where a process was a spider.
+    total = sum(spider["count"] for spider in spiders.values())
+    return {"unique_spider_count": len(spiders), "total_spider_count": total, **spiders}
 
 
 async def _machines(counters: Counters) -> dict[str, Any]:

@@ -67,6 +67,8 @@ def test_feed_info_dump_and_stop(folder: Folder) -> None:
     assert folder.json("info", "app", "--json")["appid"] == "app"
     assert folder.json("stop", "app", "one", "--json")["crawlid"] == "one"
     assert "It takes no more requests: what is fed to it is refused." in folder.run("stop", "app", "one")
+    for command in ("info", "stop"):
+        folder.run(command, "app", "nobody", code=2)
     assert "demo.incoming" in folder.run("dump", "--list")
     assert folder.json("dump", "--list", "--json")["demo.crawled_app"] >= 5
 
@@ -124,6 +126,8 @@ def test_statistics_and_the_monitor(folder: Folder) -> None:
     assert all(re.fullmatch("[0-9a-f]{12}", name) for name in processes)
     assert "plugins" in folder.run("stats")
     folder.run("stats", "nonsense", code=2)
+    spiders = folder.json("stats", "spider", "--json")["spiders"]
+    assert spiders["unique_spider_count"] == spiders["total_spider_count"] == 2  # link and wandering, in one process
     seen = folder.json("monitor", "--json")
     assert len(seen["workers"]) == 1
     assert "1 worker" in folder.run("monitor", "--once")

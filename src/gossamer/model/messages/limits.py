@@ -43,7 +43,7 @@ def check_json(value: object, field: str) -> None:
                 inner += part.values() if isinstance(part, dict) else part
             elif isinstance(part, int):
                 if not _SMALLEST <= part <= _LARGEST:
-                    raise RequestRejected("holds an integer of more than 64 bits; write it as text", field=field)
+                    raise RequestRejected("holds an integer of more than 64 bits", field=field)
             elif isinstance(part, float) and not math.isfinite(part):
                 raise RequestRejected("holds NaN or an infinity, which JSON does not have", field=field)
         level, depth = inner, depth + 1
