@@ -1,0 +1,1 @@
+"""A long crawl whose memory is watched: `python -m tests.soak`."""

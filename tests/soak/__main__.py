@@ -1,0 +1,103 @@
+"""`python -m tests.soak`: crawl half a million pages with one worker and see whether anything grows."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from tests.scale.sampling import Sample
+from tests.soak.chart import Line, Panel, draw
+from tests.soak.run import Soaked, soak
+from tests.soak.verdict import WARM_UP, faults, growth, slope
+
+FOLDER = Path(__file__).parents[2] / ".cache" / "soak"
+_MIB = 2**20
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """0: nothing failed and nothing grows. 1: not so; the last lines say what."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--pages", type=int, default=500_000, metavar="N", help="default: 500000")
+    parser.add_argument("--page-bytes", type=int, default=12_000, metavar="N", help="of each page; default: 12000")
+    parser.add_argument(
+        "--folder", type=Path, default=FOLDER, help="where soak.png and soak.json go; default: .cache/soak"
+    )
+    arguments = parser.parse_args(words)
+    soaked = soak(arguments.pages, page_bytes=arguments.page_bytes)
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    write(soaked, arguments.folder)
+    print(described(soaked))
+    wrong = faults(soaked) + growth(soaked)
+    print(*(wrong or ["Nothing failed, and nothing grows with the pages."]), sep="\n")
+    print(f"The chart is {arguments.folder / 'soak.png'}")
+    return int(bool(wrong))
+
+
+def write(soaked: Soaked, folder: Path) -> None:
+    """soak.json, all samples; soak.png, the chart."""
+    rows = [{"seconds": round(sample.seconds, 2), **sample.figures} for sample in soaked.samples]
+    (folder / "soak.json").write_text(json.dumps({"summary": soaked.summary, "samples": rows}) + "\n")
+    samples = soaked.samples
+    pages = _column(samples, "pages")
+    memory = [
+        Line("worker, resident", [value / _MIB for value in _column(samples, "worker_memory")]),
+        Line("Valkey, resident", [value / _MIB for value in _column(samples, "valkey_memory")]),
+        Line("Valkey, used", [value / _MIB for value in _column(samples, "valkey_used")]),
+    ]
+    cpu = [
+        Line(name.partition("_")[0], _rate(samples, name, 100.0)) for name in ("worker_cpu", "valkey_cpu", "web_cpu")
+    ]
+    draw(
+        folder / "soak.png",
+        "pages fetched; the upright line is the end of the warm-up",
+        pages,
+        [
+            Panel("Memory, MiB", memory),
+            Panel("CPU, % of one core", cpu),
+            Panel("Pages a second", [Line("pages", _rate(samples, "pages", 1.0))]),
+        ],
+        mark=pages[-1] * WARM_UP if pages else None,
+    )
+
+
+def described(soaked: Soaked) -> str:
+    """The figures, a few lines."""
+    samples = soaked.samples
+    late = samples[len(samples) // 2 :] or samples
+    first, last = samples[0].figures, samples[-1].figures
+    pages = max(1, soaked.records)
+    lines = [f"{soaked.records:,} pages, {soaked.output_bytes / 1e9:.2f} GB of records, in {samples[-1].seconds:.0f} s"]
+    for name, label in (
+        ("worker_memory", "worker"),
+        ("valkey_memory", "Valkey, resident"),
+        ("valkey_used", "Valkey, used"),
+    ):
+        values = _column(samples, name)
+        lines.append(
+            f"  {label}: {max(values) / _MIB:.1f} MiB at most, {_column(late, name)[-1] / _MIB:.1f} MiB at the end, "
+            f"{slope(samples, name):+.1f} bytes a page after the warm-up"
+        )
+    lines.append(f"  Valkey, used: {(last['valkey_used'] - first['valkey_used']) / pages:.1f} bytes a page over all")
+    for name, label in (("worker_cpu", "worker"), ("valkey_cpu", "Valkey"), ("web_cpu", "fake web")):
+        lines.append(f"  CPU of {label}: {last[name] / pages * 1000:.3f} ms a page")
+    return "\n".join(lines)
+
+
+def _column(samples: Sequence[Sample], name: str) -> list[float]:
+    return [sample.figures[name] for sample in samples]
+
+
+def _rate(samples: Sequence[Sample], name: str, factor: float) -> list[float]:
+    """By how much a figure grew each second, smoothed over ten samples; as many values as there are samples."""
+    steps = [
+        (after.figures[name] - before.figures[name]) / (after.seconds - before.seconds) * factor
+        for before, after in pairwise(samples)
+    ]
+    smooth = [sum(steps[max(0, at - 9) : at + 1]) / len(steps[max(0, at - 9) : at + 1]) for at in range(len(steps))]
+    return [smooth[0] if smooth else 0.0, *smooth]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

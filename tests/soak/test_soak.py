@@ -1,0 +1,48 @@
+"""A soak of a minute's thousandth, and that its verdict sees a leak, a lost page and a complaint."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.scale.sampling import Sample
+from tests.soak.__main__ import described, write
+from tests.soak.run import Soaked, soak
+from tests.soak.verdict import VALKEY_BYTES_A_PAGE, WORKER_BYTES_A_PAGE, faults, growth
+
+PAGES = 90_000
+
+
+def test_a_short_soak(tmp_path: Path) -> None:
+    soaked = soak(600, page_bytes=2000, every_seconds=0.1)
+    assert faults(soaked) == []
+    assert soaked.samples[-1].figures["pages"] <= soaked.pages + 2  # robots.txt, and itself
+    write(soaked, tmp_path)
+    assert (tmp_path / "soak.png").read_bytes().startswith(b"\x89PNG")
+    assert "bytes a page" in described(soaked)
+
+
+def test_memory_that_levels_off_is_flat() -> None:
+    assert growth(_soaked(lambda pages: min(pages, PAGES / 4) * 1000)) == []
+
+
+def test_memory_that_grows_with_the_pages_is_seen() -> None:
+    assert [fault.split()[0] for fault in growth(_soaked(lambda pages: pages * (WORKER_BYTES_A_PAGE + 1)))] == [
+        "worker_memory"
+    ]
+    assert len(growth(_soaked(lambda pages: pages * (VALKEY_BYTES_A_PAGE + 1)))) == 2
+
+
+def test_faults_are_named() -> None:
+    soaked = _soaked(lambda pages: 0)
+    assert faults(soaked) == []
+    soaked.urls -= 1
+    soaked.complaints = "a warning"
+    soaked.summary["failed"] = {"timeout": 1}
+    assert len(faults(soaked)) == 3
+
+
+def _soaked(memory: Callable[[int], float]) -> Soaked:
+    samples = [
+        Sample(pages / 1000, {"pages": pages, "worker_memory": memory(pages), "valkey_memory": memory(pages)})
+        for pages in range(0, PAGES, 1000)
+    ]
+    return Soaked(PAGES, samples, {}, 0, "", PAGES, PAGES, [], 0)
