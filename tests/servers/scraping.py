@@ -47,6 +47,7 @@ class Scraper:
         arguments: Mapping[str, str] | None = None,
         file: Path = SPIDERS,
     ) -> None:
+        folder.mkdir(exist_ok=True)
         self._base = folder / name
         given: dict[str, Any] = {**QUIET}
         if frontier is not None:

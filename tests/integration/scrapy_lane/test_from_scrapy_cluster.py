@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -261,3 +262,61 @@ async def test_its_answers_count_in_the_statistics(tmp_path: Path, service: Up, 
     await talk.say({"uuid": "figures", "appid": "testapp", "stats": "spider"})
     figures = (await talk.answer("figures"))["spiders"]["stroller"]
     assert figures["200"]["lifetime"] == 2
+
+
+async def test_a_killed_process_loses_nothing(tmp_path: Path, service: Up, talk: Talk, web: FakeWeb) -> None:
+    """What it held goes on in the other; only pages between publishing and settling may be out twice."""
+    paths = [f"/held{number}" for number in range(60)]
+    web.mount(HOST, "/holding", page(*paths))
+    for path in paths:
+        web.mount(HOST, path, page())
+    many = {"CONCURRENT_REQUESTS": 8, "CONCURRENT_REQUESTS_PER_DOMAIN": 8}
+    with lane(tmp_path / "a", service, "walker", **many) as one, lane(tmp_path / "b", service, "walker", **many) as two:
+        feed(service, crawlid="killed", spiderid="walker", url=at(web, "/holding"), maxdepth=1)
+        await pages(talk, "killed", 15)
+        one.kill()
+        await talk.event("finished", "killed")
+        found = await pages(talk, "killed", 61)
+        two.interrupt()
+        assert two.finish().exit_code == 0
+    assert {one["url"] for one in found} == {at(web, path) for path in ("/holding", *paths)}
+    twice = len(found) - 61
+    assert twice <= 8
+
+
+async def test_an_expired_crawl_ends_with_its_event(tmp_path: Path, service: Up, talk: Talk, web: FakeWeb) -> None:
+    web.mount("site2.test", "/short", page(*(f"/short{number}" for number in range(5))))
+    with lane(tmp_path, service, "walker") as scraper:
+        await talk.say({
+            "uuid": "slowly", "appid": "testapp", "domain": "site2.test", "action": "domain-update", "hits": 1,
+            "window": 60,
+        })  # fmt: skip
+        await talk.answer("slowly")
+        feed(
+            service, crawlid="short", spiderid="walker", url=f"http://site2.test:{web.port}/short", maxdepth=1,
+            expires=int(time.time()) + 4,
+        )  # fmt: skip
+        event = await talk.event("expired", "short")
+        scraper.interrupt()
+        assert scraper.finish().exit_code == 0
+    assert event["total_expired"] in (1, 5)  # whether the domain's minute let the seed through before
+
+
+async def test_without_a_reactor(tmp_path: Path, service: Up, talk: Talk, web: FakeWeb) -> None:
+    """Addresses are judged by what the system's resolver says."""
+    web.mount("localhost", "/bare", page())
+    bare = f"http://localhost:{web.port}/bare"
+    none = {"TWISTED_REACTOR_ENABLED": False}
+    with (
+        lane(tmp_path / "a", service, "walker", **none) as open_one,
+        lane(tmp_path / "b", service, "shy", **none) as shy,
+    ):
+        feed(service, crawlid="bare", spiderid="walker", url=bare)
+        feed(service, crawlid="refused", spiderid="shy", url=bare)
+        [found] = await pages(talk, "bare", 1)
+        [refused] = await pages(talk, "refused", 1)
+        for scraper in (open_one, shy):
+            scraper.interrupt()
+            assert scraper.finish().exit_code == 0
+    assert (found["status_code"], found["success"]) == (200, True)
+    assert (refused["reason"], refused["success"]) == ("blocked_address", False)

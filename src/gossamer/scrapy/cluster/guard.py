@@ -5,6 +5,7 @@ from typing import Any
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.reactor import is_reactor_installed
 from twisted.internet import defer
 
 from gossamer.errors import BadUrl, BlockedAddress, DnsFailed
@@ -23,11 +24,13 @@ class Guard:
 
     It judges what Scrapy's own resolver answers, whose cache the downloader asks next. It does not pin: where that
     cache is off or full, a name that answers differently a moment later is connected to unjudged. And where a host has
-    good and bad addresses, Scrapy chooses. The fast worker is strict in both.
+    good and bad addresses, Scrapy chooses. Without a reactor (TWISTED_REACTOR_ENABLED=False) Scrapy has no resolver and
+    no cache; the system is asked then. The fast worker is strict in all of these.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._resolver = Resolver(allow_networks=settings.allow_networks, lookup=_lookup)
+        lookup = _lookup if is_reactor_installed() else None
+        self._resolver = Resolver(allow_networks=settings.allow_networks, lookup=lookup)
 
     async def process_request(self, request: Request) -> None:
         """Return when it may go. Raises AddressRefused."""
