@@ -19,6 +19,7 @@ from gossamer.model.crawl import CrawlId
 from gossamer.model.record import PageRecord
 from gossamer.valkey.datadir import running
 from tests.integration.scrapy_lane.lane import HOST, at, page
+from tests.servers.kafka import broker
 from tests.servers.scraping import ROOT, Scraper
 from tests.servers.service import Talk, Up, talking, up
 
@@ -320,3 +321,25 @@ async def test_without_a_reactor(tmp_path: Path, service: Up, talk: Talk, web: F
             assert scraper.finish().exit_code == 0
     assert (found["status_code"], found["success"]) == (200, True)
     assert (refused["reason"], refused["success"]) == ("blocked_address", False)
+
+
+async def test_on_kafka(tmp_path: Path, web: FakeWeb) -> None:
+    web.mount(HOST, "/kafka", page("/topics"))
+    web.mount(HOST, "/topics", page())
+    with broker() as kafka:
+        address = f"kafka://{kafka.servers}"
+        own = {"GOSSAMER_ALLOW_NETWORKS": f'["{ALLOWED}"]'}
+        with (
+            up(tmp_path, "--bus", address, environment=own) as service,
+            lane(tmp_path, service, "walker", GOSSAMER_BUS=address) as scraper,
+        ):
+            async with talking(service, kafka=kafka.servers) as talk:
+                await talk.say({
+                    "appid": "testapp", "crawlid": "kafka", "spiderid": "walker", "url": at(web, "/kafka"),
+                    "maxdepth": 1,
+                })  # fmt: skip
+                await talk.event("finished", "kafka")
+                found = {one["url"]: one["depth"] for one in await pages(talk, "kafka", 2)}
+            scraper.interrupt()
+            assert scraper.finish().exit_code == 0
+    assert found == {at(web, "/kafka"): 0, at(web, "/topics"): 1}
