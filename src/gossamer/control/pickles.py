@@ -23,6 +23,8 @@ _TYPES: Final[dict[tuple[str, str], Any]] = {
     ("datetime", "timedelta"): datetime.timedelta,
     ("datetime", "timezone"): datetime.timezone,
     ("decimal", "Decimal"): decimal.Decimal,
+    # Of the rules of a CrawlSpider: text that knows what it stood in. str is all that is left of it in a pickle.
+    ("lxml.etree", "_ElementUnicodeResult"): str,
     ("_codecs", "encode"): lambda text, name: _latin(text, name),
 }
 """All that a pickle may name. Each only makes a value of what it is given."""

@@ -45,6 +45,9 @@ _DEFAULTS: dict[str, Any] = {
     "callback": None,
     "errback": None,
 }
+_LXML = "lxml.etree"
+"""Text that it found, such as the `link_text` that every rule of a CrawlSpider puts into `meta`, is of a class of its
+own, which says what it stood in. It does not know that any more once it left its page; so it travels as the text."""
 _NO_CALLBACK = 0
 """In the place of a callback's name: the request is not for any."""
 
@@ -114,7 +117,8 @@ def _method_name(spider: Spider, function: Any, which: str) -> str:
     # By name, so that it is found again whatever the process; and only where that name means this very function.
     if owner is spider and name and getattr(getattr(spider, name, None), "__func__", None) is function.__func__:
         return str(name)
-    raise Unstorable(f"its {which} {function!r} is no method of the spider; make it one")
+    called = getattr(function, "__qualname__", None) or repr(function)
+    raise Unstorable(f"its {which} {called} is no method of the spider; make it one")
 
 
 def _method(spider: Spider, name: str, which: str) -> Callable[..., Any]:
@@ -142,17 +146,19 @@ def _class(path: str, base: type) -> Any:
 def _plain(value: Any, where: str) -> Any:
     """The same in types that MessagePack keeps apart."""
     try:
-        return plain(value, where, other=_item_form)
+        return plain(value, where, other=_known_form)
     except ValueError as why:
         raise Unstorable(str(why)) from None
 
 
-def _item_form(value: Any, where: str, depth: int) -> Any:
+def _known_form(value: Any, where: str, depth: int) -> Any:
+    kind = type(value)
+    if isinstance(value, str) and kind.__module__ == _LXML:
+        return str(value)
     if not isinstance(value, Item):
         return None
-    kind = type(value)
     fields = {
-        name: plain(one, f"{where}.{name}", depth + 1, other=_item_form) for name, one in ItemAdapter(value).items()
+        name: plain(one, f"{where}.{name}", depth + 1, other=_known_form) for name, one in ItemAdapter(value).items()
     }
     return extended(ITEM, [f"{kind.__module__}.{kind.__qualname__}", fields])
 

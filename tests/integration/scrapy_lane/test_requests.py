@@ -133,6 +133,7 @@ async def test_crawl_spider_rules_and_depth(tmp_path: Path, server: Server, web:
     assert len({item["url"] for item in done.items}) == len(done.items)
     assert all(item["rule"] == 0 and item["text"] for item in done.items)
     assert done.stats["request_depth_max"] == 1
+    assert "scheduler/unserializable" not in done.stats
 
 
 async def test_a_projects_own_fingerprinter_decides(tmp_path: Path, server: Server, web: FakeWeb) -> None:

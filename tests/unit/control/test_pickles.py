@@ -9,6 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from scrapy.http import HtmlResponse
+from scrapy.linkextractors import LinkExtractor
 
 from gossamer.control.pickles import BadPickle, loads
 
@@ -22,6 +24,15 @@ PLAIN = {
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_plain_data_of_every_protocol(protocol: int) -> None:
     assert loads(pickle.dumps(PLAIN, protocol)) == PLAIN
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_the_text_of_a_link_is_text(protocol: int) -> None:
+    [link] = LinkExtractor().extract_links(HtmlResponse("http://a.test/", body=b"<a href='/'>one</a>"))
+    assert type(link.text) is not str
+    back = loads(pickle.dumps({"link_text": link.text}, protocol))
+    assert back == {"link_text": "one"}
+    assert type(back["link_text"]) is str
 
 
 class Evil:

@@ -10,8 +10,9 @@ import pytest
 import scrapy
 from hypothesis import given
 from hypothesis import strategies as st
-from scrapy.http import FormRequest, JsonRequest, Request, XmlRpcRequest
+from scrapy.http import FormRequest, HtmlResponse, JsonRequest, Request, XmlRpcRequest
 from scrapy.http.request import NO_CALLBACK
+from scrapy.linkextractors import LinkExtractor
 
 from gossamer.model.payload import Payload, pack, unpack
 from gossamer.policy.urls import canonical
@@ -102,6 +103,13 @@ def test_scrapys_items_travel() -> None:
     assert back.meta["item"]["name"] == (1, Decimal("2.50"))
 
 
+def test_the_text_of_a_link_travels_as_text() -> None:
+    link = LinkExtractor().extract_links(HtmlResponse(URL, body=b"<a href='/'>h\xc3\xb6re</a>", encoding="utf-8"))[0]
+    assert type(link.text) is not str
+    back = there_and_back(Request(URL, meta={"link_text": link.text, "all": [link.text]}))
+    assert typed(back.meta) == typed({"link_text": "h\xf6re", "all": ["h\xf6re"]})
+
+
 def loop() -> list[Any]:
     one: list[Any] = []
     one.append(one)
@@ -111,7 +119,7 @@ def loop() -> list[Any]:
 @pytest.mark.parametrize(
     ("request_", "why"),
     [
-        (Request(URL, lambda response: None), "its callback"),
+        (Request(URL, lambda response: None), "its callback <lambda> is no method of the spider"),
         (Request(URL, SPIDER.leaf, errback=print), "its errback"),
         (Request(URL, Spider().leaf), "its callback"),
         (Request(URL, meta={"a": [{"b": Odd()}]}), "meta['a']['b'] holds a"),
