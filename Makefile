@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench soak kafka lock clean
+.PHONY: setup demo test check bench chaos soak kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 
@@ -32,6 +32,9 @@ test: setup check  ## All tests, on real servers.
 bench: setup  ## The comparison table, from one run.
 	bash bench/install
 	$(BIN)/python -m bench $(ARGS)
+
+chaos: setup  ## Whole clusters under fire: SEEDS=50 runs of seeded faults, nothing may be lost.
+	$(BIN)/python -m tests.chaos --seeds $(or $(SEEDS),50) $(ARGS)
 
 soak: setup  ## Half a million pages by one worker: its memory, as a chart in .cache/soak.
 	$(BIN)/python -m tests.soak $(ARGS)

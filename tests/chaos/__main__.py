@@ -1,0 +1,103 @@
+"""`python -m tests.chaos --seeds 50`: so many runs, a line each, a table at the end; 1 where a promise was broken."""
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.chaos import stores
+from tests.chaos.run import Outcome, run
+from tests.chaos.schedule import Kind, kinds_of
+from tests.chaos.stores import Opener
+
+PAGES = 10_000
+PAGES_A_SECOND = 500
+
+TOPOLOGIES: dict[str, tuple[Opener, frozenset[Kind]]] = {"single": (stores.single, stores.SingleStore.kinds)}
+
+
+def main() -> int:
+    options = _options()
+    seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
+    base = Path(options.folder or tempfile.mkdtemp(prefix="chaos-"))
+    print(f"{len(seeds)} runs of {options.pages:,} pages, {options.topology}; files in {base}", flush=True)
+    outcomes = []
+    for seed in seeds:
+        outcomes.append(_one(seed, base / f"seed-{seed}", options))
+        print(_line(outcomes[-1]), flush=True)
+        if outcomes[-1].verdict.faults:
+            print("".join(f"    {fault}\n" for fault in outcomes[-1].verdict.faults), end="")
+            print(f"    again: {_again(options, seed)}\n    files: {outcomes[-1].folder}", flush=True)
+        elif not options.keep:
+            shutil.rmtree(outcomes[-1].folder)
+    print(_table(outcomes), flush=True)
+    bad = [outcome for outcome in outcomes if outcome.verdict.faults]
+    if not bad and not options.keep and options.folder is None:
+        shutil.rmtree(base)
+    return 1 if bad else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=50, help="how many runs")
+    parser.add_argument("--first", type=int, default=1, help="the first run's seed")
+    parser.add_argument("--seed", type=int, help="only this one")
+    parser.add_argument("--pages", type=int, default=PAGES, help="pages of each run's web")
+    parser.add_argument("--pages-a-second", type=int, default=PAGES_A_SECOND, help="all domains' budgets together")
+    parser.add_argument("--topology", choices=sorted(TOPOLOGIES), default="single")
+    parser.add_argument("--folder", help="where the files of the runs go; else a temporary folder")
+    parser.add_argument("--keep", action="store_true", help="keep the files of good runs too")
+    return parser.parse_args()
+
+
+def _one(seed: int, folder: Path, options: argparse.Namespace) -> Outcome:
+    opener, kinds = TOPOLOGIES[options.topology]
+    shutil.rmtree(folder, ignore_errors=True)
+    return asyncio.run(
+        run(seed, folder, pages=options.pages, pages_a_second=options.pages_a_second, opener=opener, kinds=kinds)
+    )
+
+
+def _line(outcome: Outcome) -> str:
+    verdict = outcome.verdict
+    faults = " ".join(f"{kind}x{count}" if count > 1 else kind for kind, count in Counter(outcome.done).items())
+    still = "-" if verdict.standstill is None else f"{verdict.standstill:.1f} s"
+    word = "FAILED" if verdict.faults else "ok"
+    return (
+        f"{time.strftime('%H:%M:%S')} seed {outcome.plan.seed:>3} {word:>6} {outcome.seconds:5.0f} s, "
+        f"{verdict.pages:,} pages, twice {verdict.twice_share:.2%}, stood still {still}; {faults}"
+    )
+
+
+def _again(options: argparse.Namespace, seed: int) -> str:
+    return (
+        f"python -m tests.chaos --seed {seed} --pages {options.pages} --pages-a-second {options.pages_a_second} "
+        f"--topology {options.topology}"
+    )
+
+
+def _table(outcomes: list[Outcome]) -> str:
+    """All runs together."""
+    verdicts = [outcome.verdict for outcome in outcomes]
+    stills = [verdict.standstill for verdict in verdicts if verdict.standstill is not None]
+    kinds: Counter[str] = Counter(kind for outcome in outcomes for kind in outcome.done)
+    most = max((verdict.twice_share for verdict in verdicts), default=0.0)
+    rows = [
+        ("runs", f"{len(outcomes)}, {sum(bool(verdict.faults) for verdict in verdicts)} failed"),
+        ("pages", f"{sum(verdict.pages for verdict in verdicts):,}"),
+        ("faults", f"{sum(kinds.values())}, at least {min((len(o.done) for o in outcomes), default=0)} a run"),
+        ("kinds a run", f"at least {min((len(kinds_of(o.plan.faults)) for o in outcomes), default=0)}"),
+        ("fetched twice", f"{sum(verdict.twice for verdict in verdicts):,}, at most {most:.2%} of a run"),
+        ("dead worker's work stood still", f"at most {max(stills, default=0.0):.1f} s ({len(stills)} runs)"),
+        *((kind, str(count)) for kind, count in sorted(kinds.items())),
+    ]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

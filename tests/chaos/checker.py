@@ -1,0 +1,223 @@
+"""The judge: what the web saw, what was kept and what the frontier says, against the web's own graph. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gossamer.fakeweb.expected import Ends, Expected, fetched
+from gossamer.fakeweb.log import How, Record, by_domain, is_page, max_in_any_window, repeated
+
+TWICE_AT_MOST = 0.02
+"""Of the pages."""
+CONTINUES_WITHIN_SECONDS = 2.0
+"""After the heartbeat, a dead worker's work goes on."""
+BLUR_SECONDS = 0.2
+"""Between the frontier's charge for a hit and the web server's clock."""
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a run needs to know of a record on disk or on the bus."""
+
+    url: str
+    success: bool
+    reason: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A worker that was killed at this monotonic time; `agent` is how it signed its requests."""
+
+    agent: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that is left of a run."""
+
+    expected: Mapping[str, Expected]
+    """What a correct crawler ends with, by URL."""
+    log: Sequence[Record]
+    kept: Sequence[Kept]
+    unreadable: Sequence[str] = ()
+    """What of the records could not be read, and why."""
+    state: str = "finished"
+    """Of the crawl, at last."""
+    ends: Sequence[str] = ("finished",)
+    """How often, and how, its end was told: one entry for each event, repeats of one event left out."""
+    fetched: int | None = None
+    """What the frontier counted; None: not asked."""
+    endless: Sequence[str] = ()
+    """Keys in the store without an end."""
+    deaths: Sequence[Death] = ()
+    silences: Sequence[tuple[float, float]] = ()
+    """When (from, to; monotonic) the workers left could not reach the store: nobody can take anything over then."""
+    heartbeat_seconds: float = 10.0
+    budget: tuple[int, float] | None = None
+    """Hits in a window of so many seconds that no domain may exceed; None: not looked at."""
+    troubles: Sequence[str] = ()
+    """What the run itself saw go wrong: a process that ended badly."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """`faults` empty: all promises were kept."""
+
+    pages: int
+    """That had to be fetched."""
+    twice: int
+    """Fetches of whole pages beyond the first."""
+    standstill: float | None
+    """Seconds after a worker's death until its work went on, the longest; None: no death left work behind."""
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def twice_share(self) -> float:
+        return self.twice / self.pages if self.pages else 0.0
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Compare."""
+    pages = sum(result.ends is Ends.PAGE for result in evidence.expected.values())
+    twice = sum(count - 1 for count in repeated(evidence.log).values())
+    verdict = Verdict(pages, twice, _standstill(evidence))
+    verdict.faults = [
+        *evidence.troubles,
+        *_lost(evidence),
+        *_strange(evidence),
+        *_unlike(evidence),
+        *_end(evidence),
+        *_rude(evidence),
+    ]
+    if verdict.twice_share > TWICE_AT_MOST:
+        verdict.faults.append(f"{twice:,} of {pages:,} pages were fetched again: {verdict.twice_share:.1%}")
+    limit = evidence.heartbeat_seconds + CONTINUES_WITHIN_SECONDS
+    if verdict.standstill is not None and verdict.standstill > limit:
+        verdict.faults.append(f"a dead worker's work stood still for {verdict.standstill:.1f} s, not {limit:g} s")
+    return verdict
+
+
+def _lost(evidence: Evidence) -> list[str]:
+    faults = [f"unreadable: {what}" for what in evidence.unreadable]
+    asked = {record.url for record in evidence.log}
+    got: dict[str, set[bool]] = defaultdict(set)
+    for record in evidence.kept:
+        got[record.url].add(record.success)
+    unasked = [url for url in fetched(evidence.expected) if url not in asked]
+    faults += _told(unasked, "never asked for")
+    wanted = {Ends.PAGE: True, Ends.FAILED: False}
+    missing = [
+        url
+        for url, result in evidence.expected.items()
+        if result.ends in wanted and wanted[result.ends] not in got.get(url, ())
+    ]
+    return faults + _told(missing, "without a record of what it is")
+
+
+def _strange(evidence: Evidence) -> list[str]:
+    """What nothing links to, or must not be asked for."""
+    allowed = fetched(evidence.expected)
+    asked = {record.url for record in evidence.log if is_page(record)} - allowed
+    kept = {record.url for record in evidence.kept} - evidence.expected.keys()
+    refused = [
+        record.url
+        for record in evidence.kept
+        if record.success and (known := evidence.expected.get(record.url)) is not None and known.ends is not Ends.PAGE
+    ]
+    return [
+        *_told(asked, "asked for that no link leads to, or robots.txt forbids"),
+        *_told(kept, "recorded that nobody asked for"),
+        *_told(refused, "recorded as pages that are none"),
+    ]
+
+
+def _unlike(evidence: Evidence) -> list[str]:
+    """A repeat is known by its request id: one URL has one."""
+    ids: dict[str, set[str]] = defaultdict(set)
+    for record in evidence.kept:
+        ids[record.url].add(record.request_id)
+    return _told([url for url, found in ids.items() if len(found) > 1], "recorded under several request ids")
+
+
+def _end(evidence: Evidence) -> list[str]:
+    faults = []
+    if evidence.state != "finished":
+        faults.append(f"the crawl is {evidence.state}, not finished")
+    if list(evidence.ends) != ["finished"]:
+        faults.append(f"its end was told as {list(evidence.ends)}, not once as finished")
+    pages = sum(result.ends is Ends.PAGE for result in evidence.expected.values())
+    if evidence.fetched is not None and evidence.fetched != pages:
+        faults.append(f"the frontier counted {evidence.fetched:,} fetched, not {pages:,}")
+    return faults + _told(evidence.endless, "in the store without an end")
+
+
+def _rude(evidence: Evidence) -> list[str]:
+    if evidence.budget is None:
+        return []
+    hits, window = evidence.budget
+    faults = []
+    for domain, records in by_domain(evidence.log).items():
+        most = max_in_any_window(records, domain, window - BLUR_SECONDS, counted=_charged)
+        if most > hits:
+            faults.append(f"{domain} was asked {most} times in {window:g} s, not {hits}")
+    return faults[:_SHOWN]
+
+
+def _charged(record: Record) -> bool:
+    """What a kept connection lost before a byte of the answer came is asked again on a new one, under the same hit."""
+    return is_page(record) and record.how is not How.REFUSE
+
+
+def _standstill(evidence: Evidence) -> float | None:
+    """The longest that the work of a worker stood still after its death: until somebody else asks for the first page
+    that it had not settled. What another worker had asked for before says nothing; nor does time in which nobody could
+    reach the store."""
+    asked: dict[str, list[Record]] = defaultdict(list)
+    for record in evidence.log:
+        if is_page(record):
+            asked[record.url].append(record)
+    longest: float | None = None
+    for death in evidence.deaths:
+        again = [
+            later.started
+            for records in asked.values()
+            if len(records) > 1 and _died_with(records, death)
+            for later in records
+            if later.started > death.at and later.agent != death.agent
+        ]
+        if again:
+            lasted = min(again) - death.at - _silent(evidence.silences, death.at, min(again))
+            longest = max(longest or 0.0, lasted)
+    return longest
+
+
+def _died_with(records: Sequence[Record], death: Death) -> bool:
+    """The dead worker was the last to ask before its death, and had not been answered long since in vain: what had
+    failed is asked again by anybody."""
+    before = [record for record in records if record.started <= death.at]
+    if not before or before[-1].agent != death.agent:
+        return False
+    last = before[-1]
+    return last.how in (How.LEFT, How.OPEN) or (last.how is How.WHOLE and last.status == 200)
+
+
+def _silent(silences: Iterable[tuple[float, float]], begin: float, end: float) -> float:
+    """Seconds of [begin, end] that lie in any of them."""
+    total, reached = 0.0, begin
+    for low, high in sorted(silences):
+        low, high = max(low, reached), min(high, end)
+        if high > low:
+            total += high - low
+            reached = high
+    return total
+
+
+def _told(found: Iterable[str], what: str) -> list[str]:
+    some = sorted(set(found))
+    if not some:
+        return []
+    more = f" and {len(some) - _SHOWN:,} more" if len(some) > _SHOWN else ""
+    return [f"{what}: {', '.join(some[:_SHOWN])}{more}"]

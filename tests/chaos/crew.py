@@ -1,0 +1,93 @@
+"""The workers of a run, each with its way to the store: who lives, who was killed, who takes a dead one's place."""
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.chaos.checker import Death
+from tests.chaos.stores import Store
+from tests.chaos.tcp_proxy import Link
+from tests.servers.fleet import Fleet, Member
+
+
+@dataclass(slots=True)
+class Hand:
+    """One worker of the crew."""
+
+    place: str
+    """Survives it: whoever is started for it writes where it wrote."""
+    member: Member
+    link: Link | None
+    frozen: bool = False
+    leaving: bool = False
+    """It was told to end."""
+
+
+class Crew:
+    """`output`: all write there; None: each place has a file of its own, ending in `form`."""
+
+    def __init__(self, fleet: Fleet, store: Store, *, output: Path | None, form: str) -> None:
+        self._fleet = fleet
+        self._store = store
+        self._output = output
+        self._form = form
+        self._numbers = itertools.count()
+        self._places = itertools.count()
+        self.hands: list[Hand] = []
+        self.deaths: list[Death] = []
+
+    def add(self, place: str = "") -> Hand:
+        """One more worker, in a place of its own unless it takes over another's."""
+        place = place or f"p{next(self._places)}"
+        address, link = self._store.way()
+        output = self._output or self._fleet.folder / f"{place}{self._form}"
+        member = self._fleet.start(
+            frontier=address, output=output, name=f"w{next(self._numbers)}", flags=("--data-dir", place)
+        )
+        hand = Hand(place, member, link)
+        self.hands.append(hand)
+        return hand
+
+    def pick(self, whom: float) -> Hand | None:
+        """One of those that work now; None: nobody does."""
+        working = [hand for hand in self.hands if hand.member.alive and not hand.frozen and not hand.leaving]
+        return working[int(whom * len(working))] if working else None
+
+    def kill(self, hand: Hand) -> Hand:
+        """SIGKILL; another in its place."""
+        hand.leaving = True
+        hand.member.kill()
+        assert hand.member.killed is not None
+        self.deaths.append(Death(hand.member.name, hand.member.killed))
+        return self.add(hand.place)
+
+    def drain(self, hand: Hand) -> Hand:
+        """SIGTERM; another in a new place, because this one still writes to its own."""
+        hand.leaving = True
+        hand.member.drain()
+        return self.add()
+
+    def missing(self) -> list[str]:
+        """Who ended without having been told to, and who ended badly."""
+        faults = []
+        for hand in self.hands:
+            code = hand.member.process.poll()
+            if code is None or hand.member.killed is not None:
+                continue
+            if code != 0 or not hand.leaving:
+                faults.append(f"{hand.member.name} ended with exit code {code}: {hand.member.log[-500:].strip()}")
+        return faults
+
+    def outputs(self) -> list[Path]:
+        """The files that were written."""
+        files = {self._output or self._fleet.folder / f"{hand.place}{self._form}" for hand in self.hands}
+        return sorted(file for file in files if file.exists())
+
+    def leave(self) -> None:
+        """Thaw everybody and tell all to end; wait for it."""
+        for hand in self.hands:
+            hand.leaving = True
+            if hand.link is not None:
+                hand.link.resume()
+                hand.link.rejoin()
+        self._fleet.drain()

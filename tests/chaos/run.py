@@ -1,0 +1,189 @@
+"""One run: a web, a store, workers, the faults of its seed; then the evidence and the verdict."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gossamer.errors import BadInput, FrontierError
+from gossamer.fakeweb import FakeWeb, Robots, WebSpec, fetched
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import CrawlState, Terms
+from gossamer.model.domain import DomainPolicy
+from gossamer.model.record import PageRecord
+from gossamer.sinks.read import read_records
+from tests.chaos.acts import Acts
+from tests.chaos.checker import Evidence, Kept, Verdict, judge
+from tests.chaos.crew import Crew
+from tests.chaos.schedule import Kind, Plan, make_plan
+from tests.chaos.stores import Opener, Store
+from tests.servers import crawls
+from tests.servers.fleet import Fleet
+
+HEARTBEAT_SECONDS = 2.0
+HOSTS = 20
+_LOOK_SECONDS = 0.05
+_STUCK_SECONDS = 90.0
+"""Without a single request to the web a run is stuck: far longer than any fault lasts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a run."""
+
+    plan: Plan
+    verdict: Verdict
+    done: Sequence[Kind]
+    """The faults that happened, in order."""
+    seconds: float
+    folder: Path
+
+
+def web_spec(seed: int, pages: int) -> WebSpec:
+    """A web of about so many pages with everything in it that a crawl must cope with while it is shot at."""
+    return WebSpec(
+        seed=seed,
+        hosts=HOSTS,
+        pages=max(2, pages // HOSTS),
+        out_degree=12,
+        page_bytes=2000,
+        cross_host_share=0.1,
+        latency_ms=5.0,
+        errors_once=True,
+        refuse=0.002,
+        reset=0.002,
+        server_error=0.002,
+        not_found=0.01,
+        redirect_same=0.01,
+        redirect_cross=0.01,
+        robots=(Robots.NONE, Robots.ALLOW, Robots.DISALLOW),
+    )
+
+
+async def run(
+    seed: int, folder: Path, *, pages: int, pages_a_second: int, opener: Opener, kinds: frozenset[Kind]
+) -> Outcome:
+    """`folder`: empty; everything of the run stays there, its story in `story.txt`. `kinds`: of the store's faults.
+    Raises nothing for what goes wrong with the crawl: that is in the verdict."""
+    plan = make_plan(seed, store_kinds=kinds, heartbeat_seconds=HEARTBEAT_SECONDS)
+    began = time.monotonic()
+    data = folder / "store"
+    data.mkdir(parents=True)
+    with (folder / "story.txt").open("w") as story:
+
+        def say(what: str) -> None:
+            story.write(f"{time.monotonic() - began:7.2f} {time.monotonic():.2f} {what}\n")
+            story.flush()
+
+        say(str(plan))
+        with FakeWeb.start(web_spec(seed, pages), log_file=folder / "web.jsonl") as web:
+            async with opener(data, plan.fsync) as store:
+                stage = _Stage(plan, folder, web, store, max(1, pages_a_second // HOSTS), say)
+                evidence = await stage.play()
+        verdict = judge(evidence)
+        for fault in verdict.faults:
+            say(f"FAULT {fault}")
+        say(f"{verdict.pages} pages, {verdict.twice} twice, standstill {verdict.standstill}")
+    return Outcome(plan, verdict, stage.acts.done, time.monotonic() - began, folder)
+
+
+class _Stage:
+    def __init__(
+        self, plan: Plan, folder: Path, web: FakeWeb, store: Store, hits: int, say: Callable[[str], None]
+    ) -> None:
+        self._plan = plan
+        self._web = web
+        self._store = store
+        self._hits = hits
+        self._say = say
+        self._troubles: list[str] = []
+        environment = {"GOSSAMER_WORKER__HEARTBEAT": str(HEARTBEAT_SECONDS)}
+        home = folder / "fleet"
+        home.mkdir()
+        self._fleet = Fleet(home, resolve=web.resolve_overrides(), environment=environment)
+        output = home / f"pages{plan.form}" if plan.one_file else None
+        self._crew = Crew(self._fleet, store, output=output, form=plan.form)
+        self.acts = Acts(self._crew, store, say)
+
+    async def play(self) -> Evidence:
+        frontier = await ValkeyFrontier.connect(self._store.address, heartbeat_seconds=HEARTBEAT_SECONDS)
+        try:
+            with self._fleet:
+                await frontier.set_domain_policy(
+                    None, DomainPolicy(hits=self._hits, window_seconds=1.0, moderated=self._plan.moderated)
+                )
+                await crawls.open_crawl(frontier, self._web.seeds(), Terms())
+                for _ in range(self._plan.workers):
+                    self._crew.add()
+                await self._attend(frontier)
+                await asyncio.to_thread(self._crew.leave)
+                self._troubles += self._crew.missing()
+            return await self._gather(frontier)
+        finally:
+            await frontier.close()
+
+    async def _attend(self, frontier: ValkeyFrontier) -> None:
+        """Until the crawl is over and every fault too."""
+        expected = await asyncio.to_thread(self._web.expected)
+        total = len(fetched(expected))
+        left = list(self._plan.faults)
+        moved, seen = time.monotonic(), 0
+        async with asyncio.TaskGroup() as group:
+            while True:
+                requests = (await asyncio.to_thread(self._web.stats)).requests
+                if requests != seen:
+                    moved, seen = time.monotonic(), requests
+                while left and left[0].at <= requests / total:
+                    group.create_task(self.acts.do(left.pop(0)))
+                if await self._is_over(frontier):
+                    break
+                if time.monotonic() - moved > _STUCK_SECONDS:
+                    self._troubles.append(f"stuck after {requests:,} of {total:,} requests")
+                    break
+                await asyncio.sleep(_LOOK_SECONDS)
+        self._say("over")
+
+    @staticmethod
+    async def _is_over(frontier: ValkeyFrontier) -> bool:
+        try:
+            async with asyncio.timeout(1.0):
+                return (await crawls.info(frontier)).state is not CrawlState.RUNNING
+        except (FrontierError, TimeoutError):
+            return False
+
+    async def _gather(self, frontier: ValkeyFrontier) -> Evidence:
+        info = await crawls.info(frontier)
+        ends = await crawls.ends(frontier)
+        kept, unreadable = await asyncio.to_thread(_read, self._crew.outputs())
+        endless = await crawls.left_behind(self._store.address) if info.state is CrawlState.FINISHED else []
+        return Evidence(
+            expected=self._web.expected(),
+            log=await asyncio.to_thread(self._web.log),
+            kept=kept,
+            unreadable=unreadable,
+            state=info.state.value,
+            ends=[end.kind.value for end in ends],
+            fetched=info.total().fetched,
+            endless=endless,
+            deaths=self._crew.deaths,
+            silences=self.acts.silences,
+            heartbeat_seconds=HEARTBEAT_SECONDS,
+            budget=(self._hits, 1.0),
+            troubles=[*self._troubles, *self._store.check()],
+        )
+
+
+def _read(files: Sequence[Path]) -> tuple[list[Kept], list[str]]:
+    kept: list[Kept] = []
+    unreadable: list[str] = []
+    for file in files:
+        try:
+            kept.extend(
+                Kept(record.url, record.success, record.reason, record.request_id)
+                for record in read_records(file)
+                if isinstance(record, PageRecord)
+            )
+        except BadInput as error:
+            unreadable.append(str(error))
+    return kept, unreadable

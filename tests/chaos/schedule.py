@@ -1,0 +1,128 @@
+"""What happens in a run: a pure function of its seed. The same seed is the same run, on any machine."""
+
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What goes wrong."""
+
+    KILL_WORKER = "kill-worker"
+    """SIGKILL; another is started."""
+    FREEZE_WORKER = "freeze-worker"
+    """SIGSTOP for longer than the heartbeat, then SIGCONT."""
+    ADD_WORKER = "add-worker"
+    DRAIN_WORKER = "drain-worker"
+    """SIGTERM; another is started."""
+    SKEW_CLOCK = "skew-clock"
+    """A worker's wall clock jumps by up to two seconds."""
+    SLOW_LINK = "slow-link"
+    """Every byte between a worker and the store takes longer."""
+    STALL_LINK = "stall-link"
+    """Nothing gets through between a worker and the store, and nobody is told."""
+    STALL_ALL = "stall-all"
+    """The same for all workers at once."""
+    CUT_LINK = "cut-link"
+    CUT_ALL = "cut-all"
+    PART_LINK = "part-link"
+    """A worker cannot reach the store for longer than the heartbeat."""
+    HALF_OPEN = "half-open"
+    """The server has forgotten a worker's connections; the worker does not learn of it."""
+    KILL_SERVICE = "kill-service"
+    """SIGKILL of a service process; another is started."""
+    KILL_STORE = "kill-store"
+    """SIGKILL of the server, and a start from what is on its disk."""
+    FREEZE_STORE = "freeze-store"
+
+
+WORKERS = (Kind.KILL_WORKER, Kind.FREEZE_WORKER, Kind.ADD_WORKER, Kind.DRAIN_WORKER, Kind.SKEW_CLOCK)
+LINKS = (
+    Kind.SLOW_LINK, Kind.STALL_LINK, Kind.STALL_ALL, Kind.CUT_LINK, Kind.CUT_ALL, Kind.PART_LINK, Kind.HALF_OPEN,
+)  # fmt: skip
+"""What the network between workers and store does; for stores that workers reach through a link."""
+
+MAX_SKEW_SECONDS = 2.0
+_FIRST, _LAST = 0.04, 0.85
+_FEWEST, _MOST = 6, 9
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One of them, when the web has seen this share of its pages."""
+
+    at: float
+    """0..1; the share grows with the crawl, so that a slow machine makes no other run of it."""
+    kind: Kind
+    whom: float
+    """0..1: which of those that live then."""
+    seconds: float
+    """How long it lasts; of SKEW_CLOCK the skew; of SLOW_LINK the delay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run."""
+
+    seed: int
+    workers: int
+    """At the start."""
+    one_file: bool
+    """All write to one output; else each has its own."""
+    form: str
+    """The output's ending, which says how it is packed."""
+    moderated: bool
+    """Requests of a domain are evenly spaced."""
+    fsync: str
+    """The store's `appendfsync`."""
+    faults: tuple[Fault, ...]
+
+
+def make_plan(seed: int, *, store_kinds: Collection[Kind], heartbeat_seconds: float) -> Plan:
+    """At least six faults of at least three kinds, one of them of the store, one a killed worker."""
+    chance = random.Random(f"chaos {seed}")
+    count = chance.randint(_FEWEST, _MOST)
+    store = sorted(store_kinds)
+    kinds = [Kind.KILL_WORKER, chance.choice(store), chance.choice(LINKS)]
+    others = [*WORKERS, *LINKS, *store]
+    while len(kinds) < count:
+        kinds.append(chance.choice(others))
+    chance.shuffle(kinds)
+    # Some in each part of the run, so that they neither all meet nor all keep apart.
+    part = (_LAST - _FIRST) / count
+    times = [_FIRST + part * (number + chance.random()) for number in range(count)]
+    faults = [
+        Fault(round(at, 4), kind, round(chance.random(), 4), round(_seconds(kind, heartbeat_seconds, chance), 3))
+        for at, kind in zip(times, kinds, strict=True)
+    ]
+    return Plan(
+        seed=seed,
+        workers=chance.randint(3, 5),
+        one_file=chance.random() < 0.5,
+        form=chance.choice((".jsonl", ".jsonl.gz", ".jsonl.zst")),
+        moderated=chance.random() < 0.5,
+        fsync=chance.choice(("always", "everysec")),
+        faults=tuple(faults),
+    )
+
+
+def _seconds(kind: Kind, heartbeat: float, chance: random.Random) -> float:
+    match kind:
+        case Kind.FREEZE_WORKER | Kind.PART_LINK:
+            return heartbeat * chance.uniform(1.3, 2.5)
+        case Kind.SKEW_CLOCK:
+            return chance.uniform(-MAX_SKEW_SECONDS, MAX_SKEW_SECONDS)
+        case Kind.SLOW_LINK:
+            return chance.uniform(0.005, 0.15)
+        case Kind.STALL_LINK | Kind.STALL_ALL | Kind.FREEZE_STORE:
+            return heartbeat * chance.choice((0.3, 0.9, 1.5))  # noticed by nobody, nearly, by everybody
+        case Kind.KILL_STORE:
+            return chance.choice((0.0, 0.3, heartbeat * 1.5))
+        case _:
+            return 0.0
+
+
+def kinds_of(faults: Sequence[Fault]) -> set[Kind]:
+    """The kinds among them."""
+    return {fault.kind for fault in faults}

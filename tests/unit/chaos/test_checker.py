@@ -1,0 +1,142 @@
+"""The judge: a good run passes, and every promise that is broken in made-up evidence is found."""
+
+import msgspec
+import pytest
+
+from gossamer.fakeweb.expected import Ends, Expected
+from gossamer.fakeweb.log import How, Record
+from tests.chaos.checker import Death, Evidence, Kept, judge
+
+PAGES = 100
+
+
+def url(number: int) -> str:
+    return f"http://site0.test/p/{number}"
+
+
+def page(number: int, at: float, agent: str = "w0", how: How = How.WHOLE, status: int = 200) -> Record:
+    return Record(
+        url=url(number), host="site0.test", path=f"/p/{number}", method="GET", status=status, how=how, started=at,
+        ended=at + 0.01, wall=at, agent=agent, connection=1,
+    )  # fmt: skip
+
+
+def kept(number: int, *, success: bool = True, reason: str = "", request_id: str = "") -> Kept:
+    return Kept(url(number), success, reason, request_id or f"id{number}")
+
+
+EXPECTED = {
+    **{url(n): Expected(ends=Ends.PAGE, status=200, depth=0) for n in range(PAGES)},
+    url(100): Expected(ends=Ends.FAILED, reason="not_found", status=404, depth=1),
+    url(101): Expected(ends=Ends.DROPPED, reason="robots", depth=1, asked=False),
+    url(102): Expected(ends=Ends.PAGE, status=200, depth=1, redirects=("http://site0.test/r/102/1",)),
+}
+LOG = [
+    *(page(n, float(n)) for n in range(PAGES)),
+    page(100, 100.0, status=404),
+    page(102, 102.0, status=302),
+    msgspec.structs.replace(page(102, 103.0), url="http://site0.test/r/102/1", path="/r/102/1"),
+]
+KEPT = [*(kept(n) for n in range(PAGES)), kept(100, success=False, reason="not_found"), kept(102)]
+
+
+def evidence(**changed: object) -> Evidence:
+    given: dict[str, object] = {
+        "expected": EXPECTED,
+        "log": LOG,
+        "kept": KEPT,
+        "fetched": PAGES + 1,
+        "heartbeat_seconds": 2.0,
+        "budget": (2, 1.0),
+    }
+    return Evidence(**{**given, **changed})  # type: ignore[arg-type]
+
+
+def test_a_good_run_passes() -> None:
+    verdict = judge(evidence(deaths=[Death("w9", 50.0)]))
+    assert (verdict.faults, verdict.pages, verdict.twice, verdict.standstill) == ([], PAGES + 1, 0, None)
+
+
+def test_repeats_of_a_record_are_allowed() -> None:
+    """At least once; a consumer knows them by the request id."""
+    assert judge(evidence(kept=[*KEPT, *KEPT[:50]])).faults == []
+
+
+BROKEN: dict[str, tuple[dict[str, object], str]] = {
+    "a page was never asked for": ({"log": LOG[1:]}, "never asked for: http://site0.test/p/0"),
+    "a hop was never asked for": ({"log": LOG[:-1]}, "never asked for: http://site0.test/r/102/1"),
+    "a page has no record": ({"kept": KEPT[1:]}, "without a record"),
+    "a failure has no record": ({"kept": [*KEPT[:PAGES], kept(102)]}, "without a record"),
+    "a page is recorded as failed": ({"kept": [kept(0, success=False, reason="worker_died"), *KEPT[1:]]}, "without a"),
+    "a failure is recorded as a page": ({"kept": [*KEPT, kept(100)]}, "pages that are none"),
+    "a forbidden page was asked for": ({"log": [*LOG, page(101, 104.0)]}, "robots.txt forbids"),
+    "a record came from nowhere": ({"kept": [*KEPT, kept(7000)]}, "nobody asked for"),
+    "a repeat has another id": ({"kept": [*KEPT, kept(3, request_id="other")]}, "several request ids"),
+    "records cannot be read": ({"unreadable": ["pages.jsonl: torn"]}, "unreadable: pages.jsonl"),
+    "too many were fetched twice": ({"log": [*LOG, *(page(n, 200.0 + n) for n in range(3))]}, "fetched again"),
+    "it never ended": ({"state": "running"}, "running, not finished"),
+    "its end was never told": ({"ends": []}, "told as []"),
+    "its end was told twice": ({"ends": ["finished", "finished"]}, "not once"),
+    "the frontier counted otherwise": ({"fetched": PAGES}, "counted 100 fetched, not 101"),
+    "a key stays": ({"endless": ["gossamer:{0}:q:x"]}, "without an end"),
+    "a budget was exceeded": (
+        {"log": [*LOG, *(page(100, 100.1 + n / 10, status=404) for n in range(2))]}, "was asked 3"
+    ),
+    "a process ended badly": ({"troubles": ["w3 ended with exit code 1"]}, "w3 ended"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_promise_is_found(name: str) -> None:
+    changed, told = BROKEN[name]
+    assert any(told in fault for fault in judge(evidence(**changed)).faults)
+
+
+def test_two_in_a_hundred_may_be_fetched_twice() -> None:
+    verdict = judge(evidence(log=[*LOG, page(0, 200.0), page(0, 202.0)]))
+    assert (verdict.twice, verdict.faults) == (2, [])
+
+
+def test_robots_txt_is_in_nobodys_budget() -> None:
+    robots = [msgspec.structs.replace(page(0, 5.0 + n / 100), url="x", path="/robots.txt") for n in range(9)]
+    assert judge(evidence(log=[*LOG, *robots])).faults == []
+
+
+# --- a dead worker's work -------------------------------------------------------------------------------------------
+
+LEFT = page(50, 50.0, agent="w1", how=How.LEFT)
+"""What the dead worker had under way."""
+
+
+def died(*more: Record, silences: tuple[tuple[float, float], ...] = ()) -> float | None:
+    log = sorted([*(record for record in LOG if record.url != url(50)), LEFT, *more], key=lambda r: r.started)
+    return judge(evidence(log=log, deaths=[Death("w1", 50.5)], silences=silences)).standstill
+
+
+def test_it_stands_still_until_somebody_else_asks() -> None:
+    assert died(page(50, 53.0)) == 2.5
+
+
+def test_the_first_page_taken_over_counts() -> None:
+    whole = page(49, 49.0, agent="w1")
+    assert died(whole, page(49, 52.5), page(50, 57.0)) == 2.0
+
+
+def test_what_lasts_too_long_is_a_fault() -> None:
+    log = [*(record for record in LOG if record.url != url(50)), LEFT, page(50, 54.6)]
+    assert any("stood still for 4.1 s" in f for f in judge(evidence(log=log, deaths=[Death("w1", 50.5)])).faults)
+
+
+def test_while_nobody_reached_the_store_nobody_could_go_on() -> None:
+    assert died(page(50, 60.0), silences=((49.0, 52.0), (51.0, 54.0), (59.0, 70.0))) == pytest.approx(5.0)
+
+
+def test_what_it_had_finished_is_not_its_work() -> None:
+    """Another worker asks for a page that had failed under the dead one."""
+    failed = page(51, 49.0, agent="w1", status=503)
+    assert judge(evidence(log=[*LOG, failed, page(51, 200.0)], deaths=[Death("w1", 50.5)])).standstill is None
+
+
+def test_what_another_had_asked_for_since_is_not_its_work() -> None:
+    log = sorted([*LOG, page(60, 40.0, agent="w1"), page(60, 300.0)], key=lambda record: record.started)
+    assert judge(evidence(log=log, deaths=[Death("w1", 70.0)])).standstill is None

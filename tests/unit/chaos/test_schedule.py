@@ -1,0 +1,48 @@
+"""A seed is a run: the same everywhere, and each one hard enough."""
+
+import pytest
+
+from tests.chaos.schedule import LINKS, MAX_SKEW_SECONDS, WORKERS, Kind, kinds_of, make_plan
+
+STORE = frozenset({Kind.KILL_STORE, Kind.FREEZE_STORE})
+HEARTBEAT = 2.0
+PLANS = [make_plan(seed, store_kinds=STORE, heartbeat_seconds=HEARTBEAT) for seed in range(1, 201)]
+
+
+def test_the_same_seed_is_the_same_plan() -> None:
+    assert [make_plan(seed, store_kinds=sorted(STORE), heartbeat_seconds=HEARTBEAT) for seed in range(1, 201)] == PLANS
+    assert len(set(PLANS)) == len(PLANS)
+
+
+@pytest.mark.parametrize("plan", PLANS[:50], ids=lambda plan: str(plan.seed))
+def test_a_plan_has_enough(plan) -> None:  # type: ignore[no-untyped-def]
+    assert len(plan.faults) >= 6
+    assert len(kinds_of(plan.faults)) >= 3
+    assert Kind.KILL_WORKER in kinds_of(plan.faults)
+    assert STORE & kinds_of(plan.faults)
+    assert set(LINKS) & kinds_of(plan.faults)
+    times = [fault.at for fault in plan.faults]
+    assert times == sorted(times)
+    assert times[0] > 0
+    assert times[-1] < 0.9
+
+
+def test_every_kind_comes_up() -> None:
+    assert set().union(*(kinds_of(plan.faults) for plan in PLANS)) == {*WORKERS, *LINKS, *STORE}
+    assert {plan.form for plan in PLANS} == {".jsonl", ".jsonl.gz", ".jsonl.zst"}
+    assert {(plan.one_file, plan.moderated, plan.fsync) for plan in PLANS} == {
+        (one_file, moderated, fsync)
+        for one_file in (True, False)
+        for moderated in (True, False)
+        for fsync in ("always", "everysec")
+    }
+
+
+def test_what_is_to_outlast_the_heartbeat_does() -> None:
+    faults = [fault for plan in PLANS for fault in plan.faults]
+    for fault in faults:
+        if fault.kind in (Kind.FREEZE_WORKER, Kind.PART_LINK):
+            assert fault.seconds > HEARTBEAT
+        if fault.kind is Kind.SKEW_CLOCK:
+            assert -MAX_SKEW_SECONDS <= fault.seconds <= MAX_SKEW_SECONDS
+    assert any(fault.seconds > HEARTBEAT for fault in faults if fault.kind is Kind.KILL_STORE)
