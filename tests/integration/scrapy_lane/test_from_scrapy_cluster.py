@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 import subprocess
 import sys
 import time
@@ -110,6 +111,13 @@ async def waiting(service: Up, crawlid: str, count: int) -> None:
             await asyncio.sleep(0.02)
     finally:
         await frontier.close()
+
+
+async def one_a_minute(talk: Talk, domain: str) -> None:
+    uuid = secrets.token_hex(4)
+    policy = {"domain": domain, "action": "domain-update", "hits": 1, "window": 60}
+    await talk.say({"uuid": uuid, "appid": "testapp", **policy})
+    await talk.answer(uuid)
 
 
 async def test_a_crawl_request_is_crawled_by_a_scrapy_spider_with_every_field(
@@ -232,11 +240,7 @@ async def test_stop_is_obeyed_and_the_spider_stays(tmp_path: Path, service: Up, 
     web.mount(HOST, "/later", page())
     web.mount("site2.test", "/slow", page(*(f"/slow{number}" for number in range(5))))
     with lane(tmp_path, service, "walker") as scraper:
-        await talk.say({
-            "uuid": "slow", "appid": "testapp", "domain": "site2.test", "action": "domain-update", "hits": 1,
-            "window": 60,
-        })  # fmt: skip
-        await talk.answer("slow")
+        await one_a_minute(talk, "site2.test")
         feed(service, crawlid="stopped", spiderid="walker", url=f"http://site2.test:{web.port}/slow", maxdepth=3)
         await pages(talk, "stopped", 1)
         await waiting(service, "stopped", 5)  # a page is out before its links are in
@@ -288,11 +292,7 @@ async def test_a_killed_process_loses_nothing(tmp_path: Path, service: Up, talk:
 async def test_an_expired_crawl_ends_with_its_event(tmp_path: Path, service: Up, talk: Talk, web: FakeWeb) -> None:
     web.mount("site2.test", "/short", page(*(f"/short{number}" for number in range(5))))
     with lane(tmp_path, service, "walker") as scraper:
-        await talk.say({
-            "uuid": "slowly", "appid": "testapp", "domain": "site2.test", "action": "domain-update", "hits": 1,
-            "window": 60,
-        })  # fmt: skip
-        await talk.answer("slowly")
+        await one_a_minute(talk, "site2.test")
         feed(
             service, crawlid="short", spiderid="walker", url=f"http://site2.test:{web.port}/short", maxdepth=1,
             expires=int(time.time()) + 4,
