@@ -5,6 +5,7 @@ A request on a kept connection costs one future: no task, no timer, no look-up t
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import NamedTuple
 
 from gossamer.errors import ConnectFailed, ConnectionLost, ConnectTimeout, ProxyFailed, TotalTimeout
@@ -105,7 +106,10 @@ class Client:
             origin, target, exchange.method, exchange.headers, len(exchange.body), through_proxy=absolute
         )
         request = _with_credentials(head, way) + exchange.body
-        reader = ResponseReader(self._limits, head_only=exchange.method == "HEAD")
+        limits = self._limits
+        if exchange.body_bytes is not None:
+            limits = replace(limits, body_bytes=exchange.body_bytes)
+        reader = ResponseReader(limits, head_only=exchange.method == "HEAD")
 
         deadline = started + self._timeouts.total
         link = await self._link(way, deadline, fresh=False)
@@ -116,7 +120,7 @@ class Client:
             if not reused or reader.received_bytes or exchange.method not in _IDEMPOTENT:
                 raise
             # The server closed it while the request was on its way, which is its right (RFC 9112, section 9.3.1).
-            reader = ResponseReader(self._limits, head_only=exchange.method == "HEAD")
+            reader = ResponseReader(limits, head_only=exchange.method == "HEAD")
             link = await self._link(way, deadline, fresh=True)
             reused = False
             await self._converse(link, request, reader, deadline)
@@ -127,7 +131,7 @@ class Client:
         wire = body = reader.body
         truncated = reader.truncated
         if reader.content_encodings:
-            decoded = decode(wire, parse_encodings(reader.content_encodings), self._limits)
+            decoded = decode(wire, parse_encodings(reader.content_encodings), limits)
             body, truncated = decoded.body, truncated or decoded.truncated
         return Fetched(
             url=exchange.url,

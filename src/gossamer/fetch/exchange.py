@@ -25,6 +25,8 @@ class Exchange(msgspec.Struct, frozen=True):
     """Keep the body as it was sent, too, for an archive."""
     guard_proxy: bool = False
     """The proxy is judged like any address: not the operator named it, but somebody who may not reach all networks."""
+    body_bytes: int | None = None
+    """As much of the body is taken, as sent and as decoded; None: the client's own `Limits.body_bytes`."""
 
 
 class Timings(msgspec.Struct):

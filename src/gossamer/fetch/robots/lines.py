@@ -46,7 +46,8 @@ class Rule:
 
 @dataclass(slots=True)
 class Group:
-    """The rules for one product token, of all its groups together, in the order of the file."""
+    """The rules under one run of User-agent lines, in the order of the file. All agents named there share it: a file
+    of 20,000 agents before 10,000 rules must not become 200 million."""
 
     rules: list[Rule] = field(default_factory=list)
     crawl_delay: float | None = None
@@ -57,8 +58,8 @@ class Group:
 class Parsed:
     """A whole file."""
 
-    groups: dict[str, Group] = field(default_factory=dict)
-    """By product token in lower case, and `*`."""
+    groups: dict[str, list[Group]] = field(default_factory=dict)
+    """By product token in lower case, and `*`; in the order of the file, each once in a row."""
     sitemaps: list[str] = field(default_factory=list)
     """As written, in order, without repeats."""
 
@@ -74,17 +75,20 @@ def parse(body: bytes, *, truncated: bool = False) -> Parsed:
     if truncated:
         body = body[: max(body.rfind(b"\n"), body.rfind(b"\r")) + 1]
     parsed = Parsed()
-    current: list[Group] = []
+    # Of rules before any user agent: a group that nobody finds.
+    current = Group()
     # Rules end a group's user agents; the next User-agent line begins another group.
-    in_rules = False
+    in_rules = True
     for line in body.removeprefix(b"\xef\xbb\xbf").replace(b"\r", b"\n").split(b"\n"):
         name, value = _read(line)
         if name == _USER_AGENT:
             if in_rules:
-                current, in_rules = [], False
+                current, in_rules = Group(), False
             token = _token(value)
             if token:
-                current.append(parsed.groups.setdefault(token, Group()))
+                groups = parsed.groups.setdefault(token, [])
+                if not groups or groups[-1] is not current:
+                    groups.append(current)
         elif name == _SITEMAP:
             sitemap = value.decode("utf-8", "replace")
             if sitemap and sitemap not in parsed.sitemaps[-100:]:
@@ -111,16 +115,14 @@ def _read(line: bytes) -> tuple[str, bytes]:
 
 def _token(value: bytes) -> str:
     text = value.decode("utf-8", "replace")
-    return "*" if text == "*" else policy.leading_word(text.lstrip("*"))
+    # `* (all of you)` means everybody, `*bot` the one of that name.
+    return "*" if text.split(maxsplit=1)[:1] == ["*"] else policy.leading_word(text.lstrip("*"))
 
 
-def _apply(name: str, value: bytes, groups: list[Group]) -> None:
+def _apply(name: str, value: bytes, group: Group) -> None:
     if name == _CRAWL_DELAY:
         seconds = policy.crawl_delay(value.decode("utf-8", "replace"))
         if seconds is not None:
-            for group in groups:
-                group.crawl_delay = max(seconds, group.crawl_delay or 0.0)
+            group.crawl_delay = max(seconds, group.crawl_delay or 0.0)
     elif value:  # an empty Disallow forbids nothing
-        rule = Rule(allow=name == _ALLOW, pattern=quote(value, safe=_PLAIN))
-        for group in groups:
-            group.rules.append(rule)
+        group.rules.append(Rule(allow=name == _ALLOW, pattern=quote(value, safe=_PLAIN)))

@@ -181,7 +181,14 @@ class RobotsService:
         if task is None:
             headers = (("User-Agent", user_agent), ("Accept", "text/plain,*/*;q=0.5"))
             exchange = msgspec.structs.replace(
-                template, url=f"{origin}/robots.txt", method="GET", headers=headers, body=b"", keep_wire=False
+                template,
+                url=f"{origin}/robots.txt",
+                method="GET",
+                headers=headers,
+                body=b"",
+                keep_wire=False,
+                # Whatever is taken of a page: of this file neither less nor, from who sends without end, more.
+                body_bytes=policy.MAX_BYTES,
             )
             task = asyncio.get_running_loop().create_task(self._learn(key, exchange))
             self._learning[errand] = task
