@@ -1,7 +1,4 @@
-"""The one spelling of URLs, against the web platform's own vectors; domains; fingerprints."""
-
-import json
-from pathlib import Path
+"""The one spelling of URLs; domains; fingerprints. The URL standard's own vectors are in test_urls_whatwg.py."""
 
 import ada_url
 import pytest
@@ -12,7 +9,6 @@ from xxhash import xxh3_64_intdigest
 from gossamer.errors import BadScheme, BadUrl, UrlTooLong
 from gossamer.policy import urls
 from gossamer.policy.urls import (
-    MAX_HOST_LENGTH,
     MAX_URL_LENGTH,
     canonical,
     directory,
@@ -25,60 +21,6 @@ from gossamer.policy.urls import (
     registered_domain,
     spider_seed,
 )
-
-DATA = Path(__file__).parents[3].parent / "shared" / "data"
-
-
-def vectors(name: str) -> list[dict[str, str]]:
-    path = DATA / name
-    if not path.exists():
-        pytest.skip(f"{name} (web platform tests) is not there")
-    return [case for case in json.loads(path.read_text()) if isinstance(case, dict)]
-
-
-def expected(case: dict[str, str]) -> str | None:
-    """What a vector says our canonical URL is; None: refused."""
-    if case.get("failure") or case["protocol"] not in ("http:", "https:"):
-        return None
-    url = f"{case['protocol']}//{case['host']}{case['pathname']}{case['search']}"
-    # `search` is empty for a bare `?`, which stays in the serialised URL.
-    bare_query = not case["search"] and case["href"].partition("#")[0].endswith("?")
-    url += "?" if bare_query else ""
-    return None if len(url) > MAX_URL_LENGTH or len(case["hostname"]) > MAX_HOST_LENGTH else url
-
-
-def test_every_whatwg_vector_gets_its_serialisation_or_is_refused() -> None:
-    """Joined to its base, or alone, and stable when done again."""
-    wrong = []
-    for case in vectors("urltestdata.json"):
-        base = case.get("base")
-        if base not in (None, "about:blank") and not base.startswith(("http://", "https://")):
-            continue
-        try:
-            got = canonical(case["input"]) if base in (None, "about:blank") else join(canonical(base), case["input"])
-        except BadUrl:
-            got = None
-        if got != expected(case):
-            wrong.append((case["input"], base, got, expected(case)))
-        if got is not None and canonical(got) != got:
-            wrong.append((case["input"], base, canonical(got), got))
-    assert wrong == []
-
-
-def test_every_toascii_vector() -> None:
-    """International host names have one spelling too."""
-    wrong = []
-    for case in vectors("toascii.json"):
-        try:
-            got = host(canonical(f"https://{case['input']}/x"))
-        except BadUrl:
-            got = None
-        wanted = case["output"]
-        if wanted is not None and len(wanted) > MAX_HOST_LENGTH:
-            wanted = None
-        if got != wanted:
-            wrong.append((case["input"], got, wanted))
-    assert wrong == []
 
 
 @pytest.mark.parametrize(
