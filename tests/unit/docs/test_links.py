@@ -26,7 +26,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 VARIABLE = re.compile(r"\bGOSSAMER_[A-Z0-9_]+[A-Z0-9]\b")
 ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]*=")
-NOT_SETTINGS = {"GOSSAMER_HYPOTHESIS"}
+NOT_SETTINGS = {"GOSSAMER_HYPOTHESIS", "GOSSAMER_WHATWG_DATA"}
 """Variables that the tests read, not the program."""
 
 ABOUT_OTHER_PROGRAMS = {ROOT / "CONTRIBUTING.md", ROOT / "bench" / "README.md"}

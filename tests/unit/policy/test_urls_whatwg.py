@@ -84,7 +84,7 @@ def test_every_url_is_the_standards_or_refused_with_it() -> None:
 
 
 def test_every_deviation_concerns_some_vector() -> None:
-    """Or it could be left out of the list. The limits of length, which no vector reaches, are tested in test_urls.py."""
+    """Or it could be left out. The limits of length, which no vector reaches, are tested in test_urls.py."""
     cases = [case for case in url_cases() if case.href is not None]
     for reason in tuple(DEVIATIONS)[:3]:
         assert any(map(DEVIATIONS[reason], cases)), reason
