@@ -24,7 +24,7 @@ def info(
     crawlid: Annotated[
         str | None, typer.Argument(metavar="[CRAWLID]", help="One crawl; unset: all of the application.")
     ] = None,
-    spider: options.OneSpider = "link",
+    spider: options.OneSpider = None,
     frontier: options.FrontierOption = None,
     data_dir: options.DataDir = None,
     config: options.Config = None,
@@ -37,8 +37,10 @@ def info(
     settings = load({"frontier": frontier, "data_dir": data_dir}, config=config)
 
     async def question(cluster: Parts) -> tuple[dict[str, Any], CrawlInfo | None]:
-        request = {"uuid": secrets.token_hex(16), "appid": appid, "spiderid": spider, "action": "info"}
+        request = {"uuid": secrets.token_hex(16), "appid": appid, "spiderid": spider or "link", "action": "info"}
         kind, read = cluster.desk.read(request | ({"crawlid": crawlid} if crawlid else {}))
+        # Messages name one spider; a person who names none asks for all.
+        read = read if spider else msgspec.structs.replace(read, spiderid="")
         [answer] = await cluster.desk.handle(kind, read)
         known = await cluster.frontier.crawl_info(CrawlId(appid, crawlid)) if crawlid else None
         return answer, known

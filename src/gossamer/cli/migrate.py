@@ -94,7 +94,7 @@ def scrapy_redis(
     if json:
         print(msgspec.json.encode(_report(left, done, dry_run)).decode())
     elif not quiet:
-        _tell(left, done, dry=dry_run)
+        _tell(left, done, spider=spider, dry=dry_run)
     raise typer.Exit(2 if done.dead else 0)
 
 
@@ -109,11 +109,16 @@ def _report(left: Left, done: Imported, dry: bool) -> dict[str, Any]:
     return {"dry_run": dry, "left": msgspec.to_builtins(left), "imported": msgspec.to_builtins(done)}
 
 
-def _tell(left: Left, done: Imported, *, dry: bool) -> None:
+def _tell(left: Left, done: Imported, *, spider: str, dry: bool) -> None:
     would = "would be added" if dry else "added"
-    print(f"{left.queue}: {done.read:,} requests, {done.added:,} {would}, {done.known:,} seen, {done.before:,} before.")
+    print(
+        f"{left.queue}: {done.read:,} requests, {done.added:,} {would}, {done.known:,} seen already, "
+        f"{done.before:,} imported before."
+    )
     print(f"{left.dupefilter}: {left.fingerprints:,} fingerprints; they count as seen, where they are.")
     print(f"{left.start_urls}: {left.messages:,} start messages; the spider reads them there.")
+    if not (left.requests or left.fingerprints or left.messages):
+        print(f"None of these keys is there; is {spider} the spider's name?", file=sys.stderr)
     if done.dead:
         where = "" if dry else f"; see {left.queue}:dead"
         print(f"{done.dead:,} requests cannot be read{where}", file=sys.stderr)

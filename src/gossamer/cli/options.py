@@ -112,4 +112,6 @@ AlsoOutput = Annotated[
     ),
 ]  # fmt: skip
 AppId = Annotated[str, typer.Argument(metavar="APPID", help="The application.")]
-OneSpider = Annotated[str, typer.Option("--spider", metavar="NAME", help="Whose part of it.")]
+OneSpider = Annotated[
+    str | None, typer.Option("--spider", metavar="NAME", help="Only this spider's part of it. Unset: all of it.")
+]

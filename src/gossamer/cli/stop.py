@@ -16,9 +16,7 @@ from gossamer.wiring.service import Parts
 def stop(
     appid: options.AppId,
     crawlid: Annotated[str, typer.Argument(metavar="CRAWLID", help="The crawl.")],
-    spider: Annotated[
-        str | None, typer.Option("--spider", metavar="NAME", help="Only this spider's part of it. Unset: all of it.")
-    ] = None,
+    spider: options.OneSpider = None,
     frontier: options.FrontierOption = None,
     data_dir: options.DataDir = None,
     config: options.Config = None,

@@ -15,7 +15,7 @@ _PAGE = 1000
 
 @dataclass(slots=True)
 class Pending:
-    """What of one crawl waits for one spider."""
+    """What of one crawl waits for one spider, or for all."""
 
     crawl: CrawlId
     total: int = 0
@@ -27,8 +27,8 @@ class Pending:
     """Epoch seconds; 0: it does not."""
 
     def count(self, domain: DomainInfo, spider: str) -> None:
-        """Take in a domain's share, where it has one for this spider."""
-        shares = domain.by_spider.get(spider)
+        """Take in a domain's share, where it has one for this spider; empty: for any."""
+        shares = domain.by_spider.get(spider) if spider else domain.by_priority
         if not shares:
             return
         self.total_domains += 1
@@ -37,8 +37,8 @@ class Pending:
 
 
 async def pending(frontier: Frontier, crawl: CrawlId, *, spider: str) -> Pending | None:
-    """What waits of a crawl, by domain. None: no such crawl. Counters only: its cost grows with the domains, not with
-    the requests."""
+    """What waits of a crawl for one spider, by domain; `spider` empty: for all. None: no such crawl. Counters only: its
+    cost grows with the domains, not with the requests."""
     info = await frontier.crawl_info(crawl)
     if info is None:
         return None
@@ -69,6 +69,6 @@ async def pending_of_app(frontier: Frontier, appid: str, *, spider: str) -> list
 
 
 def waiting(info: CrawlInfo, spider: str) -> int:
-    """Requests of this spider that are queued or due later."""
-    part = info.spiders.get(spider)
+    """Requests of this spider that are queued or due later; empty: of all."""
+    part = info.spiders.get(spider) if spider else info.total()
     return part.queued + part.later if part else 0

@@ -177,8 +177,9 @@ class Import:
         self.done.known += added.duplicates
 
     def _mark(self, row: bytes) -> bytes:
-        """Of this very entry: a list may hold equal ones."""
-        digest = hashlib.blake2b(row, digest_size=16).digest()
+        """Of this very entry, brought into this crawl: a list may hold equal ones, and a wrong name may be righted."""
+        target = self._frontier.secret.to_bytes(8, "big") + self._crawl.id.token.encode()
+        digest = hashlib.blake2b(row, digest_size=16, key=target).digest()
         self._copies[digest] += 1
         return digest + self._copies[digest].to_bytes(4, "big")
 

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from scrapy.crawler import Crawler
 from scrapy.settings import SETTINGS_PRIORITIES
+from scrapy.utils.reactor import is_asyncio_reactor_installed
 
 from gossamer.errors import GossamerError
 
@@ -27,6 +28,8 @@ def refuse(error: GossamerError) -> NoReturn:
     """Say in one line what is wrong, and end: the `scrapy` command with exit code 2, a program by the error itself."""
     log.critical("%s", error)
     main = getattr(sys.modules["__main__"], "__spec__", None)
-    if Path(sys.argv[0]).name == "scrapy" or (main is not None and main.name == "scrapy.__main__"):
+    command = Path(sys.argv[0]).name == "scrapy" or (main is not None and main.name == "scrapy.__main__")
+    # Other reactors keep SystemExit to themselves, and the command would end as if all were well.
+    if command and is_asyncio_reactor_installed():
         raise SystemExit(2)
     raise error

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from scrapy import Spider
@@ -100,7 +101,8 @@ def _load(given: Mapping[str, Any]) -> Settings:
         if name in OWN:
             continue
         if name not in known:
-            raise BadInput(f"{name}: there is no such setting")
+            near = get_close_matches(name, [*OWN, *SHARED], 1)
+            raise BadInput(f"{name}: there is no such setting" + (f"; did you mean {near[0]}?" if near else ""))
         if name not in SHARED and not name.startswith(_SHARED_GROUPS):
             raise BadInput(f"{name} has no effect in a Scrapy project; use Scrapy's own setting")
         flags[known[name]] = _listed(value) if name == "GOSSAMER_ALLOW_NETWORKS" else value

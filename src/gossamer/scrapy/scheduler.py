@@ -87,6 +87,10 @@ class Scheduler(Working, BaseScheduler):
         """Where the records of what ended go."""
         return Fanout([])
 
+    def _purpose(self, run: Run) -> str:
+        """What this process does, for people."""
+        return f"Crawling {run.crawl.id}, run {run.number}"
+
     async def _joined(self, run: Run, entries: Entries) -> Entries:
         """What makes entries of requests. Raises FrontierError."""
         return entries
@@ -111,7 +115,7 @@ class Scheduler(Working, BaseScheduler):
             self.holder = await frontier.holder(pool=options.crawl.pool, spiders=[spider.name], egress=settings.egress)
         except CrawlRefused as refused:
             await frontier.close()
-            log.error("%s Nothing is crawled; another GOSSAMER_CRAWL_ID begins another crawl.", refused)
+            log.error("%s. Nothing is crawled; another GOSSAMER_CRAWL_ID begins another crawl.", refused)
             self._closing = True
             return
         except BaseException:
@@ -163,7 +167,7 @@ class Scheduler(Working, BaseScheduler):
         # What is there by now stays: the collector need not look at all of Scrapy again and again, 50 ms at a time.
         gc.collect()
         gc.freeze()
-        log.info("Crawling %s as %s (run %d)", options.crawl.id, self.holder.worker, run.number)
+        log.info("%s, as %s", self._purpose(run), self.holder.worker)
 
     def close(self, reason: str) -> "Deferred[None]":
         """Give back what was not started, commit what is done, leave. Never touches what others work on."""
@@ -300,6 +304,6 @@ class Scheduler(Working, BaseScheduler):
         self._leasing.want()
 
     def _start_refused(self, count: int, refused: CrawlRefused) -> None:
-        log.error("%s %d requests are dropped.", refused, count)
+        log.error("%s. Requests dropped: %d.", refused, count)
         self._refused += count
         self._leasing.want()

@@ -85,6 +85,9 @@ def test_what_waits_is_fetched_and_what_was_seen_is_not(
     again = migrate(tmp_path, server, *options)
     assert (again["imported"]["added"], again["imported"]["before"]) == (0, 8)
 
+    elsewhere = migrate(tmp_path, server, "--crawl", "another", "--dry-run", *options)
+    assert elsewhere["imported"]["added"] == 8
+
     settings = {"SCHEDULER_QUEUE_CLASS": f"gossamer.scrapy.redis.queue.{QUEUES[queue]}", "CONCURRENT_REQUESTS": "1"}
     with moved(tmp_path, server, "old", **settings) as running:
         done = running.finish()

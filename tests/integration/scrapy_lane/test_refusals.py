@@ -21,7 +21,7 @@ from .lane import HOST, asking, at, page, prefix, scraper
         ({"GOSSAMER_FRONTIER": ""}, "GOSSAMER_FRONTIER is not set"),
         ({"GOSSAMER_FRONTIER": "localhost:6379"}, "unknown scheme"),
         ({"GOSSAMER_FRONTIER": "redis://127.0.0.1:1"}, "127.0.0.1:1"),
-        ({"GOSSAMER_FRONTEIR": "x"}, "GOSSAMER_FRONTEIR: there is no such setting"),
+        ({"GOSSAMER_FRONTEIR": "x"}, "GOSSAMER_FRONTEIR: there is no such setting; did you mean GOSSAMER_FRONTIER?"),
         ({"GOSSAMER_CRAWL__DEPTH": "3"}, "GOSSAMER_CRAWL__DEPTH has no effect in a Scrapy project"),
         ({"GOSSAMER_WORKER__HEARTBEAT": "soon"}, "GOSSAMER_WORKER__HEARTBEAT: "),
         ({"GOSSAMER_QUEUE_ORDER": "random"}, "GOSSAMER_QUEUE_ORDER: 'random' is neither lifo nor fifo"),

@@ -22,8 +22,8 @@ class Folder:
         self.service = service
         self.seeds = seeds
 
-    def run(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
-        """What the command says on standard output."""
+    def run(self, *arguments: str, code: int | None = 0, stdin: str = "") -> str:
+        """What the command says on standard output. `code` None: however it ends."""
         done = subprocess.run(
             [sys.executable, "-m", "gossamer", *arguments],
             cwd=self.service.folder,
@@ -33,9 +33,15 @@ class Folder:
             timeout=60,
             check=False,
         )
-        assert done.returncode == code, done.stderr + done.stdout
+        assert code in (None, done.returncode), done.stderr + done.stdout
         self.errors = done.stderr
         return done.stdout
+
+    def until(self, said: str, *arguments: str) -> None:
+        """Ask until it says so."""
+        deadline = time.monotonic() + 30
+        while said not in (last := self.run(*arguments, code=None)):
+            assert time.monotonic() < deadline, last
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.run(*arguments))
@@ -71,6 +77,14 @@ def test_feed_info_dump_and_stop(folder: Folder) -> None:
         folder.run(command, "app", "nobody", code=2)
     assert "demo.incoming" in folder.run("dump", "--list")
     assert folder.json("dump", "--list", "--json")["demo.crawled_app"] >= 5
+
+
+def test_info_is_of_all_spiders_where_none_is_named(folder: Folder) -> None:
+    folder.run("feed", a_crawl(folder, "one", appid="shop", spiderid="scrapys"))
+    folder.until("waiting 1 on 1 domain", "info", "shop", "one")
+    assert "1 waiting in 1 crawl" in folder.run("info", "shop")
+    assert folder.json("info", "shop", "one", "--json")["spiderid"] == ""
+    assert "waiting 0 on 0 domains" in folder.run("info", "shop", "one", "--spider", "link")
 
 
 def test_a_file_of_requests_is_checked_line_by_line(folder: Folder, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import scrapy_redis.dupefilter
-from scrapy import FormRequest, Request
+from scrapy import FormRequest, Request, Spider
 
 from gossamer.scrapy.redis.dupefilter import request_fingerprint
 from gossamer.scrapy.redis.messages import BadMessage, read
@@ -29,6 +29,30 @@ def test_what_it_had_no_place_for() -> None:
     request = read(json.dumps({"url": "http://a.test/", "method": "PUT", "request": more | {"body": "b"}}), "utf-8")
     assert (request.headers["X-A"], request.cookies, request.priority) == (b"1", {"c": "2"}, 3)
     assert (request.dont_filter, request.cb_kwargs, request.body) == (False, {"k": 4}, b"b")
+
+
+class Shop(Spider):
+    name = "shop"
+    other = "text"
+
+    def item(self, response: Any) -> None: ...
+
+
+def test_callbacks_are_methods_by_name() -> None:
+    spider = Shop()
+    data = {"url": "http://a.test/", "request": {"callback": "item", "errback": "item"}}
+    request = read(json.dumps(data).encode(), "utf-8", spider)
+    assert request.callback == request.errback == spider.item
+    for name in ("nosuch", "other"):
+        data["request"] = {"callback": name}
+        with pytest.raises(BadMessage, match=f"request.callback: the spider has no method {name}"):
+            read(json.dumps(data).encode(), "utf-8", spider)
+
+
+def test_a_reason_is_a_sentence() -> None:
+    with pytest.raises(BadMessage) as fault:
+        read(b"nowhere", "utf-8")
+    assert fault.value.detail == "This is not an http or https URL: 'nowhere'"
 
 
 @pytest.mark.parametrize(

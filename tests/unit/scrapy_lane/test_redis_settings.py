@@ -3,13 +3,15 @@
 from typing import Any
 
 import pytest
+import scrapy_redis.spiders
+from scrapy import Spider
 from scrapy.settings import BaseSettings
 
 from gossamer.errors import BadInput
 from gossamer.model.crawl import Order
 from gossamer.scrapy.redis import queue
 from gossamer.scrapy.redis.connection import address_of
-from gossamer.scrapy.redis.settings import TABLE, check
+from gossamer.scrapy.redis.settings import TABLE, check, check_spider
 
 TAKEN: dict[str, list[Any]] = {
     "SCHEDULER": ["gossamer.scrapy.redis.scheduler.Scheduler"],
@@ -113,3 +115,17 @@ def test_the_three_orders_and_their_old_names() -> None:
     assert queue.SpiderPriorityQueue.priorities
     assert (queue.SpiderQueue.order, queue.SpiderQueue.priorities) == (Order.FIFO, False)
     assert (queue.SpiderStack.order, queue.SpiderStack.priorities) == (Order.LIFO, False)
+
+
+class Moved(Spider):
+    name = "moved"
+
+
+class Forgotten(scrapy_redis.spiders.RedisCrawlSpider):  # type: ignore[misc]
+    name = "forgotten"
+
+
+def test_a_spider_that_was_not_moved_is_refused() -> None:
+    check_spider(Moved())
+    with pytest.raises(BadInput, match=r"import RedisCrawlSpider from gossamer\.scrapy\.redis\.spiders"):
+        check_spider(Forgotten())

@@ -172,8 +172,10 @@ class ValkeyFrontier:
         while (reply := await self._commands.call_confirmed(home, "open", *arguments))[0] == b"halting":
             await carry_out(self._commands, token, retention_ms=self._retention_ms)
         if reply[0] == b"refused":
-            hint = "; it can start afresh when it is finished or given up" if fresh else ""
-            raise CrawlRefused(f"{crawl.id} is {reply[1].decode()}{hint}")
+            state = reply[1].decode()
+            goes_on = fresh and state == CrawlState.RUNNING
+            hint = "; it can start afresh when it is finished or given up" if goes_on else ""
+            raise CrawlRefused(f"{crawl.id} is {state}{hint}")
         run = Run(codec.unpack_crawl(reply[4]), int(reply[1]), int(reply[2]))
         key = (token, run.generation, run.number)
         self._touched.setdefault(key, set()).update(touch)

@@ -96,6 +96,7 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str
     appid: str
     spiderid: str
+    """Empty, which no message can say: all spiders."""
     action: Literal["stop", "info"]
     crawlid: str | None = None
 

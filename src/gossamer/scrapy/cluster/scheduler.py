@@ -63,6 +63,9 @@ class Scheduler(scheduler.Scheduler):
         """None in particular: this one only names the spider where a request comes from no lease."""
         return Run(self.options.crawl, 0, 0)
 
+    def _purpose(self, run: Run) -> str:
+        return f"Waiting for what is fed with the spiderid {self._spider.name}"
+
     async def _output(self) -> Sink:
         assert self._crawler.spider is not None
         self._outlet = OUTLETS[self._crawler] = await Outlet.open(self.options.settings, self._spider.name)

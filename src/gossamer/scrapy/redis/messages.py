@@ -1,9 +1,10 @@
 """A start message and what it asks for."""
 
 import json
+from types import MethodType
 from typing import Any
 
-from scrapy import FormRequest, Request
+from scrapy import FormRequest, Request, Spider
 
 from gossamer.errors import BadInput
 from gossamer.policy.urls import canonical
@@ -16,12 +17,12 @@ class BadMessage(BadInput):
 _TEXT = (str, int, float)
 
 
-def read(data: bytes | str, encoding: str) -> Request:
+def read(data: bytes | str, encoding: str, spider: Spider | None = None) -> Request:
     """A URL, or a JSON object: `url`, and what else scrapy-redis knows: `method`, `meta`, all others as form fields.
 
-    `headers`, `cookies`, `cb_kwargs` as objects, `body` as text, and `priority`, `dont_filter`, `callback`, `errback`,
-    `flags` in a `request` object: there they cannot be taken for form fields. Never filtered unless that object says
-    so. Raises BadMessage with the reason.
+    `headers`, `cookies`, `cb_kwargs` as objects, `body` as text, and `priority`, `dont_filter`, `flags`, `callback`,
+    `errback` (names of methods of `spider`) in a `request` object: there they cannot be taken for form fields. Never
+    filtered unless that object says so. Raises BadMessage with the reason.
     """
     if isinstance(data, bytes):
         try:
@@ -36,13 +37,15 @@ def read(data: bytes | str, encoding: str) -> Request:
         fields = json.loads(text)
     except (ValueError, RecursionError) as fault:
         raise BadMessage(f"it is no JSON: {fault}") from None
-    return _of(fields)
+    return _of(fields, spider)
 
 
-def _of(fields: dict[str, Any]) -> Request:
+def _of(fields: dict[str, Any], spider: Spider | None) -> Request:
     url = fields.pop("url", None)
-    if not isinstance(url, str) or not url:
+    if not url:
         raise BadMessage("it has no url")
+    if not isinstance(url, str):
+        raise BadMessage(f"url: {url!r} is no text")
     _check(url)
     method = fields.pop("method", "GET")
     meta = fields.pop("meta", None) or {}
@@ -59,12 +62,12 @@ def _of(fields: dict[str, Any]) -> Request:
     form = {
         name: [str(one) for one in value] if isinstance(value, list) else str(value) for name, value in fields.items()
     }
-    return _built(url, method.upper(), meta, form, more)
+    return _built(url, method.upper(), meta, form, _resolved(more, spider))
 
 
 _MORE = {
     "headers": dict, "cookies": (dict, list), "cb_kwargs": dict, "body": str, "priority": int, "dont_filter": bool,
-    "flags": list, "encoding": str, "callback": str, "errback": str,
+    "flags": list, "encoding": str, "callback": MethodType, "errback": MethodType,
 }  # fmt: skip
 
 
@@ -83,8 +86,21 @@ def _built(url: str, method: str, meta: dict[str, Any], form: dict[str, Any], mo
         raise BadMessage(str(fault)) from None
 
 
+def _resolved(more: dict[str, Any], spider: Spider | None) -> dict[str, Any]:
+    """With methods in the place of their names."""
+    resolved = dict(more)
+    for field in ("callback", "errback"):
+        name = more.get(field)
+        if not isinstance(name, str):
+            continue
+        if not isinstance(method := getattr(spider, name, None), MethodType):
+            raise BadMessage(f"request.{field}: the spider has no method {name}")
+        resolved[field] = method
+    return resolved
+
+
 def _check(url: str) -> None:
     try:
         canonical(url)
     except BadInput as fault:
-        raise BadMessage(f"{url[:200]!r}: {fault.detail or fault}") from None
+        raise BadMessage(str(fault)) from None

@@ -21,7 +21,7 @@ from gossamer.scrapy.redis.connection import address_of, link
 from gossamer.scrapy.redis.dupefilter import Legacy
 from gossamer.scrapy.redis.idle import Idle
 from gossamer.scrapy.redis.presence import Presence
-from gossamer.scrapy.redis.settings import DUPEFILTER_KEY, QUEUE_KEY, check
+from gossamer.scrapy.redis.settings import DUPEFILTER_KEY, QUEUE_KEY, check, check_spider
 from gossamer.scrapy.scheduler import Scheduler as Lane
 
 log = logging.getLogger(__name__)
@@ -44,6 +44,7 @@ class Scheduler(Lane):
         assert crawler.spider is not None
         settings = crawler.settings
         check(settings)
+        check_spider(crawler.spider)
         link(crawler)
         wanted: dict[str, object] = {}
         if not (settings.get("GOSSAMER_FRONTIER") or os.environ.get("GOSSAMER_FRONTIER")):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from scrapy import Spider
 from scrapy.settings import BaseSettings
 
 from gossamer.errors import BadInput
@@ -133,4 +134,16 @@ def check(settings: BaseSettings) -> None:
         if isinstance(path, str) and path.startswith(PREFIX):
             raise BadInput(
                 f"ITEM_PIPELINES: {path} works with scrapy-redis only; write {OURS}{path.removeprefix(PREFIX)}"
+            )
+
+
+def check_spider(spider: Spider) -> None:
+    """Raises BadInput for a spider that is still one of scrapy-redis's: that would take messages away before their
+    requests are in the frontier."""
+    for kind in type(spider).__mro__:
+        path = f"{kind.__module__}.{kind.__qualname__}"
+        if path.startswith(PREFIX):
+            raise BadInput(
+                f"the spider {spider.name} is a {path}, which works with scrapy-redis only; import "
+                f"{kind.__qualname__} from {OURS}{kind.__module__.removeprefix(PREFIX)}"
             )

@@ -107,7 +107,7 @@ class RedisMixin:
         """The request of a message (bytes; text with REDIS_DECODE_RESPONSES), or several; None or []: it asks for none.
 
         What it raises sends the message to the dead letters, `<key>:dead`, with the reason."""
-        return read(data, self.redis_encoding or "utf-8")
+        return read(data, self.redis_encoding or "utf-8", self)  # type: ignore[arg-type]
 
     def spider_idle(self) -> None:
         """Stay open for what may still be fed, until `max_idle_time`."""
