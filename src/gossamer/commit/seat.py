@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable
 
 from gossamer.commit.patience import Patience
@@ -33,6 +34,7 @@ class Seat:
         self._heartbeat_seconds = heartbeat_seconds
         self._forget = forget
         self._renewing = asyncio.Lock()
+        self._unheard_at = -heartbeat_seconds
         self.epoch = 0
         """Grows when everything held has gone to others. What was leased in an earlier one must not be settled."""
         self.progress = asyncio.Event()
@@ -93,7 +95,13 @@ class Seat:
             await self._holder.heartbeat()
         except StaleWorker:
             await self.renew(epoch)
+        except FrontierUnavailable:
+            self._unheard_at = time.monotonic()
+            raise
 
     async def _reclaim(self) -> None:
+        # Where we were not heard, others were not either. Before they are taken for dead they have time for a beat.
+        if time.monotonic() - self._unheard_at < self._heartbeat_seconds / 2:
+            return
         if await self._frontier.reclaim():
             self.progress.set()

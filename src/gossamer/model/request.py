@@ -33,7 +33,7 @@ class Lease:
     """A request handed to one worker until it settles it or dies."""
 
     id: int
-    """Unique within its shard."""
+    """Unique among the leases of its worker on its shard."""
     shard: int
     run: Run
     spider: str

@@ -17,12 +17,14 @@ from gossamer.frontier.valkey.finishing import rebalance, try_finish
 from gossamer.frontier.valkey.placing import shard_of
 from gossamer.frontier.valkey.submitting import check_names
 from gossamer.model.crawl import Run, Terms
-from gossamer.model.outcome import Settled
+from gossamer.model.outcome import Outcome, Settled
 from gossamer.model.request import Lease, Settlement
 from gossamer.policy.lateness import is_late, usual_seconds
 
 _NAMELESS = "default"
 _SETTLE_AT_ONCE = 256
+_CALL = 2**20
+"""A lease's id is the number of the call that got it, times this, and its place among those; see `lease.lua`."""
 _SHARDS_AT_ONCE = 8
 _CACHED_TERMS = 10_000
 _SHORTLY_SECONDS = 0.001
@@ -67,6 +69,8 @@ class ValkeyHolder:
         self._calls = [0] * self._commands.count
         self._asked: list[float | None] = [None] * self._commands.count
         """When the call was first made to which there is no answer yet."""
+        self._held: list[set[int]] = [set() for _ in range(self._commands.count)]
+        """The ids of what was leased and not yet settled."""
         self._due = [0.0] * self._commands.count
         self._heard = [0] * self._commands.count
         self._found: deque[Lease] = deque()
@@ -132,7 +136,9 @@ class ValkeyHolder:
         if reply[0] == b"stale":
             raise StaleWorker(self.worker)
         _, due, rows, crawls, terms, starved, idle, enroll = reply
-        self._found += self._decode(shard, rows, crawls, terms, charged=charged)
+        leases = self._decode(shard, rows, crawls, terms, charged=charged)
+        self._held[shard].update([lease.id for lease in leases])
+        self._found += leases
         found = len(rows) // 7
         if found >= limit or self._heard[shard] != heard:  # it may have more, or got some while it answered
             self._due[shard] = 0.0
@@ -230,7 +236,7 @@ class ValkeyHolder:
         return answers
 
     async def _settle_group(self, shard: int, settlements: Sequence[Settlement], indexes: list[int]) -> list[Settled]:
-        arguments: list[Argument] = [self.worker, self._retention_ms]
+        arguments: list[Argument] = []
         for index in indexes:
             s = settlements[index]
             tail = b"" if s.payload is None else codec.pack_tail(s.lease.url, s.payload, s.lease.identity)
@@ -238,15 +244,25 @@ class ValkeyHolder:
             arguments += (s.lease.id, s.outcome.value, s.reason, s.delay_seconds * 1000, tail, len(drops))
             for reason, count in drops.items():
                 arguments += (reason, count)
-        reply = await self._commands.call(shard, "settle", *arguments)
-        if reply[0] == b"stale":
+        codes = await self._settle_rows(shard, arguments)
+        if codes is None:
             return [Settled.STALE_WORKER] * len(indexes)
+        self._held[shard].difference_update([settlements[index].lease.id for index in indexes])
+        return [Settled.SETTLED if code else Settled.ALREADY for code in codes]
+
+    async def _settle_rows(self, shard: int, rows: Sequence[Argument]) -> Sequence[int] | None:
+        """Of each 1 or 0; None: the worker was taken for dead. On a replica where there is one: what a failover forgot
+        would be fetched again."""
+        reply = await self._commands.call_confirmed(shard, "settle", self.worker, self._retention_ms, *rows)
+        if reply[0] == b"stale":
+            return None
+        codes: Sequence[int]
         codes, idle, spent = reply
         for token in idle:
             await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
         for token in spent:
             await rebalance(self._commands, token.decode(), shard, retention_ms=self._retention_ms)
-        return [Settled.SETTLED if code else Settled.ALREADY for code in codes]
+        return codes
 
     async def hop(self, lease: Lease, *, fingerprint: int, payload: bytes) -> Hop:
         tail = codec.pack_tail(lease.url, payload, lease.identity)
@@ -290,10 +306,31 @@ class ValkeyHolder:
 
     async def heartbeat(self) -> None:
         joined = self._joined()
-        alive = await asyncio.gather(*(self._commands.call(s, "heartbeat", self.worker) for s in joined))
+        # Not longer than to the next beat: a shard that hangs must not keep it from the others.
+        try:
+            async with asyncio.timeout(max(1.0, self._heartbeat_ms / 3000)):
+                held = await asyncio.gather(*(self._commands.call(s, "heartbeat", self.worker) for s in joined))
+        except TimeoutError:
+            raise FrontierUnavailable("a heartbeat was not answered in time") from None
         # A shard whose first lease was never answered may not know the worker yet.
-        if not all(ok or self._asked[s] is not None for s, ok in zip(joined, alive, strict=True)):
+        if any(count < 0 and self._asked[s] is None for s, count in zip(joined, held, strict=True)):
             raise StaleWorker(self.worker)
+        for shard, count in zip(joined, held, strict=True):
+            if count > len(self._held[shard]):
+                await self._give_back_forgotten(shard)
+
+    async def _give_back_forgotten(self, shard: int) -> None:
+        """Of what the shard says we hold, return what we do not: settled, and a failover or a restore forgot that."""
+        worker, answered = self.worker, self._calls[shard] - (self._asked[shard] is not None)
+        key = self._commands.keys[shard].leases(worker)
+        listed = [int(name) for name in await self._commands.plain(shard, "HKEYS", key) if name != b"last"]
+        if worker != self.worker:
+            return
+        forgotten = [id for id in listed if id // _CALL <= answered and id not in self._held[shard]]
+        for first in range(0, len(forgotten), _SETTLE_AT_ONCE):
+            some = forgotten[first : first + _SETTLE_AT_ONCE]
+            rows: list[Argument] = [part for id in some for part in (id, Outcome.RETURNED.value, "", 0, b"", 0)]
+            await self._settle_rows(shard, rows)
 
     async def renew(self) -> None:
         self._begin_epoch()
