@@ -11,11 +11,13 @@ MAX_RATIO = 200
 
 _FREE_BYTES = 1024 * 1024
 _PIECE = 64 * 1024
+_FIRST_PIECE = 1024
+_MAGIC = b"\x1f\x8b"
 
 
 def is_gzip(body: bytes) -> bool:
     """Whether the body begins as a gzip file does (RFC 1952)."""
-    return body.startswith(b"\x1f\x8b")
+    return body.startswith(_MAGIC)
 
 
 def inflate(body: bytes, *, max_bytes: int = MAX_BYTES, max_ratio: int = MAX_RATIO) -> Iterator[bytes]:
@@ -26,16 +28,19 @@ def inflate(body: bytes, *, max_bytes: int = MAX_BYTES, max_ratio: int = MAX_RAT
     """
     limit = min(max_bytes, max(_FREE_BYTES, max_ratio * len(body)))
     size = 0
-    rest = body
-    while is_gzip(rest) and size <= limit:
+    view, at = memoryview(body), 0
+    while body.startswith(_MAGIC, at) and size <= limit:
         member = zlib.decompressobj(wbits=31)
+        given_bytes = _FIRST_PIECE  # growing: zlib copies what is behind a member's end, and members may be many
         while not member.eof and size <= limit:
+            given = view[at : at + given_bytes]
             try:
-                piece = member.decompress(rest, _PIECE)
+                piece = member.decompress(given, _PIECE)
             except zlib.error:
                 return
-            rest = member.unused_data if member.eof else member.unconsumed_tail
-            if not piece and not rest:
+            at += len(given) - len(member.unused_data) - len(member.unconsumed_tail)
+            given_bytes = min(2 * given_bytes, _PIECE)
+            if not piece and not given:
                 return
             size += len(piece)
             if piece:

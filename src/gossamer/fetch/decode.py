@@ -21,6 +21,10 @@ ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
 """The largest window a decoder has to support (RFC 9659)."""
 
 
+_FIRST_PIECE = 1024
+_LARGEST_PIECE = 1024 * 1024
+
+
 @dataclass(frozen=True, slots=True)
 class Decoded:
     """A body without its encodings."""
@@ -66,19 +70,24 @@ def parse_encodings(values: Iterable[str]) -> tuple[str, ...]:
 
 def _gunzip(data: bytes, limit: int) -> _Layer:
     output = bytearray()
-    rest = data
+    view, at = memoryview(data), 0
     while True:
         inflater = zlib.decompressobj(wbits=31)
-        layer = _inflate("gzip", inflater, rest, limit - len(output))
-        output += layer.output
-        rest = inflater.unused_data
-        if not layer.complete:
-            return _Layer(bytes(output), len(data) - len(inflater.unconsumed_tail), complete=False)
+        # In pieces, because zlib copies all that is behind a member's end: a body of empty members would be copied
+        # once for each of them. Growing ones, because most bodies are one long member.
+        piece = _FIRST_PIECE
+        while not inflater.eof and at < len(data) and len(output) <= limit:
+            given = view[at : at + piece]
+            try:
+                output += inflater.decompress(given, limit + 1 - len(output))
+            except zlib.error as exc:
+                raise DecodeFailed(f"gzip: {exc}") from exc
+            at += len(given) - len(inflater.unused_data) - len(inflater.unconsumed_tail)
+            piece = min(2 * piece, _LARGEST_PIECE)
         # Members may follow each other (RFC 1952, section 2.2). Anything else behind the end is no part of the body.
-        if not rest.startswith(b"\x1f\x8b"):
-            return _Layer(bytes(output), len(data) - len(rest), complete=True)
-        if len(output) >= limit:
-            return _Layer(bytes(output), len(data) - len(rest), complete=False)
+        another = inflater.eof and data.startswith(b"\x1f\x8b", at)
+        if not another or len(output) >= limit:
+            return _cut(bytes(output), at, limit, ended=inflater.eof and not another)
 
 
 def _inflate_any(data: bytes, limit: int) -> _Layer:

@@ -177,3 +177,11 @@ def test_charset_in() -> None:
 )
 def test_is_html(content_type: str | None, start: bytes, wanted: bool) -> None:
     assert is_html(content_type, start) is wanted
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("start", [b"<!---->", b"<!----> ", b"<?xml?>", b"<!----><?xml ?>"])
+def test_a_row_of_comments_is_soon_judged(start: bytes) -> None:
+    """A hundred of them can be split into comments in more ways than anybody could try."""
+    assert not is_html("", start * 1000)
+    assert is_html("", start * 20 + b"<html>")

@@ -118,3 +118,8 @@ def test_bombs_are_cut() -> None:
 def test_nothing_is_ever_raised(body: bytes) -> None:
     for start in (b"", b"<", HEAD.encode() + b"<url><loc>", b"\x1f\x8b\x08\0\0\0\0\0\0\0", b"\xff\xfe<"):
         parse_sitemap(start + body, URL)
+
+
+@pytest.mark.timeout(10)
+def test_a_quarter_of_a_million_empty_members_are_soon_unpacked() -> None:
+    assert b"".join(inflate(gzip.compress(b"") * 250_000 + gzip.compress(b"end"))) == b"end"

@@ -87,3 +87,10 @@ def test_a_stream_that_ends_early_gives_what_there_is() -> None:
 def test_tokens_are_split_and_lowered() -> None:
     """Over several headers, in order."""
     assert parse_encodings(["GZIP, br", "", " zstd ,"]) == ("gzip", "br", "zstd")
+
+
+@pytest.mark.timeout(10)
+def test_a_quarter_of_a_million_empty_members_are_soon_read() -> None:
+    """Copying the rest for each of them would take half a minute, in which nothing else happened."""
+    whole = gzip.compress(b"") * 250_000 + gzip.compress(b"end")
+    assert decode(whole, ("gzip",), Limits()) == Decoded(b"end", truncated=False)
