@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench chaos soak kafka lock clean
+.PHONY: setup demo test check bench chaos scale soak kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 
@@ -35,6 +35,9 @@ bench: setup  ## The comparison table, from one run.
 
 chaos: setup  ## Whole clusters under fire: SEEDS=50 runs of seeded faults, nothing may be lost.
 	$(BIN)/python -m tests.chaos --seeds $(or $(SEEDS),50) $(ARGS)
+
+scale: setup  ## An endless host among many, slow hosts, outages, a full disk: about 15 minutes.
+	$(BIN)/python -m tests.scale $(ARGS)
 
 soak: setup  ## Half a million pages by one worker: its memory, as a chart in .cache/soak.
 	$(BIN)/python -m tests.soak $(ARGS)

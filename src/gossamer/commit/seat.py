@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import logging
 import random
-import time
 from collections.abc import Awaitable, Callable
 
 from gossamer.commit.patience import Patience
 from gossamer.errors import FrontierUnavailable, StaleWorker
 from gossamer.frontier.base import Frontier, Leaseholder
+from gossamer.policy.witness import Witness
 from gossamer.telemetry import names
 
 log = logging.getLogger("gossamer.worker")
@@ -34,7 +34,7 @@ class Seat:
         self._heartbeat_seconds = heartbeat_seconds
         self._forget = forget
         self._renewing = asyncio.Lock()
-        self._unheard_at = -heartbeat_seconds
+        self._witness = Witness(heartbeat_seconds)
         self.epoch = 0
         """Grows when everything held has gone to others. What was leased in an earlier one must not be settled."""
         self.progress = asyncio.Event()
@@ -90,18 +90,17 @@ class Seat:
                 await run_once()
 
     async def _beat(self) -> None:
-        epoch = self.epoch
+        loop = asyncio.get_running_loop()
+        epoch, asked = self.epoch, loop.time()
         try:
             await self._holder.heartbeat()
         except StaleWorker:
             await self.renew(epoch)
         except FrontierUnavailable:
-            self._unheard_at = time.monotonic()
+            self._witness.failed()
             raise
+        self._witness.answered(asked=asked, now=loop.time())
 
     async def _reclaim(self) -> None:
-        # Where we were not heard, others were not either. Before they are taken for dead they have time for a beat.
-        if time.monotonic() - self._unheard_at < self._heartbeat_seconds / 2:
-            return
-        if await self._frontier.reclaim():
+        if await self._frontier.reclaim(judge=self._witness.is_fair(asyncio.get_running_loop().time())):
             self.progress.set()

@@ -56,8 +56,7 @@ class Hop(StrEnum):
     GRANTED = "granted"
     """A hit was charged: fetch the target now."""
     WAIT = "wait"
-    """No free hit, or the answer came too late to use one: settle as `forwarded`; the target is marked as seen by this
-    request already."""
+    """No free hit: settle as `forwarded`; the target is marked as seen by this request already."""
     SEEN = "seen"
     """The target was seen in this run: the request ends here, with a record that shows the chain."""
 
@@ -140,9 +139,12 @@ class Frontier(Protocol):
     async def holder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> Leaseholder:
         """A seat for a worker that takes these spiders' requests in this pool, fetching from this egress address."""
 
-    async def reclaim(self) -> int:
+    async def reclaim(self, *, judge: bool = True) -> int:
         """Housekeeping that any process may do at any time: take back what dead workers held, finish idle crawls,
-        sweep what has outlived its retention. Returns the number of requests taken back."""
+        sweep what has outlived its retention. Returns the number of requests taken back.
+
+        `judge`: workers that were silent for a heartbeat are taken for dead. False: by somebody who was cut off from
+        the frontier itself a moment ago (see `Witness`)."""
 
     async def crawl_info(self, crawl: CrawlId) -> CrawlInfo | None:
         """Counters only, whatever the size of the crawl. None: no such crawl (or past its retention)."""

@@ -2,7 +2,9 @@
 
 import time
 
+from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.base import Frontier
+from gossamer.policy.witness import Witness
 from gossamer.sinks.blobs import BlobStore
 
 _BLOBS_SECONDS = 3600.0
@@ -14,17 +16,23 @@ class Reaper:
     name = "reaper"
 
     def __init__(
-        self, frontier: Frontier, blobs: BlobStore, *, pause_seconds: float, blob_retention_seconds: float
+        self, frontier: Frontier, blobs: BlobStore, *, heartbeat_seconds: float, blob_retention_seconds: float
     ) -> None:
-        """`pause_seconds`: between two rounds; half a heartbeat suits."""
+        """`heartbeat_seconds`: a round is done twice in it."""
         self._frontier = frontier
         self._blobs = blobs
         self._blob_retention_seconds = blob_retention_seconds
-        self.pause_seconds = pause_seconds
+        self._witness = Witness(heartbeat_seconds)
+        self.pause_seconds = heartbeat_seconds / 2
         self._swept = 0.0
 
     async def run_once(self) -> bool:
-        await self._frontier.reclaim()
+        try:
+            await self._frontier.reclaim(judge=self._witness.is_fair(time.monotonic()))
+        except FrontierUnavailable:
+            self._witness.failed()
+            raise
+        self._witness.answered(now=time.monotonic())
         if time.monotonic() - self._swept > _BLOBS_SECONDS or not self._swept:
             await self._blobs.sweep(retention_seconds=self._blob_retention_seconds)
             self._swept = time.monotonic()

@@ -233,7 +233,7 @@ def make_roles(settings: Settings, p: Parts) -> list[Role]:
         Reaper(
             frontier,
             p.blobs,
-            pause_seconds=settings.worker.heartbeat / 2,
+            heartbeat_seconds=settings.worker.heartbeat,
             blob_retention_seconds=settings.topics.retention,
         ),
         Reporter(

@@ -1,15 +1,20 @@
 """What the servers themselves go through while a crawl is on: full memory, forgotten scripts."""
 
+import asyncio
+import os
+import signal
 from collections.abc import Callable
 
 import pytest
 
 from gossamer.errors import FrontierFull
 from gossamer.frontier.base import Submission
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, Terms
 from gossamer.model.domain import DomainPolicy
-from gossamer.model.outcome import Outcome
+from gossamer.model.outcome import Outcome, Settled
 from gossamer.model.request import Settlement
+from tests.servers.valkey import standalone
 
 from .asking import a_batch, a_crawl
 from .pair import Clock
@@ -85,3 +90,42 @@ async def test_forgotten_scripts_are_sent_again(stage: Stage) -> None:
     assert await frontier.stop_crawl(run.crawl.id) == 18 - len(leases)
     await seat.close()
     await stage.leave()
+
+
+async def test_who_was_cut_off_itself_takes_nobody_for_dead(stage: Stage) -> None:
+    clock = Clock()
+    frontier = await stage.frontier(clock=clock, heartbeat_seconds=10.0)
+    run = await frontier.open_crawl(a_crawl())
+    await frontier.add(run, PLAIN, [a_batch("d0.test", ["x"])], seeds=True)
+    seat = await frontier.holder(pool="shared", spiders=["link"])
+    leases = await seat.lease(limit=1)
+    clock.now += 60
+    assert await frontier.reclaim(judge=False) == 0
+    await seat.heartbeat()
+    assert await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases]) == [Settled.SETTLED]
+    await seat.close()
+    await stage.leave()
+
+
+async def test_a_server_that_stood_still_takes_nobody_for_dead() -> None:
+    """The judgement was asked for before it stood still, and it is the first thing that it finds afterwards."""
+    with standalone() as server:
+        judge = await ValkeyFrontier.connect(server.address, heartbeat_seconds=0.5)
+        run = await judge.open_crawl(a_crawl())
+        await judge.add(run, PLAIN, [a_batch("d0.test", ["x"])], seeds=True)
+        other = await ValkeyFrontier.connect(server.address, heartbeat_seconds=0.5)
+        seat = await other.holder(pool="shared", spiders=["link"])
+        leases = await seat.lease(limit=1)
+        assert await judge.reclaim() == 0
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            late = asyncio.create_task(judge.reclaim())
+            await asyncio.sleep(0.6)
+            assert not late.done()
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        assert await late == 0
+        assert await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases]) == [Settled.SETTLED]
+        await seat.close()
+        for frontier in (judge, other):
+            await frontier.close()

@@ -25,6 +25,11 @@ class Commands:
         self._bases = [[keys.base] for keys in self.keys]
         self._clock = clock
 
+    @property
+    def has_own_clock(self) -> bool:
+        """Whether the servers are told the time."""
+        return self._clock is not None
+
     def _arguments(self, arguments: tuple[Argument, ...]) -> list[Argument]:
         now = "" if self._clock is None else repr(self._clock() * 1000)
         return [now, self.prefix, *arguments]

@@ -55,6 +55,7 @@ class ValkeyFrontier:
         self._commands = commands
         self._secret = secret
         self._heartbeat_ms = int(heartbeat_seconds * 1000)
+        self._server_times: dict[int, tuple[float, float]] = {}
         self._retention_ms = int(retention_seconds * 1000)
         self._mark_ms = int(mark_seconds * 1000)
         self._clock = clock
@@ -111,7 +112,7 @@ class ValkeyFrontier:
         """The same over connections that are there already; closed with the frontier."""
         first = Commands(connection, prefix=prefix, count=1, clock=clock)
         wanted = shards or 1
-        form, count, secret = await first.call_confirmed(0, "meta", FORMAT, wanted, secrets.randbits(64))
+        form, count, secret = await first.call(0, "meta", FORMAT, wanted, secrets.randbits(64))
         if form.decode() != FORMAT:
             raise FrontierIncompatible(
                 f"its format is {form.decode()}, this Gossamer writes {FORMAT}; use the version that made it, "
@@ -338,32 +339,42 @@ class ValkeyFrontier:
         await holder.start()
         return holder
 
-    async def reclaim(self) -> int:
-        counts = await asyncio.gather(*(self._keep_shard(shard) for shard in range(self._commands.count)))
+    async def reclaim(self, *, judge: bool = True) -> int:
+        counts = await asyncio.gather(*(self._keep_shard(shard, judge) for shard in range(self._commands.count)))
         return sum(counts)
 
-    async def _keep_shard(self, shard: int) -> int:
+    async def _keep_shard(self, shard: int, judge: bool) -> int:
         call = self._commands.call
-        asked = time.monotonic()
-        noted = await call(shard, "chores", self._retention_ms)
-        # A server that hung until now has not heard anybody; what they said meanwhile may be behind this at its door.
-        hung = time.monotonic() - asked > self._heartbeat_ms / 3000
-        total, more = 0, not hung
+        total, more = 0, 1
+        latest = self._in_time(shard) if judge else 0.0
         while more:
-            reply = await call(shard, "reclaim", self._heartbeat_ms, self._retention_ms, 200, "")
+            reply = await call(shard, "reclaim", self._heartbeat_ms, self._retention_ms, 200, "", latest)
             count, more = reply[0], reply[1]
+            now = float(reply[2])
+            self._server_times[shard] = (now, time.monotonic())
+            if isinstance(latest, float) and now > latest:
+                latest = 0.0
             total += count
-            for token in reply[2:]:
+            for token in reply[3:]:
                 await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
-        await self._chores(shard, noted)
+        await self._chores(shard)
         while await call(shard, "sweep", 1000, self._retention_ms):
             pass
         return total
 
-    async def _chores(self, shard: int, noted: Sequence[Any]) -> None:
+    def _in_time(self, shard: int) -> float | str:
+        """Until when, on the shard's clock, who is silent may be taken for dead by a call that leaves now; "": whenever
+        it arrives. One that lay about in a server that stood still meets workers that could not say anything."""
+        known = self._server_times.get(shard)
+        if known is None or self._commands.has_own_clock:
+            return ""
+        server_ms, then = known
+        return server_ms + (time.monotonic() - then) * 1000 + self._heartbeat_ms / 2
+
+    async def _chores(self, shard: int) -> None:
         """Go on with what somebody began and did not end."""
         commands, retention_ms = self._commands, self._retention_ms
-        halting, idle, opened, starving, purging, rescoring = noted
+        halting, idle, opened, starving, purging, rescoring = await commands.call(shard, "chores", retention_ms)
         for token in halting:
             await carry_out(commands, token.decode(), retention_ms=retention_ms)
         if purging:
@@ -458,7 +469,7 @@ class ValkeyFrontier:
     ) -> int:
         token = crawl.token
         home = home_shard(token, self._commands.count)
-        known = await self._commands.call_confirmed(
+        known = await self._commands.call(
             home, "stop", token, state.value, spider or "", self._mark_ms, self._retention_ms
         )
         return await carry_out(self._commands, token, retention_ms=self._retention_ms) if known else 0
@@ -492,7 +503,7 @@ class ValkeyFrontier:
         arguments: list[Argument] = [b"" if p == DomainPolicy() else codec.pack_policy(p) for p in wanted]
         name = domain or ""
         shard = 0 if domain is None else shard_of(domain, self._commands.count)
-        if not await self._commands.call_confirmed(shard, "policy", name, *arguments):
+        if not await self._commands.call(shard, "policy", name, *arguments):
             raise PoliciesChanged(domain or "the default policy")
         if domain is None:
             await self._commands.everywhere("policy", "", arguments[0])

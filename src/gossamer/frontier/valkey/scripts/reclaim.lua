@@ -2,17 +2,21 @@
 -- Take back what dead workers, or one that leaves, still hold: in front of its queue. Some at a time; repeat until done.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 heartbeat ms  4 retention ms  5 most leases a call  6 worker that leaves, or ""
--- Returns { requests taken back, 1 when there is more, tokens idle on this shard ... }
+--       7 until when silent workers are taken for dead: a time, 0: not at all, "": whenever this is carried out
+-- Returns { requests taken back, 1 when there is more, the time, tokens idle on this shard ... }
 -- include common
 -- include throttle
 -- include queues
 -- include finish
 local heartbeat, retention, most, leaver = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+local latest = tonumber(ARGV[7]) or INF
 
 -- From here on a dead worker's calls find it unknown, so nobody works on what goes back now.
-for _, worker in ipairs(redis.call("ZRANGEBYSCORE", P .. "workers", "-inf", now - heartbeat, "LIMIT", 0, 100)) do
-  redis.call("ZREM", P .. "workers", worker)
-  redis.call("ZADD", P .. "dead", now, worker)
+if now <= latest then
+  for _, worker in ipairs(redis.call("ZRANGEBYSCORE", P .. "workers", "-inf", now - heartbeat, "LIMIT", 0, 100)) do
+    redis.call("ZREM", P .. "workers", worker)
+    redis.call("ZADD", P .. "dead", now, worker)
+  end
 end
 if leaver ~= "" and redis.call("ZREM", P .. "workers", leaver) == 1 then
   redis.call("ZADD", P .. "dead", now, leaver)
@@ -86,4 +90,4 @@ for token in pairs(touched) do
   end
 end
 write_all()
-return { count, more, unpack(idle) }
+return { count, more, string.format("%.3f", now), unpack(idle) }

@@ -1,0 +1,107 @@
+"""`python -m tests.scale`: run one of them, or all, say what it showed, and whether that is what is promised."""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tests.scale import troubles
+from tests.scale.endless import FETCHES, MEMORY, endless
+from tests.scale.interrupted import Size, Trouble, interrupted
+from tests.scale.latency import TIMES, pace
+from tests.scale.verdict import described, faults
+from tests.servers.small_disk import CannotMount, mounted
+
+_DISK = "128m"
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """0: everything is as promised. 1: not so; the lines that begin with ! say what."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.scale",
+        description="What is promised at scale and through outages. Each takes two to eight minutes on two cores.",
+    )
+    parser.add_argument("what", nargs="*", choices=[*_RUNS, []], help=f"{', '.join(_RUNS)}; none: all of them")
+    parser.add_argument("--hosts", type=int, default=999, metavar="N", help="of endless, beside the endless one")
+    parser.add_argument("--pages", type=int, default=60, metavar="N", help="of each of these")
+    parser.add_argument("--links", type=int, default=20, metavar="N", help="on each page of endless")
+    parser.add_argument("--seconds", type=float, default=60.0, metavar="N", help="that an outage or a full disk lasts")
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help="that meet it")
+    arguments = parser.parse_args(words)
+    wrong = [fault for name in arguments.what or _RUNS for fault in _RUNS[name](arguments)]
+    for fault in wrong:
+        print(f"! {fault}")
+    return int(bool(wrong))
+
+
+def _endless(arguments: argparse.Namespace) -> list[str]:
+    done = endless(hosts=arguments.hosts, pages=arguments.pages, links=arguments.links)
+    last, most = done.shares[-1], max(done.shares, key=lambda share: share.of_memory)
+    peak = max(share.memory for share in done.shares)
+    print(
+        f"endless: {arguments.hosts} hosts of {arguments.pages} pages and an endless one, {arguments.links} links a "
+        f"page, in {last.seconds:.0f} s\n"
+        f"  of {last.fetched + last.endless_fetched:,} fetches {last.endless_fetched:,} are the endless one's, "
+        f"{last.of_fetches:.2%}\n"
+        f"  of the frontier's memory {most.of_memory:.1%} when it has most ({most.endless_memory / 1024:,.0f} of "
+        f"{most.memory / 1024:,.0f} KiB, {most.endless_queued:,} URLs queued), "
+        f"{last.endless_memory / peak:.1%} of its peak"
+    )
+    wrong = [f"{done.lost:,} pages of the others were lost"] if done.lost else []
+    if last.of_fetches > FETCHES:
+        wrong.append(f"{last.of_fetches:.2%} of the fetches are the endless one's")
+    if most.of_memory > MEMORY:
+        wrong.append(f"{most.of_memory:.1%} of the memory is the endless one's")
+    return wrong
+
+
+def _latency(_: argparse.Namespace) -> list[str]:
+    one, eight = pace(1), pace(8)
+    times = eight.rate / one.rate
+    print(f"latency: hosts that take 500 ms, 64 slots a process; eight processes are worth {times:.2f}")
+    for result in (one, eight):
+        print(
+            f"  {result.processes} x 64: {result.rate:,.1f} pages/s of {result.most:,.0f}; "
+            f"{result.in_flight} in flight at most; {result.idle:.0%} of the machine's CPU idle"
+        )
+    return [f"eight processes are worth {times:.2f} of one, not {TIMES}"] if times < TIMES else []
+
+
+def _outage(arguments: argparse.Namespace) -> list[str]:
+    size = Size(trouble_seconds=arguments.seconds, workers=arguments.workers)
+    wrong = []
+    for name, trouble in (
+        ("Valkey stands still (SIGSTOP)", troubles.frozen),
+        ("Valkey is shut down and started again", troubles.away),
+        ("Valkey is killed and started again", troubles.killed),
+    ):
+        wrong += _interrupted(name, trouble, size, None)
+    return wrong
+
+
+def _full_disk(arguments: argparse.Namespace) -> list[str]:
+    size = Size(trouble_seconds=arguments.seconds, workers=arguments.workers)
+    try:
+        with tempfile.TemporaryDirectory(prefix="full-") as name, mounted(Path(name, "disk"), _DISK) as disk:
+            return _interrupted("the output's disk is full", troubles.full, size, disk)
+    except CannotMount as error:
+        return [f"full_disk was not tried: {error}"]
+
+
+def _interrupted(name: str, trouble: Trouble, size: Size, outputs: Path | None) -> list[str]:
+    done = asyncio.run(interrupted(trouble, size, outputs=outputs))
+    print(f"{name} for {size.trouble_seconds:g} s, {size.workers} workers:\n{described(done)}")
+    return [f"{name}: {fault}" for fault in faults(done, size)]
+
+
+_RUNS: dict[str, Callable[[argparse.Namespace], list[str]]] = {
+    "endless": _endless,
+    "latency": _latency,
+    "outage": _outage,
+    "full_disk": _full_disk,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

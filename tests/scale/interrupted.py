@@ -1,0 +1,147 @@
+"""A crawl by several workers that something interrupts: what was lost, what was fetched twice, how soon all goes on.
+
+The workers are held to a pace by politeness, well below what a machine can do, so that full speed is known.
+"""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gossamer.fakeweb import FakeWeb, WebSpec, repeated
+from gossamer.fakeweb.log import Record, is_page
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import Terms
+from gossamer.model.domain import DomainPolicy
+from gossamer.model.record import PageRecord
+from gossamer.sinks.read import read_records
+from tests.servers import crawls
+from tests.servers.fleet import Fleet
+from tests.servers.valkey import Server, standalone, wait_until
+
+FULL = 0.9
+"""This share of the rate before counts as full speed."""
+_END_SECONDS = 600.0
+_BIN_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of a run. Full speed is `hosts x hits_a_second`."""
+
+    hosts: int = 100
+    pages: int = 160
+    hits_a_second: int = 2
+    workers: int = 2
+    trouble_seconds: float = 60.0
+    before_seconds: float = 10.0
+    """At full speed, before the trouble."""
+    after_seconds: float = 20.0
+    """How long after it the speed is looked at."""
+    heartbeat_seconds: float = 10.0
+    latency_ms: float = 200.0
+    """Of the web: so that the trouble meets requests under way."""
+
+    @property
+    def rate(self) -> float:
+        """Pages a second at full speed."""
+        return float(self.hosts * self.hits_a_second)
+
+
+@dataclass(slots=True)
+class Interrupted:
+    """What came of it."""
+
+    pages: int
+    lost: int
+    """Pages without a record."""
+    twice: int
+    """Pages fetched more than once."""
+    copies: int
+    """Records beyond the first of their page."""
+    failed: int
+    """Records of failures."""
+    during: int
+    """Pages fetched while the trouble lasted, but for its first second."""
+    before: float
+    """Pages a second."""
+    after: float
+    """Pages a second from ten seconds after the trouble on."""
+    again_seconds: float | None
+    """From the end of the trouble to the first second at full speed; None: never."""
+    said: list[str]
+    """The last words of each worker's log, for a person."""
+
+
+Trouble = Callable[[Server, Path], AbstractContextManager[None]]
+"""Given the server and the folder that the output is in: begins, and ends with the block."""
+
+
+async def interrupted(trouble: Trouble, size: Size, *, outputs: Path | None = None) -> Interrupted:
+    """Run it to the end of the crawl. `outputs`: where the pages go, other than a folder of the run's own."""
+    spec = WebSpec(hosts=size.hosts, pages=size.pages, page_bytes=2000, latency_ms=size.latency_ms)
+    environment = {"GOSSAMER_WORKER__HEARTBEAT": str(size.heartbeat_seconds), "GOSSAMER_WORKER__CONCURRENCY": "64"}
+    with (
+        tempfile.TemporaryDirectory(prefix="interrupted-") as name,
+        FakeWeb.start(spec) as web,
+        standalone(tcp=True) as server,
+        Fleet(Path(name), resolve=["*.test:127.0.0.1"], environment=environment) as fleet,
+    ):
+        place = outputs or Path(name)
+        frontier = await ValkeyFrontier.connect(server.address, heartbeat_seconds=size.heartbeat_seconds)
+        policy = DomainPolicy(hits=size.hits_a_second, window_seconds=1.0, concurrency=8)
+        await frontier.set_domain_policy(None, policy)
+        await crawls.open_crawl(frontier, web.seeds(), Terms())
+        for number in range(size.workers):
+            fleet.start(frontier=server.address, output=place / f"{number}.jsonl")
+        half = size.rate * size.before_seconds / 2
+        await asyncio.to_thread(wait_until, lambda: web.stats().requests > half, "the crawl to be under way")
+        await asyncio.sleep(size.before_seconds)
+        began = time.monotonic()
+        with trouble(server, place):
+            await asyncio.sleep(size.trouble_seconds)
+        ended = time.monotonic()
+        await frontier.close()
+        async with asyncio.timeout(_END_SECONDS):
+            frontier = await ValkeyFrontier.connect(server.address)
+            await crawls.until_over(frontier)
+            await frontier.close()
+        await asyncio.to_thread(fleet.drain)
+        log = [record for record in web.log() if is_page(record)]
+        records = [
+            record
+            for number in range(size.workers)
+            for record in read_records(place / f"{number}.jsonl")
+            if isinstance(record, PageRecord)
+        ]
+        fetched = {record.url for record in records if record.success}
+        graph = web.graph()
+        return Interrupted(
+            pages=len(graph),
+            lost=len(graph - fetched),
+            twice=len(repeated(log)),
+            copies=len(records) - len({record.url for record in records}),
+            failed=sum(not record.success for record in records),
+            during=_count(log, began + 1, ended),
+            before=_count(log, began - size.before_seconds, began) / size.before_seconds,
+            after=_count(log, ended + 10, ended + size.after_seconds) / max(1.0, size.after_seconds - 10),
+            again_seconds=_again(log, ended, size),
+            said=[member.log[-500:] for member in fleet.members],
+        )
+
+
+def _count(log: Sequence[Record], first: float, last: float) -> int:
+    return sum(first <= record.started < last for record in log)
+
+
+def _again(log: Sequence[Record], ended: float, size: Size) -> float | None:
+    """The first second, in steps of a tenth, that is at full speed."""
+    wanted = FULL * size.rate * _BIN_SECONDS
+    for tenth in range(int(size.after_seconds * 10)):
+        at = ended + tenth / 10
+        if _count(log, at, at + _BIN_SECONDS) >= wanted:
+            return tenth / 10
+    return None

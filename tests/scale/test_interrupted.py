@@ -1,0 +1,47 @@
+"""A crawl that is interrupted for a moment: nothing is lost. How fast it goes on is for the long runs to say."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from tests.scale import troubles
+from tests.scale.interrupted import Interrupted, Size, Trouble, interrupted
+from tests.scale.verdict import faults, lost
+from tests.servers.small_disk import CannotMount, mounted
+
+SHORT = Size(
+    hosts=20,
+    pages=30,
+    hits_a_second=10,
+    trouble_seconds=1.5,
+    before_seconds=0.5,
+    after_seconds=0.0,
+    heartbeat_seconds=1.0,
+    latency_ms=50.0,
+)
+
+
+@pytest.mark.parametrize("trouble", [troubles.frozen, troubles.killed])
+async def test_a_server_that_is_away(trouble: Trouble) -> None:
+    done = await interrupted(trouble, SHORT)
+    assert lost(done) == [], done
+
+
+async def test_an_output_without_room(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        try:
+            disk = stack.enter_context(mounted(tmp_path / "disk", "16m"))
+        except CannotMount as error:
+            pytest.skip(str(error))
+        done = await interrupted(troubles.full, SHORT, outputs=disk)
+    assert lost(done) == [], done
+    assert done.copies == 0, done
+
+
+def test_faults_are_named() -> None:
+    size = Size()
+    good = Interrupted(1000, 0, 5, 5, 0, 100, before=200.0, after=195.0, again_seconds=4.0, said=[])
+    assert faults(good, size) == []
+    bad = Interrupted(1000, 1, 30, 30, 1, 9000, before=200.0, after=100.0, again_seconds=None, said=[])
+    assert len(faults(bad, size)) == 6
