@@ -9,9 +9,8 @@ SPIDER_CONTRACTS = {"properties.contracts.PageContract": 10}
 ROBOTSTXT_OBEY = False  # the site is ours
 TELNETCONSOLE_ENABLED = False
 
-# Stays out of the way while IMAGES_STORE is empty.
-ITEM_PIPELINES = {"scrapy.pipelines.images.ImagesPipeline": 200}
-IMAGES_STORE = os.environ.get("IMAGES_STORE", "")
+if IMAGES_STORE := os.environ.get("IMAGES_STORE", ""):
+    ITEM_PIPELINES = {"scrapy.pipelines.images.ImagesPipeline": 200}
 
 if GOSSAMER_FRONTIER := os.environ.get("GOSSAMER_FRONTIER"):
     SCHEDULER = "gossamer.scrapy.Scheduler"

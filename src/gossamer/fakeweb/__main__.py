@@ -77,7 +77,11 @@ async def _serve(spec: WebSpec, arguments: argparse.Namespace) -> None:
             fresh.replace(arguments.port_file)
         total = spec.hosts * spec.pages
         hosts = f"{spec.hosts:,} host{'' if spec.hosts == 1 else 's'}"
-        print(f"{hosts}, {total:,} pages; first {web.url()}; {web.scheme}://{ADDRESS}:{web.port}", flush=True)
+        estate = (
+            f"; estate agent {web.scheme}://localhost:{web.port}/properties/index_00000.html" if spec.estate else ""
+        )
+        # The address stays last: programs read it there.
+        print(f"{hosts}, {total:,} pages; first {web.url()}{estate}; {web.scheme}://{ADDRESS}:{web.port}", flush=True)
         watching = None
         if arguments.until_stdin_closes:
             watching, _ = await loop.connect_read_pipe(lambda: _UntilClosed(stop.set), sys.stdin)

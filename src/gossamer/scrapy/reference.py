@@ -17,7 +17,7 @@ def page() -> str:
         *(MADE, "", "# Settings of a Scrapy project", ""),
         "What a project on the shared frontier may set, in its `settings.py`, with `-s`, or in a spider's",
         "`custom_settings`. An unknown `GOSSAMER_` name is refused at the start. How to: [Scrapy](../howto/scrapy.md).",
-        *("", "## The lane's own", "", "Also read from the environment.", ""),
+        *("", "## The lane's own", "", "Also read from the environment, where an unknown name is passed over.", ""),
         *("| setting | default | meaning |", "|---|---|---|"),
     ]
     lines += [
@@ -30,7 +30,7 @@ def page() -> str:
     ]
     for _, variable, default, meaning in rows():
         if variable in SHARED:
-            text = " ".join(meaning.split())
+            text = HERE.get(variable) or " ".join(meaning.split())
             lines.append(f"| `{variable}` | {f'`{default}`' if default else ''} | {text} |")
     lines += [*("", "## Scrapy's, and what they mean here", "", "| setting | meaning |", "|---|---|")]
     lines += [f"| {names} | {meaning} |" for names, meaning in SCRAPYS.items()]
@@ -50,6 +50,21 @@ def page() -> str:
     ]
     return "\n".join(lines) + "\n"
 
+
+HERE = {
+    "GOSSAMER_FRONTIER": (
+        "The shared frontier: unix://, redis://, rediss:// or redis+cluster://. Has to be named, here or in the "
+        "environment, where the commands find it too"
+    ),
+    "GOSSAMER_BUS": (
+        "Where a `ClusterSpider`'s pages and items go: kafka://host:port,host:port. Empty: streams, in the frontier's "
+        "server"
+    ),
+    "GOSSAMER_DATA_DIR": (
+        "Of a `ClusterSpider` on streams: bodies are in its folder blobs, unless GOSSAMER_TOPICS__BLOBS says where"
+    ),
+}
+"""Settings that mean less here than elsewhere."""
 
 SCRAPYS = {
     "`DOWNLOAD_DELAY`, a spider's `download_delay`": (

@@ -51,7 +51,9 @@ class Guard:
         try:
             await self._resolver.addresses(name, 0)
         except BlockedAddress as refused:
-            raise AddressRefused(str(refused)) from None
+            raise AddressRefused(
+                f"The address is not on the public internet; GOSSAMER_ALLOW_NETWORKS permits it: {refused.detail}"
+            ) from None
         except DnsFailed:
             return  # the downloader finds out, and says so as it does
 
