@@ -106,6 +106,18 @@ async def test_domain_max_pages(tmp_path: Path) -> None:
         assert len(crawled.pages) == 15
 
 
+async def test_robots_is_read_however_little_is_taken_of_pages(tmp_path: Path) -> None:
+    """RFC 9309, section 2.5: 500 KiB at least."""
+    mounts = {
+        ("a.test", "/robots.txt"): plain("User-agent: *\n" + "# more\n" * 1000 + "Disallow: /no\n"),
+        ("a.test", "/"): html('<a href="/no/way">'),
+        ("a.test", "/no/way"): html("never"),
+    }
+    crawled, web = await crawl_mounts(tmp_path, mounts, fetch__max_body=1000)
+    assert [page.reason for page in crawled.pages] == ["", "robots"]
+    assert not any(record.path == "/no/way" for record in web.log())
+
+
 async def test_robots_is_obeyed_unless_told_otherwise(tmp_path: Path) -> None:
     mounts = {
         ("a.test", "/robots.txt"): plain("User-agent: *\nDisallow: /no\n"),

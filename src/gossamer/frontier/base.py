@@ -252,7 +252,8 @@ class Frontier(Protocol):
         """True: you are to fetch it, nobody else will for so long."""
 
     async def save_robots(self, domain: str, origin: str, record: bytes, *, ttl_seconds: float) -> None:
-        """Share a record and end the claim."""
+        """Share a record and end the claim. A domain's take at most about 8 MiB together: beyond it the oldest
+        are forgotten."""
 
     async def release_robots(self, domain: str, origin: str) -> None:
         """End a claim without a record: somebody else may fetch it. A record that is there stays."""

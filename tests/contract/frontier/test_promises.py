@@ -495,6 +495,22 @@ async def test_a_robots_txt_is_fetched_by_one_at_a_time(pair: Pair) -> None:
     assert await frontier.load_robots(*place) == b"record"
 
 
+async def test_the_robots_txts_of_hosts_made_up_without_end_make_room(pair: Pair) -> None:
+    """At 8 MiB a domain, the oldest first; small ones are kept by the thousand, and other domains' are theirs."""
+    frontier = pair.frontier
+    await frontier.save_robots("b.test", "https://b.test", b"b", ttl_seconds=60)
+    large = b"x" * 500 * 1024
+    for number in [*range(30), 25]:
+        await frontier.save_robots("a.test", f"https://{number}.a.test", large, ttl_seconds=60)
+    kept = [n for n in range(30) if await frontier.load_robots("a.test", f"https://{n}.a.test")]
+    assert 14 <= len(kept) <= 16
+    assert kept == list(range(30 - len(kept), 30))
+    for number in range(100):
+        await frontier.save_robots("a.test", f"http://{number}.a.test", b"y", ttl_seconds=60)
+    assert await frontier.load_robots("a.test", "http://0.a.test") == b"y"
+    assert await frontier.load_robots("b.test", "https://b.test") == b"b"
+
+
 @pytest.mark.parametrize("first", ["", "x" * 100])
 async def test_every_request_travels_under_its_own_terms(pair: Pair, first: str) -> None:
     """However many sets a crawl has, however long they are, and in whichever run."""

@@ -33,6 +33,9 @@ _URLS_A_CALL = 1280
 
 _MOST_TERMS = 100
 
+_ROBOTS_BYTES_A_DOMAIN = 8 * 1024 * 1024
+"""About as much as a domain's robots.txt records may take together: tens of thousands that are absent, as where every
+user has a host, but not 500 KiB for each of the hosts that somebody makes up without end."""
 _CRAWL_DELAY_LIFE_MS = 24 * 3600 * 1000
 
 Group = list[tuple[int, int, Batch]]
@@ -575,9 +578,8 @@ class ValkeyFrontier:
 
     async def save_robots(self, domain: str, origin: str, record: bytes, *, ttl_seconds: float) -> None:
         shard = shard_of(domain, self._commands.count)
-        keys = self._commands.keys[shard]
-        await self._commands.plain(shard, "SET", keys.robots(origin), record, "PX", max(1, int(ttl_seconds * 1000)))
-        await self._commands.plain(shard, "DEL", keys.robots_claim(origin))
+        life_ms = max(1, int(ttl_seconds * 1000))
+        await self._commands.call(shard, "save_robots", domain, origin, record, life_ms, _ROBOTS_BYTES_A_DOMAIN)
 
     async def release_robots(self, domain: str, origin: str) -> None:
         shard = shard_of(domain, self._commands.count)

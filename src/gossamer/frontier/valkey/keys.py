@@ -230,6 +230,10 @@ class Keys:
         """string: an origin's robots.txt as the fetch room packed it. Ends with the time it was saved for."""
         return f"{self.base}robots:{origin}"
 
+    def robots_of(self, domain: str) -> str:
+        """zset: origin -> bytes of the domain's records saved until then. Ends with the last of them."""
+        return f"{self.base}robots-of:{domain}"
+
     def robots_claim(self, origin: str) -> str:
         """string: somebody is fetching it. Ends by itself."""
         return f"{self.base}robots-claim:{origin}"
