@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-_ATOMS = frozenset({type(None), bool, float, str, bytes})
+_ATOMS = frozenset({type(None), bool, float, bytes})
 _DEEPEST = 100
 
 _TUPLE, _SET, _FROZENSET, _DATETIME, _DATE, _DECIMAL, ITEM, _BIG = range(8)
@@ -46,6 +46,8 @@ def plain(value: Any, where: str, depth: int = 0, *, other: Other | None = None)
     `where` names the value in those words; `other(value, where, depth)` gives the form of a type that is not known
     here, None where it does not know it either."""
     kind = type(value)
+    if kind is str:
+        return _text(value, where)
     if kind in _ATOMS:
         return value
     if depth > _DEEPEST:
@@ -68,8 +70,20 @@ def plain(value: Any, where: str, depth: int = 0, *, other: Other | None = None)
     return found
 
 
+def _text(value: str, where: str) -> str:
+    # Half of a surrogate pair, as JSON can spell it, is a character to Python and to no encoding.
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{where} holds half of a surrogate pair: {value!r}") from None
+    return value
+
+
 def _key(key: Any, where: str) -> Any:
-    if type(key) in (str, int, bytes, float, bool, type(None)):
+    if type(key) is str:
+        return _text(key, where)
+    if type(key) in (int, bytes, float, bool, type(None)):
         return key
     raise ValueError(f"{where} has a key of type {type(key).__qualname__}; make it text or a number")
 

@@ -28,7 +28,7 @@ class Leasing:
         tell: Callable[[], None],
     ) -> None:
         """`room`: how many leases can be started now. `give` takes them. `idle`: nothing is under way here. `tell`:
-        `over` has changed."""
+        `over` has changed, or `state` of what is over."""
         self._frontier = frontier
         self._holder = holder
         self._seat = seat
@@ -85,9 +85,9 @@ class Leasing:
             info = await self._frontier.crawl_info(self._crawl)
         except FrontierUnavailable:
             return
-        self.state = info.state if info else None
+        before, self.state = self.state, info.state if info else None
         over = info is None or info.state is not CrawlState.RUNNING or not info.total().added
         over = over and self._idle() and not self._seat.progress.is_set()
-        if over != self.over:
+        if over != self.over or (over and self.state is not before):
             self.over = over
             self._tell()

@@ -68,6 +68,7 @@ class Scheduler(Working, BaseScheduler):
         super().__init__(crawler, engine, options)
         self._refused = 0
         self._task: asyncio.Future[Any] | None = None
+        self._ending: asyncio.Future[None] | None = None
 
     # --- what those that come from elsewhere change -------------------------------------------------------------------
 
@@ -145,7 +146,7 @@ class Scheduler(Working, BaseScheduler):
             room=self._room,
             give=self._give,
             idle=self._is_idle,
-            tell=self._engine.wake,
+            tell=self._over,
         )
         self._engine.surround(self._around)
         self._engine.hold_back_start(self._inbox.room)
@@ -197,8 +198,20 @@ class Scheduler(Working, BaseScheduler):
         if not task.cancelled() and (fault := task.exception()) is not None:
             log.critical("The frontier's part of this process ended: %s", fault, exc_info=fault)
             self._closing = True
-            assert self._crawler.engine is not None
-            self._later(self._crawler.engine.close_spider_async(reason="frontier_failed"))
+            self._end_spider("frontier_failed")
+
+    def _over(self) -> None:
+        """The crawl is over or goes on again. One that was stopped ends whatever the spider waits for: a `start` that
+        never ends, a `spider_idle` that wants to stay."""
+        if self._leasing.over and self.stopped:
+            self._end_spider(str(self._leasing.state))
+        else:
+            self._engine.wake()
+
+    def _end_spider(self, reason: str) -> None:
+        assert self._crawler.engine is not None
+        # None of `_tasks`: closing waits for those.
+        self._ending = asyncio.ensure_future(self._crawler.engine.close_spider_async(reason=reason))
 
     async def stored(self) -> bool:
         """Return when all start requests so far are in the frontier. False: one of them was refused, for the crawl was

@@ -6,6 +6,7 @@ MessagePack has no form for (tuples, sets, dates, decimals, Scrapy's items) trav
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -112,13 +113,22 @@ def restore(payload: Payload, spider: Spider, *, url: str, priority: int) -> Req
 
 
 def _method_name(spider: Spider, function: Any, which: str) -> str:
-    owner = getattr(function, "__self__", None)
-    name = getattr(getattr(function, "__func__", None), "__name__", "")
     # By name, so that it is found again whatever the process; and only where that name means this very function.
-    if owner is spider and name and getattr(getattr(spider, name, None), "__func__", None) is function.__func__:
-        return str(name)
+    if getattr(function, "__self__", None) is spider:
+        kind: Any = type(spider)
+        name = _name_in(kind, function.__func__)
+        if name and getattr(getattr(spider, name, None), "__func__", None) is function.__func__:
+            return name
     called = getattr(function, "__qualname__", None) or repr(function)
     raise Unstorable(f"its {which} {called} is no method of the spider; make it one")
+
+
+@lru_cache(maxsize=1000)
+def _name_in(kind: Any, function: Any) -> str:
+    """What the class calls it, which may be another name than its own: of `__private` methods and decorated ones."""
+    own = str(getattr(function, "__name__", ""))
+    names = [own, *(name for one in kind.__mro__ for name, value in vars(one).items() if value is function)]
+    return next((name for name in names if getattr(kind, name, None) is function), "")
 
 
 def _method(spider: Spider, name: str, which: str) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ import msgspec
 import scrapy
 from scrapy import signals
 from scrapy.crawler import Crawler
+from scrapy.exceptions import DontCloseSpider
 from scrapy.http import Response
 from scrapy.linkextractors import LinkExtractor
 from scrapy.resolver import dnscache
@@ -58,6 +59,32 @@ class Links(LocalSpider):
         yield {"url": response.url}
         for href in response.css("a::attr(href)").getall():
             yield response.follow(href, self.parse)
+
+
+class Endless(Links):
+    """Its `start` waits for more that never comes."""
+
+    name = "endless"
+
+    async def start(self) -> AsyncIterator[Any]:
+        async for request in super().start():
+            yield request
+        await asyncio.Event().wait()
+
+
+class Staying(Links):
+    """Wants to stay when there is no work, as a service does."""
+
+    name = "staying"
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> "Staying":
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.stay, signal=signals.spider_idle)
+        return spider
+
+    def stay(self) -> None:
+        raise DontCloseSpider
 
 
 class Order(LocalSpider):

@@ -109,6 +109,15 @@ async def test_stop_ends_all_of_them(tmp_path: Path, server: Server) -> None:
         assert "begins another crawl" in refused.log
 
 
+@pytest.mark.parametrize("spider", ["endless", "staying"])
+async def test_stop_ends_a_spider_that_wants_to_stay(tmp_path: Path, server: Server, web: FakeWeb, spider: str) -> None:
+    with scraper(tmp_path, server, spider, web.seeds()) as running:
+        wait_until(lambda: len(fetches(web.log())) == len(whole(web)), "all of it to be fetched")
+        async with asking(tmp_path, server) as frontier:
+            await frontier.stop_crawl(CrawlId("scrapybot", spider))
+        assert running.finish().stats["finish_reason"] == "stopped"
+
+
 async def test_the_shared_budget_is_what_the_project_asks_for(tmp_path: Path, server: Server) -> None:
     with FakeWeb.start(WebSpec(hosts=1, pages=12, page_bytes=1000)) as web:
         together(

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -19,12 +20,28 @@ from gossamer.policy.urls import canonical
 from gossamer.scrapy.stored import Unreadable, Unstorable, restore, store
 
 
+def bare(function: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """A decorator that does not keep the name."""
+
+    def inner(self: Any, response: Any) -> None:
+        function(self, response)
+
+    return inner
+
+
 class Spider(scrapy.Spider):
     name = "s"
 
     def leaf(self, response: Any) -> None: ...
 
     def broke(self, failure: Any) -> None: ...
+
+    def __private(self, response: Any) -> None: ...
+
+    private = property(lambda self: self.__private)
+
+    @bare
+    def decorated(self, response: Any) -> None: ...
 
 
 SPIDER = Spider()
@@ -48,6 +65,8 @@ def same(one: Request, other: Request) -> bool:
         Request("http://me:secret@a.test/"),
         Request(URL, SPIDER.leaf, errback=SPIDER.broke, priority=-7, dont_filter=True, flags=["f"]),
         Request(URL, NO_CALLBACK),
+        Request(URL, SPIDER.private),
+        Request(URL, SPIDER.decorated),
         Request(URL, method="POST", body=b"\x00\xff", encoding="latin-1"),
         Request(URL, body=b"of a GET"),
         Request(URL, headers={"A": ["1", "2"], "b": "\xe4"}, cookies={"c": "d"}),
@@ -126,6 +145,8 @@ def loop() -> list[Any]:
         (Request(URL, cb_kwargs={"a": Odd}), "cb_kwargs['a'] holds a"),
         (Request(URL, meta={"a": {(1, 2): 3}}), "has a key of type tuple"),
         (Request(URL, meta={"a": loop()}), "too deep"),
+        (Request(URL, meta={"a": ["\ud83d"]}), "meta['a'] holds half of a surrogate pair"),
+        (Request(URL, cb_kwargs={"\udc00": 1}), "half of a surrogate pair"),
     ],
 )
 def test_what_cannot_be_stored_exactly_is_refused_with_what_to_change(request_: Request, why: str) -> None:
