@@ -232,7 +232,7 @@ class RobotsService:
     def _keep(self, key: str, record: RobotsRecord) -> _Known:
         robots = Robots(record.body, truncated=record.truncated)
         # The body is not needed any more; parsed, it takes several times its size.
-        known = _Known(msgspec.structs.replace(record, body=b""), robots, 4096 + 16 * len(record.body))
+        known = _Known(msgspec.structs.replace(record, body=b""), robots, 4096 + 24 * len(record.body))
         replaced = self._known.pop(key, None)
         self._weight += known.weight - (replaced.weight if replaced else 0)
         self._known[key] = known
