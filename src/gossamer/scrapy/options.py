@@ -1,5 +1,6 @@
 """The lane's settings, as a project writes them: its own in the table below, and those of Gossamer that concern it."""
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -71,8 +72,10 @@ def read(scrapy_settings: BaseSettings, spider: Spider) -> Options:
     own = {name: given.get(name, os.environ.get(name, default)) for name, (default, _) in OWN.items()}
     if not settings.frontier:
         raise BadInput('GOSSAMER_FRONTIER is not set; name the server: GOSSAMER_FRONTIER = "redis://localhost:6379"')
-    delay = float(getattr(spider, "download_delay", scrapy_settings.getfloat("DOWNLOAD_DELAY")))
-    cap = int(getattr(spider, "max_concurrent_requests", scrapy_settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN")))
+    delay = _wish(spider, "download_delay", scrapy_settings, "DOWNLOAD_DELAY")
+    cap = int(_wish(spider, "max_concurrent_requests", scrapy_settings, "CONCURRENT_REQUESTS_PER_DOMAIN"))
+    if cap < 1:
+        raise BadInput("CONCURRENT_REQUESTS_PER_DOMAIN, or the spider's max_concurrent_requests: 0 fetches nothing")
     identity = CrawlId(
         str(own["GOSSAMER_APPID"] or scrapy_settings["BOT_NAME"]), str(own["GOSSAMER_CRAWL_ID"] or spider.name)
     )
@@ -82,7 +85,7 @@ def read(scrapy_settings: BaseSettings, spider: Spider) -> Options:
         order=_order(str(own["GOSSAMER_QUEUE_ORDER"]), scrapy_settings),
         max_pages=_count(own["GOSSAMER_MAX_PAGES"], "GOSSAMER_MAX_PAGES") or None,
         rate=Rate(hits=1, window_seconds=delay) if delay > 0 else UNSPACED,
-        concurrency=cap or None,
+        concurrency=cap,
     )
     return Options(
         settings=settings,
@@ -92,6 +95,19 @@ def read(scrapy_settings: BaseSettings, spider: Spider) -> Options:
         stay_open=_bool(own["GOSSAMER_STAY_OPEN"], "GOSSAMER_STAY_OPEN"),
         concurrency=scrapy_settings.getint("CONCURRENT_REQUESTS") or 64,
     )
+
+
+def _wish(spider: Spider, attribute: str, scrapy_settings: BaseSettings, name: str) -> float:
+    """What the spider says, else its project."""
+    said = getattr(spider, attribute, None)
+    value, place = (scrapy_settings.get(name), name) if said is None else (said, f"the spider's {attribute}")
+    try:
+        number = float(value or 0)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise BadInput(f"{place}: {value!r} is no number from 0 up")
+    return number
 
 
 def _load(given: Mapping[str, Any]) -> Settings:

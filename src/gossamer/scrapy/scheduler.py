@@ -149,7 +149,7 @@ class Scheduler(Working, BaseScheduler):
             tell=self._over,
         )
         self._engine.surround(self._around)
-        self._engine.hold_back_start(self._inbox.room)
+        self._engine.hold_back_start(self._start_room)
         self._engine.unthrottle()
         self._engine.add_middleware(
             SharedThrottle(
@@ -212,6 +212,12 @@ class Scheduler(Working, BaseScheduler):
         assert self._crawler.engine is not None
         # None of `_tasks`: closing waits for those.
         self._ending = asyncio.ensure_future(self._crawler.engine.close_spider_async(reason=reason))
+
+    async def _start_room(self) -> None:
+        """Return when the next of `start` may come: never when the spider closes, which would wait for the last."""
+        await self._inbox.room()
+        if self._closing:
+            await asyncio.Event().wait()
 
     async def stored(self) -> bool:
         """Return when all start requests so far are in the frontier. False: one of them was refused, for the crawl was

@@ -1,6 +1,7 @@
 """Ordinary Scrapy spiders: nothing in them knows of Gossamer."""
 
 import asyncio
+import itertools
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -12,7 +13,7 @@ import msgspec
 import scrapy
 from scrapy import signals
 from scrapy.crawler import Crawler
-from scrapy.exceptions import DontCloseSpider
+from scrapy.exceptions import CloseSpider, DontCloseSpider
 from scrapy.http import Response
 from scrapy.linkextractors import LinkExtractor
 from scrapy.resolver import dnscache
@@ -70,6 +71,21 @@ class Endless(Links):
         async for request in super().start():
             yield request
         await asyncio.Event().wait()
+
+
+class Flood(Links):
+    """Has start requests without end, and closes at its first page."""
+
+    name = "flood"
+
+    async def start(self) -> AsyncIterator[Any]:
+        async for request in super().start():
+            yield request
+        for number in itertools.count():
+            yield scrapy.Request(f"{self.start_urls[0]}?{number}")
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        raise CloseSpider("enough")
 
 
 class Staying(Links):

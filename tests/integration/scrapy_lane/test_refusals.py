@@ -27,6 +27,8 @@ from .lane import HOST, asking, at, page, prefix, scraper
         ({"GOSSAMER_QUEUE_ORDER": "random"}, "GOSSAMER_QUEUE_ORDER: 'random' is neither lifo nor fifo"),
         ({"GOSSAMER_STAY_OPEN": "perhaps"}, "GOSSAMER_STAY_OPEN: 'perhaps' is neither True nor False"),
         ({"DUPEFILTER_CLASS": "tests.integration.scrapy_lane.spiders.HostOnly"}, "HostOnly would never be asked"),
+        ({"DOWNLOAD_DELAY": "-1"}, "DOWNLOAD_DELAY: '-1' is no number from 0 up"),
+        ({"CONCURRENT_REQUESTS_PER_DOMAIN": "0"}, "CONCURRENT_REQUESTS_PER_DOMAIN, or the spider's"),
         ({"GOSSAMER_MAX_PAGES": "-1"}, "GOSSAMER_MAX_PAGES: '-1' is no number of pages"),
     ],
 )

@@ -118,6 +118,14 @@ async def test_stop_ends_a_spider_that_wants_to_stay(tmp_path: Path, server: Ser
         assert running.finish().stats["finish_reason"] == "stopped"
 
 
+async def test_a_spider_closes_amid_its_start_requests(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    with scraper(tmp_path, server, "flood", [at(web, "/")]) as running:
+        done = running.finish()
+    assert done.stats["finish_reason"] == "enough"
+    assert "could not be reported" not in done.log
+    assert (await counts(tmp_path, server, "flood")).added == done.stats["scheduler/enqueued"]
+
+
 async def test_the_shared_budget_is_what_the_project_asks_for(tmp_path: Path, server: Server) -> None:
     with FakeWeb.start(WebSpec(hosts=1, pages=12, page_bytes=1000)) as web:
         together(
