@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Sequence
 
 from bench.frontier.answers import measure_answers
+from bench.frontier.lease import measure_leases
 from bench.frontier.memory import measure_memory
 from bench.frontier.small import measure_small_crawls
 from bench.frontier.throughput import measure_throughput
@@ -27,5 +28,6 @@ async def _measure(quick: bool) -> list[Figure]:
     figures += await measure_memory(urls=100_000 if quick else 1_000_000)
     figures += await measure_small_crawls(crawls=1_000 if quick else 20_000)
     figures += await measure_answers(domains=1_000 if quick else 10_000, urls=50_000 if quick else 1_000_000)
+    figures += await measure_leases(few=1_000, many=20_000 if quick else 1_000_000, rounds=3 if quick else 15)
     figures += await measure_wake(rounds=50 if quick else 300)
     return figures

@@ -1,7 +1,7 @@
 """A frontier to measure: its server, and what the server says of itself."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from bench import measure
@@ -26,6 +26,19 @@ class Stage:
         """What the server has used so far, rewriting its file included."""
         return measure.cpu_seconds(self._pid)
 
+    async def main_thread_seconds(self) -> float:
+        """What the server's main thread has used so far: what answering takes, without what happens beside it."""
+        facts = await self._info("cpu")
+        return float(facts["used_cpu_user_main_thread"]) + float(facts["used_cpu_sys_main_thread"])
+
+    async def at_rest(self) -> None:
+        """Wait until the server rewrites no file beside its work."""
+        while True:
+            facts = await self._info("persistence")
+            if facts["aof_rewrite_in_progress"] == facts["aof_rewrite_scheduled"] == "0":
+                return
+            await asyncio.sleep(0.1)
+
     async def memory_bytes(self) -> int:
         """What the server holds, once it has freed what it frees in the background."""
         last = asyncio.get_running_loop().time() + _FREEING_SECONDS
@@ -47,12 +60,14 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(*, retention_seconds: float = 86400.0) -> AsyncIterator[Stage]:
-    """Start it all, and stop it however the block ends."""
+async def stage(
+    *, retention_seconds: float = 86400.0, clock: Callable[[], float] | None = None
+) -> AsyncIterator[Stage]:
+    """Start it all, and stop it however the block ends. `clock`: epoch seconds, instead of the server's own time."""
     with disk_folder() as folder:
         async with embedded(folder, durable=True) as server:
             shards = await Shards.connect(server.address)
-            frontier = await ValkeyFrontier.connect(server.address, retention_seconds=retention_seconds)
+            frontier = await ValkeyFrontier.connect(server.address, retention_seconds=retention_seconds, clock=clock)
             try:
                 yield Stage(server.address, server.pid, frontier, shards)
             finally:

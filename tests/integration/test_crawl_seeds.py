@@ -26,15 +26,15 @@ async def gathered(folder: Path, source: str, *overrides: str, **options: object
 
 async def test_a_seed_list_may_be_where_the_seeds_may_be(tmp_path: Path) -> None:
     """At a private address if that is permitted; where it redirects to is not meant."""
-    mounts = {
-        ("127.0.0.1", "/list"): plain("http://a.test/\n"),
-        ("127.0.0.1", "/away"): redirect("http://127.0.0.2:{port}/list"),
-    }
+    mounts = {("127.0.0.1", "/list"): plain("http://a.test/\n"), ("127.0.0.1", "/nowhere"): redirect("mailto:a@b.test")}
     async with serve(ONE, mounts=mounts) as web:
+        web.mount("127.0.0.1", "/away", redirect(f"http://127.0.0.2:{web.port}/list"))
         source = f"http://127.0.0.1:{web.port}"
         with pytest.raises(BadInput, match="cannot be had"):
             await gathered(tmp_path, f"{source}/list")
         assert await gathered(tmp_path, f"{source}/list", crawl__allow_private=True) == ["http://a.test/"]
+        with pytest.raises(BadInput, match="no web page"):
+            await gathered(tmp_path, f"{source}/nowhere", crawl__allow_private=True)
         with pytest.raises(BadInput, match=r"127\.0\.0\.2"):
             await gathered(tmp_path, f"{source}/away", crawl__allow_private=True)
 

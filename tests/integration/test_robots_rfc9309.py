@@ -118,6 +118,22 @@ async def test_2_3_1_2_a_redirect_is_followed(site: Site, status: int) -> None:
     assert not await site.allows()
 
 
+@pytest.mark.parametrize(("location", "path"), [("/caf\xe9", "/caf%E9"), ("/é".encode().decode("latin-1"), "/%C3%A9")])
+async def test_2_3_1_2_a_location_of_raw_bytes(site: Site, location: str, path: str) -> None:
+    """UTF-8 as browsers send it, or whatever bytes it had."""
+    site.say([f"HTTP/1.1 302 X\r\nContent-Length: 0\r\nLocation: {location}\r\n\r\n".encode("latin-1")])
+    site.say(answer(200, CLOSED), path)
+    assert not await site.allows()
+
+
+async def test_2_3_1_2_secrets_of_a_location_are_not_sent(site: Site) -> None:
+    """What it finds is everybody's."""
+    site.say(to(f"http://me:secret@b.test:{site.server.port}/rules"))
+    site.say(answer(200, CLOSED), "/rules")
+    assert not await site.allows()
+    assert not any(b"uthorization" in head for head in site.server.requests)
+
+
 @pytest.mark.parametrize(("hops", "allowed"), [(1, False), (5, False), (6, True)])
 async def test_2_3_1_2_five_redirects_across_hosts(site: Site, hops: int, allowed: bool) -> None:
     """And the rules found hold for the origin that was asked about, not for where they were."""

@@ -14,6 +14,7 @@ from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import LinkExtractor
 from gossamer.fetch.exchange import Exchange, Fetched
 from gossamer.fetch.robots import MemoryRobotsStore, RobotsService, RobotsUnavailable
+from gossamer.policy.locations import location_target
 from gossamer.policy.scope import Scope
 from gossamer.policy.urls import from_person, host, registered_domain
 from gossamer.settings import Settings, load
@@ -23,7 +24,7 @@ from gossamer.wiring.plan import make_plan
 from gossamer.wiring.private import private_hosts
 from gossamer.worker.client import Clients
 from gossamer.worker.context import request_headers, scope_of
-from gossamer.worker.redirects import MAX_HOPS, REDIRECTS, location, target
+from gossamer.worker.redirects import MAX_HOPS, REDIRECTS, location
 
 _SHOWN = 25
 
@@ -144,7 +145,7 @@ class _Look:
             where = location(fetched.headers)
             if fetched.status not in REDIRECTS or where is None:
                 return found | self._page(fetched)
-            onward = target(url, where)
+            onward = location_target(url, where)
             if onward is None:
                 return found | {"error": f"it redirects to {where[:200]!r}, which is no web page"}
             hop["location"] = onward

@@ -6,7 +6,8 @@ from gossamer.cli.inputs import SEEDS_BYTES, seed_lines, seed_text
 from gossamer.errors import BadInput, FetchError
 from gossamer.fetch.exchange import Exchange
 from gossamer.fetch.resolve import Resolver
-from gossamer.policy.urls import canonical, host, join
+from gossamer.policy.locations import location_target
+from gossamer.policy.urls import canonical, host
 from gossamer.settings import Settings
 from gossamer.wiring.parts import make_clients
 from gossamer.worker.redirects import MAX_HOPS, REDIRECTS, location
@@ -44,7 +45,10 @@ async def _fetched(settings: Settings, resolver: Resolver, source: str) -> list[
             where = location(fetched.headers)
             if fetched.status not in REDIRECTS or where is None:
                 break
-            url = join(url, where)
+            target = location_target(url, where)
+            if target is None:
+                raise BadInput(f"the seeds {source} cannot be had: they lead to no web page")
+            url = target
     except FetchError as error:
         raise BadInput(f"the seeds {source} cannot be had: {error}") from None
     finally:

@@ -56,7 +56,8 @@ class Hop(StrEnum):
     GRANTED = "granted"
     """A hit was charged: fetch the target now."""
     WAIT = "wait"
-    """No free hit: settle as `forwarded`; the target is marked as seen by this request already."""
+    """No free hit, or the answer came too late to use one: settle as `forwarded`; the target is marked as seen by this
+    request already."""
     SEEN = "seen"
     """The target was seen in this run: the request ends here, with a record that shows the chain."""
 

@@ -33,7 +33,7 @@ class Lease:
     """A request handed to one worker until it settles it or dies."""
 
     id: int
-    """Unique within its shard."""
+    """Unique among the leases of its worker on its shard."""
     shard: int
     run: Run
     spider: str
@@ -51,6 +51,8 @@ class Lease:
     """Fixed when the request was added, the same on every attempt."""
     identity: bytes
     """What makes the entry unique beyond spider and URL; empty: nothing does. The frontier's own business."""
+    charged: float = field(compare=False)
+    """When its hit was charged, at the earliest, on this process's monotonic clock: before its answer arrived."""
 
 
 @dataclass(slots=True)

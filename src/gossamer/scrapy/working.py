@@ -22,6 +22,7 @@ from gossamer.model.outcome import Dropped, Outcome
 from gossamer.model.payload import Payload, unpack
 from gossamer.model.record import Output
 from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.policy.lateness import is_late
 from gossamer.scrapy.engine import EngineDoor
 from gossamer.scrapy.entries import Entries, Entry
 from gossamer.scrapy.feeds import Feeds
@@ -38,9 +39,6 @@ from gossamer.telemetry.troubles import Troubles
 from gossamer.worker.seen_cache import SeenCache
 
 log = logging.getLogger(__name__)
-
-START_WITHIN_SECONDS = 0.2
-"""A lease that could not be started within this goes back: its hit was meant for then, not for later."""
 
 _TOO_MANY_DEATHS = 3
 _PENDING_PAGES = 512
@@ -70,8 +68,8 @@ class Working:
         self._patience = Patience(Troubles())
         self._seen = SeenCache(options.settings.worker.seen_cache)
         self._local = LocalRequests(crawler, self._seen)
-        self._ready: deque[tuple[Lease, float, int]] = deque()
-        """Leased, when, and in which epoch; not begun."""
+        self._ready: deque[tuple[Lease, int]] = deque()
+        """Leased, and in which epoch; not begun."""
         self._live: dict[Request, Live] = {}
         self._granted: deque[Live] = deque()
         """Redirects that may go on at once."""
@@ -112,12 +110,12 @@ class Working:
             return self._next_suspect()
         now = time.monotonic()
         while self._ready:
-            lease, given, epoch = self._ready.popleft()
+            lease, epoch = self._ready.popleft()
             if lease.deaths == _TOO_MANY_DEATHS - 1:
                 self._suspect = (lease, epoch)
                 self._give_back_ready()
                 return self._next_suspect()
-            if now - given > START_WITHIN_SECONDS:
+            if is_late(lease.charged, now=now):
                 self._settle(Settlement(lease, Outcome.RETURNED))
                 continue
             if (begun := self._begin(lease, epoch)) is not None:
@@ -168,8 +166,7 @@ class Working:
         return self.options.concurrency + ahead - self._engine.downloading - len(self._ready)
 
     def _give(self, leases: Sequence[Lease]) -> None:
-        now = time.monotonic()
-        self._ready.extend((lease, now, self._seat.epoch) for lease in leases)
+        self._ready.extend((lease, self._seat.epoch) for lease in leases)
         if self._suspect:
             self._give_back_ready()
         self._engine.wake()

@@ -5,6 +5,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hiredis import ReplyError
@@ -38,8 +39,14 @@ class Manner:
 class Client:
     """One server. Nothing here repeats a call; a call that raises FrontierUnavailable may have been done."""
 
-    def __init__(self, endpoint: Endpoint, manner: Manner) -> None:
+    def __init__(
+        self, endpoint: Endpoint, manner: Manner, on_silence: "Callable[[Client], None] | None" = None
+    ) -> None:
+        """`on_silence` hears of an answer that is late; see `Connection`."""
         self.endpoint = endpoint
+        self.failed_at = 0.0
+        """When it last failed to answer (monotonic): others are asked first what does not need this one."""
+        self._on_silence = None if on_silence is None else partial(on_silence, self)
         self._manner = manner
         self._ways = {"calls": _Way(self.open), "confirmed": _Way(self.open)}
         self._replicas = 0
@@ -67,7 +74,7 @@ class Client:
         where, manner, endpoint = str(self), self._manner, self.endpoint
 
         def protocol() -> Connection:
-            return Connection(where, call_seconds=manner.call_seconds)
+            return Connection(where, call_seconds=manner.call_seconds, on_silence=self._on_silence)
 
         connection: Connection | None = None
         try:
@@ -84,6 +91,7 @@ class Client:
                     )
                 await self._greet(connection)
         except OSError as exc:
+            self.failed_at = time.monotonic()
             if connection is not None:
                 await connection.close()
             # A server without TLS waits for the rest of what it takes for a command, and says nothing.
@@ -131,6 +139,13 @@ class Client:
             )
             self._replicas_known_until = time.monotonic() + _REPLICAS_KNOWN_SECONDS
         return self._replicas
+
+    async def hang_up(self) -> None:
+        """End its connections; what is unanswered raises FrontierUnavailable. The next call makes new ones."""
+        self.failed_at = time.monotonic()
+        for way in self._ways.values():
+            if way.connection is not None:
+                await way.connection.close()
 
     def forget_replicas(self) -> None:
         """Ask again next time."""

@@ -11,6 +11,9 @@ from gossamer.errors import FrontierUnavailable
 
 _PARTIAL: Final = object()
 
+_SILENCE_SECONDS = 1.0
+"""After so long without the answer that is due next, whoever wants to know is told, once a second."""
+
 Argument = bytes | str | int | float
 
 pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)  # its stub knows tuples of one only
@@ -24,13 +27,15 @@ class Connection(asyncio.Protocol):
     """A pipeline. Any number of tasks may ask at once; nobody waits for another's answer before asking.
 
     `call_seconds`: an answer that takes longer ends the connection, because what comes after it cannot be trusted to
-    come at all. `where` names the server in errors.
+    come at all. `where` names the server in errors. `on_silence` hears of an answer that is late; it may end
+    the connection sooner.
     """
 
-    def __init__(self, where: str, *, call_seconds: float) -> None:
+    def __init__(self, where: str, *, call_seconds: float, on_silence: Callable[[], None] | None = None) -> None:
         self.where = where
         self.alive = False
         self._call_seconds = call_seconds
+        self._on_silence = on_silence
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(notEnoughData=_PARTIAL)
@@ -65,8 +70,11 @@ class Connection(asyncio.Protocol):
             loop.call_soon(self._flush)
         self._out.append(packed)
         if self._timer is None:
-            self._timer = loop.call_later(self._call_seconds, self._check_time)
+            self._timer = loop.call_later(self._look_again(self._call_seconds), self._check_time)
         return future
+
+    def _look_again(self, left: float) -> float:
+        return left if self._on_silence is None else min(left, _SILENCE_SECONDS)
 
     def listen(self, packed: bytes, listener: Callable[[Reply | None], None]) -> None:
         """Subscribe with this packed command: from now on every message goes to `listener`, and None at the end."""
@@ -90,8 +98,10 @@ class Connection(asyncio.Protocol):
         left = self._waiting[0][2] - self._loop.time()
         if left <= 0:
             self._end(FrontierUnavailable(f"{self.where}: no answer within {self._call_seconds:g} s"))
-        else:
-            self._timer = self._loop.call_later(left, self._check_time)
+            return
+        self._timer = self._loop.call_later(self._look_again(left), self._check_time)
+        if self._on_silence is not None and left <= self._call_seconds - _SILENCE_SECONDS:
+            self._on_silence()
 
     # --- the protocol -------------------------------------------------------------------------------------------------
 

@@ -107,7 +107,12 @@ class Shards:
                 if not self.unconfirmed and not self.address.endpoints[0].path:  # a private server is meant to be alone
                     _log.warning("%s has no replica: what it confirms is as safe as its own disk", client)
                 self.unconfirmed += 1
-                return await self.call(shard, script, keys, args)
+                reply = await self.call(shard, script, keys, args)
+                # One that hung or was cut off while its replica took its place does not know that yet.
+                if self._topology.mirrored and not await self._topology.vouched(keys[0], client):
+                    self._topology.doubt()
+                    raise FrontierUnavailable(f"{doing}: {client} has no replica, and another may be in its place")
+                return reply
             # WAIT waits for what this connection wrote. A repeated call may write nothing, and what it stands for was
             # written on another connection: a write of our own behind it makes WAIT cover both.
             replies = await self._route(
@@ -141,10 +146,10 @@ class Shards:
     def subscribe(self, channel: str, ready: asyncio.Event | None = None) -> AsyncIterator[bytes | None]:
         """What is published on this channel from now on, through every loss of the connection, without end.
 
-        None is a gap: messages may have been missed, at the beginning and after each reconnection. Look at the state,
-        then go on. `ready` is set when the first subscription holds.
+        None is a gap: messages may have been missed, at the beginning, after each reconnection and when slots moved to
+        another server. Look at the state, then go on. `ready` is set when the first subscription holds.
         """
-        return messages(self._topology.any_client, channel, ready)
+        return messages(self._topology.any_client, channel, ready, listeners=self._topology.listeners)
 
     async def close(self) -> None:
         """End every connection; calls under way raise FrontierUnavailable. May be repeated."""

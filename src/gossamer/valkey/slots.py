@@ -39,6 +39,18 @@ def read_redirect(text: str, *, asked: Endpoint) -> tuple[int, Endpoint]:
     return int(slot), _endpoint(host, int(port), asked)
 
 
+def speaks_for(nodes: bytes, name: str, slot: int) -> bool:
+    """Whether in this answer to CLUSTER NODES the node of that name serves the slot, and nobody holds it for failed."""
+    for line in nodes.decode().splitlines():
+        words = line.split(" ")
+        if words[0] == name:
+            flags = words[2].split(",")
+            spans = [part.split("-") for part in words[8:] if not part.startswith("[")]
+            served = any(int(span[0]) <= slot <= int(span[-1]) for span in spans)
+            return served and "master" in flags and "fail" not in flags and "fail?" not in flags
+    return False
+
+
 def _endpoint(host: bytes | str | None, port: int, asked: Endpoint) -> Endpoint:
     name = host.decode() if isinstance(host, bytes) else host or ""
     return Endpoint(host=asked.host if name in ("", "?") else name.strip("[]"), port=port)

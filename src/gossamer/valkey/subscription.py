@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 
 from hiredis import ReplyError
 
@@ -21,15 +22,27 @@ _SILENCE_SECONDS = 10.0
 _PING = pack((b"PING",))
 
 
+_GAP: Reply = [b"gap"]
+
+
 async def messages(
-    choose: Callable[[], Awaitable[Client]], channel: str, ready: asyncio.Event | None = None
+    choose: Callable[[], Awaitable[Client]],
+    channel: str,
+    ready: asyncio.Event | None = None,
+    *,
+    listeners: set[Callable[[], None]],
 ) -> AsyncIterator[bytes | None]:
-    """The channel's messages; None where some may be missing. `choose` says whom to ask, anew at each connection."""
+    """The channel's messages; None where some may be missing. `choose` says whom to ask, anew at each connection.
+
+    `listeners`: who is called when something may have been published that reached nobody; we are, while we listen.
+    """
     failures = 0
     while True:
         try:
             heard: asyncio.Queue[Reply | None] = asyncio.Queue()
             connection = await (await choose()).open()
+            note_gap = partial(heard.put_nowait, _GAP)
+            listeners.add(note_gap)
             try:
                 connection.listen(pack((b"SUBSCRIBE", channel)), heard.put_nowait)
                 while (reply := await _next(connection, heard)) is not None:
@@ -37,12 +50,15 @@ async def messages(
                         raise translate(reply, doing=f"listening to {channel}")
                     if reply[0] == b"message":
                         yield reply[2]
+                    elif reply is _GAP:
+                        yield None
                     elif reply[0] == b"subscribe":
                         failures = 0
                         if ready is not None:
                             ready.set()
                         yield None
             finally:
+                listeners.discard(note_gap)
                 await connection.close()
         except FrontierError as exc:
             if not failures:

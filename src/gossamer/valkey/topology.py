@@ -3,15 +3,20 @@
 import asyncio
 import contextlib
 import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from gossamer.errors import FrontierError, FrontierUnavailable, ServerUnsuitable
 from gossamer.valkey.address import Address, Endpoint
 from gossamer.valkey.client import Client, Manner
-from gossamer.valkey.slots import read_slots, slot_of
+from gossamer.valkey.slots import read_slots, slot_of, speaks_for
 
 _log = logging.getLogger(__name__)
 
 _ASK_SECONDS = 3.0
+_SHUN_SECONDS = 10.0
+"""Who did not answer is asked last for so long."""
 
 
 class Topology:
@@ -26,12 +31,18 @@ class Topology:
         self._stale = address.cluster
         self._refreshing = asyncio.Lock()
         self._turn = 0
+        self._looking: asyncio.Task[None] | None = None
+        self.mirrored = False
+        """Whether any primary was ever seen with a replica, so that one may take its place."""
+        self.listeners: set[Callable[[], None]] = set()
+        """Told when slots are served elsewhere than before: what was published meanwhile may have reached nobody."""
 
     def client(self, endpoint: Endpoint) -> Client:
         """The client of one server, made when it is new."""
         found = self._clients.get(endpoint)
         if found is None:
-            found = self._clients[endpoint] = Client(endpoint, self._manner)
+            on_silence = self._suspect if self.address.cluster else None
+            found = self._clients[endpoint] = Client(endpoint, self._manner, on_silence)
         return found
 
     def ready_client(self, key: str | bytes) -> Client | None:
@@ -75,6 +86,7 @@ class Topology:
             raise ServerUnsuitable(f"{self.address} is a node of a cluster: write redis+cluster://host:port")
         self._owners[slot] = owner
         self._stale = True
+        self._tell()
         return self.client(owner)
 
     def doubt(self) -> None:
@@ -86,15 +98,12 @@ class Topology:
             if not self._stale and self._owners:
                 return
             trouble: FrontierError = FrontierUnavailable(f"no node of {self.address} can be asked")
-            clients = list(dict.fromkeys([*self._clients.values(), *self._seeds]))
-            # Not always the same first: a node cut off from the others would tell its old map for ever.
-            self._turn += 1
-            start = self._turn % len(clients)
-            for client in clients[start:] + clients[:start]:
+            for client in self._askable():
                 try:
                     async with asyncio.timeout(_ASK_SECONDS):
                         reply = await client.ask("CLUSTER", "SLOTS")
                 except (FrontierError, TimeoutError) as exc:
+                    client.failed_at = time.monotonic()
                     if isinstance(exc, FrontierError):
                         trouble = exc
                     if "cluster support disabled" in str(exc):
@@ -102,14 +111,74 @@ class Topology:
                     continue
                 if not reply:  # a node that belongs to no cluster yet, or has lost its memory of it
                     continue
-                self._owners = read_slots(reply, asked=client.endpoint)
-                self._stale = False
-                await self._forget_strangers()
+                await self._adopt(reply, client)
                 return
             if not self._owners or not isinstance(trouble, FrontierUnavailable):
                 raise trouble
             # Nobody answers, but the old map may still be right for the one call that comes next.
             _log.warning("the cluster's slots cannot be asked for: %s", trouble)
+
+    def _askable(self) -> list[Client]:
+        """Everybody who may know the map; those who did not answer lately last."""
+        clients = list(dict.fromkeys([*self._clients.values(), *self._seeds]))
+        # Not always the same first: a node cut off from the others would tell its old map for ever.
+        self._turn += 1
+        start = self._turn % len(clients)
+        shunned = time.monotonic() - _SHUN_SECONDS
+        return sorted(clients[start:] + clients[:start], key=lambda client: client.failed_at > shunned)
+
+    async def _adopt(self, reply: Sequence[Any], asked: Client) -> None:
+        before, self._owners = self._owners, read_slots(reply, asked=asked.endpoint)
+        self._stale = False
+        self.mirrored = self.mirrored or any(len(row) > 3 for row in reply)
+        await self._forget_strangers()
+        if before and before != self._owners:
+            self._tell()
+
+    def _tell(self) -> None:
+        for listener in list(self.listeners):
+            listener()
+
+    def _suspect(self, client: Client) -> None:
+        """An answer is late. Where its node hangs, a replica may have its slots by now, and nobody would tell us."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._look_elsewhere(client))
+
+    async def _look_elsewhere(self, suspect: Client) -> None:
+        for client in self._askable():
+            if client is suspect:
+                continue
+            try:
+                async with asyncio.timeout(_ASK_SECONDS):
+                    reply = await client.ask("CLUSTER", "SLOTS")
+            except (FrontierError, TimeoutError):
+                client.failed_at = time.monotonic()
+                continue
+            if reply:
+                await self._adopt(reply, client)
+                if suspect.endpoint not in set(self._owners):
+                    await suspect.hang_up()
+                return
+
+    async def vouched(self, key: str | bytes, client: Client) -> bool:
+        """Whether most of the primaries, itself included, say now that it serves this key and does not fail.
+
+        A replica is voted into a primary's place by most of the others, each of which holds it for failed until it
+        knows the new one. So what it wrote before this was asked was written before it could be replaced.
+        """
+        name = (await client.ask("CLUSTER", "MYID")).decode()
+        primaries = await self.primaries()
+        slot = slot_of(key)
+
+        async def voice(other: Client) -> bool:
+            try:
+                async with asyncio.timeout(_ASK_SECONDS):
+                    return speaks_for(await other.ask("CLUSTER", "NODES"), name, slot)
+            except (FrontierError, TimeoutError):
+                return False
+
+        voices = await asyncio.gather(*(voice(other) for other in primaries if other is not client))
+        return 2 * (1 + sum(voices)) > len(primaries)
 
     async def _forget_strangers(self) -> None:
         known = {owner for owner in self._owners if owner} | set(self.address.endpoints)
@@ -118,5 +187,8 @@ class Topology:
 
     async def close(self) -> None:
         """End every connection."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
         with contextlib.suppress(FrontierUnavailable):
             await asyncio.gather(*(client.close() for client in self._clients.values()))

@@ -13,6 +13,7 @@ from gossamer.frontier.base import Frontier, Hop, Leaseholder
 from gossamer.model.outcome import Dropped, Outcome
 from gossamer.model.record import Output
 from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.policy.locations import location_target
 from gossamer.policy.retry import Retry, decide, parse_retry_after
 from gossamer.policy.urls import fingerprint, host, registered_domain
 from gossamer.telemetry import names
@@ -23,7 +24,7 @@ from gossamer.worker.context import Contexts
 from gossamer.worker.journey import Journey
 from gossamer.worker.page import PageReader
 from gossamer.worker.records import bare_record, page_record, wire_of
-from gossamer.worker.redirects import MAX_HOPS, REDIRECTS, location, target
+from gossamer.worker.redirects import MAX_HOPS, REDIRECTS, location
 from gossamer.worker.sitemaps import counted_as
 
 log = logging.getLogger("gossamer.worker")
@@ -118,7 +119,7 @@ class Fetching:
     # --- redirects ----------------------------------------------------------------------------------------------------
 
     async def _redirected(self, journey: Journey, fetched: Fetched, where: str) -> Finished | None:
-        onward = target(journey.url, where)
+        onward = location_target(journey.url, where)
         if onward is None:
             return self._fail(journey, "bad_redirect", f"it leads to {where[:200]!r}", fetched)
         before = (journey.url, journey.method, journey.cookies)

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from gossamer.errors import BadUrl
-from gossamer.policy.urls import host, join
+from gossamer.policy.urls import host
 
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 MAX_HOPS = 10
@@ -15,29 +14,6 @@ Headers = Sequence[tuple[str, str]]
 def location(headers: Headers) -> str | None:
     """The value of the Location header; None where there is none."""
     return next((value for name, value in headers if name.lower() == "location"), None)
-
-
-def target(base: str, value: str) -> str | None:
-    """The canonical URL that `value` leads to from `base`; None where that is no web page (RFC 9110, 10.2.2)."""
-    try:
-        return join(base, _without_raw_bytes(value))
-    except BadUrl:
-        return None
-
-
-def _without_raw_bytes(value: str) -> str:
-    """A header's value, which arrives decoded as latin-1, as text: it was UTF-8, or its bytes are taken one by one."""
-    if value.isascii():
-        return value
-    try:
-        raw = value.encode("latin-1")
-    except UnicodeEncodeError:
-        return value
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        # What the server meant is the resource whose path has these very bytes, as browsers take it.
-        return "".join(chr(byte) if byte < 0x80 else f"%{byte:02X}" for byte in raw)
 
 
 def method_after(status: int, method: str) -> str:

@@ -15,8 +15,8 @@ class Slots:
         self.count = count
         self._linger_seconds = linger_seconds
         self._enough = max(1, count // 4)
-        self._waiting: deque[asyncio.Future[tuple[Lease, float]]] = deque()
-        self._given: deque[tuple[Lease, float]] = deque()
+        self._waiting: deque[asyncio.Future[Lease]] = deque()
+        self._given: deque[Lease] = deque()
         self._freed = asyncio.Event()
         self._freed_enough = asyncio.Event()
         self._idle = asyncio.Event()
@@ -34,12 +34,12 @@ class Slots:
         """Leases being worked on or about to be."""
         return self.busy + len(self._given)
 
-    async def take(self) -> tuple[Lease, float]:
-        """The next lease and when it was given (the loop's time)."""
+    async def take(self) -> Lease:
+        """The next lease."""
         if self._given:
             self.busy += 1
             return self._given.popleft()
-        future: asyncio.Future[tuple[Lease, float]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         self._freed.set()
         if len(self._waiting) >= self._enough:
@@ -66,23 +66,22 @@ class Slots:
 
     def give(self, leases: Iterable[Lease]) -> None:
         """Start these as soon as the loop comes round."""
-        now = asyncio.get_running_loop().time()
         for lease in leases:
             while self._waiting:
                 future = self._waiting.popleft()
                 if not future.done():
                     # Counted here: until the slot comes round, nobody else would know of this lease.
                     self.busy += 1
-                    future.set_result((lease, now))
+                    future.set_result(lease)
                     break
             else:
-                self._given.append((lease, now))
+                self._given.append(lease)
         if self.held:
             self._idle.clear()
 
     def take_back(self) -> list[Lease]:
         """What was given and not taken."""
-        leases = [lease for lease, _ in self._given]
+        leases = list(self._given)
         self._given.clear()
         if not self.busy:
             self._idle.set()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.outcome import Outcome
 from gossamer.model.request import Lease, Settlement
+from gossamer.policy.lateness import is_late
 from gossamer.telemetry import names
 from gossamer.telemetry.tally import Tally
 from gossamer.worker.fetching import Fetching
@@ -23,9 +25,6 @@ from gossamer.worker.slots import Slots
 from gossamer.worker.waits import Waits
 
 log = logging.getLogger("gossamer.worker")
-
-START_WITHIN_SECONDS = 0.2
-"""A lease that could not be started within this goes back: its hit was meant for then, not for later."""
 
 STUCK_SECONDS = 3.0
 """A worker that was told to stop waits no longer than this for an output or a frontier that takes nothing: a full disk,
@@ -176,13 +175,12 @@ class Worker:
     # --- working ------------------------------------------------------------------------------------------------------
 
     async def _slot(self) -> None:
-        loop = asyncio.get_running_loop()
         slots, committer, work = self._slots, self._committer, self._fetching.work
         while True:
-            lease, given = await slots.take()
+            lease = await slots.take()
             epoch = self._seat.epoch
             try:
-                if loop.time() - given > START_WITHIN_SECONDS:
+                if is_late(lease.charged, now=time.monotonic()):
                     finished = _returned(lease)
                 else:
                     finished = await work(lease)

@@ -295,7 +295,8 @@ class Model:
             assert lease.run.number == run.number, f"a request of run {lease.run.number} lives in run {run.number}"
             entry = self._which(run, lease, now)
             self._may_leave(run, entry, worker, now)
-            self.politeness.begin((lease.shard, lease.id), entry.domain, entry.spider, worker.egress, run.crawl, now)
+            flight = (worker, lease.shard, lease.id)
+            self.politeness.begin(flight, entry.domain, entry.spider, worker.egress, run.crawl, now)
             if entry.status is Status.LATER:
                 entry.step(Event.DUE)
             entry.step(Event.LEASE)
@@ -373,7 +374,7 @@ class Model:
         entry.payload = payload
         if answer is Hop.GRANTED:
             assert not self.politeness.closed(entry.domain, now), "a hop into a closed domain"
-            scope = self.politeness.in_flight[lease.shard, lease.id]
+            scope = self.politeness.in_flight[worker, lease.shard, lease.id]
             self.politeness.charge(scope, entry.domain, run.crawl, now)
 
     def settle(self, worker: ModelWorker, settlements: Sequence[Settlement], now: float) -> list[Settled]:
@@ -390,7 +391,7 @@ class Model:
                 continue
             run, entry, _ = worker.held.pop(key)
             worker.settled.add(key)
-            self.politeness.end(key)
+            self.politeness.end((worker, *key))
             self._end(run, entry, settlement, back, now)
             if settlement.drops:
                 run.links_dropped.setdefault(entry.spider, Counter()).update(settlement.drops)
@@ -457,8 +458,8 @@ class Model:
 
     def _put_back_all(self, workers: Sequence[ModelWorker], event: Event, now: float) -> int:
         back: dict[int, tuple[ModelRun, list[Entry]]] = {}
-        for key, (run, entry, _) in [row for worker in workers for row in worker.held.items()]:
-            self.politeness.end(key)
+        for worker, key, (run, entry, _) in [(w, *row) for w in workers for row in w.held.items()]:
+            self.politeness.end((worker, *key))
             if event is Event.RECLAIM:
                 entry.attempt += 1
                 entry.deaths = min(entry.deaths + 1, DEATHS)

@@ -13,6 +13,7 @@ import pytest
 from gossamer.errors import BadUrl
 from gossamer.extract.links import LinkExtractor
 from gossamer.fetch.request import RequestEncoder
+from gossamer.policy.locations import location_target
 from gossamer.policy.scope import compile_scope
 from gossamer.policy.urls import (
     MAX_HOST_LENGTH,
@@ -26,7 +27,6 @@ from gossamer.policy.urls import (
     registered_domain,
     spider_seed,
 )
-from gossamer.worker.redirects import target
 from tests.servers.whatwg import UrlCase, url_cases, vectors
 
 DEVIATIONS: dict[str, Callable[[UrlCase], bool]] = {
@@ -167,7 +167,7 @@ def test_redirects_lead_where_the_standard_says() -> None:
             value = case.input.encode().decode("latin-1")
         except UnicodeEncodeError:
             continue  # lone surrogates have no bytes
-        if target(canonical(case.base), value) != wanted(case):
+        if location_target(canonical(case.base), value) != wanted(case):
             wrong.append((case.input, case.base))
     assert wrong == []
 

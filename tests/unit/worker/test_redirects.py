@@ -2,7 +2,7 @@
 
 import pytest
 
-from gossamer.worker.redirects import cookies_after, location, method_after, target
+from gossamer.worker.redirects import cookies_after, location, method_after
 
 
 @pytest.mark.parametrize(
@@ -15,26 +15,6 @@ from gossamer.worker.redirects import cookies_after, location, method_after, tar
 def test_the_method_after_a_redirect(status: int, method: str, then: str) -> None:
     """As the Fetch standard has it."""
     assert method_after(status, method) == then
-
-
-@pytest.mark.parametrize(
-    ("value", "url"),
-    [
-        ("/b", "http://a.test/b"),
-        ("b#frag", "http://a.test/x/b"),
-        ("//b.test", "http://b.test/"),
-        ("https://b.test/ü".encode().decode("latin-1"), "https://b.test/%C3%BC"),
-        ("/caf\xe9?q=\xfc", "http://a.test/caf%E9?q=%FC"),
-        ("/日本".encode().decode("latin-1"), "http://a.test/%E6%97%A5%E6%9C%AC"),
-        ("?q=1", "http://a.test/x/y?q=1"),
-        ("javascript:alert(1)", None),
-        ("file:///etc/passwd", None),
-        ("http://", None),
-        ("http://a.test/" + "x" * 9000, None),
-    ],
-)
-def test_the_target_of_a_location(value: str, url: str | None) -> None:
-    assert target("http://a.test/x/y", value) == url
 
 
 def test_the_location_is_found_in_any_letter_case() -> None:

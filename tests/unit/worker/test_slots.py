@@ -13,7 +13,7 @@ RUN = Run(Crawl(id=CrawlId("cli", "x")), 1, 1)
 def lease(number: int) -> Lease:
     values: dict[str, Any] = {"shard": 0, "run": RUN, "spider": "link", "domain": "a.test", "priority": 1, "depth": 0}
     values |= {"attempt": 0, "deaths": 0, "url": "http://a.test/", "payload": None, "terms": Terms()}
-    return Lease(id=number, request_id="", identity=b"", **values)
+    return Lease(id=number, request_id="", identity=b"", charged=0.0, **values)
 
 
 async def test_a_given_lease_counts_as_held_before_its_slot_comes_round() -> None:
@@ -22,7 +22,7 @@ async def test_a_given_lease_counts_as_held_before_its_slot_comes_round() -> Non
     assert await slots.room() == 2
     slots.give([lease(1)])
     assert (slots.held, slots.free) == (1, 1)
-    taken, _ = await taking[0]
+    taken = await taking[0]
     assert taken.id == 1
     slots.done()
     await slots.all_idle()
@@ -36,5 +36,5 @@ async def test_what_no_slot_took_can_be_had_back() -> None:
     await slots.room()
     slots.give([lease(1), lease(2)])
     assert [back.id for back in slots.take_back()] == [2]
-    assert (await taking)[0].id == 1
+    assert (await taking).id == 1
     assert slots.held == 1

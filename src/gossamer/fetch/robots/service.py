@@ -24,6 +24,7 @@ from gossamer.fetch.robots.record import RobotsRecord, pack, unpack
 from gossamer.fetch.robots.rules import Robots, RobotsVerdict
 from gossamer.fetch.robots.store import RobotsStore
 from gossamer.policy import robots as policy
+from gossamer.policy.locations import location_target
 from gossamer.policy.retry import parse_retry_after
 from gossamer.policy.robots import Meaning
 
@@ -261,7 +262,8 @@ class RobotsService:
                 return self._failure(earlier, f"{exc.kind}: {exc.detail}" if exc.detail else exc.kind, None)
             if fetched.status not in _REDIRECTS:
                 return self._judge(fetched, earlier)
-            target = _join(exchange.url, _header(fetched, "location"))
+            location = _header(fetched, "location")
+            target = None if location is None else location_target(exchange.url, location)
             if target is None:
                 return RobotsRecord(Meaning.ALLOW_ALL, self._now(), detail=f"{fetched.status} to nowhere")
             same_host = ada_url.URL(target).host == origin_host
@@ -308,16 +310,3 @@ def _key(origin: str, *, insecure: bool) -> str:
 
 def _header(fetched: Answer, name: str) -> str | None:
     return next((value for key, value in fetched.headers if key.lower() == name), None)
-
-
-def _join(base: str, location: str | None) -> str | None:
-    """The canonical URL that a Location leads to; None where it leads to no web page."""
-    if location is None:
-        return None
-    try:
-        # Servers send UTF-8 here; headers arrive as latin-1, which is turned back.
-        url = ada_url.URL(location.encode("latin-1", "replace").decode("utf-8", "replace"), base)
-    except ValueError:
-        return None
-    url.hash = ""
-    return str(url.href) if url.protocol in ("http:", "https:") else None

@@ -245,7 +245,7 @@ def _unwrapped(part: bytes) -> bytes:
     return part[{0xD9: 2, 0xDA: 3, 0xDB: 5}.get(kind, 0) :]
 
 
-def decode_lease(shard: int, row: Sequence[bytes], run: Run, terms: Terms) -> Lease:
+def decode_lease(shard: int, row: Sequence[bytes], run: Run, terms: Terms, *, charged: float) -> Lease:
     """A lease from its row of a reply: id, token, run, spider, domain, priority, entry."""
     try:  # not `reading`: this is done for every request
         deaths, attempt, depth, _, url, payload, identity = decode_entry(row[6])
@@ -267,4 +267,5 @@ def decode_lease(shard: int, row: Sequence[bytes], run: Run, terms: Terms) -> Le
         terms=terms,
         request_id=request_id(run, identity or f"{spider}\0{url}".encode()),
         identity=identity,
+        charged=charged,
     )

@@ -103,7 +103,8 @@ async def try_finish(commands: Commands, token: str, *, retention_ms: int, aband
 
     First all `done` are read, then all `added`: done never runs ahead, so equal sums mean that nothing was open at a
     moment in between. Then every shard closes the run: additions must ask the home shard from then on, and those who
-    asked it before the version was read must ask again. The home shard decides only if nobody asked since.
+    asked it before the version was read must ask again. The home shard decides only if nobody asked since. All of it
+    is confirmed: a server that was replaced and does not know would close what goes on elsewhere.
 
     `abandoned`: also a run to which nothing was ever added.
     """
@@ -119,12 +120,12 @@ async def try_finish(commands: Commands, token: str, *, retention_ms: int, aband
     if done != added or not (known or abandoned):
         return False
     arguments = home.arguments(commands)
-    closed = await asyncio.gather(*(commands.call(s, "close", *arguments, home.version) for s in home.shards))
+    closed = await asyncio.gather(*(commands.call_confirmed(s, "close", *arguments, home.version) for s in home.shards))
     if not all(closed):
         return False
     at = home_shard(token, commands.count)
     silent = int(bool(home.parts) and await _all_parts_ended(commands, home))
-    if not await commands.call(at, "finished", token, home.run, home.version, retention_ms, silent):
+    if not await commands.call_confirmed(at, "finished", token, home.run, home.version, retention_ms, silent):
         return False
     await halt(commands, home, _FINISHED, retention_ms=retention_ms)
     return True
@@ -149,7 +150,7 @@ async def halt(
         purged = 0
         for letter, spider in ends:
             told = (*arguments, letter, spider, retention_ms, stop)
-            reply = await patiently(commands, shard, partial(commands.call, shard, "halt", *told), until=-1)
+            reply = await patiently(commands, shard, partial(commands.call_confirmed, shard, "halt", *told), until=-1)
             purged = int(reply[0])
             halted.by_end[spider] = halted.by_end.get(spider, 0) + int(reply[1])
             halted.idle |= len(reply) > 2

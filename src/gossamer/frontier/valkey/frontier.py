@@ -115,7 +115,7 @@ class ValkeyFrontier:
         """The same over connections that are there already; closed with the frontier."""
         first = Commands(connection, prefix=prefix, count=1, clock=clock)
         wanted = shards or 1
-        form, count, secret = await first.call(0, "meta", FORMAT, wanted, secrets.randbits(64))
+        form, count, secret = await first.call_confirmed(0, "meta", FORMAT, wanted, secrets.randbits(64))
         if form.decode() != FORMAT:
             raise FrontierIncompatible(
                 f"its format is {form.decode()}, this Gossamer writes {FORMAT}; use the version that made it, "
@@ -348,7 +348,11 @@ class ValkeyFrontier:
 
     async def _keep_shard(self, shard: int, judge: bool) -> int:
         call = self._commands.call
-        total, more = 0, 1
+        asked = time.monotonic()
+        noted = await call(shard, "chores", self._retention_ms)
+        # A server that hung until now has not heard anybody; what they said meanwhile may be behind this at its door.
+        hung = time.monotonic() - asked > self._heartbeat_ms / 3000
+        total, more = 0, not hung
         latest = self._in_time(shard) if judge else 0.0
         while more:
             reply = await call(shard, "reclaim", self._heartbeat_ms, self._retention_ms, 200, "", latest)
@@ -360,7 +364,7 @@ class ValkeyFrontier:
             total += count
             for token in reply[3:]:
                 await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
-        await self._chores(shard)
+        await self._chores(shard, noted)
         while await call(shard, "sweep", 1000, self._retention_ms):
             pass
         return total
@@ -374,10 +378,10 @@ class ValkeyFrontier:
         server_ms, then = known
         return server_ms + (time.monotonic() - then) * 1000 + self._heartbeat_ms / 2
 
-    async def _chores(self, shard: int) -> None:
+    async def _chores(self, shard: int, noted: Sequence[Any]) -> None:
         """Go on with what somebody began and did not end."""
         commands, retention_ms = self._commands, self._retention_ms
-        halting, idle, opened, starving, purging, rescoring = await commands.call(shard, "chores", retention_ms)
+        halting, idle, opened, starving, purging, rescoring = noted
         for token in halting:
             await carry_out(commands, token.decode(), retention_ms=retention_ms)
         if purging:
@@ -472,7 +476,7 @@ class ValkeyFrontier:
     ) -> int:
         token = crawl.token
         home = home_shard(token, self._commands.count)
-        known = await self._commands.call(
+        known = await self._commands.call_confirmed(
             home, "stop", token, state.value, spider or "", self._mark_ms, self._retention_ms
         )
         return await carry_out(self._commands, token, retention_ms=self._retention_ms) if known else 0
@@ -506,7 +510,7 @@ class ValkeyFrontier:
         arguments: list[Argument] = [b"" if p == DomainPolicy() else codec.pack_policy(p) for p in wanted]
         name = domain or ""
         shard = 0 if domain is None else shard_of(domain, self._commands.count)
-        if not await self._commands.call(shard, "policy", name, *arguments):
+        if not await self._commands.call_confirmed(shard, "policy", name, *arguments):
             raise PoliciesChanged(domain or "the default policy")
         if domain is None:
             await self._commands.everywhere("policy", "", arguments[0])

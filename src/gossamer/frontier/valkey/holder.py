@@ -17,13 +17,17 @@ from gossamer.frontier.valkey.finishing import rebalance, try_finish
 from gossamer.frontier.valkey.placing import shard_of
 from gossamer.frontier.valkey.submitting import check_names
 from gossamer.model.crawl import Run, Terms
-from gossamer.model.outcome import Settled
+from gossamer.model.outcome import Outcome, Settled
 from gossamer.model.request import Lease, Settlement
+from gossamer.policy.lateness import is_late, usual_seconds
 
 _NAMELESS = "default"
 _SETTLE_AT_ONCE = 256
+_CALL = 2**20
+"""A lease's id is the number of the call that got it, times this, and its place among those; see `lease.lua`."""
 _SHARDS_AT_ONCE = 8
 _CACHED_TERMS = 10_000
+_SHORTLY_SECONDS = 0.001
 _ASK_AGAIN_SECONDS = 600.0
 """A shard that has nothing due is asked again after so long, woken or not; it remembers who waits for an hour."""
 
@@ -51,6 +55,7 @@ class ValkeyHolder:
         self._time = clock or time.monotonic
         self._name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._epoch = 0
+        self._usual = [0.0] * commands.count
         self._woken = asyncio.Event()
         self._listener: asyncio.Task[None] | None = None
         self._next_shard = 0
@@ -62,7 +67,10 @@ class ValkeyHolder:
         self._epoch += 1
         self.worker = f"{self._name}-{self._epoch}"
         self._calls = [0] * self._commands.count
-        self._unanswered = [False] * self._commands.count
+        self._asked: list[float | None] = [None] * self._commands.count
+        """When the call was first made to which there is no answer yet."""
+        self._held: list[set[int]] = [set() for _ in range(self._commands.count)]
+        """The ids of what was leased and not yet settled."""
         self._due = [0.0] * self._commands.count
         self._heard = [0] * self._commands.count
         self._found: deque[Lease] = deque()
@@ -115,18 +123,22 @@ class ValkeyHolder:
     async def _lease_shard(self, shard: int, limit: int) -> int:
         """How many were found."""
         heard = self._heard[shard]
-        if not self._unanswered[shard]:
+        asked = self._asked[shard]
+        if asked is None:
             self._calls[shard] += 1
-        self._unanswered[shard] = True
+            asked = self._asked[shard] = time.monotonic()
         reply = await self._commands.call(
             shard, "lease", self.worker, self._calls[shard], limit, self._pool, self._egress, self._retention_ms, 1,
             *self._spiders,
         )  # fmt: skip
-        self._unanswered[shard] = False
+        self._asked[shard] = None
+        charged = self._charged(shard, asked)
         if reply[0] == b"stale":
             raise StaleWorker(self.worker)
         _, due, rows, crawls, terms, starved, idle, enroll = reply
-        self._found += self._decode(shard, rows, crawls, terms)
+        leases = self._decode(shard, rows, crawls, terms, charged=charged)
+        self._held[shard].update([lease.id for lease in leases])
+        self._found += leases
         found = len(rows) // 7
         if found >= limit or self._heard[shard] != heard:  # it may have more, or got some while it answered
             self._due[shard] = 0.0
@@ -143,8 +155,14 @@ class ValkeyHolder:
             await self._enroll(shard)
         return found
 
+    def _charged(self, shard: int, asked: float) -> float:
+        """When a call made then, and answered now, was carried out, at the earliest."""
+        took = time.monotonic() - asked
+        self._usual[shard] = usual = usual_seconds(self._usual[shard], took)
+        return asked + usual
+
     def _decode(
-        self, shard: int, rows: Sequence[bytes], crawls: Sequence[bytes], terms: Sequence[bytes]
+        self, shard: int, rows: Sequence[bytes], crawls: Sequence[bytes], terms: Sequence[bytes], *, charged: float
     ) -> list[Lease]:
         shown: dict[bytes, tuple[bytes, bytes]] = {
             crawls[i]: (crawls[i + 1], crawls[i + 2]) for i in range(0, len(crawls), 3)
@@ -158,7 +176,8 @@ class ValkeyHolder:
             token, run = row[1], row[2]
             entry = row[6]
             number = entry[4] << 16 | entry[5] << 8 | entry[6]
-            leases.append(codec.decode_lease(shard, row, self._run_of(token, run, *shown[token]), told[token, number]))
+            known = self._run_of(token, run, *shown[token])
+            leases.append(codec.decode_lease(shard, row, known, told[token, number], charged=charged))
         return leases
 
     def _run_of(self, token: bytes, number: bytes, generation: bytes, blob: bytes) -> Run:
@@ -217,7 +236,7 @@ class ValkeyHolder:
         return answers
 
     async def _settle_group(self, shard: int, settlements: Sequence[Settlement], indexes: list[int]) -> list[Settled]:
-        arguments: list[Argument] = [self.worker, self._retention_ms]
+        arguments: list[Argument] = []
         for index in indexes:
             s = settlements[index]
             tail = b"" if s.payload is None else codec.pack_tail(s.lease.url, s.payload, s.lease.identity)
@@ -225,30 +244,44 @@ class ValkeyHolder:
             arguments += (s.lease.id, s.outcome.value, s.reason, s.delay_seconds * 1000, tail, len(drops))
             for reason, count in drops.items():
                 arguments += (reason, count)
-        reply = await self._commands.call(shard, "settle", *arguments)
-        if reply[0] == b"stale":
+        codes = await self._settle_rows(shard, arguments)
+        if codes is None:
             return [Settled.STALE_WORKER] * len(indexes)
+        self._held[shard].difference_update([settlements[index].lease.id for index in indexes])
+        return [Settled.SETTLED if code else Settled.ALREADY for code in codes]
+
+    async def _settle_rows(self, shard: int, rows: Sequence[Argument]) -> Sequence[int] | None:
+        """Of each 1 or 0; None: the worker was taken for dead. On a replica where there is one: what a failover forgot
+        would be fetched again."""
+        reply = await self._commands.call_confirmed(shard, "settle", self.worker, self._retention_ms, *rows)
+        if reply[0] == b"stale":
+            return None
+        codes: Sequence[int]
         codes, idle, spent = reply
         for token in idle:
             await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
         for token in spent:
             await rebalance(self._commands, token.decode(), shard, retention_ms=self._retention_ms)
-        return [Settled.SETTLED if code else Settled.ALREADY for code in codes]
+        return codes
 
     async def hop(self, lease: Lease, *, fingerprint: int, payload: bytes) -> Hop:
         tail = codec.pack_tail(lease.url, payload, lease.identity)
+        asked = time.monotonic()
         answer = await self._commands.call(lease.shard, "hop", self.worker, lease.id, fingerprint, tail)
+        charged = self._charged(lease.shard, asked)
         if answer < 0:
             raise StaleWorker(self.worker)
-        return (Hop.SEEN, Hop.GRANTED, Hop.WAIT)[answer]
+        hop = (Hop.SEEN, Hop.GRANTED, Hop.WAIT)[answer]
+        return Hop.WAIT if hop is Hop.GRANTED and is_late(charged, now=time.monotonic()) else hop
 
     async def hit(self, run: Run, *, spider: str, domain: str) -> float | None:
         rate = run.crawl.rate
         wish = ("", "", "") if rate is None else (rate.hits, rate.window_seconds * 1000, int(rate.moderated))
-        charged, wait = await self._commands.call(
-            shard_of(domain, self._commands.count), "hit", run.crawl.id.token, spider, domain, self._egress, *wish
-        )
-        return 0.0 if charged else None if wait == b"" else max(float(wait) / 1000, 0.001)
+        shard, asked = shard_of(domain, self._commands.count), time.monotonic()
+        granted, wait = await self._commands.call(shard, "hit", run.crawl.id.token, spider, domain, self._egress, *wish)
+        if granted:
+            return _SHORTLY_SECONDS if is_late(self._charged(shard, asked), now=time.monotonic()) else 0.0
+        return None if wait == b"" else max(float(wait) / 1000, _SHORTLY_SECONDS)
 
     # --- living -------------------------------------------------------------------------------------------------------
 
@@ -273,10 +306,31 @@ class ValkeyHolder:
 
     async def heartbeat(self) -> None:
         joined = self._joined()
-        alive = await asyncio.gather(*(self._commands.call(s, "heartbeat", self.worker) for s in joined))
+        # Not longer than to the next beat: a shard that hangs must not keep it from the others.
+        try:
+            async with asyncio.timeout(max(1.0, self._heartbeat_ms / 3000)):
+                held = await asyncio.gather(*(self._commands.call(s, "heartbeat", self.worker) for s in joined))
+        except TimeoutError:
+            raise FrontierUnavailable("a heartbeat was not answered in time") from None
         # A shard whose first lease was never answered may not know the worker yet.
-        if not all(ok or self._unanswered[s] for s, ok in zip(joined, alive, strict=True)):
+        if any(count < 0 and self._asked[s] is None for s, count in zip(joined, held, strict=True)):
             raise StaleWorker(self.worker)
+        for shard, count in zip(joined, held, strict=True):
+            if count > len(self._held[shard]):
+                await self._give_back_forgotten(shard)
+
+    async def _give_back_forgotten(self, shard: int) -> None:
+        """Of what the shard says we hold, return what we do not: settled, and a failover or a restore forgot that."""
+        worker, answered = self.worker, self._calls[shard] - (self._asked[shard] is not None)
+        key = self._commands.keys[shard].leases(worker)
+        listed = [int(name) for name in await self._commands.plain(shard, "HKEYS", key) if name != b"last"]
+        if worker != self.worker:
+            return
+        forgotten = [id for id in listed if id // _CALL <= answered and id not in self._held[shard]]
+        for first in range(0, len(forgotten), _SETTLE_AT_ONCE):
+            some = forgotten[first : first + _SETTLE_AT_ONCE]
+            rows: list[Argument] = [part for id in some for part in (id, Outcome.RETURNED.value, "", 0, b"", 0)]
+            await self._settle_rows(shard, rows)
 
     async def renew(self) -> None:
         self._begin_epoch()

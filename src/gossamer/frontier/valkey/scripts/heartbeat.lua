@@ -2,10 +2,11 @@
 -- Say that a worker lives.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 worker
--- Returns 1, or 0 when it was taken for dead
+-- Returns how many leases it has here, or -1 when it was taken for dead
 -- include common
 if not redis.call("ZSCORE", P .. "workers", ARGV[3]) then
-  return 0
+  return -1
 end
 redis.call("ZADD", P .. "workers", now, ARGV[3])
-return 1
+local key = P .. "l:" .. ARGV[3]
+return redis.call("HLEN", key) - redis.call("HEXISTS", key, "last")

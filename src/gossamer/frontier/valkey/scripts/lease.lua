@@ -14,6 +14,7 @@
 local worker, number, limit, pool, egress = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local retention = tonumber(ARGV[8])
 local leases_key = P .. "l:" .. worker
+local CALL = 2 ^ 20 -- ids a call may give
 
 if not redis.call("ZSCORE", P .. "workers", worker)
   and (number ~= "1" or redis.call("ZSCORE", P .. "dead", worker)) then
@@ -55,7 +56,8 @@ local last = redis.call("HGET", leases_key, "last")
 if last then
   local done, first, count = string.match(last, "^(%d+) (%d+) (%d+)$")
   if done == number then
-    for id = tonumber(first), tonumber(first) + tonumber(count) - 1 do
+    for number_of_id = tonumber(first), tonumber(first) + tonumber(count) - 1 do
+      local id = string.format("%.0f", number_of_id)
       local raw = redis.call("HGET", leases_key, id)
       if raw then
         show(id, cmsgpack.unpack(raw))
@@ -258,12 +260,13 @@ for band = 1, BANDS do
   end
 end
 
-local first = 0
+-- Named by the worker's own call, not by a counter of this shard: after a failover that lost some of its last steps, a
+-- counter would give an id again that the worker holds for another request.
+local first = string.format("%.0f", tonumber(number) * CALL)
 if #taken > 0 then
-  first = redis.call("HINCRBY", P .. "n", "lease", #taken) - #taken + 1
   local rows = {}
   for index, lease in ipairs(taken) do
-    local id = first + index - 1
+    local id = string.format("%.0f", tonumber(number) * CALL + index - 1)
     rows[2 * index - 1] = id
     rows[2 * index] = cmsgpack.pack(unpack(lease))
     show(id, unpack(lease))

@@ -1,0 +1,78 @@
+"""A worker in this process that crawls the little web and repeats what was not answered, as the lanes do."""
+
+import asyncio
+from collections import Counter
+
+from gossamer.commit.patience import Patience
+from gossamer.commit.seat import Seat
+from gossamer.errors import StaleWorker
+from gossamer.frontier.base import Frontier, Leaseholder
+from gossamer.model.crawl import CrawlId, CrawlState
+from gossamer.model.outcome import Outcome, Settled
+from gossamer.model.request import Lease, Settlement
+from gossamer.telemetry.troubles import Troubles
+from gossamer.valkey.retrying import retrying
+
+from .asking import a_batch
+from .graph import links, url
+
+
+class Crawler:
+    """Counts what it did with every page. `progress` is set at every step."""
+
+    def __init__(
+        self, frontier: Frontier, crawl: CrawlId, progress: asyncio.Event, *, heartbeat_seconds: float
+    ) -> None:
+        self._frontier = frontier
+        self._crawl = crawl
+        self._progress = progress
+        self._heartbeat_seconds = heartbeat_seconds
+        self.recorded: Counter[int] = Counter()
+        """How often a page was durable, as a sink would see it."""
+        self.settled: list[int] = []
+        self.stale = 0
+
+    async def run(self) -> None:
+        """Until the crawl has finished."""
+        holder = await self._frontier.holder(pool="shared", spiders=["link"])
+        patience = Patience(Troubles())
+        seat = Seat(
+            self._frontier, holder, patience, heartbeat_seconds=self._heartbeat_seconds, forget=self._count_stale
+        )
+        keeping = asyncio.create_task(seat.keep())
+        while (info := await retrying(lambda: self._frontier.crawl_info(self._crawl))) is None or (
+            info.state is CrawlState.RUNNING
+        ):
+            epoch = seat.epoch
+            try:
+                await self._step(holder)
+            except StaleWorker:
+                await seat.renew(epoch)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        await holder.close()
+
+    def _count_stale(self) -> None:
+        self.stale += 1
+
+    async def _step(self, holder: Leaseholder) -> None:
+        leases = await retrying(lambda: holder.lease(limit=8))
+        for lease in leases:
+            self.recorded[page_of(lease)] += 1
+            await retrying(lambda lease=lease: self._follow(lease))  # type: ignore[misc]
+        done = [Settlement(lease, Outcome.FETCHED) for lease in leases]
+        answers = await retrying(lambda: holder.settle(done))
+        if Settled.STALE_WORKER in answers:
+            raise StaleWorker(holder.worker)
+        self.settled += [page_of(lease) for lease in leases]
+        self._progress.set()
+        if not leases:
+            await holder.wait(at_most_seconds=1.0)
+
+    async def _follow(self, lease: Lease) -> None:
+        found = [url(page) for page in links(page_of(lease))]
+        await self._frontier.add(lease.run, lease.terms, [a_batch(domain, [path]) for domain, path in found])
+
+
+def page_of(lease: Lease) -> int:
+    return int(lease.url.rpartition("/")[2])

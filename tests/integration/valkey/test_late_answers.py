@@ -1,0 +1,91 @@
+"""A hit is charged when the server hands it out, however long the answer then travels."""
+
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from gossamer.frontier.base import Hop
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.holder import ValkeyHolder
+from gossamer.model.crawl import Terms
+from gossamer.model.domain import DomainPolicy
+from gossamer.model.outcome import Outcome
+from gossamer.model.request import Lease, Settlement
+from gossamer.policy.lateness import is_late
+from tests.chaos.tcp_proxy import Link, Network
+from tests.servers import crawls
+from tests.servers.valkey import standalone
+
+EACH_WAY_SECONDS = 0.25
+SITE = "http://site0.test"
+
+
+@pytest.fixture
+def link() -> Iterator[Link]:
+    with standalone(tcp=True) as server, Network("127.0.0.1", server.port) as network:
+        yield network.link()
+
+
+@pytest.fixture
+async def holder(link: Link) -> AsyncIterator[ValkeyHolder]:
+    frontier = await ValkeyFrontier.connect(f"redis://127.0.0.1:{link.port}")
+    await frontier.set_domain_policy(None, DomainPolicy(hits=1000, window_seconds=1.0, moderated=False))
+    await crawls.open_crawl(frontier, [f"{SITE}/{n}" for n in range(100)], Terms())
+    seat = await frontier.holder(pool="shared", spiders=["link"])
+    yield seat
+    link.slow(0)
+    link.resume()
+    await seat.close()
+    await frontier.close()
+
+
+def late(lease: Lease) -> bool:
+    return is_late(lease.charged, now=time.monotonic())
+
+
+async def one(holder: ValkeyHolder) -> Lease:
+    (lease,) = await holder.lease(limit=1)
+    return lease
+
+
+async def test_a_lease_that_was_held_up_is_late(holder: ValkeyHolder, link: Link) -> None:
+    assert not late(await one(holder))
+    link.slow(EACH_WAY_SECONDS)
+    assert late(await one(holder))
+    link.slow(0)
+    assert not late(await one(holder))
+
+
+async def test_a_way_that_has_become_longer_is_no_reason(holder: ValkeyHolder, link: Link) -> None:
+    await one(holder)
+    link.slow(EACH_WAY_SECONDS / 2)
+    for _ in range(8):
+        lease = await one(holder)
+    assert not late(lease)
+
+
+async def test_a_call_that_is_repeated_counts_from_the_first(holder: ValkeyHolder, link: Link) -> None:
+    """Its answer, lost with the connection, is given again."""
+    await one(holder)
+    link.slow(EACH_WAY_SECONDS)
+    holder._asked[0] = time.monotonic() - 5.0  # as a call that was never answered
+    assert time.monotonic() - (await one(holder)).charged > 4.0
+
+
+async def test_a_redirects_hit_that_comes_late_is_not_used(holder: ValkeyHolder, link: Link) -> None:
+    lease = await one(holder)
+    assert await holder.hop(lease, fingerprint=1, payload=b"") is Hop.GRANTED
+    link.slow(EACH_WAY_SECONDS)
+    assert await holder.hop(lease, fingerprint=2, payload=b"") is Hop.WAIT
+    link.slow(0)
+    await holder.settle([Settlement(lease, Outcome.FETCHED)])
+
+
+async def test_a_hit_without_a_lease_neither(holder: ValkeyHolder, link: Link) -> None:
+    lease = await one(holder)
+    assert await holder.hit(lease.run, spider="link", domain="site0.test") == 0.0
+    link.slow(EACH_WAY_SECONDS)
+    wait = await holder.hit(lease.run, spider="link", domain="site0.test")
+    assert wait is not None
+    assert 0 < wait < 0.1
