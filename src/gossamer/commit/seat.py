@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from gossamer.commit.patience import Patience
 from gossamer.errors import FrontierUnavailable, StaleWorker
@@ -43,8 +43,8 @@ class Seat:
     async def keep(self) -> None:
         """Say that the worker lives, and take back what the dead held, for ever; cancel it."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._chore(self._beat, self._heartbeat_seconds / 3))
-            group.create_task(self._chore(self._reclaim, self._heartbeat_seconds))
+            group.create_task(self._live())
+            group.create_task(self._reclaim_for_ever())
 
     async def until_work(self, *, at_most_seconds: float, empty: int) -> None:
         """Until work may be due: the frontier says so, or there was progress. `empty`: how often in a row leasing found
@@ -83,24 +83,46 @@ class Seat:
             await self._patience.frontier(self._holder.renew)
             self.progress.set()
 
-    async def _chore(self, run_once: Callable[[], Awaitable[object]], every_seconds: float) -> None:
+    async def _live(self) -> None:
+        """Beat three times a heartbeat, and whenever somebody's silence has lasted one: what the dead held is taken
+        back a second later at most, by whoever lives. Who they are, nobody needs to agree on."""
+        left = 0.0  # whom this worker replaces may be dead for long
         while True:
-            await asyncio.sleep(every_seconds * (0.9 + 0.2 * random.random()))
+            usual = self._heartbeat_seconds / 3 * (0.9 + 0.2 * random.random())
+            await asyncio.sleep(min(usual, left + _soon()))
+            left = self._heartbeat_seconds
             with contextlib.suppress(FrontierUnavailable):
-                await run_once()
+                left = await self._beat()
+                if left <= 0:
+                    await self._reclaim()
 
-    async def _beat(self) -> None:
+    async def _reclaim_for_ever(self) -> None:
+        """On the shards, too, that the beats say nothing of; and all other housekeeping."""
+        while True:
+            await asyncio.sleep(self._heartbeat_seconds * (0.9 + 0.2 * random.random()))
+            with contextlib.suppress(FrontierUnavailable):
+                await self._reclaim()
+
+    async def _beat(self) -> float:
+        """The seconds until somebody counts as dead."""
         loop = asyncio.get_running_loop()
         epoch, asked = self.epoch, loop.time()
+        left = self._heartbeat_seconds
         try:
-            await self._holder.heartbeat()
+            left = await self._holder.heartbeat()
         except StaleWorker:
             await self.renew(epoch)
         except FrontierUnavailable:
             self._witness.failed()
             raise
         self._witness.answered(asked=asked, now=loop.time())
+        return left
 
     async def _reclaim(self) -> None:
         if await self._frontier.reclaim(judge=self._witness.is_fair(asyncio.get_running_loop().time())):
             self.progress.set()
+
+
+def _soon() -> float:
+    """Not all who watch at the same moment."""
+    return 0.05 + 0.95 * random.random()

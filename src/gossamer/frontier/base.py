@@ -95,8 +95,9 @@ class Leaseholder(Protocol):
     async def wait(self, *, at_most_seconds: float) -> None:
         """Return when work may be due, when some arrived, or after `at_most_seconds`."""
 
-    async def heartbeat(self) -> None:
-        """Say on every shard that the worker lives. `lease` and `settle` say so on theirs too."""
+    async def heartbeat(self) -> float:
+        """Say on every shard that the worker lives. `lease` and `settle` say so on theirs too. The seconds until some
+        other worker counts as dead if nothing is heard of it; 0: one does, and `reclaim` takes back what it held."""
 
     async def renew(self) -> None:
         """Forget every lease and begin a new epoch: after StaleWorker."""

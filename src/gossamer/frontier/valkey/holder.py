@@ -304,20 +304,23 @@ class ValkeyHolder:
     def _joined(self) -> list[int]:
         return [shard for shard in range(self._commands.count) if self._calls[shard]]
 
-    async def heartbeat(self) -> None:
+    async def heartbeat(self) -> float:
         joined = self._joined()
         # Not longer than to the next beat: a shard that hangs must not keep it from the others.
         try:
             async with asyncio.timeout(max(1.0, self._heartbeat_ms / 3000)):
-                held = await asyncio.gather(*(self._commands.call(s, "heartbeat", self.worker) for s in joined))
+                answers = await asyncio.gather(
+                    *(self._commands.call(s, "heartbeat", self.worker, self._heartbeat_ms) for s in joined)
+                )
         except TimeoutError:
             raise FrontierUnavailable("a heartbeat was not answered in time") from None
         # A shard whose first lease was never answered may not know the worker yet.
-        if any(count < 0 and self._asked[s] is None for s, count in zip(joined, held, strict=True)):
+        if any(count < 0 and self._asked[s] is None for s, (count, _) in zip(joined, answers, strict=True)):
             raise StaleWorker(self.worker)
-        for shard, count in zip(joined, held, strict=True):
+        for shard, (count, _) in zip(joined, answers, strict=True):
             if count > len(self._held[shard]):
                 await self._give_back_forgotten(shard)
+        return min((left for count, left in answers if count >= 0), default=self._heartbeat_ms) / 1000
 
     async def _give_back_forgotten(self, shard: int) -> None:
         """Of what the shard says we hold, return what we do not: settled, and a failover or a restore forgot that."""

@@ -1,0 +1,67 @@
+"""Who is alive hears from when on another counts as dead, and takes over then; no later."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from gossamer.commit.patience import Patience
+from gossamer.commit.seat import Seat
+from gossamer.errors import StaleWorker
+from gossamer.model.crawl import Terms
+from gossamer.telemetry.troubles import Troubles
+
+from .asking import a_batch, a_crawl
+from .pair import Clock
+from .stage import Stage
+
+HEARTBEAT = 30.0
+PLAIN = Terms()
+
+
+async def test_the_most_silent_worker_is_told_of(stage_of: Callable[[int], Stage]) -> None:
+    stage, clock = stage_of(3), Clock()
+    frontier = await stage.frontier(clock=clock, heartbeat_seconds=HEARTBEAT)
+    run = await frontier.open_crawl(a_crawl())
+    await frontier.add(run, PLAIN, [a_batch(f"d{n}.test", range(3)) for n in range(20)], seeds=True)
+    living, dying = [await frontier.holder(pool="shared", spiders=["link"]) for _ in range(2)]
+    assert await living.heartbeat() == HEARTBEAT  # nobody has leased anything
+    assert await living.lease(limit=9)
+    lost = len(await dying.lease(limit=9))
+    clock.now += 10
+    assert await living.heartbeat() == HEARTBEAT - 10
+    await dying.heartbeat()
+    clock.now += 10
+    assert await living.heartbeat() == HEARTBEAT - 10
+    clock.now += 20.001
+    assert await living.heartbeat() == 0
+    assert await frontier.reclaim() == lost
+    assert await living.heartbeat() == HEARTBEAT
+    with pytest.raises(StaleWorker):
+        await dying.heartbeat()
+    await living.close()
+    await dying.close()
+    await stage.leave()
+
+
+async def test_the_dead_are_followed_when_their_time_is_over(stage_of: Callable[[int], Stage]) -> None:
+    """Not at the next round of housekeeping, which comes once in a heartbeat: half a minute here."""
+    stage, clock = stage_of(1), Clock()
+    frontier = await stage.frontier(clock=clock, heartbeat_seconds=HEARTBEAT)
+    run = await frontier.open_crawl(a_crawl())
+    await frontier.add(run, PLAIN, [a_batch("d.test", range(9))], seeds=True)
+    living, dead = [await frontier.holder(pool="shared", spiders=["link"]) for _ in range(2)]
+    assert await dead.lease(limit=1)
+    clock.now += HEARTBEAT + 0.001
+    await living.lease(limit=1)
+    seat = Seat(frontier, living, Patience(Troubles()), heartbeat_seconds=HEARTBEAT, forget=lambda: None)
+    keeping = asyncio.create_task(seat.keep())
+    async with asyncio.timeout(HEARTBEAT / 2):
+        await seat.progress.wait()
+    with pytest.raises(StaleWorker):
+        await dead.heartbeat()
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    await living.close()
+    await dead.close()
+    await stage.leave()
