@@ -9,7 +9,6 @@ from tests.chaos.stores import Store
 from tests.chaos.tcp_proxy import Link
 from tests.servers.fleet import Fleet, Member
 
-
 _BEFORE_IT_BEGAN = 130
 """Exit code of a worker that was told to end while it was starting."""
 
