@@ -27,6 +27,10 @@ class Acts:
             await self._to_store(fault)
         elif fault.kind in (Kind.STALL_ALL, Kind.CUT_ALL):
             await self._to_all(fault)
+        elif fault.kind is Kind.KILL_SERVICE:
+            hand = await asyncio.to_thread(self._crew.kill_service, fault.whom)
+            self._say(f"{fault.kind} {hand.member.name if hand else 'nobody'}")
+            self.done.append(fault.kind)
         elif (hand := self._crew.pick(fault.whom)) is not None:
             self._say(f"{fault.kind} {hand.member.name} {_lasting(fault)}")
             self.done.append(fault.kind)
@@ -43,7 +47,7 @@ class Acts:
             self.silences.append((began, time.monotonic()))
 
     async def _to_all(self, fault: Fault) -> None:
-        links = [hand.link for hand in self._crew.hands if hand.link is not None]
+        links = [hand.link for hand in self._crew.everybody if hand.link is not None]
         self._say(f"{fault.kind} {_lasting(fault)}")
         self.done.append(fault.kind)
         began = time.monotonic()

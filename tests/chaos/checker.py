@@ -79,8 +79,8 @@ class Verdict:
         return self.twice / self.pages if self.pages else 0.0
 
 
-def judge(evidence: Evidence) -> Verdict:
-    """Compare."""
+def judge(evidence: Evidence, *, twice_at_most: float = TWICE_AT_MOST) -> Verdict:
+    """Compare. `twice_at_most`: of the pages; what was under way at a fault is a larger share of a short run."""
     pages = sum(result.ends is Ends.PAGE for result in evidence.expected.values())
     twice = sum(count - 1 for count in repeated(evidence.log).values())
     verdict = Verdict(pages, twice, _standstill(evidence))
@@ -92,7 +92,7 @@ def judge(evidence: Evidence) -> Verdict:
         *_end(evidence),
         *_rude(evidence),
     ]
-    if verdict.twice_share > TWICE_AT_MOST:
+    if verdict.twice_share > twice_at_most:
         verdict.faults.append(f"{twice:,} of {pages:,} pages were fetched again: {verdict.twice_share:.1%}")
     limit = evidence.heartbeat_seconds + CONTINUES_WITHIN_SECONDS
     if verdict.standstill is not None and verdict.standstill > limit:

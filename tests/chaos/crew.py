@@ -9,6 +9,7 @@ from tests.chaos.stores import Store
 from tests.chaos.tcp_proxy import Link
 from tests.servers.fleet import Fleet, Member
 
+_ON_THE_BUS = ("--bus", "streams", "--allow-network", "127.0.0.0/8")
 _BEFORE_IT_BEGAN = 130
 """Exit code of a worker that was told to end while it was starting."""
 
@@ -27,28 +28,49 @@ class Hand:
 
 
 class Crew:
-    """`output`: all write there; None: each place has a file of its own, ending in `form`."""
+    """`output`: all write there; None: each place has a file of its own, ending in `form`. `bus`: to no files."""
 
-    def __init__(self, fleet: Fleet, store: Store, *, output: Path | None, form: str) -> None:
+    def __init__(self, fleet: Fleet, store: Store, *, output: Path | None, form: str, bus: bool) -> None:
         self._fleet = fleet
         self._store = store
         self._output = output
         self._form = form
+        self._bus = bus
         self._numbers = itertools.count()
         self._places = itertools.count()
         self.hands: list[Hand] = []
+        self.services: list[Hand] = []
         self.deaths: list[Death] = []
 
     def add(self, place: str = "") -> Hand:
         """One more worker, in a place of its own unless it takes over another's."""
         place = place or f"p{next(self._places)}"
         address, link = self._store.way()
-        output = self._output or self._fleet.folder / f"{place}{self._form}"
-        member = self._fleet.start(
-            frontier=address, output=output, name=f"w{next(self._numbers)}", flags=("--data-dir", place)
-        )
+        output = None if self._bus else self._output or self._fleet.folder / f"{place}{self._form}"
+        flags = ["--data-dir", place, *(_ON_THE_BUS if self._bus else ())]
+        member = self._fleet.start(frontier=address, output=output, name=f"w{next(self._numbers)}", flags=flags)
         hand = Hand(place, member, link)
         self.hands.append(hand)
+        return hand
+
+    def add_service(self) -> Hand:
+        """One more `gossamer serve`, without workers."""
+        address, link = self._store.way()
+        name = f"s{next(self._numbers)}"
+        command = ["serve", "--port", "0", "--frontier", address, "--data-dir", name, *_ON_THE_BUS]
+        hand = Hand(name, self._fleet.run(name, command), link)
+        self.services.append(hand)
+        return hand
+
+    def kill_service(self, whom: float) -> Hand | None:
+        """SIGKILL one, and start another; None: there is none."""
+        living = [hand for hand in self.services if not hand.leaving]
+        if not living:
+            return None
+        hand = living[int(whom * len(living))]
+        hand.leaving = True
+        hand.member.kill()
+        self.add_service()
         return hand
 
     def pick(self, whom: float) -> Hand | None:
@@ -73,7 +95,7 @@ class Crew:
     def missing(self) -> list[str]:
         """Who ended without having been told to, and who ended badly."""
         faults = []
-        for hand in self.hands:
+        for hand in self.everybody:
             code = hand.member.process.poll()
             if code is None or hand.member.killed is not None:
                 continue
@@ -82,6 +104,11 @@ class Crew:
                 faults.append(f"{hand.member.name} ended with exit code {code}: {hand.member.log[-500:].strip()}")
         return faults
 
+    @property
+    def everybody(self) -> list[Hand]:
+        """Workers and services, gone ones too."""
+        return [*self.hands, *self.services]
+
     def outputs(self) -> list[Path]:
         """The files that were written."""
         files = {self._output or self._fleet.folder / f"{hand.place}{self._form}" for hand in self.hands}
@@ -89,7 +116,7 @@ class Crew:
 
     def leave(self) -> None:
         """Thaw everybody and tell all to end; wait for it."""
-        for hand in self.hands:
+        for hand in self.everybody:
             hand.leaving = True
             if hand.link is not None:
                 hand.link.resume()

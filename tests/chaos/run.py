@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gossamer.errors import BadInput, FrontierError
+from gossamer.errors import FrontierError, GossamerError
 from gossamer.fakeweb import FakeWeb, Robots, WebSpec, fetched
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlState, Terms
+from gossamer.model.crawl import CrawlState
 from gossamer.model.domain import DomainPolicy
-from gossamer.model.record import PageRecord
-from gossamer.sinks.read import read_records
+from tests.chaos import schedule
 from tests.chaos.acts import Acts
-from tests.chaos.checker import Evidence, Kept, Verdict, judge
+from tests.chaos.checker import TWICE_AT_MOST, Evidence, Verdict, judge
 from tests.chaos.crew import Crew
+from tests.chaos.lanes import FileLane, Lane, ServiceLane
 from tests.chaos.schedule import Kind, Plan, make_plan
 from tests.chaos.stores import Opener, Store
 from tests.servers import crawls
@@ -62,7 +62,14 @@ def web_spec(seed: int, pages: int) -> WebSpec:
 
 
 async def run(
-    seed: int, folder: Path, *, pages: int, pages_a_second: int, opener: Opener, kinds: frozenset[Kind]
+    seed: int,
+    folder: Path,
+    *,
+    pages: int,
+    pages_a_second: int,
+    opener: Opener,
+    kinds: frozenset[Kind],
+    twice_at_most: float = TWICE_AT_MOST,
 ) -> Outcome:
     """`folder`: empty; everything of the run stays there, its story in `story.txt`. `kinds`: of the store's faults.
     Raises nothing for what goes wrong with the crawl: that is in the verdict."""
@@ -81,7 +88,7 @@ async def run(
             async with opener(data, plan.fsync) as store:
                 stage = _Stage(plan, folder, web, store, max(1, pages_a_second // HOSTS), say)
                 evidence = await stage.play()
-        verdict = judge(evidence)
+        verdict = judge(evidence, twice_at_most=twice_at_most)
         for fault in verdict.faults:
             say(f"FAULT {fault}")
         say(f"{verdict.pages} pages, {verdict.twice} twice, standstill {verdict.standstill}")
@@ -98,32 +105,41 @@ class _Stage:
         self._hits = hits
         self._say = say
         self._troubles: list[str] = []
-        environment = {"GOSSAMER_WORKER__HEARTBEAT": str(HEARTBEAT_SECONDS)}
+        environment = {"GOSSAMER_WORKER__HEARTBEAT": str(HEARTBEAT_SECONDS), "GOSSAMER_TOPICS__PER_APP": "false"}
         home = folder / "fleet"
         home.mkdir()
         self._fleet = Fleet(home, resolve=web.resolve_overrides(), environment=environment)
         output = home / f"pages{plan.form}" if plan.one_file else None
-        self._crew = Crew(self._fleet, store, output=output, form=plan.form)
+        bus = plan.lane is schedule.Lane.SERVICE
+        self._crew = Crew(self._fleet, store, output=output, form=plan.form, bus=bus)
         self.acts = Acts(self._crew, store, say)
 
     async def play(self) -> Evidence:
         frontier = await ValkeyFrontier.connect(self._store.address, heartbeat_seconds=HEARTBEAT_SECONDS)
+        lane = self._lane(frontier)
         try:
             with self._fleet:
                 await frontier.set_domain_policy(
                     None, DomainPolicy(hits=self._hits, window_seconds=1.0, moderated=self._plan.moderated)
                 )
-                await crawls.open_crawl(frontier, self._web.seeds(), Terms())
+                await lane.begin()
                 for _ in range(self._plan.workers):
                     self._crew.add()
-                await self._attend(frontier)
+                await self._attend(frontier, lane)
+                ends = await lane.ends()
                 await asyncio.to_thread(self._crew.leave)
                 self._troubles += self._crew.missing()
-            return await self._gather(frontier)
+            return await self._gather(frontier, lane, ends)
         finally:
+            await lane.close()
             await frontier.close()
 
-    async def _attend(self, frontier: ValkeyFrontier) -> None:
+    def _lane(self, frontier: ValkeyFrontier) -> Lane:
+        if self._plan.lane is schedule.Lane.FILES:
+            return FileLane(frontier, self._web, self._crew)
+        return ServiceLane(frontier, self._web, self._crew, address=self._store.address, seed=self._plan.seed)
+
+    async def _attend(self, frontier: ValkeyFrontier, lane: Lane) -> None:
         """Until the crawl is over and every fault too."""
         expected = await asyncio.to_thread(self._web.expected)
         total = len(fetched(expected))
@@ -136,6 +152,7 @@ class _Stage:
                     moved, seen = time.monotonic(), requests
                 while left and left[0].at <= requests / total:
                     group.create_task(self.acts.do(left.pop(0)))
+                    group.create_task(_patiently(lane))
                 if await self._is_over(frontier):
                     break
                 if time.monotonic() - moved > _STUCK_SECONDS:
@@ -152,10 +169,9 @@ class _Stage:
         except (FrontierError, TimeoutError):
             return False
 
-    async def _gather(self, frontier: ValkeyFrontier) -> Evidence:
+    async def _gather(self, frontier: ValkeyFrontier, lane: Lane, ends: Sequence[str]) -> Evidence:
         info = await crawls.info(frontier)
-        ends = await crawls.ends(frontier)
-        kept, unreadable = await asyncio.to_thread(_read, self._crew.outputs())
+        kept, unreadable = await lane.kept()
         endless = await crawls.left_behind(self._store.address) if info.state is CrawlState.FINISHED else []
         return Evidence(
             expected=self._web.expected(),
@@ -163,7 +179,7 @@ class _Stage:
             kept=kept,
             unreadable=unreadable,
             state=info.state.value,
-            ends=[end.kind.value for end in ends],
+            ends=ends,
             fetched=info.total().fetched,
             endless=endless,
             deaths=self._crew.deaths,
@@ -174,16 +190,10 @@ class _Stage:
         )
 
 
-def _read(files: Sequence[Path]) -> tuple[list[Kept], list[str]]:
-    kept: list[Kept] = []
-    unreadable: list[str] = []
-    for file in files:
+async def _patiently(lane: Lane) -> None:
+    """What comes in while the store is away comes in when it is back."""
+    while True:
         try:
-            kept.extend(
-                Kept(record.url, record.success, record.reason, record.request_id)
-                for record in read_records(file)
-                if isinstance(record, PageRecord)
-            )
-        except BadInput as error:
-            unreadable.append(str(error))
-    return kept, unreadable
+            return await lane.more()
+        except GossamerError:
+            await asyncio.sleep(0.2)

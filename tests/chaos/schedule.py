@@ -43,6 +43,17 @@ LINKS = (
 )  # fmt: skip
 """What the network between workers and store does; for stores that workers reach through a link."""
 
+
+class Lane(StrEnum):
+    """How the crawl comes in and its pages go out."""
+
+    FILES = "files"
+    SERVICE = "service"
+    """By two `gossamer serve`, whose requests and pages are on the bus."""
+
+
+_SERVICES = 0.3
+"""Of all runs."""
 MAX_SKEW_SECONDS = 2.0
 _FIRST, _LAST = 0.04, 0.85
 _FEWEST, _MOST = 6, 9
@@ -66,6 +77,7 @@ class Plan:
     """One run."""
 
     seed: int
+    lane: Lane
     workers: int
     """At the start."""
     one_file: bool
@@ -85,7 +97,10 @@ def make_plan(seed: int, *, store_kinds: Collection[Kind], heartbeat_seconds: fl
     count = chance.randint(_FEWEST, _MOST)
     store = sorted(store_kinds)
     kinds = [Kind.KILL_WORKER, chance.choice(store), chance.choice(LINKS)]
-    others = [*WORKERS, *LINKS, *store]
+    lane = Lane.SERVICE if chance.random() < _SERVICES else Lane.FILES
+    if lane is Lane.SERVICE:
+        kinds.append(Kind.KILL_SERVICE)
+    others = [*WORKERS, *LINKS, *store, *kinds[3:]]
     while len(kinds) < count:
         kinds.append(chance.choice(others))
     chance.shuffle(kinds)
@@ -98,6 +113,7 @@ def make_plan(seed: int, *, store_kinds: Collection[Kind], heartbeat_seconds: fl
     ]
     return Plan(
         seed=seed,
+        lane=lane,
         workers=chance.randint(3, 5),
         one_file=chance.random() < 0.5,
         form=chance.choice((".jsonl", ".jsonl.gz", ".jsonl.zst")),

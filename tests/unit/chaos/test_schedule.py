@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.chaos.schedule import LINKS, MAX_SKEW_SECONDS, WORKERS, Kind, kinds_of, make_plan
+from tests.chaos.schedule import LINKS, MAX_SKEW_SECONDS, WORKERS, Kind, Lane, kinds_of, make_plan
 
 STORE = frozenset({Kind.KILL_STORE, Kind.FREEZE_STORE})
 HEARTBEAT = 2.0
@@ -21,6 +21,7 @@ def test_a_plan_has_enough(plan) -> None:  # type: ignore[no-untyped-def]
     assert Kind.KILL_WORKER in kinds_of(plan.faults)
     assert STORE & kinds_of(plan.faults)
     assert set(LINKS) & kinds_of(plan.faults)
+    assert (Kind.KILL_SERVICE in kinds_of(plan.faults)) == (plan.lane is Lane.SERVICE)
     times = [fault.at for fault in plan.faults]
     assert times == sorted(times)
     assert times[0] > 0
@@ -28,7 +29,7 @@ def test_a_plan_has_enough(plan) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_every_kind_comes_up() -> None:
-    assert set().union(*(kinds_of(plan.faults) for plan in PLANS)) == {*WORKERS, *LINKS, *STORE}
+    assert set().union(*(kinds_of(plan.faults) for plan in PLANS)) == {*WORKERS, *LINKS, *STORE, Kind.KILL_SERVICE}
     assert {plan.form for plan in PLANS} == {".jsonl", ".jsonl.gz", ".jsonl.zst"}
     assert {(plan.one_file, plan.moderated, plan.fsync) for plan in PLANS} == {
         (one_file, moderated, fsync)
