@@ -57,7 +57,7 @@ class Acts:
             await asyncio.sleep(fault.seconds)
             for link in links:
                 link.resume()
-            self.silences.append((began, time.monotonic()))
+        self.silences.append((began, time.monotonic()))
 
     async def _to_worker(self, fault: Fault, hand: Hand) -> None:
         match fault.kind:

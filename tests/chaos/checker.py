@@ -54,7 +54,7 @@ class Evidence:
     """Keys in the store without an end."""
     deaths: Sequence[Death] = ()
     silences: Sequence[tuple[float, float]] = ()
-    """When (from, to; monotonic) the workers left could not reach the store: nobody can take anything over then."""
+    """When (from, to; monotonic) nobody could reach the store."""
     heartbeat_seconds: float = 10.0
     budget: tuple[int, float] | None = None
     """Hits in a window of so many seconds that no domain may exceed; None: not looked at."""
@@ -173,8 +173,8 @@ def _charged(record: Record) -> bool:
 
 def _standstill(evidence: Evidence) -> float | None:
     """The longest that the work of a worker stood still after its death: until somebody else asks for the first page
-    that it had not settled. What another worker had asked for before says nothing; nor does time in which nobody could
-    reach the store."""
+    that it had not settled. Where nobody could reach the store meanwhile it counts from the end of that: who could not
+    have been heard is not taken for dead before it has had a heartbeat's time to speak."""
     asked: dict[str, list[Record]] = defaultdict(list)
     for record in evidence.log:
         if is_page(record):
@@ -189,8 +189,8 @@ def _standstill(evidence: Evidence) -> float | None:
             if later.started > death.at and later.agent != death.agent
         ]
         if again:
-            lasted = min(again) - death.at - _silent(evidence.silences, death.at, min(again))
-            longest = max(longest or 0.0, lasted)
+            ends = [end for begin, end in evidence.silences if begin < min(again) and end > death.at]
+            longest = max(longest or 0.0, min(again) - max([death.at, *ends]))
     return longest
 
 
@@ -202,17 +202,6 @@ def _died_with(records: Sequence[Record], death: Death) -> bool:
         return False
     last = before[-1]
     return last.how in (How.LEFT, How.OPEN) or (last.how is How.WHOLE and last.status == 200)
-
-
-def _silent(silences: Iterable[tuple[float, float]], begin: float, end: float) -> float:
-    """Seconds of [begin, end] that lie in any of them."""
-    total, reached = 0.0, begin
-    for low, high in sorted(silences):
-        low, high = max(low, reached), min(high, end)
-        if high > low:
-            total += high - low
-            reached = high
-    return total
 
 
 def _told(found: Iterable[str], what: str) -> list[str]:

@@ -128,7 +128,8 @@ def test_what_lasts_too_long_is_a_fault() -> None:
 
 
 def test_while_nobody_reached_the_store_nobody_could_go_on() -> None:
-    assert died(page(50, 60.0), silences=((49.0, 52.0), (51.0, 54.0), (59.0, 70.0))) == pytest.approx(5.0)
+    assert died(page(50, 60.0), silences=((10.0, 20.0), (49.0, 52.0), (51.0, 54.0), (61.0, 70.0))) == 6.0
+    assert died(page(50, 60.0), silences=((49.0, 50.2),)) == 9.5
 
 
 def test_what_it_had_finished_is_not_its_work() -> None:
