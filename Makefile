@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench chaos scale soak kafka lock clean
+.PHONY: setup demo test check bench chaos scale politeness soak kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 
@@ -38,6 +38,9 @@ chaos: setup  ## Whole clusters under fire: SEEDS=50 runs of seeded faults, noth
 
 scale: setup  ## An endless host among many, slow hosts, outages, a full disk: about 15 minutes.
 	$(BIN)/python -m tests.scale $(ARGS)
+
+politeness: setup  ## 200,000 requests under changing policies: no budget exceeded, and what is allowed is used.
+	$(BIN)/python -m tests.politeness $(ARGS)
 
 soak: setup  ## Half a million pages by one worker: its memory, as a chart in .cache/soak.
 	$(BIN)/python -m tests.soak $(ARGS)

@@ -4,7 +4,7 @@ Neither side's clock is the other's. What is known is when the frontier was aske
 long its answers usually take: what this one took beyond that, it was held up, perhaps after the charge.
 """
 
-START_WITHIN_SECONDS = 0.2
+START_WITHIN_SECONDS = 0.1
 """A lease that could not be started so soon after its charge goes back; its hit was meant for then, not for later."""
 
 _GROWTH = 1.5

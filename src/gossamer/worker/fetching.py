@@ -13,6 +13,7 @@ from gossamer.frontier.base import Frontier, Hop, Leaseholder
 from gossamer.model.outcome import Dropped, Outcome
 from gossamer.model.record import Output
 from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.policy.lateness import is_late
 from gossamer.policy.locations import location_target
 from gossamer.policy.retry import Retry, decide, parse_retry_after
 from gossamer.policy.urls import fingerprint, host, registered_domain
@@ -96,6 +97,9 @@ class Fetching:
                 verdict = await self._access.check(journey, exchange)
                 if verdict is not None:
                     return self._not_allowed(journey, verdict)
+                if is_late(journey.charged, now=time.monotonic()):
+                    # Its robots.txt took long. Others wait for it too: now they would all go at once.
+                    return self._too_late(journey)
                 fetched = await self._clients.fetch(exchange, journey.context.terms.timeout_seconds)
                 self._tally.bytes += fetched.received_bytes
                 if self._keep_wire:
@@ -143,10 +147,12 @@ class Fetching:
         verdict = await self._access.check(journey, journey.exchange(keep_wire=False))
         if verdict is not None:
             return self._not_allowed(journey, verdict)
+        asked = time.monotonic()
         hop = await self._patience.frontier(
             lambda: self._holder.hop(journey.lease, fingerprint=mark, payload=journey.packed())
         )
         if hop is Hop.GRANTED:
+            journey.charged = asked
             return None
         if hop is Hop.WAIT:
             return self._later(journey, Outcome.FORWARDED)
@@ -203,6 +209,10 @@ class Fetching:
             base_seconds=self._retry_base_seconds,
         )
         return decision if isinstance(decision, Retry) else None
+
+    def _too_late(self, journey: Journey) -> Finished:
+        """Back to the front of its domain, for another hit."""
+        return self._later(journey, Outcome.FORWARDED if journey.chain else Outcome.RETURNED)
 
     def _again(self, journey: Journey, reason: str, retry: Retry) -> Finished:
         self._tally.retry(reason)

@@ -20,6 +20,7 @@ class Journey:
         "attrs",
         "body",
         "chain",
+        "charged",
         "context",
         "cookies",
         "extra_headers",
@@ -35,6 +36,8 @@ class Journey:
         """Raises msgspec.ValidationError for a payload of another make."""
         payload = unpack(lease.payload)
         self.lease = lease
+        self.charged = lease.charged
+        """When the hit of the next request was charged, at the earliest; monotonic."""
         self.context = context
         self.payload = payload
         self.url = payload.location or lease.url

@@ -1,0 +1,51 @@
+"""`python -m tests.politeness`: 8 workers, 200 domains, policies that change and workers that die; was it polite?"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+
+from tests.politeness.plan import make_plan, slower
+from tests.politeness.run import HEARTBEAT_SECONDS, run
+from tests.politeness.verdict import USED_AT_LEAST, faults, judge, table
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """0: no budget and no cap was exceeded, and what was allowed was used. 1: not so; the last lines say what."""
+    parser = argparse.ArgumentParser(prog="python -m tests.politeness", description=__doc__)
+    parser.add_argument("--requests", type=int, default=200_000, metavar="N", help="default: 200000")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the run; default: 1")
+    parser.add_argument("--workers", type=int, default=8, metavar="N", help="default: 8")
+    parser.add_argument("--domains", type=int, default=200, metavar="N", help="default: 200")
+    parser.add_argument(
+        "--pages-a-second", type=float, default=380.0, metavar="N", help="all budgets together; default: 380"
+    )
+    parser.add_argument("--calm", action="store_true", help="no change of policy, no worker dies")
+    options = parser.parse_args(words)
+    plan = make_plan(
+        options.seed,
+        requests=options.requests,
+        workers=options.workers,
+        domains=options.domains,
+        pages_a_second=options.pages_a_second,
+        heartbeat_seconds=HEARTBEAT_SECONDS,
+        turn_seconds=3.0,
+        blow_seconds=20.0,
+    )
+    if options.calm:
+        plan = slower(plan)
+    evidence = asyncio.run(run(plan, requests=options.requests, say=_say))
+    judged = judge(evidence)
+    print(table(judged))
+    wrong = faults(evidence, judged)
+    print(*(wrong or [f"No budget and no cap was exceeded; every domain used {USED_AT_LEAST:.0%} or more."]), sep="\n")
+    return int(bool(wrong))
+
+
+def _say(what: str) -> None:
+    print(time.strftime("%H:%M:%S"), what, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

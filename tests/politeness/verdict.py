@@ -1,0 +1,171 @@
+"""What came of a run: domain by domain, and by style and scope. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gossamer.fakeweb import Record
+from gossamer.fakeweb.log import domain_of, is_page
+from gossamer.model.domain import Scope
+from tests.politeness.checker import Change, Checked, Hit, check
+from tests.politeness.plan import SPIDERS, Plan, Site
+from tests.politeness.usage import Interval, Usage, usage
+
+USED_AT_LEAST = 0.95
+"""Of what a domain's budgets allow."""
+MEASURED_AT_LEAST_SECONDS = 10.0
+"""A domain that was measured for less says nothing of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known after a run. All times are of one clock."""
+
+    plan: Plan
+    log: Sequence[Record]
+    timelines: Mapping[str, Sequence[Change]]
+    span: Interval
+    """From when all workers fetched until they were told to end."""
+    holds: Mapping[str, Sequence[Interval]]
+    outages: Mapping[str, Sequence[Interval]]
+    troubles: Sequence[str]
+    """What went wrong beside: workers that ended, policies that were not as told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One domain."""
+
+    site: Site
+    scope: Scope
+    changes: int
+    requests: int
+    checked: Checked
+    usage: Usage
+    dry: tuple[str, ...]
+    """Spiders that were fed too little to say what they would have used."""
+
+
+def hits_by_domain(log: Iterable[Record]) -> dict[str, list[Hit]]:
+    """Of each domain the requests that count, as the checker wants them: who asked stands in `User-Agent` after a
+    slash (egress) and in the page's number (odd ones are the second spider's)."""
+    found: dict[str, list[Hit]] = {}
+    for record in log:
+        if not is_page(record):
+            continue
+        number = record.path.split("/")[2]
+        hit = Hit(
+            at=record.started,
+            ended=float("inf") if record.ended is None else record.ended,
+            spider=SPIDERS[int(number) % len(SPIDERS)],
+            egress=record.agent.partition("/")[2],
+        )
+        found.setdefault(domain_of(record.host), []).append(hit)
+    return found
+
+
+def judge(evidence: Evidence) -> list[Judged]:
+    """Every domain of the plan, in its order."""
+    plan = evidence.plan
+    hits = hits_by_domain(evidence.log)
+    judged = []
+    for site in plan.sites:
+        mine = hits.get(site.name, [])
+        timeline = evidence.timelines[site.name]
+        fed = plan.urls(site)
+        judged.append(
+            Judged(
+                site=site,
+                scope=site.policy.scope or Scope.DOMAIN,
+                changes=len(timeline) - 1,
+                requests=len(mine),
+                checked=check(timeline, mine),
+                usage=usage(
+                    timeline,
+                    mine,
+                    span=evidence.span,
+                    spiders=SPIDERS,
+                    egresses=plan.egresses,
+                    holds=evidence.holds.get(site.name, ()),
+                    outages=evidence.outages,
+                ),
+                dry=tuple(spider for spider in SPIDERS if sum(hit.spider == spider for hit in mine) >= 0.98 * fed),
+            )
+        )
+    return judged
+
+
+def faults(evidence: Evidence, judged: Sequence[Judged], *, used_at_least: float = USED_AT_LEAST) -> list[str]:
+    """What is wrong; empty: the cluster was as polite as it was told to be, and no slower."""
+    found = list(evidence.troubles)
+    begin = evidence.span[0]
+    for one in judged:
+        for fault in one.checked.faults[:3]:
+            times = " ".join(f"{time - begin:.3f}" for time in fault.times[-40:])
+            found.append(
+                f"{one.site.name} {fault.what} at {fault.at - begin:.3f}: {fault.found:g} where {fault.allowed:g} are "
+                f"allowed: {times}; its policies: {_story(evidence.timelines[one.site.name], begin)}"
+            )
+        if len(one.checked.faults) > 3:
+            found.append(f"{one.site.name}: {len(one.checked.faults) - 3} more of these")
+        if one.dry:
+            found.append(f"{one.site.name} was not fed enough for {', '.join(one.dry)}")
+        if one.usage.seconds >= MEASURED_AT_LEAST_SECONDS and one.usage.share < used_at_least:
+            found.append(
+                f"{one.site.name} used {one.usage.share:.1%} ({one.usage.used:.0f} of {one.usage.allowed:.0f} request "
+                f"seconds) of what is allowed: {_story(evidence.timelines[one.site.name], begin)}"
+            )
+    if not any(one.usage.seconds for one in judged):
+        found.append("nothing could be measured")
+    return found
+
+
+def _story(timeline: Sequence[Change], begin: float) -> str:
+    told = []
+    for change in timeline:
+        rule = change.rule
+        scope = "+".join(word for word, on in (("type", rule.by_spider), ("ip", rule.by_egress)) if on) or "domain"
+        what = "off" if rule.off else f"{rule.hits}/{rule.window:g} s cap {rule.cap} {scope}"
+        if rule.spacing:
+            what += f" {rule.spacing:g} s apart"
+        told.append(
+            what if change.asked < 0 else f"{what} (from {change.asked - begin:.2f}, {change.answered - begin:.2f})"
+        )
+    return "; ".join(told)
+
+
+def table(judged: Sequence[Judged]) -> str:
+    """By style and scope at the beginning: how many, the fullest window, the most at once, how much was used."""
+    groups: dict[tuple[str, str], list[Judged]] = {}
+    for one in judged:
+        groups.setdefault((one.site.style.value, one.scope.value), []).append(one)
+    rows = [
+        ("style", "scope", "domains", "changed", "requests", "fullest window", "most at once", "used p5", "p50", "all")
+    ]
+    for (style, scope), group in sorted(groups.items()):
+        rows.append(_row(style, scope, group))
+    rows.append(_row("all", "", judged))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if place < 2 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+
+
+def _row(style: str, scope: str, group: Sequence[Judged]) -> tuple[str, ...]:
+    shares = sorted(one.usage.share for one in group if one.usage.seconds >= MEASURED_AT_LEAST_SECONDS)
+    total = sum((one.usage for one in group), Usage())
+    return (
+        style,
+        scope,
+        str(len(group)),
+        str(sum(one.changes > 0 for one in group)),
+        f"{sum(one.requests for one in group):,}",
+        f"{max(one.checked.worst_window for one in group):.0%}",
+        f"{max(one.checked.worst_cap for one in group):.0%}",
+        f"{shares[len(shares) // 20]:.1%}" if shares else "-",
+        f"{shares[len(shares) // 2]:.1%}" if shares else "-",
+        f"{total.share:.1%}" if total.seconds else "-",
+    )
