@@ -4,7 +4,7 @@ from tests.politeness.plan import Kind, make_plan
 from tests.politeness.run import HEARTBEAT_SECONDS, run
 from tests.politeness.verdict import faults, judge, table
 
-REQUESTS = 1500
+REQUESTS = 1200
 
 
 async def test_a_short_run() -> None:
@@ -16,7 +16,7 @@ async def test_a_short_run() -> None:
         pages_a_second=120.0,
         heartbeat_seconds=HEARTBEAT_SECONDS,
         turn_seconds=1.0,
-        blow_seconds=5.0,
+        blow_seconds=4.0,
         longest_window=2.0,
     )
     assert {blow.kind for blow in plan.blows} == set(Kind)
