@@ -6,6 +6,7 @@ from typing import Any
 from scrapy import Request
 from scrapy.http import Response
 from scrapy.resolver import dnscache
+from scrapy.settings import BaseSettings
 
 from gossamer.scrapy.cluster import spiders
 
@@ -64,3 +65,14 @@ class Login(spiders.ClusterSpider):
 
     def inside(self, response: Response) -> Iterator[Any]:
         yield self.page(response)
+
+
+class Unpublished(spiders.ClusterSpider):
+    """Loses its pipeline on the way."""
+
+    name = "unpublished"
+
+    @classmethod
+    def update_settings(cls, settings: BaseSettings) -> None:
+        super().update_settings(settings)
+        settings.set("ITEM_PIPELINES", {}, priority=100)

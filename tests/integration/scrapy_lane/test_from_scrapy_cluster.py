@@ -343,3 +343,67 @@ async def test_on_kafka(tmp_path: Path, web: FakeWeb) -> None:
             scraper.interrupt()
             assert scraper.finish().exit_code == 0
     assert found == {at(web, "/kafka"): 0, at(web, "/topics"): 1}
+
+
+SHOP = """
+from scrapy.resolver import dnscache
+from gossamer.scrapy import ClusterSpider
+
+dnscache["site0.test"] = "127.0.0.1"
+
+class Shop(ClusterSpider):
+    name = "shop"
+
+    def parse(self, response):
+        yield self.page(response)
+"""
+SHOPS_SETTINGS = """
+SPIDER_MODULES = ["shop"]
+GOSSAMER_ALLOW_NETWORKS = "127.0.0.0/8"
+REMOTE_CONTROL_ENABLED = False
+"""
+OTHER = """
+ITEM_PIPELINES = {"shop.Other": 50}
+"""
+OTHERS_CLASS = """
+class Other:
+    def process_item(self, item):
+        item["attrs"] = {"other": "was here"}
+        return item
+"""
+
+
+@pytest.mark.parametrize("other", [False, True])
+async def test_scrapy_crawl_in_a_project_publishes(
+    tmp_path: Path, service: Up, talk: Talk, web: FakeWeb, other: bool
+) -> None:
+    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = shop_settings\n")
+    (tmp_path / "shop_settings.py").write_text(SHOPS_SETTINGS + OTHER * other)
+    (tmp_path / "shop.py").write_text(SHOP + OTHERS_CLASS)
+    data = service.folder / ".gossamer"
+    crawlid = f"project-{other}"
+    web.mount(HOST, "/start", page())
+    feed(service, crawlid=crawlid, spiderid="shop", url=at(web, "/start"))
+    with subprocess.Popen(  # noqa: ASYNC220
+        [sys.executable, "-m", "scrapy", "crawl", "shop"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "GOSSAMER_FRONTIER": str(running(data)),
+            "GOSSAMER_DATA_DIR": str(data),
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
+        },
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            [record] = await pages(talk, crawlid, 1)
+        finally:
+            process.kill()
+    assert record["success"]
+    assert record["attrs"] == ({"other": "was here"} if other else None)
+
+
+def test_without_its_pipeline_a_cluster_spider_is_refused(tmp_path: Path, service: Up) -> None:
+    with lane(tmp_path, service, "unpublished") as running_spider:
+        done = running_spider.finish()
+    assert "BusPipeline no page would be published" in done.log

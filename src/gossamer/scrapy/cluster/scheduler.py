@@ -12,9 +12,11 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DontCloseSpider
 from scrapy.http import Response
+from scrapy.utils.misc import load_object
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
+from gossamer.errors import BadInput
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import SHARED, Run, Terms
 from gossamer.model.outcome import Dropped, Outcome
@@ -29,6 +31,7 @@ from gossamer.scrapy.cluster.entries import ClusterEntries, is_handover
 from gossamer.scrapy.cluster.failures import kind_of
 from gossamer.scrapy.cluster.guard import AddressRefused, Guard
 from gossamer.scrapy.cluster.outlet import OUTLETS, Outlet
+from gossamer.scrapy.cluster.pipelines import BusPipeline
 from gossamer.scrapy.cluster.records import failure_output
 from gossamer.scrapy.cluster.terms import under_terms
 from gossamer.scrapy.entries import Entries
@@ -56,6 +59,11 @@ class Scheduler(scheduler.Scheduler):
     # --- coming and going ---------------------------------------------------------------------------------------------
 
     def _read(self, crawler: Crawler) -> Options:
+        if not any(load_object(one) is BusPipeline for one in crawler.settings.getdict("ITEM_PIPELINES")):
+            raise BadInput(
+                f"ITEM_PIPELINES: without {BusPipeline.__module__}.BusPipeline no page would be published; set it to "
+                "None where a pipeline of yours publishes them"
+            )
         options = super()._read(crawler)
         return replace(options, crawl=msgspec.structs.replace(options.crawl, pool=SHARED), stay_open=True)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from scrapy import Request, Spider
 from scrapy.http import Response
-from scrapy.settings import BaseSettings
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import LinkExtractor, Links
@@ -37,6 +37,10 @@ class ClusterSpider(Spider):
         ):
             settings.set(name, value, priority="addon")
         settings.setdefault_in_component_priority_dict("ITEM_PIPELINES", BusPipeline, 100)
+        # `scrapy crawl` lays the process's settings over a spider's once more: what is no stronger than there is lost.
+        there = settings.getpriority("ITEM_PIPELINES") or 0
+        stronger = max(there + 1, SETTINGS_PRIORITIES["spider"])
+        settings.set("ITEM_PIPELINES", settings.getdict("ITEM_PIPELINES"), priority=stronger)
 
     async def start(self) -> AsyncIterator[Any]:
         """Nothing: requests are fed."""
