@@ -19,6 +19,7 @@ class Acts:
         self._say = say
         self._store_lock = asyncio.Lock()
         self.silences: list[tuple[float, float]] = []
+        self.thaws: list[tuple[str, float]] = []
         self.done: list[Kind] = []
 
     async def do(self, fault: Fault) -> None:
@@ -73,6 +74,7 @@ class Acts:
                 hand.frozen = True
                 hand.member.freeze()
                 await asyncio.sleep(fault.seconds)
+                self.thaws.append((hand.member.name, time.monotonic()))
                 hand.member.thaw()
                 hand.frozen = False
             case _ if hand.link is not None:

@@ -58,6 +58,8 @@ class Evidence:
     heartbeat_seconds: float = 10.0
     budget: tuple[int, float] | None = None
     """Hits in a window of so many seconds that no domain may exceed; None: not looked at."""
+    thaws: Sequence[tuple[str, float]] = ()
+    """Which worker was thawed, and when (monotonic). What it was about to send when it was frozen leaves it then."""
     troubles: Sequence[str] = ()
     """What the run itself saw go wrong: a process that ended badly."""
 
@@ -158,9 +160,15 @@ def _rude(evidence: Evidence) -> list[str]:
     if evidence.budget is None:
         return []
     hits, window = evidence.budget
+
+    def counted(record: Record) -> bool:
+        return _charged(record) and not any(
+            record.agent == agent and 0 <= record.started - at <= BLUR_SECONDS for agent, at in evidence.thaws
+        )
+
     faults = []
     for domain, records in by_domain(evidence.log).items():
-        most = max_in_any_window(records, domain, window - BLUR_SECONDS, counted=_charged)
+        most = max_in_any_window(records, domain, window - BLUR_SECONDS, counted=counted)
         if most > hits:
             faults.append(f"{domain} was asked {most} times in {window:g} s, not {hits}")
     return faults[:_SHOWN]

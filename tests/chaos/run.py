@@ -184,6 +184,7 @@ class _Stage:
             endless=endless,
             deaths=self._crew.deaths,
             silences=self.acts.silences,
+            thaws=self.acts.thaws,
             heartbeat_seconds=HEARTBEAT_SECONDS,
             budget=(self._hits, 1.0),
             troubles=[*self._troubles, *self._store.check()],

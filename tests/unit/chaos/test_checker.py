@@ -97,6 +97,13 @@ def test_two_in_a_hundred_may_be_fetched_twice() -> None:
     assert (verdict.twice, verdict.faults) == (2, [])
 
 
+def test_what_a_frozen_worker_was_sending_is_no_fault() -> None:
+    log = [*LOG, *(page(100, 100.1 + n / 10, agent="w7", status=404) for n in range(2))]
+    assert judge(evidence(log=log, thaws=[("w7", 100.05)])).faults == []
+    assert judge(evidence(log=log, thaws=[("w8", 100.05)])).faults != []
+    assert judge(evidence(log=log, thaws=[("w7", 90.0)])).faults != []
+
+
 def test_robots_txt_is_in_nobodys_budget() -> None:
     robots = [msgspec.structs.replace(page(0, 5.0 + n / 100), url="x", path="/robots.txt") for n in range(9)]
     assert judge(evidence(log=[*LOG, *robots])).faults == []
