@@ -5,9 +5,18 @@ from dataclasses import dataclass, field
 
 from scrapy import Request
 
+from gossamer.model.crawl import Run
 from gossamer.model.outcome import Outcome
 from gossamer.model.request import Batch, Lease
 from gossamer.scrapy.entries import Entry
+
+Part = tuple[str, int, int]
+"""Of what is remembered as seen: a crawl's run, and its generation. What one run has seen, the next may not have."""
+
+
+def part_of(run: Run) -> Part:
+    """Where the fingerprints of this run are remembered."""
+    return run.crawl.id.token, run.number, run.generation
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +47,11 @@ class Live:
     """Its own answer has been handled."""
     over: bool = False
     batches: dict[tuple[str, str, int, int, bool], Batch] = field(default_factory=dict)
+
+    part: Part = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.part = part_of(self.lease.run)
 
     def add(self, entry: Entry, *, unfiltered: bool) -> None:
         """A child, to enter the frontier before this settles."""

@@ -45,9 +45,10 @@ class LocalRequests:
             log.warning("%s is kept in this process: %s", request, why)
         if filtered:
             mark = hash(self._crawler.request_fingerprinter.fingerprint(request))
-            if self._seen.knows(_PART, mark):
+            part = (_PART, parent.part if parent is not None else None)
+            if self._seen.knows(part, mark):
                 return False
-            self._seen.remember(_PART, (mark,))
+            self._seen.remember(part, (mark,))
         if parent is not None:
             parent.local += 1
         self._waiting.append((request, parent))

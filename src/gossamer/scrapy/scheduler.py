@@ -28,7 +28,7 @@ from gossamer.scrapy.entries import Entries
 from gossamer.scrapy.inbox import Inbox
 from gossamer.scrapy.join import join
 from gossamer.scrapy.leasing import Leasing
-from gossamer.scrapy.live import CURRENT, Live
+from gossamer.scrapy.live import CURRENT, Live, Part, part_of
 from gossamer.scrapy.options import Options, read
 from gossamer.scrapy.stored import Unstorable
 from gossamer.scrapy.throttle import SharedThrottle
@@ -69,6 +69,9 @@ class Scheduler(Working, BaseScheduler):
         self._refused = 0
         self._task: asyncio.Future[Any] | None = None
         self._ending: asyncio.Future[None] | None = None
+
+    _part: Part
+    """Of what `start` asks for."""
 
     # --- what those that come from elsewhere change -------------------------------------------------------------------
 
@@ -124,6 +127,7 @@ class Scheduler(Working, BaseScheduler):
             raise
         entries = Entries(spider, secret=frontier.secret, fingerprinter=self._crawler.request_fingerprinter)
         self._entries = await self._joined(run, entries)
+        self._part = part_of(run)
         self._committer = Committer(frontier, self.holder, await self._output(), self._patience, linger_seconds=0.002)
         self._committer.committed = self._committed
         self._inbox = Inbox(
@@ -253,7 +257,7 @@ class Scheduler(Working, BaseScheduler):
             name = self._entries.name(request)
         except Unstorable:
             return False
-        if not self._seen.knows(name.spider, name.fingerprint):
+        if not self._seen.knows(parent.part, name.fingerprint):
             return False
         parent.known += 1
         self._stats.inc_value("dupefilter/filtered")
@@ -273,16 +277,24 @@ class Scheduler(Working, BaseScheduler):
         filtered = self._filters(request)
         try:
             name = self._entries.name(request)
-            child = parent is not None and not parent.moving
             # Most links of most pages are known: nothing more is made of them.
-            if child and filtered and self._seen.knows(name.spider, name.fingerprint):
-                assert parent is not None
+            if (
+                parent is not None
+                and not parent.moving
+                and filtered
+                and self._seen.knows(parent.part, name.fingerprint)
+            ):
                 parent.known += 1
                 self._stats.inc_value("dupefilter/filtered")
                 return False
             entry = self._entries.of(request, name)
         except Unstorable as why:
             return self._keep(request, parent, why)
+        except Exception:
+            # A fingerprinter of the project's own: what it breaks on is no page that went well.
+            if parent is not None:
+                parent.fail("spider_error")
+            raise
         if parent is None:
             # Start requests are for the crawl, not for each of its processes.
             start = request.meta.get("is_start_request", False)
@@ -316,7 +328,7 @@ class Scheduler(Working, BaseScheduler):
 
     def _start_added(self, added: Added, batches: Sequence[Batch]) -> None:
         rejected = {batches[batch].fingerprints[position] for batch, position in added.rejected}
-        self._remember(batches, rejected)
+        self._remember(self._part, batches, rejected)
         if added.duplicates:
             self._stats.inc_value("dupefilter/filtered", added.duplicates)
         self._refused += sum(added.dropped.values())

@@ -10,6 +10,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
+import msgspec
 from itemadapter import ItemAdapter
 from scrapy import Item, Request, Spider
 from scrapy.http.request import NO_CALLBACK
@@ -180,6 +181,12 @@ def _item(value: Any) -> Item:
 
 
 def attrs_of(meta: Mapping[str, Any]) -> dict[str, object] | None:
-    """Of a request for another lane: what of its meta plain JSON can say."""
+    """Of a request for another spider: what of its meta plain data can say. Raises Unstorable for what it cannot."""
     attrs = meta.get("attrs")
-    return dict(attrs) if isinstance(attrs, Mapping) else None
+    if not isinstance(attrs, Mapping):
+        return None
+    try:
+        msgspec.msgpack.encode(attrs)
+    except (TypeError, ValueError, OverflowError) as fault:
+        raise Unstorable(f"meta['attrs'] for another spider has to be plain data: {fault}") from None
+    return dict(attrs)

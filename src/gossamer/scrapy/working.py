@@ -28,7 +28,7 @@ from gossamer.scrapy.entries import Entries, Entry
 from gossamer.scrapy.feeds import Feeds
 from gossamer.scrapy.inbox import Inbox
 from gossamer.scrapy.leasing import Leasing
-from gossamer.scrapy.live import CURRENT, Live, append
+from gossamer.scrapy.live import CURRENT, Live, Part, append
 from gossamer.scrapy.local import LocalRequests
 from gossamer.scrapy.moves import move
 from gossamer.scrapy.options import Options
@@ -267,7 +267,7 @@ class Working:
         outputs = self._records(settlement, live)
         finished = Finished(settlement, outputs, batches, size=_size(batches))
         if batches:
-            finished.confirmed = partial(self._remember, batches)
+            finished.confirmed = partial(self._remember, live.part, batches)
         await self._committer.put(finished)
 
     async def _wanted(self, request: Request, entry: Entry) -> bool:
@@ -281,10 +281,10 @@ class Working:
     def _settle(self, settlement: Settlement) -> None:
         self._later(self._committer.put(Finished(settlement, self._records(settlement, None))))
 
-    def _remember(self, batches: Sequence[Batch], rejected: Collection[int]) -> None:
+    def _remember(self, part: Part, batches: Sequence[Batch], rejected: Collection[int]) -> None:
         for batch in batches:
             if not batch.unfiltered:
-                self._seen.remember(batch.spider, [mark for mark in batch.fingerprints if mark not in rejected])
+                self._seen.remember(part, [mark for mark in batch.fingerprints if mark not in rejected])
 
     def _committed(self, batch: Sequence[Finished], stale: bool) -> None:
         if stale:

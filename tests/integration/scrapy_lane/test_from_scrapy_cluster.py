@@ -236,6 +236,16 @@ async def test_the_fast_worker_hands_over_to_scrapy(tmp_path: Path, service: Up,
     assert found[at(web, "/more"), "walker"]["depth"] == 2
 
 
+async def test_what_one_crawl_has_seen_another_has_not(tmp_path: Path, service: Up, talk: Talk, web: FakeWeb) -> None:
+    web.mount(HOST, "/both", page("/leaf"))
+    web.mount(HOST, "/leaf", page())
+    with lane(tmp_path, service, "walker"):
+        for crawl in ("first", "second"):
+            feed(service, crawlid=crawl, spiderid="walker", url=at(web, "/both"), maxdepth=1)
+            found = await pages(talk, crawl, 2)
+            assert [one["url"] for one in found] == [at(web, "/both"), at(web, "/leaf")]
+
+
 async def test_stop_is_obeyed_and_the_spider_stays(tmp_path: Path, service: Up, talk: Talk, web: FakeWeb) -> None:
     web.mount(HOST, "/later", page())
     web.mount("site2.test", "/slow", page(*(f"/slow{number}" for number in range(5))))

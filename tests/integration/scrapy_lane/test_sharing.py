@@ -10,7 +10,10 @@ from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.fakeweb.answer import plain
 from gossamer.fakeweb.expected import fetched
 from gossamer.fakeweb.log import fetches, max_concurrency, max_in_any_window, repeated
-from gossamer.model.crawl import CrawlId
+from gossamer.model.crawl import Crawl, CrawlId, Terms
+from gossamer.model.request import Batch
+from gossamer.policy.urls import fingerprint, spider_seed
+from gossamer.scrapy.join import join
 from tests.servers.scraping import together
 from tests.servers.valkey import Server, standalone, wait_until
 
@@ -90,6 +93,23 @@ async def test_a_finished_crawl_begins_anew_or_goes_on(tmp_path: Path, server: S
     assert run("two") == both
     assert run("three", SCHEDULER_PERSIST="True") == []
     assert run("four", GOSSAMER_CRAWL_ID="another") == both
+
+
+async def test_a_process_that_stays_knows_nothing_of_the_next_run(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    web.mount(HOST, "/start", page("/leaf"))
+    web.mount(HOST, "/leaf", page())
+    with scraper(tmp_path, server, "links", [at(web, "/start")], GOSSAMER_STAY_OPEN="True") as staying:
+        wait_until(lambda: len(web.log()) == 2, "the first run to be fetched")
+        async with asking(tmp_path, server) as frontier:
+            first = Crawl(id=CrawlId("scrapybot", "links"), pool=f"scrapy-{CrawlId('scrapybot', 'links').token}")
+            run = await join(frontier, first, fresh=True)
+            while run.number == 1:  # not finished yet
+                run = await join(frontier, first, fresh=True)
+            url = at(web, "/start")
+            mark = fingerprint(url, seed=spider_seed(frontier.secret, "links"))
+            await frontier.add(run, Terms(), [Batch("links", "site0.test", 0, 0, [url], [mark])], seeds=True)
+        wait_until(lambda: len(web.log()) == 4, "all of the second run to be fetched")
+        wait_until(lambda: len(staying.items) == 4, "its items")
 
 
 async def test_stop_ends_all_of_them(tmp_path: Path, server: Server) -> None:

@@ -17,7 +17,7 @@ from scrapy.linkextractors import LinkExtractor
 
 from gossamer.model.payload import Payload, pack, unpack
 from gossamer.policy.urls import canonical
-from gossamer.scrapy.stored import Unreadable, Unstorable, restore, store
+from gossamer.scrapy.stored import Unreadable, Unstorable, attrs_of, restore, store
 
 
 def bare(function: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -186,3 +186,10 @@ def test_a_request_of_the_other_lane() -> None:
     assert (request.url, request.method, request.body, request.headers["H"], request.priority) == (
         URL, "POST", b"b", b"v", 3,
     )  # fmt: skip
+
+
+def test_attrs_for_another_spider_are_plain_data() -> None:
+    assert attrs_of({"attrs": {"a": [1, "two"]}}) == {"a": [1, "two"]}
+    with pytest.raises(Unstorable) as refused:
+        attrs_of({"attrs": {"a": object()}})
+    assert "plain data" in str(refused.value)
