@@ -7,9 +7,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.chaos import stores
+from tests.chaos import clustered, schedule, stores
 from tests.chaos.run import Outcome, run
 from tests.chaos.schedule import Kind, kinds_of
 from tests.chaos.stores import Opener
@@ -17,7 +18,11 @@ from tests.chaos.stores import Opener
 PAGES = 10_000
 PAGES_A_SECOND = 500
 
-TOPOLOGIES: dict[str, tuple[Opener, frozenset[Kind]]] = {"single": (stores.single, stores.SingleStore.kinds)}
+TOPOLOGIES: dict[str, tuple[Opener, frozenset[Kind], Sequence[Kind], int]] = {
+    "single": (stores.single, stores.SingleStore.kinds, schedule.LINKS, 1),
+    "cluster": (clustered.clustered, clustered.ClusteredStore.kinds, (), clustered.SHARDS),
+}
+"""What opens a store, its faults, those of the links to it, and the shards of a frontier there."""
 
 
 def main() -> int:
@@ -49,16 +54,26 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--pages", type=int, default=PAGES, help="pages of each run's web")
     parser.add_argument("--pages-a-second", type=int, default=PAGES_A_SECOND, help="all domains' budgets together")
     parser.add_argument("--topology", choices=sorted(TOPOLOGIES), default="single")
+    parser.add_argument("--cluster", action="store_const", const="cluster", dest="topology", help="--topology cluster")
     parser.add_argument("--folder", help="where the files of the runs go; else a temporary folder")
     parser.add_argument("--keep", action="store_true", help="keep the files of good runs too")
     return parser.parse_args()
 
 
 def _one(seed: int, folder: Path, options: argparse.Namespace) -> Outcome:
-    opener, kinds = TOPOLOGIES[options.topology]
+    opener, kinds, links, shards = TOPOLOGIES[options.topology]
     shutil.rmtree(folder, ignore_errors=True)
     return asyncio.run(
-        run(seed, folder, pages=options.pages, pages_a_second=options.pages_a_second, opener=opener, kinds=kinds)
+        run(
+            seed,
+            folder,
+            pages=options.pages,
+            pages_a_second=options.pages_a_second,
+            opener=opener,
+            kinds=kinds,
+            links=links,
+            shards=shards,
+        )
     )
 
 

@@ -41,6 +41,7 @@ class Acts:
 
     async def _to_store(self, fault: Fault) -> None:
         async with self._store_lock:  # one at a time: it cannot be killed while it is frozen
+            await self._store.recovered()
             self._say(f"{fault.kind} {_lasting(fault)}")
             self.done.append(fault.kind)
             began = time.monotonic()

@@ -69,11 +69,14 @@ async def run(
     pages_a_second: int,
     opener: Opener,
     kinds: frozenset[Kind],
+    links: Sequence[Kind] = schedule.LINKS,
+    shards: int = 1,
     twice_at_most: float = TWICE_AT_MOST,
 ) -> Outcome:
-    """`folder`: empty; everything of the run stays there, its story in `story.txt`. `kinds`: of the store's faults.
+    """`folder`: empty; everything of the run stays there, its story in `story.txt`. `kinds`: of the store's faults;
+    `links`: of those between workers and store; `shards`: of the frontier.
     Raises nothing for what goes wrong with the crawl: that is in the verdict."""
-    plan = make_plan(seed, store_kinds=kinds, heartbeat_seconds=HEARTBEAT_SECONDS)
+    plan = make_plan(seed, store_kinds=kinds, heartbeat_seconds=HEARTBEAT_SECONDS, links=links)
     began = time.monotonic()
     data = folder / "store"
     data.mkdir(parents=True)
@@ -86,7 +89,7 @@ async def run(
         say(str(plan))
         with FakeWeb.start(web_spec(seed, pages), log_file=folder / "web.jsonl") as web:
             async with opener(data, plan.fsync) as store:
-                stage = _Stage(plan, folder, web, store, max(1, pages_a_second // HOSTS), say)
+                stage = _Stage(plan, folder, web, store, max(1, pages_a_second // HOSTS), say, shards)
                 evidence = await stage.play()
         verdict = judge(evidence, twice_at_most=twice_at_most)
         for fault in verdict.faults:
@@ -97,8 +100,16 @@ async def run(
 
 class _Stage:
     def __init__(
-        self, plan: Plan, folder: Path, web: FakeWeb, store: Store, hits: int, say: Callable[[str], None]
+        self,
+        plan: Plan,
+        folder: Path,
+        web: FakeWeb,
+        store: Store,
+        hits: int,
+        say: Callable[[str], None],
+        shards: int,
     ) -> None:
+        self._shards = shards
         self._plan = plan
         self._web = web
         self._store = store
@@ -115,7 +126,9 @@ class _Stage:
         self.acts = Acts(self._crew, store, say)
 
     async def play(self) -> Evidence:
-        frontier = await ValkeyFrontier.connect(self._store.address, heartbeat_seconds=HEARTBEAT_SECONDS)
+        frontier = await ValkeyFrontier.connect(
+            self._store.address, shards=self._shards, heartbeat_seconds=HEARTBEAT_SECONDS
+        )
         lane = self._lane(frontier)
         try:
             with self._fleet:

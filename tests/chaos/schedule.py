@@ -35,6 +35,15 @@ class Kind(StrEnum):
     KILL_STORE = "kill-store"
     """SIGKILL of the server, and a start from what is on its disk."""
     FREEZE_STORE = "freeze-store"
+    KILL_PRIMARY = "kill-primary"
+    """SIGKILL of a cluster's primary; its replica takes over, and it comes back as that one's replica."""
+    FREEZE_PRIMARY = "freeze-primary"
+    """SIGSTOP, too short to be noticed by the others or until its replica took over; then it comes back, and may still
+    think that it is the primary."""
+    MOVE_SLOT = "move-slot"
+    """A shard's slot goes to another primary, by the servers' own atomic migration."""
+    RESTART_NODE = "restart-node"
+    """SIGKILL of any node of a cluster, and at once a start from what is on its disk."""
 
 
 WORKERS = (Kind.KILL_WORKER, Kind.FREEZE_WORKER, Kind.ADD_WORKER, Kind.DRAIN_WORKER, Kind.SKEW_CLOCK)
@@ -57,6 +66,7 @@ _SERVICES = 0.3
 MAX_SKEW_SECONDS = 2.0
 _FIRST, _LAST = 0.04, 0.85
 _FEWEST, _MOST = 6, 9
+_FEWEST_KINDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,22 +101,25 @@ class Plan:
     faults: tuple[Fault, ...]
 
 
-def make_plan(seed: int, *, store_kinds: Collection[Kind], heartbeat_seconds: float) -> Plan:
-    """At least six faults of at least three kinds, one of them of the store, one a killed worker."""
+def make_plan(
+    seed: int, *, store_kinds: Collection[Kind], heartbeat_seconds: float, links: Sequence[Kind] = LINKS
+) -> Plan:
+    """At least six faults of at least three kinds, one of them of the store, one a killed worker, one of a link where
+    there are `links`, else a second one of the store."""
     chance = random.Random(f"chaos {seed}")
     count = chance.randint(_FEWEST, _MOST)
     store = sorted(store_kinds)
-    kinds = [Kind.KILL_WORKER, chance.choice(store), chance.choice(LINKS)]
+    kinds = [Kind.KILL_WORKER, chance.choice(store), chance.choice(links or store)]
     lane = Lane.SERVICE if chance.random() < _SERVICES else Lane.FILES
     if lane is Lane.SERVICE:
         kinds.append(Kind.KILL_SERVICE)
-    others = [*WORKERS, *LINKS, *store, *kinds[3:]]
-    while len(kinds) < count:
+    others = [*WORKERS, *links, *store, *kinds[3:]]
+    while len(kinds) < count or len(set(kinds)) < _FEWEST_KINDS:
         kinds.append(chance.choice(others))
     chance.shuffle(kinds)
     # Some in each part of the run, so that they neither all meet nor all keep apart.
-    part = (_LAST - _FIRST) / count
-    times = [_FIRST + part * (number + chance.random()) for number in range(count)]
+    part = (_LAST - _FIRST) / len(kinds)
+    times = [_FIRST + part * (number + chance.random()) for number in range(len(kinds))]
     faults = [
         Fault(round(at, 4), kind, round(chance.random(), 4), round(_seconds(kind, heartbeat_seconds, chance), 3))
         for at, kind in zip(times, kinds, strict=True)
@@ -133,6 +146,10 @@ def _seconds(kind: Kind, heartbeat: float, chance: random.Random) -> float:
             return chance.uniform(0.005, 0.15)
         case Kind.STALL_LINK | Kind.STALL_ALL | Kind.FREEZE_STORE:
             return heartbeat * chance.choice((0.3, 0.9, 1.5))  # noticed by nobody, nearly, by everybody
+        case Kind.FREEZE_PRIMARY:
+            return heartbeat * chance.choice((0.3, 2.0))
+        case Kind.KILL_PRIMARY:
+            return chance.choice((0.0, heartbeat * 1.5))
         case Kind.KILL_STORE:
             return chance.choice((0.0, 0.3, heartbeat * 1.5))
         case _:

@@ -28,6 +28,9 @@ class Store(Protocol):
         """An address for one more worker, and the link that it leads through; None: workers reach the store themselves,
         and there are no faults of links."""
 
+    async def recovered(self) -> None:
+        """Until it can bear the next fault."""
+
     async def inflict(self, fault: Fault) -> None:
         """Do it, and return when it is over and the store serves again."""
 
@@ -51,6 +54,9 @@ class SingleStore:
     def way(self) -> tuple[str, Link | None]:
         link = self._network.link()
         return f"redis://127.0.0.1:{link.port}", link
+
+    async def recovered(self) -> None:
+        return
 
     async def inflict(self, fault: Fault) -> None:
         if fault.kind is Kind.KILL_STORE:

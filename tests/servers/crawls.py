@@ -9,10 +9,13 @@ from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Run, Te
 from gossamer.model.info import CrawlInfo
 from gossamer.model.request import Batch
 from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed
+from gossamer.valkey.retrying import retrying
 
 CRAWL = CrawlId("tests", "fleet")
 ENDLESS = frozenset({"meta", "n", "policy", "egresses"})
 """Keys of a shard that may stay for ever, by what follows its prefix: `keys.py` says so of each."""
+_AWAY_SECONDS = 10.0
+"""So long a store may be away that fails over."""
 _LONG = 60 * 86400.0
 
 
@@ -34,12 +37,16 @@ async def open_crawl(
 
 async def ends(frontier: ValkeyFrontier, crawl: CrawlId = CRAWL) -> list[CrawlEvent]:
     """Every end of this crawl that nobody has told yet."""
-    return [event for event in await frontier.events(limit=1000) if event.crawl == crawl]
+    return [
+        event
+        for event in await retrying(lambda: frontier.events(limit=1000), give_up_seconds=_AWAY_SECONDS)
+        if event.crawl == crawl
+    ]
 
 
 async def info(frontier: ValkeyFrontier, crawl: CrawlId = CRAWL) -> CrawlInfo:
     """Its counters; it must be known."""
-    found = await frontier.crawl_info(crawl)
+    found = await retrying(lambda: frontier.crawl_info(crawl), give_up_seconds=_AWAY_SECONDS)
     assert found is not None, f"the frontier knows no crawl {crawl}"
     return found
 
@@ -57,7 +64,7 @@ async def left_behind(address: str, *, prefix: str = "gossamer") -> list[str]:
     """Keys of the frontier without an end: asked as if every retention were over. Destroys what is finished."""
     frontier = await ValkeyFrontier.connect(address, prefix=prefix, clock=lambda: time.time() + _LONG)
     try:
-        await frontier.reclaim()
+        await retrying(frontier.reclaim, give_up_seconds=_AWAY_SECONDS)
         commands = frontier._commands
         stays: list[str] = []
         for shard, keys in enumerate(commands.keys):

@@ -22,7 +22,7 @@ from .stage import Stage
 SHARDS = 8
 CRAWL = CrawlId("app", "falling")
 HEARTBEAT_SECONDS = 1.5
-"""Shorter than a failover, so that everybody seems dead behind it."""
+"""Shorter than a failover takes: behind it everybody has been silent for too long."""
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,6 @@ class Crawl:
         recorded = sum((crawler.recorded for crawler in self._crawlers), Counter())
         assert recorded.keys() == self.expected, "nothing is lost"
         assert sum(recorded.values()) <= len(self.expected) * 1.02, "little is done twice"
-        assert [crawler.stale for crawler in self._crawlers] == [0, 0], "nobody was taken for dead"
         info = await frontier.crawl_info(CRAWL)
         assert info is not None
         assert (info.state, info.total().leased) == (CrawlState.FINISHED, 0)

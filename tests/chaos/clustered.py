@@ -1,0 +1,104 @@
+"""The frontier on a cluster: three primaries with a replica each, which fail over and pass slots on."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from gossamer.valkey.slots import slot_of
+from tests.chaos.schedule import Fault, Kind
+from tests.chaos.tcp_proxy import Link
+from tests.servers import cluster_faults
+from tests.servers.valkey import Cluster, Server, cluster, wait_until
+
+SHARDS = 16
+_NODE_TIMEOUT_SECONDS = 1.0
+_MOVED = 3
+"""Slots that move at a time."""
+
+
+class ClusteredStore:
+    """Workers reach the nodes themselves."""
+
+    kinds = frozenset({Kind.KILL_PRIMARY, Kind.FREEZE_PRIMARY, Kind.MOVE_SLOT, Kind.RESTART_NODE})
+
+    def __init__(self, servers: Cluster) -> None:
+        self._servers = servers
+        self._returning: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        return self._servers.address
+
+    def way(self) -> tuple[str, Link | None]:
+        return self._servers.address, None
+
+    async def recovered(self) -> None:
+        if self._returning:
+            await asyncio.gather(*self._returning)
+        await asyncio.to_thread(cluster_faults.wait_mirrored, self._servers)
+
+    async def inflict(self, fault: Fault) -> None:
+        slot = slot_of(f"{{{int(fault.whom * SHARDS)}}}")
+        node = await asyncio.to_thread(cluster_faults.primary_of, self._servers, slot)
+        match fault.kind:
+            case Kind.KILL_PRIMARY:
+                node.kill()
+                await asyncio.to_thread(cluster_faults.wait_replaced, self._servers, node, slot)
+                self._later(fault.seconds, node.start)
+            case Kind.FREEZE_PRIMARY:
+                os.kill(node.pid, signal.SIGSTOP)
+                if fault.seconds > _NODE_TIMEOUT_SECONDS:
+                    await asyncio.to_thread(cluster_faults.wait_replaced, self._servers, node, slot)
+                    self._later(fault.seconds, lambda: os.kill(node.pid, signal.SIGCONT))
+                else:
+                    await asyncio.sleep(fault.seconds)
+                    os.kill(node.pid, signal.SIGCONT)
+            case Kind.RESTART_NODE:
+                node = self._servers.nodes[int(fault.whom * len(self._servers.nodes))]
+                node.kill()
+                await asyncio.to_thread(node.start)
+                await asyncio.to_thread(cluster_faults.wait_whole, self._servers)
+            case Kind.MOVE_SLOT:
+                for number in range(_MOVED):
+                    shard = (int(fault.whom * SHARDS) + number * 5) % SHARDS
+                    await asyncio.to_thread(self._move, slot_of(f"{{{shard}}}"), number)
+            case _:
+                raise ValueError(fault.kind)
+
+    def _move(self, slot: int, number: int) -> None:
+        source = cluster_faults.primary_of(self._servers, slot)
+        others: list[Server] = [node for node in cluster_faults.primaries(self._servers) if node is not source]
+        target = others[number % len(others)]
+        assert cluster_faults.move_slot(self._servers, slot, target), "a migration was refused"
+        wait_until(lambda: cluster_faults.primary_of(self._servers, slot) is target, "a slot to be over there")
+
+    def _later(self, seconds: float, then: Callable[[], None]) -> None:
+        async def come_back() -> None:
+            await asyncio.sleep(seconds)
+            await asyncio.to_thread(then)
+
+        task = asyncio.create_task(come_back())
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
+    def check(self) -> list[str]:
+        return []
+
+    async def close(self) -> None:
+        """Everybody back, so that they can be stopped."""
+        await asyncio.gather(*self._returning, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def clustered(folder: Path, fsync: str) -> AsyncIterator[ClusteredStore]:
+    """Its nodes keep their files to themselves; gone afterwards."""
+    options = {"appendfsync": fsync, "cluster-node-timeout": str(int(_NODE_TIMEOUT_SECONDS * 1000))}
+    with cluster(primaries=3, replicas=1, options=options) as servers:
+        store = ClusteredStore(servers)
+        try:
+            yield store
+        finally:
+            await store.close()
