@@ -11,8 +11,9 @@ TWICE_AT_MOST = 0.02
 """Of the pages."""
 CONTINUES_WITHIN_SECONDS = 2.0
 """After the heartbeat, a dead worker's work goes on."""
-BLUR_SECONDS = 0.2
-"""Between the frontier's charge for a hit and the web server's clock."""
+BLUR_SECONDS = 0.5
+"""Between the frontier's charge for a hit and the web server's clock, on a machine that has too much to do. A machine
+that has not is what `make politeness` is for."""
 _SHOWN = 3
 
 

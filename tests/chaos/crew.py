@@ -1,15 +1,15 @@
 """The workers of a run, each with its way to the store: who lives, who was killed, who takes a dead one's place."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from tests.chaos.checker import Death
 from tests.chaos.stores import Store
 from tests.chaos.tcp_proxy import Link
 from tests.servers.fleet import Fleet, Member
 
-_ON_THE_BUS = ("--bus", "streams", "--allow-network", "127.0.0.0/8")
+ON_THE_BUS = ("--bus", "streams", "--allow-network", "127.0.0.0/8")
 _BEFORE_IT_BEGAN = 130
 """Exit code of a worker that was told to end while it was starting."""
 
@@ -27,15 +27,17 @@ class Hand:
     """It was told to end."""
 
 
-class Crew:
-    """`output`: all write there; None: each place has a file of its own, ending in `form`. `bus`: to no files."""
+Start = Callable[[str, str, str], Member]
+"""(place, name, address of the store) -> a worker that was started."""
 
-    def __init__(self, fleet: Fleet, store: Store, *, output: Path | None, form: str, bus: bool) -> None:
+
+class Crew:
+    """`start` starts one."""
+
+    def __init__(self, fleet: Fleet, store: Store, start: Start) -> None:
         self._fleet = fleet
         self._store = store
-        self._output = output
-        self._form = form
-        self._bus = bus
+        self._start = start
         self._numbers = itertools.count()
         self._places = itertools.count()
         self.hands: list[Hand] = []
@@ -46,10 +48,7 @@ class Crew:
         """One more worker, in a place of its own unless it takes over another's."""
         place = place or f"p{next(self._places)}"
         address, link = self._store.way()
-        output = None if self._bus else self._output or self._fleet.folder / f"{place}{self._form}"
-        flags = ["--data-dir", place, *(_ON_THE_BUS if self._bus else ())]
-        member = self._fleet.start(frontier=address, output=output, name=f"w{next(self._numbers)}", flags=flags)
-        hand = Hand(place, member, link)
+        hand = Hand(place, self._start(place, f"w{next(self._numbers)}", address), link)
         self.hands.append(hand)
         return hand
 
@@ -57,7 +56,7 @@ class Crew:
         """One more `gossamer serve`, without workers."""
         address, link = self._store.way()
         name = f"s{next(self._numbers)}"
-        command = ["serve", "--port", "0", "--frontier", address, "--data-dir", name, *_ON_THE_BUS]
+        command = ["serve", "--port", "0", "--frontier", address, "--data-dir", name, *ON_THE_BUS]
         hand = Hand(name, self._fleet.run(name, command), link)
         self.services.append(hand)
         return hand
@@ -92,14 +91,14 @@ class Crew:
         hand.member.drain()
         return self.add()
 
-    def missing(self) -> list[str]:
-        """Who ended without having been told to, and who ended badly."""
+    def missing(self, *, may_end: bool) -> list[str]:
+        """Who ended without having been told to (which workers `may_end` do when all is done), and who ended badly."""
         faults = []
         for hand in self.everybody:
             code = hand.member.process.poll()
             if code is None or hand.member.killed is not None:
                 continue
-            fine = (0, _BEFORE_IT_BEGAN) if hand.leaving else ()
+            fine = (0, _BEFORE_IT_BEGAN) if hand.leaving else (0,) if may_end else ()
             if code not in fine:
                 faults.append(f"{hand.member.name} ended with exit code {code}: {hand.member.log[-500:].strip()}")
         return faults
@@ -108,11 +107,6 @@ class Crew:
     def everybody(self) -> list[Hand]:
         """Workers and services, gone ones too."""
         return [*self.hands, *self.services]
-
-    def outputs(self) -> list[Path]:
-        """The files that were written."""
-        files = {self._output or self._fleet.folder / f"{hand.place}{self._form}" for hand in self.hands}
-        return sorted(file for file in files if file.exists())
 
     def leave(self) -> None:
         """Thaw everybody and tell all to end; wait for it."""

@@ -1,10 +1,12 @@
-"""How a crawl comes in and its pages go out: by files, or through a service and its bus."""
+"""How a crawl comes in and its pages go out: by files, through a service and its bus, or by Scrapy processes."""
 
 import asyncio
 import random
+import sys
 import time
 import urllib.request
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,17 +22,50 @@ from gossamer.model.record import PageRecord
 from gossamer.sinks.read import read_records
 from gossamer.valkey.shards import Shards
 from tests.chaos.checker import Kept
-from tests.chaos.crew import Crew
+from tests.chaos.crew import ON_THE_BUS, Crew
+from tests.chaos.schedule import Plan
+from tests.chaos.stores import Store
 from tests.servers import crawls
+from tests.servers.fleet import Fleet, Member
 from tests.servers.valkey import wait_until
 
 _SERVICES = 2
+_SPIDERS = Path(__file__).with_name("spiders.py")
+_SCRAPY = {
+    "SCHEDULER": "gossamer.scrapy.Scheduler",
+    "SCHEDULER_PERSIST": "True",
+    "GOSSAMER_POOL": "shared",
+    "TELNETCONSOLE_ENABLED": "False",
+    "REMOTE_CONTROL_ENABLED": "False",
+    "LOG_LEVEL": "INFO",
+    "CONCURRENT_REQUESTS_PER_DOMAIN": "16",
+    "DOWNLOAD_TIMEOUT": "20",
+    "ROBOTSTXT_OBEY": "True",
+}
 _TOLD_SECONDS = 30.0
 _DEEP = 1_000_000
 
 
+@dataclass(slots=True)
+class Stage:
+    """What a lane plays on."""
+
+    web: FakeWeb
+    store: Store
+    fleet: Fleet
+    frontier: ValkeyFrontier
+    crew: Crew = field(init=False)
+
+
 class Lane(Protocol):
     """One of them, for one run."""
+
+    workers_end: bool
+    """By themselves, when the crawl is over."""
+
+    def start(self, place: str, name: str, address: str) -> Member:
+        """A worker."""
+        ...
 
     async def begin(self) -> None:
         """Open the crawl and start what is needed beside the workers."""
@@ -49,24 +84,80 @@ class Lane(Protocol):
 
 
 class FileLane:
-    """The crawl is opened from here; workers append to files."""
+    """The crawl is opened from here; workers append to files: all to one, or each place to its own."""
 
-    def __init__(self, frontier: ValkeyFrontier, web: FakeWeb, crew: Crew) -> None:
-        self._frontier = frontier
-        self._web = web
-        self._crew = crew
+    workers_end = False
+
+    def __init__(self, stage: Stage, plan: Plan) -> None:
+        self._stage = stage
+        self._plan = plan
+        self._outputs: set[Path] = set()
+
+    def start(self, place: str, name: str, address: str) -> Member:
+        stem = "pages" if self._plan.one_file else place
+        output = self._stage.fleet.folder / f"{stem}{self._plan.form}"
+        self._outputs.add(output)
+        return self._stage.fleet.start(frontier=address, output=output, name=name, flags=["--data-dir", place])
 
     async def begin(self) -> None:
-        await crawls.open_crawl(self._frontier, self._web.seeds(), Terms())
+        await crawls.open_crawl(self._stage.frontier, self._stage.web.seeds(), Terms())
 
     async def more(self) -> None:
         return
 
     async def kept(self) -> tuple[list[Kept], list[str]]:
-        return await asyncio.to_thread(_read, self._crew.outputs())
+        return await asyncio.to_thread(_read, sorted(filter(Path.exists, self._outputs)))
 
     async def ends(self) -> list[str]:
-        return [event.kind.value for event in await crawls.ends(self._frontier)]
+        return [event.kind.value for event in await crawls.ends(self._stage.frontier)]
+
+    async def close(self) -> None:
+        return
+
+
+class ScrapyLane:
+    """Scrapy processes on the shared frontier, each with a feed of its own. They open the crawl, and end with it."""
+
+    workers_end = True
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._feeds: list[Path] = []
+
+    def start(self, place: str, name: str, address: str) -> Member:
+        feed = self._stage.fleet.folder / f"{name}.jsonl"
+        self._feeds.append(feed)
+        settings = {
+            **_SCRAPY,
+            "GOSSAMER_FRONTIER": address,
+            "GOSSAMER_APPID": crawls.CRAWL.appid,
+            "GOSSAMER_CRAWL_ID": crawls.CRAWL.crawlid,
+            "USER_AGENT": name,
+        }
+        web = self._stage.web
+        arguments = {"seeds": ",".join(web.seeds()), "hosts": ",".join(web.site.hosts())}
+        command = [sys.executable, "-m", "tests.servers.run_spider", str(_SPIDERS), "everywhere", f"--output={feed}"]
+        command += [part for key, value in settings.items() for part in ("-s", f"{key}={value}")]
+        command += [part for key, value in arguments.items() for part in ("-a", f"{key}={value}")]
+        return self._stage.fleet.launch(name, command)
+
+    async def begin(self) -> None:
+        return
+
+    async def more(self) -> None:
+        return
+
+    async def kept(self) -> tuple[list[Kept], list[str]]:
+        kept = []
+        for feed in filter(Path.exists, self._feeds):
+            for line in feed.read_bytes().split(b"\n")[:-1]:  # a killed process leaves a torn one
+                item = msgspec.json.decode(line)
+                kept.append(Kept(item["url"], item["success"], "", item["url"]))
+        return kept, []
+
+    async def ends(self) -> list[str]:
+        # A process that starts when all is done opens a run with nothing in it, which ends too.
+        return [event.kind.value for event in await crawls.ends(self._stage.frontier) if event.run == 1]
 
     async def close(self) -> None:
         return
@@ -75,32 +166,35 @@ class FileLane:
 class ServiceLane:
     """Two services take requests from the bus and by REST; workers publish pages; the end is told on the bus."""
 
-    def __init__(self, frontier: ValkeyFrontier, web: FakeWeb, crew: Crew, *, address: str, seed: int) -> None:
-        self._frontier = frontier
-        self._web = web
-        self._crew = crew
-        self._address = address
-        self._chance = random.Random(f"requests {seed}")
+    workers_end = False
+
+    def __init__(self, stage: Stage, plan: Plan) -> None:
+        self._stage = stage
+        self._chance = random.Random(f"requests {plan.seed}")
         self._topics = Topics()
         self._shards: Shards | None = None
         self._bus: StreamsBus | None = None
 
+    def start(self, place: str, name: str, address: str) -> Member:
+        flags = ["--data-dir", place, *ON_THE_BUS]
+        return self._stage.fleet.start(frontier=address, name=name, flags=flags)
+
     async def begin(self) -> None:
-        self._shards = await Shards.connect(self._address)
+        self._shards = await Shards.connect(self._stage.store.address)
         self._bus = StreamsBus(self._shards, kept=self._topics.requests)
-        services = [self._crew.add_service() for _ in range(_SERVICES)]
+        services = [self._stage.crew.add_service() for _ in range(_SERVICES)]
         await asyncio.to_thread(wait_until, lambda: all("REST " in s.member.log for s in services), "the services")
-        seeds = self._web.seeds()
+        seeds = self._stage.web.seeds()
         await self._publish(seeds[::2])
         api = services[0].member.log.partition("REST ")[2].split()[0]
         for seed in seeds[1::2]:
             await asyncio.to_thread(_post, f"{api}/feed", _request(seed))
         async with asyncio.timeout(_TOLD_SECONDS):
-            while await self._frontier.crawl_info(crawls.CRAWL) is None:  # noqa: ASYNC110 - another process opens it
+            while await self._stage.frontier.crawl_info(crawls.CRAWL) is None:  # noqa: ASYNC110 - another process opens it
                 await asyncio.sleep(0.05)
 
     async def more(self) -> None:
-        await self._publish(self._chance.sample(self._web.seeds(), 3))
+        await self._publish(self._chance.sample(self._stage.web.seeds(), 3))
 
     async def kept(self) -> tuple[list[Kept], list[str]]:
         pages = await self._all(self._topics.crawled)

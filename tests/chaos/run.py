@@ -15,7 +15,7 @@ from tests.chaos import schedule
 from tests.chaos.acts import Acts
 from tests.chaos.checker import TWICE_AT_MOST, Evidence, Verdict, judge
 from tests.chaos.crew import Crew
-from tests.chaos.lanes import FileLane, Lane, ServiceLane
+from tests.chaos.lanes import FileLane, Lane, ScrapyLane, ServiceLane, Stage
 from tests.chaos.schedule import Kind, Plan, make_plan
 from tests.chaos.stores import Opener, Store
 from tests.servers import crawls
@@ -23,6 +23,7 @@ from tests.servers.fleet import Fleet
 
 HEARTBEAT_SECONDS = 2.0
 HOSTS = 20
+_SCRAPY_PAGES_A_SECOND = 120
 _LOOK_SECONDS = 0.05
 _STUCK_SECONDS = 90.0
 """Without a single request to the web a run is stuck: far longer than any fault lasts."""
@@ -89,16 +90,16 @@ async def run(
         say(str(plan))
         with FakeWeb.start(web_spec(seed, pages), log_file=folder / "web.jsonl") as web:
             async with opener(data, plan.fsync) as store:
-                stage = _Stage(plan, folder, web, store, max(1, pages_a_second // HOSTS), say, shards)
-                evidence = await stage.play()
+                play = _Play(plan, folder, web, store, max(1, _pace(plan, pages_a_second) // HOSTS), say, shards)
+                evidence = await play.play()
         verdict = judge(evidence, twice_at_most=twice_at_most)
         for fault in verdict.faults:
             say(f"FAULT {fault}")
         say(f"{verdict.pages} pages, {verdict.twice} twice, standstill {verdict.standstill}")
-    return Outcome(plan, verdict, stage.acts.done, time.monotonic() - began, folder)
+    return Outcome(plan, verdict, play.acts.done, time.monotonic() - began, folder)
 
 
-class _Stage:
+class _Play:
     def __init__(
         self,
         plan: Plan,
@@ -120,16 +121,17 @@ class _Stage:
         home = folder / "fleet"
         home.mkdir()
         self._fleet = Fleet(home, resolve=web.resolve_overrides(), environment=environment)
-        output = home / f"pages{plan.form}" if plan.one_file else None
-        bus = plan.lane is schedule.Lane.SERVICE
-        self._crew = Crew(self._fleet, store, output=output, form=plan.form, bus=bus)
-        self.acts = Acts(self._crew, store, say)
+        self._crew: Crew
+        self.acts: Acts
 
     async def play(self) -> Evidence:
         frontier = await ValkeyFrontier.connect(
             self._store.address, shards=self._shards, heartbeat_seconds=HEARTBEAT_SECONDS
         )
-        lane = self._lane(frontier)
+        stage = Stage(self._web, self._store, self._fleet, frontier)
+        lane = _lane(stage, self._plan)
+        stage.crew = self._crew = Crew(self._fleet, self._store, lane.start)
+        self.acts = Acts(self._crew, self._store, self._say)
         try:
             with self._fleet:
                 await frontier.set_domain_policy(
@@ -141,16 +143,11 @@ class _Stage:
                 await self._attend(frontier, lane)
                 ends = await lane.ends()
                 await asyncio.to_thread(self._crew.leave)
-                self._troubles += self._crew.missing()
+                self._troubles += self._crew.missing(may_end=lane.workers_end)
             return await self._gather(frontier, lane, ends)
         finally:
             await lane.close()
             await frontier.close()
-
-    def _lane(self, frontier: ValkeyFrontier) -> Lane:
-        if self._plan.lane is schedule.Lane.FILES:
-            return FileLane(frontier, self._web, self._crew)
-        return ServiceLane(frontier, self._web, self._crew, address=self._store.address, seed=self._plan.seed)
 
     async def _attend(self, frontier: ValkeyFrontier, lane: Lane) -> None:
         """Until the crawl is over and every fault too."""
@@ -178,7 +175,8 @@ class _Stage:
     async def _is_over(frontier: ValkeyFrontier) -> bool:
         try:
             async with asyncio.timeout(1.0):
-                return (await crawls.info(frontier)).state is not CrawlState.RUNNING
+                info = await frontier.crawl_info(crawls.CRAWL)
+                return info is not None and (info.state is not CrawlState.RUNNING or info.run > 1)
         except (FrontierError, TimeoutError):
             return False
 
@@ -191,17 +189,29 @@ class _Stage:
             log=await asyncio.to_thread(self._web.log),
             kept=kept,
             unreadable=unreadable,
-            state=info.state.value,
+            state=info.state.value if info.run == 1 else CrawlState.FINISHED.value,
             ends=ends,
-            fetched=info.total().fetched,
+            fetched=None if self._plan.lane is schedule.Lane.SCRAPY else info.total().fetched,
             endless=endless,
             deaths=self._crew.deaths,
             silences=self.acts.silences,
             thaws=self.acts.thaws,
             heartbeat_seconds=HEARTBEAT_SECONDS,
-            budget=(self._hits, 1.0),
+            # Scrapy sends when its reactor comes round to it.
+            budget=None if self._plan.lane is schedule.Lane.SCRAPY else (self._hits, 1.0),
             troubles=[*self._troubles, *self._store.check()],
         )
+
+
+def _lane(stage: Stage, plan: Plan) -> Lane:
+    if plan.lane is schedule.Lane.FILES:
+        return FileLane(stage, plan)
+    return ServiceLane(stage, plan) if plan.lane is schedule.Lane.SERVICE else ScrapyLane(stage)
+
+
+def _pace(plan: Plan, pages_a_second: int) -> int:
+    """Scrapy takes twenty times the CPU: what it cannot reach would leave the budgets idle."""
+    return min(pages_a_second, _SCRAPY_PAGES_A_SECOND) if plan.lane is schedule.Lane.SCRAPY else pages_a_second
 
 
 async def _patiently(lane: Lane) -> None:

@@ -59,9 +59,11 @@ class Lane(StrEnum):
     FILES = "files"
     SERVICE = "service"
     """By two `gossamer serve`, whose requests and pages are on the bus."""
+    SCRAPY = "scrapy"
+    """Scrapy processes with the shared scheduler."""
 
 
-_SERVICES = 0.3
+_SERVICES, _SCRAPY = 0.3, 0.15
 """Of all runs."""
 MAX_SKEW_SECONDS = 2.0
 _FIRST, _LAST = 0.04, 0.85
@@ -110,7 +112,7 @@ def make_plan(
     count = chance.randint(_FEWEST, _MOST)
     store = sorted(store_kinds)
     kinds = [Kind.KILL_WORKER, chance.choice(store), chance.choice(links or store)]
-    lane = Lane.SERVICE if chance.random() < _SERVICES else Lane.FILES
+    lane = _lane(chance.random())
     if lane is Lane.SERVICE:
         kinds.append(Kind.KILL_SERVICE)
     others = [*WORKERS, *links, *store, *kinds[3:]]
@@ -134,6 +136,12 @@ def make_plan(
         fsync=chance.choice(("always", "everysec")),
         faults=tuple(faults),
     )
+
+
+def _lane(drawn: float) -> Lane:
+    if drawn < _SERVICES:
+        return Lane.SERVICE
+    return Lane.SCRAPY if drawn > 1 - _SCRAPY else Lane.FILES
 
 
 def _seconds(kind: Kind, heartbeat: float, chance: random.Random) -> float:
