@@ -14,10 +14,8 @@ from pathlib import Path
 from gossamer.fakeweb import FakeWeb, WebSpec, repeated
 from gossamer.fakeweb.log import Record, is_page
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import Terms
 from gossamer.model.domain import DomainPolicy
-from gossamer.model.record import PageRecord
-from gossamer.sinks.read import read_records
+from tests.scale.lanes import FastLane, Lane
 from tests.servers import crawls
 from tests.servers.fleet import Fleet
 from tests.servers.valkey import Server, standalone, wait_until
@@ -80,23 +78,27 @@ Trouble = Callable[[Server, Path], AbstractContextManager[None]]
 """Given the server and the folder that the output is in: begins, and ends with the block."""
 
 
-async def interrupted(trouble: Trouble, size: Size, *, outputs: Path | None = None) -> Interrupted:
-    """Run it to the end of the crawl. `outputs`: where the pages go, other than a folder of the run's own."""
+async def interrupted(
+    trouble: Trouble, size: Size, *, lane: Lane | None = None, outputs: Path | None = None
+) -> Interrupted:
+    """Run it to the end of the crawl. `lane`: other than the fast one. `outputs`: where the pages go, other than a
+    folder of the run's own."""
+    lane = lane or FastLane()
     spec = WebSpec(hosts=size.hosts, pages=size.pages, page_bytes=2000, latency_ms=size.latency_ms)
-    environment = {"GOSSAMER_WORKER__HEARTBEAT": str(size.heartbeat_seconds), "GOSSAMER_WORKER__CONCURRENCY": "64"}
     with (
         tempfile.TemporaryDirectory(prefix="interrupted-") as name,
         FakeWeb.start(spec) as web,
         standalone(tcp=True) as server,
-        Fleet(Path(name), resolve=["*.test:127.0.0.1"], environment=environment) as fleet,
+        Fleet(Path(name), resolve=["*.test:127.0.0.1"]) as fleet,
     ):
         place = outputs or Path(name)
         frontier = await ValkeyFrontier.connect(server.address, heartbeat_seconds=size.heartbeat_seconds)
         policy = DomainPolicy(hits=size.hits_a_second, window_seconds=1.0, concurrency=8)
         await frontier.set_domain_policy(None, policy)
-        await crawls.open_crawl(frontier, web.seeds(), Terms())
-        for number in range(size.workers):
-            fleet.start(frontier=server.address, output=place / f"{number}.jsonl")
+        await lane.begin(frontier, web)
+        files = [place / f"{number}.jsonl" for number in range(size.workers)]
+        for file in files:
+            lane.start(fleet, server, web, file, size.heartbeat_seconds)
         half = size.rate * size.before_seconds / 2
         await asyncio.to_thread(wait_until, lambda: web.stats().requests > half, "the crawl to be under way")
         await asyncio.sleep(size.before_seconds)
@@ -107,24 +109,18 @@ async def interrupted(trouble: Trouble, size: Size, *, outputs: Path | None = No
         await frontier.close()
         async with asyncio.timeout(_END_SECONDS):
             frontier = await ValkeyFrontier.connect(server.address)
-            await crawls.until_over(frontier)
+            await crawls.until_over(frontier, lane.crawl)
             await frontier.close()
         await asyncio.to_thread(fleet.drain)
         log = [record for record in web.log() if is_page(record)]
-        records = [
-            record
-            for number in range(size.workers)
-            for record in read_records(place / f"{number}.jsonl")
-            if isinstance(record, PageRecord)
-        ]
-        fetched = {record.url for record in records if record.success}
+        written, failed = lane.records([file for file in files if file.exists()])
         graph = web.graph()
         return Interrupted(
             pages=len(graph),
-            lost=len(graph - fetched),
+            lost=len(graph - written.keys()),
             twice=len(repeated(log)),
-            copies=len(records) - len({record.url for record in records}),
-            failed=sum(not record.success for record in records),
+            copies=written.total() - len(written),
+            failed=failed,
             during=_count(log, began + 1, ended),
             before=_count(log, began - size.before_seconds, began) / size.before_seconds,
             after=_count(log, ended + 10, ended + size.after_seconds) / max(1.0, size.after_seconds - 10),

@@ -45,7 +45,7 @@ def pace(
 ) -> Pace:
     """Crawl with so many processes for a while."""
     enough = int(processes * concurrency * 1000 / latency_ms * (warm_up_seconds + seconds) * 1.5 / hosts)
-    spec = WebSpec(hosts=hosts, pages=max(100, enough), page_bytes=4000, latency_ms=latency_ms)
+    spec = WebSpec(hosts=hosts, pages=max(100, enough), page_bytes=1000, out_degree=10, latency_ms=latency_ms)
     with tempfile.TemporaryDirectory(prefix="latency-") as name, FakeWeb.start(spec) as web, standalone() as server:
         folder = Path(name)
         arguments = ["crawl", *web.seeds(), "--frontier", server.address, "-o", str(folder / "pages.jsonl"), "--quiet"]

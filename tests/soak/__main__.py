@@ -20,12 +20,13 @@ def main(words: Sequence[str] | None = None) -> int:
     """0: nothing failed and nothing grows. 1: not so; the last lines say what."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--pages", type=int, default=500_000, metavar="N", help="default: 500000")
+    parser.add_argument("--hosts", type=int, default=0, metavar="N", help="that share them; default: 10000 pages each")
     parser.add_argument("--page-bytes", type=int, default=12_000, metavar="N", help="of each page; default: 12000")
     parser.add_argument(
         "--folder", type=Path, default=FOLDER, help="where soak.png and soak.json go; default: .cache/soak"
     )
     arguments = parser.parse_args(words)
-    soaked = soak(arguments.pages, page_bytes=arguments.page_bytes)
+    soaked = soak(arguments.pages, hosts=arguments.hosts, page_bytes=arguments.page_bytes)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     write(soaked, arguments.folder)
     print(described(soaked))

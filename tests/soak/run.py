@@ -39,10 +39,13 @@ class Soaked:
     output_bytes: int
 
 
-def soak(pages: int, *, page_bytes: int = 12_000, every_seconds: float = 1.0) -> Soaked:
-    """Crawl a web of so many pages to the end. The pages' records are counted and thrown away as they come."""
-    hosts = max(1, pages // HOST_PAGES)
-    spec = WebSpec(hosts=hosts, pages=pages // hosts, page_bytes=page_bytes)
+def soak(pages: int, *, hosts: int = 0, page_bytes: int = 12_000, every_seconds: float = 1.0) -> Soaked:
+    """Crawl a web of so many pages to the end. The pages' records are counted and thrown away as they come.
+
+    `hosts` that share the pages; 0: one for each `HOST_PAGES`.
+    """
+    hosts = hosts or max(1, pages // HOST_PAGES)
+    spec = WebSpec(hosts=hosts, pages=max(1, pages // hosts), page_bytes=page_bytes)
     with (
         tempfile.TemporaryDirectory(prefix="soak-") as name,
         FakeWeb.start(spec) as web,
@@ -50,8 +53,10 @@ def soak(pages: int, *, page_bytes: int = 12_000, every_seconds: float = 1.0) ->
         Emptied(Path(name, "pages.jsonl")) as output,
     ):
         folder = Path(name)
-        arguments = ["crawl", *web.seeds(), "--frontier", server.address, "-o", str(output.path), "--json"]
+        (folder / "seeds").write_text("\n".join(web.seeds()))
+        arguments = ["crawl", "--seeds", "seeds", "--frontier", server.address, "-o", str(output.path), "--json"]
         arguments += ["--rate", "100000/1", "--domain-concurrency", "64", "--resolve", "*.test:127.0.0.1"]
+        arguments += ["--scope", "any", "--depth", "1000000"]  # the web leads nowhere else; a scope holds fewer hosts
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             process = subprocess.Popen(
                 command(*arguments),

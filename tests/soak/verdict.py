@@ -22,11 +22,11 @@ def after_warm_up(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def slope(samples: Sequence[Sample], name: str) -> float:
-    """By how much a figure grows with each page after the warm-up: the slope of the line of least squares."""
+    """By how much a figure grows with each page after the warm-up: the slope of the line of least squares. 0 where
+    nothing was fetched meanwhile."""
     late = after_warm_up(samples)
-    return linear_regression(
-        [sample.figures["pages"] for sample in late], [sample.figures[name] for sample in late]
-    ).slope
+    pages = [sample.figures["pages"] for sample in late]
+    return linear_regression(pages, [sample.figures[name] for sample in late]).slope if len(set(pages)) > 1 else 0.0
 
 
 def faults(soaked: Soaked) -> list[str]:
