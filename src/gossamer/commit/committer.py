@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from gossamer.commit.finished import Finished
-from gossamer.commit.outlinks import add_outlinks
+from gossamer.commit.outlinks import Outlinks
 from gossamer.commit.patience import Patience
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.outcome import Settled
@@ -16,7 +16,8 @@ class Committer:
 
     For each batch: 1. the records are written and durable, 2. the outlinks are in the frontier, 3. the parents are
     settled. A crash between two steps repeats work and loses none. A step that fails is repeated until it succeeds;
-    it is never skipped. Two batches may be under way, so that one's disk and the other's round trip overlap.
+    it is never skipped. A frontier that was away between 2 and 3 may have forgotten 2, which is done again then. Two
+    batches may be under way, so that one's disk and the other's round trip overlap.
     """
 
     def __init__(
@@ -151,13 +152,21 @@ class Committer:
             outputs = [output for finished in batch for output in finished.outputs]
             if outputs:
                 await self._patience.output(lambda: self._sink.write(outputs))
-            await add_outlinks(self._frontier, self._patience, batch)
-            settlements = [finished.settlement for finished in batch]
-            answers = await self._patience.frontier(lambda: self._holder.settle(settlements))
-            stale = Settled.STALE_WORKER in answers
+            stale = Settled.STALE_WORKER in await self._settle(batch)
         finally:
             self._under_way -= len(batch)
             self._gate.release()
             self._settle_down()
         if self.committed:
             self.committed(batch, stale)
+
+    async def _settle(self, batch: list[Finished]) -> list[Settled]:
+        outlinks = Outlinks(batch)
+        settlements = [finished.settlement for finished in batch]
+
+        async def add_and_settle() -> list[Settled]:
+            era = self._frontier.era
+            await outlinks.add(self._frontier, self._patience)
+            return await self._holder.settle(settlements, since=era)
+
+        return await self._patience.frontier(add_and_settle)

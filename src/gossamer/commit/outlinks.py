@@ -12,18 +12,24 @@ from gossamer.model.request import Batch
 _NONE: Collection[int] = frozenset()
 
 
-async def add_outlinks(frontier: Frontier, patience: Patience, pages: Iterable[Finished]) -> None:
-    """Return when all of them are queued, known or refused by a cap; each page's `confirmed` has been called then."""
-    for (run, terms), group in _by_terms(pages):
-        batches = _merged(group)
-        rejected = _NONE
-        if batches:
-            added = await patience.frontier(partial(frontier.add, run, terms, batches))
-            if added.rejected:
-                rejected = {batches[batch].fingerprints[position] for batch, position in added.rejected}
-        for page in group:
-            if page.confirmed:
-                page.confirmed(rejected)
+class Outlinks:
+    """Of these pages, those of one spider, domain, priority and depth together."""
+
+    def __init__(self, pages: Iterable[Finished]) -> None:
+        self._groups = [(run, terms, group, _merged(group)) for (run, terms), group in _by_terms(pages)]
+
+    async def add(self, frontier: Frontier, patience: Patience) -> None:
+        """Return when all of them are queued, known or refused by a cap; each page's `confirmed` has been called then.
+        May be repeated."""
+        for run, terms, group, batches in self._groups:
+            rejected = _NONE
+            if batches:
+                added = await patience.frontier(partial(frontier.add, run, terms, batches))
+                if added.rejected:
+                    rejected = {batches[batch].fingerprints[position] for batch, position in added.rejected}
+            for page in group:
+                if page.confirmed:
+                    page.confirmed(rejected)
 
 
 def _by_terms(pages: Iterable[Finished]) -> list[tuple[tuple[Run, Terms], list[Finished]]]:

@@ -124,6 +124,10 @@ class LinkExtractor:
             hrefs = [href for position, href in enumerate(hrefs) if position not in except_positions]
         self._memory.keep(links.base, hrefs, KNOWN)
 
+    def forget(self) -> None:
+        """Offer every link again. Repeatable."""
+        self._memory.clear()
+
     @property
     def remembered(self) -> int:
         """Hrefs in the memory now."""

@@ -41,6 +41,11 @@ class HrefMemory:
         """Hrefs remembered now."""
         return self._size
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self._known.clear()
+        self._size = 0
+
     def recall(self, base: str) -> Recalled:
         """What is known where this base URL is. For looking up, until the next `keep`."""
         return Recalled(self._touch(_scheme(base)), self._touch(origin(base)), self._touch(directory(base)))

@@ -76,8 +76,11 @@ class Leaseholder(Protocol):
     async def lease(self, *, limit: int) -> list[Lease]:
         """Requests that are due, at most `limit`. Empty means 'none now', not 'finished'."""
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """Report outcomes; one answer each, in order. May run beside `lease`. Safe to repeat."""
+    async def settle(self, settlements: Sequence[Settlement], *, since: int | None = None) -> list[Settled]:
+        """Report outcomes; one answer each, in order. May run beside `lease`. Safe to repeat.
+
+        `since`: the era in which the outlinks of these requests were confirmed. In a later one it raises
+        FrontierUnavailable: add them again first."""
 
     async def hop(self, lease: Lease, *, fingerprint: int, payload: bytes) -> Hop:
         """Ask for a hit for a redirect inside the lease's domain; `payload` (the chain) replaces the entry's own,
@@ -112,6 +115,13 @@ class Frontier(Protocol):
     @property
     def secret(self) -> int:
         """Keys the fingerprints (unsigned 64-bit); made once per frontier."""
+        ...
+
+    @property
+    def era(self) -> int:
+        """Grows whenever the frontier may have forgotten some of what it confirmed last (its server was started again
+        from an older file, a replica took over); mostly it has not. Who remembers what the frontier knows must not
+        rely on what it was told in an earlier era."""
         ...
 
     async def open_crawl(self, crawl: Crawl, *, fresh: bool = False, expires: Mapping[str, float] | None = None) -> Run:

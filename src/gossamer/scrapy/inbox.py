@@ -29,10 +29,11 @@ class Inbox:
         terms: Terms,
         *,
         sift: Callable[[list[Batch]], Awaitable[list[Batch]]],
-        added: Callable[[Added, list[Batch]], None],
+        added: Callable[[Added, list[Batch], int], None],
         refused: Callable[[int, CrawlRefused], None],
     ) -> None:
-        """`sift` says what is to be added at all; `added` is told of every batch; `refused` of what a stopped crawl did
+        """`sift` says what is to be added at all; `added` is told of every batch, with the
+        frontier's era before it was sent; `refused` of what a stopped crawl did
         not take."""
         self._frontier = frontier
         self._patience = patience
@@ -82,6 +83,7 @@ class Inbox:
             await self._work.wait()
             taken = self._take()
             batches = await self._patience.frontier(lambda taken=taken: self._sift(taken))  # type: ignore[misc]
+            era = self._frontier.era
             try:
                 added = await self._patience.frontier(
                     lambda batches=batches: self._frontier.add(self._run, self._terms, batches, seeds=True)  # type: ignore[misc]
@@ -89,7 +91,7 @@ class Inbox:
             except CrawlRefused as error:
                 self._refused(self._under_way, error)
             else:
-                self._added(added, batches)
+                self._added(added, batches, era)
             self._under_way = 0
             if not self._count:
                 self._quiet.set()

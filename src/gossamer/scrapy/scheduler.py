@@ -326,9 +326,9 @@ class Scheduler(Working, BaseScheduler):
         if self.options.stay_open:
             raise DontCloseSpider
 
-    def _start_added(self, added: Added, batches: Sequence[Batch]) -> None:
+    def _start_added(self, added: Added, batches: Sequence[Batch], since: int) -> None:
         rejected = {batches[batch].fingerprints[position] for batch, position in added.rejected}
-        self._remember(self._part, batches, rejected)
+        self._remember(self._part, batches, since, rejected)
         if added.duplicates:
             self._stats.inc_value("dupefilter/filtered", added.duplicates)
         self._refused += sum(added.dropped.values())

@@ -17,7 +17,7 @@ from gossamer.commit.finished import Finished
 from gossamer.commit.patience import Patience
 from gossamer.commit.seat import Seat
 from gossamer.errors import StaleWorker
-from gossamer.frontier.base import Leaseholder
+from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.outcome import Dropped, Outcome
 from gossamer.model.payload import Payload, unpack
 from gossamer.model.record import Output
@@ -48,6 +48,7 @@ _PENDING_PAGES = 512
 class Working:
     """The larger half of the scheduler. The parts below are set when the crawl has been joined."""
 
+    frontier: Frontier
     holder: Leaseholder
     _entries: Entries
     _committer: Committer
@@ -66,7 +67,7 @@ class Working:
         self._outcomes = Outcomes(crawler.spider, crawler.settings)
         self._feeds = Feeds(crawler)
         self._patience = Patience(Troubles())
-        self._seen = SeenCache(options.settings.worker.seen_cache)
+        self._seen = SeenCache(options.settings.worker.seen_cache, era=lambda: self.frontier.era)
         self._local = LocalRequests(crawler, self._seen)
         self._ready: deque[tuple[Lease, int]] = deque()
         """Leased, and in which epoch; not begun."""
@@ -189,8 +190,6 @@ class Working:
         self._granted.clear()
         self._suspect = None
         self._committer.discard()
-        # Whoever took us for dead may have been a server that lost its memory.
-        self._seen.clear()
 
     # --- the end of a request -----------------------------------------------------------------------------------------
 
@@ -267,7 +266,7 @@ class Working:
         outputs = self._records(settlement, live)
         finished = Finished(settlement, outputs, batches, size=_size(batches))
         if batches:
-            finished.confirmed = partial(self._remember, live.part, batches)
+            finished.confirmed = partial(self._remember, live.part, batches, self._seen.era)
         await self._committer.put(finished)
 
     async def _wanted(self, request: Request, entry: Entry) -> bool:
@@ -281,10 +280,11 @@ class Working:
     def _settle(self, settlement: Settlement) -> None:
         self._later(self._committer.put(Finished(settlement, self._records(settlement, None))))
 
-    def _remember(self, part: Part, batches: Sequence[Batch], rejected: Collection[int]) -> None:
+    def _remember(self, part: Part, batches: Sequence[Batch], since: int, rejected: Collection[int]) -> None:
         for batch in batches:
             if not batch.unfiltered:
-                self._seen.remember(part, [mark for mark in batch.fingerprints if mark not in rejected])
+                marks = [mark for mark in batch.fingerprints if mark not in rejected]
+                self._seen.remember(part, marks, since=since)
 
     def _committed(self, batch: Sequence[Finished], stale: bool) -> None:
         if stale:

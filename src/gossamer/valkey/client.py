@@ -40,13 +40,18 @@ class Client:
     """One server. Nothing here repeats a call; a call that raises FrontierUnavailable may have been done."""
 
     def __init__(
-        self, endpoint: Endpoint, manner: Manner, on_silence: "Callable[[Client], None] | None" = None
+        self,
+        endpoint: Endpoint,
+        manner: Manner,
+        on_silence: "Callable[[Client], None] | None" = None,
+        on_end: Callable[[], None] | None = None,
     ) -> None:
-        """`on_silence` hears of an answer that is late; see `Connection`."""
+        """`on_silence` hears of an answer that is late, `on_end` of a connection's end; see `Connection`."""
         self.endpoint = endpoint
         self.failed_at = 0.0
         """When it last failed to answer (monotonic): others are asked first what does not need this one."""
         self._on_silence = None if on_silence is None else partial(on_silence, self)
+        self._on_end = on_end
         self._manner = manner
         self._ways = {"calls": _Way(self.open), "confirmed": _Way(self.open)}
         self._replicas = 0
@@ -74,7 +79,7 @@ class Client:
         where, manner, endpoint = str(self), self._manner, self.endpoint
 
         def protocol() -> Connection:
-            return Connection(where, call_seconds=manner.call_seconds, on_silence=self._on_silence)
+            return Connection(where, call_seconds=manner.call_seconds, on_silence=self._on_silence, on_end=self._on_end)
 
         connection: Connection | None = None
         try:

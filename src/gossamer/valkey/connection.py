@@ -28,11 +28,19 @@ class Connection(asyncio.Protocol):
 
     `call_seconds`: an answer that takes longer ends the connection, because what comes after it cannot be trusted to
     come at all. `where` names the server in errors. `on_silence` hears of an answer that is late; it may end
-    the connection sooner.
+    the connection sooner. `on_end` hears of the end, before anybody else can.
     """
 
-    def __init__(self, where: str, *, call_seconds: float, on_silence: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        where: str,
+        *,
+        call_seconds: float,
+        on_silence: Callable[[], None] | None = None,
+        on_end: Callable[[], None] | None = None,
+    ) -> None:
         self.where = where
+        self._on_end = on_end
         self.alive = False
         self._call_seconds = call_seconds
         self._on_silence = on_silence
@@ -147,6 +155,8 @@ class Connection(asyncio.Protocol):
         if not self.alive:
             return
         self.alive = False
+        if self._on_end is not None:
+            self._on_end()
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None:

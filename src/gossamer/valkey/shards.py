@@ -67,18 +67,28 @@ class Shards:
         shards.version = min((fit.version for fit in fitness), key=lambda v: [int(n) for n in v.split(".")])
         return shards
 
+    @property
+    def era(self) -> int:
+        """Grows whenever a server may have lost what it confirmed: a connection ended (it may have been started again
+        from an old file) or slots are served elsewhere (a replica took over). Mostly nothing was lost."""
+        return self._topology.era
+
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    async def call(self, shard: int, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
+    async def call(
+        self, shard: int, script: Script, keys: Sequence[str], args: Sequence[Argument], *, since: int | None = None
+    ) -> Any:
         """Run a script on the server of the first key's hash tag; its answer as bytes, int, None or lists of them.
 
         Raises FrontierUnavailable (it may have run), FrontierFull (out of memory: it did not run, or stopped where it
-        first wrote), ServerUnsuitable, and FrontierError for a script that failed. `shard` is for errors.
+        first wrote), ServerUnsuitable, and FrontierError for a script that failed. `shard` is for errors. `since`: an
+        era; in a later one nothing is sent and FrontierUnavailable raised.
         """
         packed = pack((b"EVALSHA", script.sha, len(keys), *keys, *args))
         client = self._topology.ready_client(keys[0])
         connection = client.ready if client is not None else None
         if connection is not None:
+            self._check_era(since)
             try:
                 reply = await connection.ask(packed)
             except FrontierUnavailable:
@@ -86,10 +96,17 @@ class Shards:
                 raise
             if not isinstance(reply, ReplyError):
                 return reply
-        replies = await self._route(keys[0], [packed], script=script, doing=f"{script.name} on shard {shard}")
+        doing = f"{script.name} on shard {shard}"
+        replies = await self._route(keys[0], [packed], script=script, doing=doing, since=since)
         return replies[0]
 
-    async def call_confirmed(self, shard: int, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
+    def _check_era(self, since: int | None) -> None:
+        if since is not None and since != self._topology.era:
+            raise FrontierUnavailable("what was confirmed before a connection was lost may be forgotten")
+
+    async def call_confirmed(
+        self, shard: int, script: Script, keys: Sequence[str], args: Sequence[Argument], *, since: int | None = None
+    ) -> Any:
         """The same, and what it wrote is on at least one replica, if the server has any.
 
         Raises FrontierUnavailable also when no replica confirmed it in time. Without a replica it goes on, and says so
@@ -107,7 +124,7 @@ class Shards:
                 if not self.unconfirmed and not self.address.endpoints[0].path:  # a private server is meant to be alone
                     _log.warning("%s has no replica: what it confirms is as safe as its own disk", client)
                 self.unconfirmed += 1
-                reply = await self.call(shard, script, keys, args)
+                reply = await self.call(shard, script, keys, args, since=since)
                 # One that hung or was cut off while its replica took its place does not know that yet.
                 if self._topology.mirrored and not await self._topology.vouched(keys[0], client):
                     self._topology.doubt()
@@ -124,6 +141,7 @@ class Shards:
                 script=script,
                 wait=pack((b"WAIT", 1, self._confirm_ms)),
                 doing=doing,
+                since=since,
             )
             if replies[-1]:
                 return replies[0]
@@ -158,13 +176,21 @@ class Shards:
     # --- the way there ------------------------------------------------------------------------------------------------
 
     async def _route(
-        self, key: str, packed: list[bytes], *, doing: str, script: Script | None = None, wait: bytes = b""
+        self,
+        key: str,
+        packed: list[bytes],
+        *,
+        doing: str,
+        script: Script | None = None,
+        wait: bytes = b"",
+        since: int | None = None,
     ) -> list[Reply]:
         """Ask until the right server answers. The first command's refusal decides; with `wait` its answer is last."""
         client = await self._topology.client_of(key)
         asking = loading = False
         for _ in range(_REDIRECTS):
-            replies = await self._exchange(client, packed, wait=wait, asking=asking, load=script if loading else None)
+            load = script if loading else None
+            replies = await self._exchange(client, packed, wait=wait, asking=asking, load=load, since=since)
             trouble = next((reply for reply in replies if isinstance(reply, ReplyError)), None)
             if trouble is None:
                 return replies
@@ -184,13 +210,14 @@ class Shards:
         raise FrontierUnavailable(f"{doing}: sent from server to server {_REDIRECTS} times")
 
     async def _exchange(
-        self, client: Client, packed: list[bytes], *, wait: bytes, asking: bool, load: Script | None
+        self, client: Client, packed: list[bytes], *, wait: bytes, asking: bool, load: Script | None, since: int | None
     ) -> list[Reply]:
         before = [] if load is None else [pack((b"SCRIPT", b"LOAD", load.source))]
         commands = [part for one in packed for part in ((_ASKING, one) if asking else (one,))]
         patience = self._confirm_ms / 1000 if wait else 0.0
         try:
             connection = (not wait and client.ready) or await client.connection(confirmed=bool(wait))
+            self._check_era(since)
             replies = await connection.ask_all(
                 [*before, *commands, *([wait] if wait else [])], patience_seconds=patience
             )

@@ -25,6 +25,8 @@ class Topology:
     def __init__(self, address: Address, manner: Manner) -> None:
         self.address = address
         self._manner = manner
+        self.era = 0
+        """Grows when a connection ends and when slots are served elsewhere than before."""
         self._clients: dict[Endpoint, Client] = {}
         self._seeds = [self.client(endpoint) for endpoint in address.endpoints]
         self._owners: list[Endpoint | None] = []
@@ -42,7 +44,7 @@ class Topology:
         found = self._clients.get(endpoint)
         if found is None:
             on_silence = self._suspect if self.address.cluster else None
-            found = self._clients[endpoint] = Client(endpoint, self._manner, on_silence)
+            found = self._clients[endpoint] = Client(endpoint, self._manner, on_silence, self._begin_era)
         return found
 
     def ready_client(self, key: str | bytes) -> Client | None:
@@ -135,7 +137,11 @@ class Topology:
         if before and before != self._owners:
             self._tell()
 
+    def _begin_era(self) -> None:
+        self.era += 1
+
     def _tell(self) -> None:
+        self._begin_era()
         for listener in list(self.listeners):
             listener()
 

@@ -86,7 +86,7 @@ async def working(
     patience = Patience(troubles)
     tally = Tally()
     waits = Waits(troubles)
-    seen = SeenCache(settings.worker.seen_cache)
+    seen = SeenCache(settings.worker.seen_cache, era=lambda: frontier.era)
     secret = frontier.secret
     sink = _sink(settings, bus)
     resolver = make_resolver(settings)
@@ -131,7 +131,6 @@ async def working(
                 holder,
                 fetching,
                 committer,
-                seen,
                 patience,
                 waits,
                 tally,

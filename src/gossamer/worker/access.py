@@ -92,8 +92,9 @@ class Access:
     async def _sitemaps(self, journey: Journey, template: Exchange) -> None:
         context = journey.context
         place = origin(journey.url)
-        if place in context.sitemap_origins:
+        if context.has_sitemaps_of(place):
             return
+        era = context.era
         named = await self._patience.frontier(
             lambda: self._robots.sitemaps(journey.url, user_agent=context.user_agent, template=template)
         )
@@ -103,4 +104,4 @@ class Access:
         if batches:
             lease = journey.lease
             await self._patience.frontier(lambda: self._frontier.add(lease.run, lease.terms, batches))
-        context.sitemap_origins.add(place)
+        context.got_sitemaps_of(place, since=era)

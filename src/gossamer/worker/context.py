@@ -55,21 +55,50 @@ class Context:
         self.guard_proxy = run.crawl.pool == SHARED and terms.proxy is not None
         """Whether the proxy was named by a request to a service: no such may reach into the operator's networks."""
         self.private_hosts = frozenset(terms.private_hosts)
-        self.sitemap_origins: set[str] = set()
-        """Origins whose robots.txt was asked for sitemaps already."""
+        self._sitemap_origins: set[str] = set()
         self._seen = seen
+        self._era = seen.era
         self._part = (run.crawl.id.token, run.number, run.generation)
 
     def follows_from(self, depth: int) -> bool:
         """Whether links of a page at this depth are followed."""
         return self.terms.maxdepth is None or depth < self.terms.maxdepth
 
+    def links_of(self, body: bytes, url: str, *, encoding: str) -> Links:
+        """The page's links; of those that the frontier has for certain, only how many there are."""
+        self._enter_era()
+        return self.extractor.extract(body, url, encoding=encoding)
+
+    def has_sitemaps_of(self, origin: str) -> bool:
+        """Whether the frontier has what this origin's robots.txt names."""
+        self._enter_era()
+        return origin in self._sitemap_origins
+
+    def got_sitemaps_of(self, origin: str, *, since: int) -> None:
+        """The frontier has them; `since`: the era before they were sent to it."""
+        if since == self.era:
+            self._sitemap_origins.add(origin)
+
+    def _enter_era(self) -> None:
+        if self._era != self._seen.era:
+            self._era = self._seen.era
+            self.extractor.forget()
+            self._sitemap_origins.clear()
+
+    @property
+    def era(self) -> int:
+        """The frontier's, now."""
+        return self._seen.era
+
     def unknown(self, links: Links) -> list[int]:
         """Positions of the links that may be new to the frontier."""
         return self._seen.unknown(self._part, links.fingerprints)
 
-    def confirm(self, links: Links, rejected: Collection[int]) -> None:
-        """The frontier has these links now, all but the rejected fingerprints."""
+    def confirm(self, links: Links, rejected: Collection[int], *, since: int) -> None:
+        """The frontier has these links now, all but the rejected fingerprints. `since`: the era in which they were
+        found; in another one this means nothing."""
+        if since != self._seen.era:
+            return
         if not rejected:
             self._seen.remember(self._part, links.fingerprints)
             self.extractor.remember(links)

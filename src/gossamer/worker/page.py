@@ -66,7 +66,7 @@ class PageReader:
         links: Links | None = None
         if (follows or own_parse or context.links) and is_html(content_type, fetched.body):
             # The bytes, not the text: the parser wants UTF-8, which most pages are as they come.
-            links = context.extractor.extract(fetched.body, journey.url, encoding=encoding)
+            links = context.links_of(fetched.body, journey.url, encoding=encoding)
         record = page_record(
             journey,
             fetched,
@@ -189,7 +189,8 @@ def _follow_all(context: Context, lease: Lease, links: Links, finished: Finished
 
 
 def _confirmation(context: Context, links: Links) -> Confirmed:
-    return lambda rejected: context.confirm(links, rejected)
+    since = context.era
+    return lambda rejected: context.confirm(links, rejected, since=since)
 
 
 def _grouped(lease: Lease, links: Links, positions: list[int] | None) -> list[Batch]:

@@ -20,7 +20,6 @@ from gossamer.policy.lateness import is_late
 from gossamer.telemetry import names
 from gossamer.telemetry.tally import Tally
 from gossamer.worker.fetching import Fetching
-from gossamer.worker.seen_cache import SeenCache
 from gossamer.worker.slots import Slots
 from gossamer.worker.waits import Waits
 
@@ -45,7 +44,6 @@ class Worker:
         holder: Leaseholder,
         fetching: Fetching,
         committer: Committer,
-        seen: SeenCache,
         patience: Patience,
         waits: Waits,
         tally: Tally,
@@ -63,7 +61,6 @@ class Worker:
         self._holder = holder
         self._fetching = fetching
         self._committer = committer
-        self._seen = seen
         self._patience = patience
         self._waits = waits
         self._tally = tally
@@ -236,8 +233,6 @@ class Worker:
     def _forget(self) -> None:
         self._slots.take_back()
         self._committer.discard()
-        # Whoever took us for dead may have been a server that lost its memory.
-        self._seen.clear()
 
 
 def _returned(lease: Lease) -> Finished:

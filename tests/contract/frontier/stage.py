@@ -1,6 +1,5 @@
 """Where a frontier is tried: a server, some shards on it, a clock, and replies that may be lost."""
 
-from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -34,13 +33,13 @@ class LossyConnection:
             raise FrontierUnavailable("the reply was lost")
         self.countdown -= 1
 
-    async def call(self, shard: int, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        reply = await self._shards.call(shard, script, keys, args)
+    async def call(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
+        reply = await self._shards.call(shard, script, *arguments, **options)
         self._perhaps_lose()
         return reply
 
-    async def call_confirmed(self, shard: int, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        reply = await self._shards.call_confirmed(shard, script, keys, args)
+    async def call_confirmed(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
+        reply = await self._shards.call_confirmed(shard, script, *arguments, **options)
         self._perhaps_lose()
         return reply
 

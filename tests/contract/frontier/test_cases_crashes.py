@@ -1,6 +1,6 @@
 """A client dies after every single step of what takes several: whoever comes later puts it right."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -47,15 +47,15 @@ class MortalConnection:
                 raise Died
             self.steps -= cost
 
-    async def call(self, shard: int, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    async def call(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
         self._live()
-        reply = await self._shards.call(shard, script, keys, args)
+        reply = await self._shards.call(shard, script, *arguments, **options)
         self._live(1)
         return reply
 
-    async def call_confirmed(self, shard: int, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    async def call_confirmed(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
         self._live()
-        reply = await self._shards.call_confirmed(shard, script, keys, args)
+        reply = await self._shards.call_confirmed(shard, script, *arguments, **options)
         self._live(1)
         return reply
 

@@ -1,7 +1,7 @@
 """Two clients at once, in the order that hurts; replies that one shard of several never gives."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -43,13 +43,13 @@ class HeldUpConnection:
         if (gate := self._gates.get(script.name)) is not None:
             await gate
 
-    async def call(self, shard: int, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    async def call(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
         await self._wait(script)
-        return await self._shards.call(shard, script, keys, args)
+        return await self._shards.call(shard, script, *arguments, **options)
 
-    async def call_confirmed(self, shard: int, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    async def call_confirmed(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
         await self._wait(script)
-        return await self._shards.call_confirmed(shard, script, keys, args)
+        return await self._shards.call_confirmed(shard, script, *arguments, **options)
 
 
 class Scene:

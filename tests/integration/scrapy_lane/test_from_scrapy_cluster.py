@@ -303,10 +303,10 @@ async def test_an_expired_crawl_ends_with_its_event(tmp_path: Path, service: Up,
     web.mount("site2.test", "/short", page(*(f"/short{number}" for number in range(5))))
     with lane(tmp_path, service, "walker") as scraper:
         await one_a_minute(talk, "site2.test")
-        feed(
-            service, crawlid="short", spiderid="walker", url=f"http://site2.test:{web.port}/short", maxdepth=1,
-            expires=int(time.time()) + 4,
-        )  # fmt: skip
+        await talk.say({
+            "appid": "testapp", "crawlid": "short", "spiderid": "walker", "maxdepth": 1,
+            "url": f"http://site2.test:{web.port}/short", "expires": int(time.time()) + 4,
+        })  # fmt: skip
         event = await talk.event("expired", "short")
         scraper.interrupt()
         assert scraper.finish().exit_code == 0

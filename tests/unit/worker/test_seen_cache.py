@@ -30,12 +30,20 @@ def test_it_is_bounded_and_keeps_what_is_used() -> None:
     assert cache.unknown("part", [-1]) == []
 
 
-def test_a_cleared_cache_knows_nothing() -> None:
-    cache = SeenCache()
-    cache.remember("part", [1, 2])
+def test_in_a_new_era_it_knows_nothing() -> None:
+    """Nor what was sent in the last one and confirmed in this."""
+    era = 1
+    cache = SeenCache(era=lambda: era)
+    before = cache.era
+    cache.remember("part", [1, 2], since=before)
     assert cache.unknown("part", [1, 2, 3]) == [2]
-    cache.clear()
+    assert cache.knows("part", 1)
+    era = 2
+    assert not cache.knows("part", 1)
+    cache.remember("part", [1, 2], since=before)
     assert cache.unknown("part", [1, 2, 3]) == [0, 1, 2]
+    cache.remember("part", [3], since=cache.era)
+    assert cache.unknown("part", [1, 2, 3]) == [0, 1]
 
 
 def test_a_cache_without_room_still_works() -> None:

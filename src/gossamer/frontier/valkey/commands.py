@@ -38,9 +38,10 @@ class Commands:
         """Run a script. Raises FrontierUnavailable when nobody knows whether it ran: repeat it."""
         return await self.shards.call(shard, SCRIPTS[script], self._bases[shard], self._arguments(arguments))
 
-    async def call_confirmed(self, shard: int, script: str, *arguments: Argument) -> Any:
-        """The same, and what it wrote is on a replica where there is one."""
-        return await self.shards.call_confirmed(shard, SCRIPTS[script], self._bases[shard], self._arguments(arguments))
+    async def call_confirmed(self, shard: int, script: str, *arguments: Argument, since: int | None = None) -> Any:
+        """The same, and what it wrote is on a replica where there is one. `since`: not in a later era than this."""
+        given = self._arguments(arguments)
+        return await self.shards.call_confirmed(shard, SCRIPTS[script], self._bases[shard], given, since=since)
 
     async def everywhere(self, script: str, *arguments: Argument) -> list[Any]:
         """Run a script on every shard."""

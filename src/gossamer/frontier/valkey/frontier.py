@@ -64,6 +64,7 @@ class ValkeyFrontier:
         self._clock = clock
         self._touched: OrderedDict[tuple[str, int, int], set[int]] = OrderedDict()
         self._ended: dict[tuple[str, int, int], str] = {}
+        self._touched_era = 0
         self._fresh: dict[str, str] = {}
         self._packed: OrderedDict[int, tuple[Terms, codec.PackedTerms]] = OrderedDict()
 
@@ -137,6 +138,10 @@ class ValkeyFrontier:
         return self._secret
 
     @property
+    def era(self) -> int:
+        return self._commands.shards.era
+
+    @property
     def shards(self) -> int:
         """How many there are."""
         return self._commands.count
@@ -174,6 +179,8 @@ class ValkeyFrontier:
         arguments: list[Argument] = [token, codec.pack_crawl(crawl), fresh, touched, expected]
         for spider, at in expires.items():
             arguments += (spider, round(at * 1000))
+        self._forget_touched()
+        era = self.era
         while (reply := await self._commands.call_confirmed(home, "open", *arguments))[0] == b"halting":
             await carry_out(self._commands, token, retention_ms=self._retention_ms)
         if reply[0] == b"refused":
@@ -183,12 +190,19 @@ class ValkeyFrontier:
             raise CrawlRefused(f"{crawl.id} is {state}{hint}")
         run = Run(codec.unpack_crawl(reply[4]), int(reply[1]), int(reply[2]))
         key = (token, run.generation, run.number)
-        self._touched.setdefault(key, set()).update(touch)
+        self._touched.setdefault(key, set()).update(touch if era == self.era else ())
         self._ended[key] = ",".join(spider.decode() for spider in reply[5:])
         if len(self._touched) > 10_000:
             old, _ = self._touched.popitem(last=False)
             self._ended.pop(old, None)
         return run, int(reply[3])
+
+    def _forget_touched(self) -> None:
+        """What the home shards were told before they may not know any more."""
+        if self._touched_era != self.era:
+            self._touched_era = self.era
+            self._touched.clear()
+            self._ended.clear()
 
     async def set_wish(self, run: Run, *, rate: Rate | None, concurrency: int | None) -> Run:
         crawl = msgspec.structs.replace(run.crawl, rate=rate, concurrency=concurrency)
@@ -207,6 +221,7 @@ class ValkeyFrontier:
                 batch.call = secrets.token_hex(8)
             by_shard.setdefault(shard_of(batch.domain, self._commands.count), []).append((index, batch))
         # The home shard knows which shards a run touched before they hold work.
+        self._forget_touched()
         known = self._touched.get((run.crawl.id.token, run.generation, run.number), ())
         if new := [shard for shard in by_shard if shard not in known]:
             confirmed = await self._confirm(run, new, seeds=seeds)

@@ -220,7 +220,7 @@ class ValkeyHolder:
 
     # --- settling -----------------------------------------------------------------------------------------------------
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+    async def settle(self, settlements: Sequence[Settlement], *, since: int | None = None) -> list[Settled]:
         answers = [Settled.ALREADY] * len(settlements)
         by_shard: dict[int, list[int]] = {}
         for index, settlement in enumerate(settlements):
@@ -229,13 +229,16 @@ class ValkeyHolder:
         async def settle_shard(shard: int, indexes: list[int]) -> None:
             for first in range(0, len(indexes), _SETTLE_AT_ONCE):
                 group = indexes[first : first + _SETTLE_AT_ONCE]
-                for index, answer in zip(group, await self._settle_group(shard, settlements, group), strict=True):
+                settled = await self._settle_group(shard, settlements, group, since)
+                for index, answer in zip(group, settled, strict=True):
                     answers[index] = answer
 
         await asyncio.gather(*(settle_shard(shard, indexes) for shard, indexes in by_shard.items()))
         return answers
 
-    async def _settle_group(self, shard: int, settlements: Sequence[Settlement], indexes: list[int]) -> list[Settled]:
+    async def _settle_group(
+        self, shard: int, settlements: Sequence[Settlement], indexes: list[int], since: int | None
+    ) -> list[Settled]:
         arguments: list[Argument] = []
         for index in indexes:
             s = settlements[index]
@@ -244,16 +247,19 @@ class ValkeyHolder:
             arguments += (s.lease.id, s.outcome.value, s.reason, s.delay_seconds * 1000, tail, len(drops))
             for reason, count in drops.items():
                 arguments += (reason, count)
-        codes = await self._settle_rows(shard, arguments)
+        codes = await self._settle_rows(shard, arguments, since=since)
         if codes is None:
             return [Settled.STALE_WORKER] * len(indexes)
         self._held[shard].difference_update([settlements[index].lease.id for index in indexes])
         return [Settled.SETTLED if code else Settled.ALREADY for code in codes]
 
-    async def _settle_rows(self, shard: int, rows: Sequence[Argument]) -> Sequence[int] | None:
+    async def _settle_rows(
+        self, shard: int, rows: Sequence[Argument], *, since: int | None = None
+    ) -> Sequence[int] | None:
         """Of each 1 or 0; None: the worker was taken for dead. On a replica where there is one: what a failover forgot
         would be fetched again."""
-        reply = await self._commands.call_confirmed(shard, "settle", self.worker, self._retention_ms, *rows)
+        given = (self.worker, self._retention_ms, *rows)
+        reply = await self._commands.call_confirmed(shard, "settle", *given, since=since)
         if reply[0] == b"stale":
             return None
         codes: Sequence[int]
