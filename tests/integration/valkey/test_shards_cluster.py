@@ -13,6 +13,7 @@ from gossamer.valkey.retrying import retrying
 from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
 from gossamer.valkey.slots import slot_of
+from tests.servers import cluster_faults
 from tests.servers.valkey import Cluster, Server, cluster, wait_until
 
 COUNT = Script("count", "return redis.call('INCRBY', KEYS[1] .. 'n', ARGV[1])")
@@ -128,6 +129,43 @@ async def test_a_node_that_is_away_is_unavailable_and_the_others_go_on() -> None
         away.start()
         nodes.wait_ok()
         assert await shards.call(0, COUNT, ["{0}:"], [1]) == 1
+        await shards.close()
+
+
+async def test_slots_that_moved_are_a_gap_for_listeners(spread: Shards, three_nodes: Cluster) -> None:
+    """What the old owner said last may have reached nobody."""
+    heard = spread.subscribe("news")
+    assert await anext(heard) is None, "the subscription"
+    key = "{gap}n"
+    slot = slot_of(key)
+    await spread.call(0, COUNT_KEY, [key], [1])
+    source = three_nodes.owner(slot)
+    target = next(node for node in three_nodes.primaries if node is not source)
+    assert cluster_faults.move_slot(three_nodes, slot, target)
+    await asyncio.to_thread(
+        wait_until, lambda: cluster_faults.primary_of(three_nodes, slot) is target, "the slot to be over there"
+    )
+    assert await retrying(lambda: spread.call(0, COUNT_KEY, [key], [1])) == 2
+    async with asyncio.timeout(20):
+        assert await anext(heard) is None
+    await heard.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_primary_that_was_replaced_confirms_nothing_though_it_has_no_replica() -> None:
+    """It hung, and came back; most of the others know better."""
+    with cluster(primaries=3, replicas=1, options={"cluster-node-timeout": "1000"}) as nodes:
+        shards = await Shards.connect(nodes.address)
+        key = "{r}:"
+        slot = slot_of(key)
+        await shards.call_confirmed(0, COUNT, [key], [1])
+        old = nodes.owner(slot)
+        old_client = await shards._topology.client_of(key)
+        assert await shards._topology.vouched(key, old_client)
+        with stopped(old):
+            new = await asyncio.to_thread(cluster_faults.wait_replaced, nodes, old, slot)
+        assert not await shards._topology.vouched(key, shards._topology.client(old_client.endpoint))
+        assert await retrying(lambda: shards.call_confirmed(0, COUNT, [key], [1])) == 2
+        assert new.command("GET", "{r}:n") == b"2"
         await shards.close()
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gossamer.valkey.address import Endpoint
-from gossamer.valkey.slots import read_redirect, read_slots, slot_of
+from gossamer.valkey.slots import read_redirect, read_slots, slot_of, speaks_for
 
 ASKED = Endpoint(host="asked", port=1)
 
@@ -31,3 +31,29 @@ def test_redirects() -> None:
     assert read_redirect("MOVED 12 10.0.0.1:7000", asked=ASKED) == (12, Endpoint(host="10.0.0.1", port=7000))
     assert read_redirect("ASK 12 ::1:7000", asked=ASKED) == (12, Endpoint(host="::1", port=7000))
     assert read_redirect("MOVED 12 :7000", asked=ASKED) == (12, Endpoint(host="asked", port=7000))
+
+
+NODES = b"""aaa 127.0.0.1:1@11 myself,master - 0 0 1 connected 0-5460
+bbb 127.0.0.1:2@12 master - 0 0 2 connected 5461-10000 10002 [10003->-aaa]
+ccc 127.0.0.1:3@13 master,fail - 0 0 3 connected 10923-16383
+ddd 127.0.0.1:4@14 master,fail? - 0 0 3 connected 10001
+eee 127.0.0.1:5@15 slave bbb 0 0 2 connected
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "slot", "speaks"),
+    [
+        ("aaa", 0, True),
+        ("aaa", 5460, True),
+        ("aaa", 5461, False),
+        ("bbb", 10002, True),
+        ("bbb", 10003, False),
+        ("ccc", 11000, False),
+        ("ddd", 10001, False),
+        ("eee", 6000, False),
+        ("fff", 0, False),
+    ],
+)
+def test_who_is_held_for_the_primary_of_a_slot(name: str, slot: int, speaks: bool) -> None:
+    assert speaks_for(NODES, name, slot) is speaks

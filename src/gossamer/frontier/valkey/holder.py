@@ -56,6 +56,8 @@ class ValkeyHolder:
         self._name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._epoch = 0
         self._usual = [0.0] * commands.count
+        self._calls = [0] * commands.count
+        """Grows through all epochs: no id of a lease comes twice."""
         self._woken = asyncio.Event()
         self._listener: asyncio.Task[None] | None = None
         self._next_shard = 0
@@ -66,7 +68,8 @@ class ValkeyHolder:
     def _begin_epoch(self) -> None:
         self._epoch += 1
         self.worker = f"{self._name}-{self._epoch}"
-        self._calls = [0] * self._commands.count
+        self._joins = [number + 1 for number in self._calls]
+        """The first call of this epoch."""
         self._asked: list[float | None] = [None] * self._commands.count
         """When the call was first made to which there is no answer yet."""
         self._held: list[set[int]] = [set() for _ in range(self._commands.count)]
@@ -129,7 +132,7 @@ class ValkeyHolder:
             asked = self._asked[shard] = time.monotonic()
         reply = await self._commands.call(
             shard, "lease", self.worker, self._calls[shard], limit, self._pool, self._egress, self._retention_ms, 1,
-            *self._spiders,
+            int(self._calls[shard] == self._joins[shard]), *self._spiders,
         )  # fmt: skip
         self._asked[shard] = None
         charged = self._charged(shard, asked)
@@ -308,7 +311,7 @@ class ValkeyHolder:
                     await self._woken.wait()
 
     def _joined(self) -> list[int]:
-        return [shard for shard in range(self._commands.count) if self._calls[shard]]
+        return [shard for shard in range(self._commands.count) if self._calls[shard] >= self._joins[shard]]
 
     async def heartbeat(self) -> float:
         joined = self._joined()

@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
 -- Hand out requests that are due to a worker.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 worker  4 call number (1 joins the shard)  5 limit  6 pool  7 egress  8 retention ms
---       9 wait: 1 to be woken when less than the limit was found  10... spiders, the first is served first
+-- ARGV  1 now  2 prefix  3 worker  4 call number  5 limit  6 pool  7 egress  8 retention ms
+--       9 wait: 1 to be woken when less than the limit was found
+--       10 joins: 1 in the worker's first call to this shard  11... spiders, the first is served first
 -- Returns { "stale" } or { "ok", ms until the next is due or "", { leases }, { crawls }, { terms }, { starved tokens }, { idle tokens },
 --         enroll: 1 when this egress is new here }
 --   leases: id, token, run, spider, domain, priority, entry, ...  crawls: token, generation, crawl, ...
@@ -17,7 +18,7 @@ local leases_key = P .. "l:" .. worker
 local CALL = 2 ^ 20 -- ids a call may give
 
 if not redis.call("ZSCORE", P .. "workers", worker)
-  and (number ~= "1" or redis.call("ZSCORE", P .. "dead", worker)) then
+  and (ARGV[10] ~= "1" or redis.call("ZSCORE", P .. "dead", worker)) then
   return { "stale" }
 end
 redis.call("ZADD", P .. "workers", now, worker)
@@ -252,7 +253,7 @@ if math.abs(enrolled) < now - 3600000 then
   redis.call("ZADD", P .. "egresses", enrolled > 0 and now or -now, egress)
 end
 for band = 1, BANDS do
-  for i = 10, #ARGV do
+  for i = 11, #ARGV do
     local spider = ARGV[i]
     local home = pool .. "|" .. spider
     lease_from(home, spider, band, nil)
@@ -261,7 +262,8 @@ for band = 1, BANDS do
 end
 
 -- Named by the worker's own call, not by a counter of this shard: after a failover that lost some of its last steps, a
--- counter would give an id again that the worker holds for another request.
+-- counter would give an id again that the worker holds for another request. Its calls are counted through all its epochs:
+-- it may settle what it held in an earlier one under its new name.
 local first = string.format("%.0f", tonumber(number) * CALL)
 if #taken > 0 then
   local rows = {}
