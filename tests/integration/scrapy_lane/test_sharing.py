@@ -10,10 +10,11 @@ from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.fakeweb.answer import plain
 from gossamer.fakeweb.expected import fetched
 from gossamer.fakeweb.log import fetches, max_concurrency, max_in_any_window, repeated
-from gossamer.model.crawl import Crawl, CrawlId, Terms
+from gossamer.model.crawl import Crawl, CrawlId, Order, Terms
 from gossamer.model.request import Batch
 from gossamer.policy.urls import fingerprint, spider_seed
 from gossamer.scrapy.join import join
+from gossamer.scrapy.options import UNSPACED
 from tests.servers.scraping import together
 from tests.servers.valkey import Server, standalone, wait_until
 
@@ -101,7 +102,8 @@ async def test_a_process_that_stays_knows_nothing_of_the_next_run(tmp_path: Path
     with scraper(tmp_path, server, "links", [at(web, "/start")], GOSSAMER_STAY_OPEN="True") as staying:
         wait_until(lambda: len(web.log()) == 2, "the first run to be fetched")
         async with asking(tmp_path, server) as frontier:
-            first = Crawl(id=CrawlId("scrapybot", "links"), pool=f"scrapy-{CrawlId('scrapybot', 'links').token}")
+            mine = CrawlId("scrapybot", "links")
+            first = Crawl(id=mine, pool=f"scrapy-{mine.token}", order=Order.LIFO, rate=UNSPACED, concurrency=8)
             run = await join(frontier, first, fresh=True)
             while run.number == 1:  # not finished yet
                 run = await join(frontier, first, fresh=True)
