@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench chaos scale politeness soak kafka lock clean
+.PHONY: setup demo test check bench chaos scale politeness hostile soak kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 
@@ -41,6 +41,9 @@ scale: setup  ## An endless host among many, slow hosts, outages, a full disk: a
 
 politeness: setup  ## 200,000 requests under changing policies: no budget exceeded, and what is allowed is used.
 	$(BIN)/python -m tests.politeness $(ARGS)
+
+hostile: setup  ## The hostile web next to a healthy one: all bounded, nobody harmed, nothing private touched.
+	$(BIN)/python -m tests.hostile $(ARGS)
 
 soak: setup  ## Half a million pages by one worker: its memory, as a chart in .cache/soak.
 	$(BIN)/python -m tests.soak $(ARGS)

@@ -24,7 +24,8 @@ ends it. Point a crawler at it with a resolver override, for example:
   curl --resolve site0.test:8080:{ADDRESS} http://site0.test:8080/p/1
 """
 _EPILOG = """\
-The host _fakeweb.test answers about the web itself: GET /spec, /stats, /log?from=N&limit=M; POST /reset, /mount.
+The host _fakeweb.test answers about the web itself:
+GET /spec, /stats, /hostile, /log?from=N&limit=M; POST /reset, /mount.
   curl -H 'Host: _fakeweb.test' http://127.0.0.1:8080/stats
 """
 

@@ -6,6 +6,8 @@ from http import HTTPStatus
 
 import msgspec
 
+from gossamer.fakeweb.script import Step
+
 
 class Ending(StrEnum):
     """How the server goes about an answer."""
@@ -35,6 +37,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Wait before it begins, on top of the web's `latency_ms`."""
     raw: bool = False
     """`body` is the whole answer, status line and headers included; the connection is closed after it."""
+    script: tuple[Step, ...] = ()
+    """What is done in place of sending `headers` and `body`; then the connection is closed."""
 
 
 Mounts = Mapping[tuple[str, str], Answer | Sequence[Answer]]

@@ -11,6 +11,7 @@ import httptools
 from gossamer.fakeweb import control
 from gossamer.fakeweb.answer import Answer, Ending, encode
 from gossamer.fakeweb.log import How
+from gossamer.fakeweb.script import perform
 
 if TYPE_CHECKING:
     from gossamer.fakeweb.server import Server
@@ -52,6 +53,9 @@ class Connection(asyncio.Protocol):
         self._after_drain: Ending | None = None
         self._keep = True
         self._timer: asyncio.TimerHandle | None = None
+        self._performing: asyncio.Task[bool] | None = None
+        self._unclogged: asyncio.Future[None] | None = None
+        self._sent = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -91,6 +95,8 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._clogged = False
+        if self._unclogged is not None and not self._unclogged.done():
+            self._unclogged.set_result(None)
         if self._after_drain is not None:
             ending, self._after_drain = self._after_drain, None
             self._finish(ending)
@@ -100,8 +106,10 @@ class Connection(asyncio.Protocol):
         self._server.connections.discard(self)
         if self._timer:
             self._timer.cancel()
+        if self._performing:
+            self._performing.cancel()
         if self._busy:
-            self._server.journal.end(self._entry, self._how)
+            self._server.journal.end(self._entry, self._how, self._sent)
             self._busy = False
         self._waiting.clear()
         if not self._server.connections:
@@ -173,6 +181,7 @@ class Connection(asyncio.Protocol):
         server = self._server
         self._busy = True
         self._how = How.LEFT
+        self._sent = 0
         delay = 0.0
         if request.host == control.HOST:
             answer = control.answer(server, request.method, request.target, request.body)
@@ -181,6 +190,8 @@ class Connection(asyncio.Protocol):
             estate = server.estate_of(request.host)
             if estate:
                 answer = estate.answer(request.method, request.target, body=request.body, cookie=request.cookie)
+            elif server.hostile and server.hostile.serves(request.host):
+                answer = server.hostile.answer(request.host, request.target)
             else:
                 answer = server.answers.answer(request.host, request.target)
             delay = (answer.delay_ms + server.spec.latency_ms) / 1000
@@ -188,7 +199,7 @@ class Connection(asyncio.Protocol):
             self._entry = server.journal.begin(
                 request.host, request.target, request.method, status, request.agent, self._number
             )
-        self._keep = request.keep_alive and server.spec.keep_alive and not answer.raw
+        self._keep = request.keep_alive and server.spec.keep_alive and not (answer.raw or answer.script)
         head_only = request.method == "HEAD"
         if delay:
             self._timer = server.loop.call_later(delay, self._send, answer, head_only)
@@ -197,9 +208,13 @@ class Connection(asyncio.Protocol):
 
     def _send(self, answer: Answer, head_only: bool) -> None:
         self._timer = None
+        if answer.script:
+            self._performing = self._server.loop.create_task(perform(answer.script, self))
+            self._performing.add_done_callback(self._performed)
+            return
         content = encode(answer, head_only=head_only, close=not self._keep)
         if content:
-            self._transport.write(content)
+            self.write(content)
         if self._clogged:
             self._after_drain = answer.ending
         else:
@@ -211,7 +226,7 @@ class Connection(asyncio.Protocol):
             self._how = How.STALL
             return
         self._busy = False
-        self._server.journal.end(self._entry, _HOWS[ending])
+        self._server.journal.end(self._entry, _HOWS[ending], self._sent)
         if ending is Ending.WHOLE and self._keep:
             self._advance()
             return
@@ -220,6 +235,22 @@ class Connection(asyncio.Protocol):
             self.reset()
         else:
             self._transport.close()
+
+    def _performed(self, task: "asyncio.Task[bool]") -> None:
+        if task.cancelled() or self._closing:
+            return
+        self._finish(Ending.RESET if task.result() else Ending.WHOLE)
+
+    def write(self, data: bytes) -> None:
+        """Hand it to the kernel, or to the transport until the kernel takes it."""
+        self._sent += len(data)
+        self._transport.write(data)
+
+    async def drained(self) -> None:
+        """Until the kernel has all that was written."""
+        if self._clogged:
+            self._unclogged = self._server.loop.create_future()
+            await self._unclogged
 
     def _bad(self) -> None:
         """What came is not HTTP: say so, unless an answer is on its way, and hang up."""

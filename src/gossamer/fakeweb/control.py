@@ -3,6 +3,7 @@
 GET  /spec                 the `WebSpec` as JSON
 GET  /stats                `Stats` as JSON
 GET  /log?from=N&limit=M   records N to N+M (at most 10,000) as JSON lines; none: that was the end for now
+GET  /hostile              where each hostile host begins, as JSON lines; their bodies are made by then
 POST /reset                forget the log; pages that fail once fail again
 POST /mount                a `Mount` as JSON: serve these answers there
 """
@@ -59,6 +60,8 @@ def answer(server: "Server", method: str, target: str, body: bytes) -> Answer:
             except ValueError:
                 return plain("from and limit are numbers\n", status=400)
             return _json(server.journal.lines(max(0, start), max(0, start) + max(0, limit)))
+        case "GET", "/hostile":
+            return _json(msgspec.json.Encoder().encode_lines(server.hostile_places()))
         case "POST", "/reset":
             server.reset()
             return plain("reset\n")
@@ -69,7 +72,7 @@ def answer(server: "Server", method: str, target: str, body: bytes) -> Answer:
             except (msgspec.DecodeError, ValueError) as error:
                 return plain(f"{error}\n", status=400)
             return plain("mounted\n")
-    return plain("GET /spec, /stats, /log; POST /reset, /mount\n", status=404)
+    return plain("GET /spec, /stats, /log, /hostile; POST /reset, /mount\n", status=404)
 
 
 def _json(content: bytes) -> Answer:

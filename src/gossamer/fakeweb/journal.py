@@ -44,6 +44,7 @@ class Journal:
         self._method = array("H")
         self._agent = array("L")
         self._connection = array("L")
+        self._sent = array("Q")
         self._addresses: dict[tuple[str, str], int] = {}
         self._methods: dict[str, int] = {}
         self._agents: dict[str, int] = {}
@@ -70,16 +71,18 @@ class Journal:
         self._method.append(_number(self._methods, self._lookups[1], method))
         self._agent.append(_number(self._agents, self._lookups[2], agent))
         self._connection.append(connection)
+        self._sent.append(0)
         self._serial += 1
         return self._serial - 1
 
-    def end(self, number: int, how: How) -> None:
-        """The last byte has been handed to the kernel, or the connection is gone."""
+    def end(self, number: int, how: How, sent: int = 0) -> None:
+        """The last byte has been handed to the kernel, or the connection is gone. `sent`: see `Record`."""
         index = number - self._first
         if number < 0 or index < 0:
             return
         self._ended[index] = time.monotonic()
         self._how[index] = _CODES[how]
+        self._sent[index] = sent
         if self._file:
             self._file.write(self._encoder.encode(self._record(index)) + b"\n")
 
@@ -122,6 +125,7 @@ class Journal:
             wall=started + self._wall_offset,
             agent=self._lookups[2][self._agent[index]],
             connection=self._connection[index],
+            sent=self._sent[index],
         )
 
 

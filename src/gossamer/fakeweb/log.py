@@ -44,6 +44,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """User-Agent; empty if there was none."""
     connection: int
     """Connections are counted from 1; equal numbers mean that the connection was kept alive."""
+    sent: int = 0
+    """Bytes of the answer that were sent or on their way when it ended, framing included; inside TLS."""
 
 
 Counted = Callable[[Record], bool]

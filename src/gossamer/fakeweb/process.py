@@ -18,6 +18,7 @@ from gossamer.fakeweb import control
 from gossamer.fakeweb.answer import Answer, Mounts
 from gossamer.fakeweb.arguments import spec_arguments
 from gossamer.fakeweb.control import Mount, Stats
+from gossamer.fakeweb.hostile.web import Place
 from gossamer.fakeweb.log import Record
 from gossamer.fakeweb.spec import WebSpec
 from gossamer.fakeweb.web import ADDRESS, Web
@@ -127,6 +128,10 @@ class FakeWeb(Web):
             if not fresh:
                 return records
             records += fresh
+
+    def hostile_places(self) -> list[Place]:
+        """Where each hostile host begins; empty where the web has none."""
+        return msgspec.json.Decoder(Place).decode_lines(self._ask("GET", "/hostile"))
 
     def stats(self) -> Stats:
         """Counters of the server."""

@@ -16,6 +16,8 @@ from gossamer.fakeweb.authority import Authority
 from gossamer.fakeweb.connection import Connection
 from gossamer.fakeweb.control import Stats
 from gossamer.fakeweb.estate import HOSTS, Estate
+from gossamer.fakeweb.hostile.gates import Gates
+from gossamer.fakeweb.hostile.web import Hostile, Place
 from gossamer.fakeweb.journal import Journal
 from gossamer.fakeweb.log import Record
 from gossamer.fakeweb.spec import WebSpec
@@ -34,6 +36,8 @@ class Server(Web):
         self.answers = Answers(self.site, mounts)
         self.estate = Estate(spec.estate) if spec.estate else None
         """The estate agent's site; None where the web has none."""
+        self.hostile = Hostile(port=port, private_port=spec.hostile_port) if spec.hostile else None
+        """The hostile hosts; None where the web has none."""
         self.journal = Journal(base=self.site.base("{host}"), file=log_file)
         self.connections: set[Connection] = set()
         self.idle = asyncio.Event()
@@ -47,7 +51,15 @@ class Server(Web):
 
     def serves(self, host: str) -> bool:
         """Whether this host name is answered, the control host included."""
-        return host in (control.HOST, "localhost") or self.answers.serves(host)
+        known = host in (control.HOST, "localhost") or self.answers.serves(host)
+        return known or (self.hostile is not None and self.hostile.serves(host))
+
+    def hostile_places(self) -> list[Place]:
+        """Where each hostile host begins; empty where the web has none. Their large bodies are made by then."""
+        if self.hostile is None:
+            return []
+        self.hostile.prepare()
+        return self.hostile.places()
 
     def estate_of(self, host: str) -> Estate | None:
         """The site that answers for this lower-case host name itself, bodies and cookies included."""
@@ -124,12 +136,17 @@ async def serve(
             authority = Authority(Path(folder), serves=web.serves)
             web.ca_path = authority.ca_path
             context = authority.context
+        gates = Gates(ADDRESS)
+        if web.hostile:
+            await gates.open()
+            web.hostile.gate_ports = gates.ports
         server = await web.loop.create_server(web.accept, sock=listening, ssl=context, backlog=_BACKLOG)
         flushing = web.loop.create_task(web.keep_flushing())
         try:
             yield web
         finally:
             flushing.cancel()
+            gates.close()
             server.close()
             web.closing = True  # for connections still in their handshake
             for connection in list(web.connections):

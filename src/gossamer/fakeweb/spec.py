@@ -75,6 +75,10 @@ class WebSpec:
     estate: int = field(
         default=0, metadata=_help("index pages of an estate agent's site, at localhost; 0: no such site")
     )
+    hostile: bool = field(default=False, metadata=_help("also the hostile hosts; http://hostile.test lists them"))
+    hostile_port: int = field(
+        default=0, metadata=_help("the port in links and redirects to private addresses; 0: this server's own")
+    )
     keep_alive: bool = field(default=True, metadata=_help("connections may be used again; off: closed after an answer"))
 
     def __post_init__(self) -> None:
@@ -84,6 +88,8 @@ class WebSpec:
                 raise BadInput(f"{name} must be at least {least}, not {getattr(self, name)}")
         if not 0 <= self.estate <= MAX_ESTATE:
             raise BadInput(f"estate is a number of index pages from 0 to {MAX_ESTATE:,}, not {self.estate}")
+        if not 0 <= self.hostile_port < 65536:
+            raise BadInput(f"hostile_port is a port, not {self.hostile_port}")
         for name in ("latency_ms", "retry_after_seconds", "crawl_delay_seconds", "robots_slow_ms", "seed"):
             if getattr(self, name) < 0:
                 raise BadInput(f"{name} must not be negative")

@@ -29,7 +29,9 @@ class Web:
 
     def resolve_overrides(self) -> list[str]:
         """`host:address` for each generated host, as `gossamer crawl --resolve` takes it. The port is in the URLs."""
-        return [f"{host}:{ADDRESS}" for host in self.site.hosts()]
+        named = [f"{host}:{ADDRESS}" for host in self.site.hosts()]
+        # Hostile hosts make up names as they go.
+        return [*named, f"*.test:{ADDRESS}"] if self.spec.hostile else named
 
     def graph(self, *, seeds: Iterable[int] | None = None) -> set[str]:
         """See `gossamer.fakeweb.expected.graph`."""

@@ -12,7 +12,7 @@ class Limits:
 
     header_bytes: int = 64 * KIB
     """Status line and headers together, interim (1xx) answers included; also what framing may come between two bytes
-    of a chunked body, and all its trailers."""
+    of a chunked body, and all its trailers. All framing of a chunked body may come to so much and its size."""
     headers: int = 512
     """Header lines in one answer."""
     body_bytes: int = 5 * MIB

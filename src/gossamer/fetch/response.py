@@ -41,6 +41,7 @@ class ResponseReader:
     _interim = 0
     _interim_bytes = 0
     _overhead = 0
+    _framed_bytes = 0
     _headers_done = False
     _chunked = False
 
@@ -185,7 +186,10 @@ class ResponseReader:
             return
         # Chunk extensions and trailers are not body and would have no bound of their own.
         self._overhead = 0 if self.body_bytes > before else self._overhead + len(data)
-        if self._overhead > self._limits.header_bytes:
+        self._framed_bytes += len(data)
+        # Chunks of a byte each are six times the body, and each is a call: as much framing as body is enough.
+        framing = self._framed_bytes - self.body_bytes
+        if self._overhead > self._limits.header_bytes or framing > self._limits.header_bytes + self.body_bytes:
             raise HeadersTooLarge("endless framing or trailers in a chunked body")
 
     # What llhttp calls. An exception here would come out wrapped, so none is raised.

@@ -1,0 +1,98 @@
+"""`python -m tests.hostile`: crawl the hostile web next to a healthy one; 1 where a promise was broken.
+
+A table of what each case came to, and what is wrong. Where this system lets us, it runs in a network of its own in
+which every address leads to a canary on this machine (`namespace`); elsewhere the canary stands on this machine's own
+addresses, and the cases by name are left out.
+"""
+
+import argparse
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from gossamer.fakeweb import FakeWeb, WebSpec
+from tests.hostile import namespace
+from tests.hostile.canary import Canary
+from tests.hostile.judge import MEMORY_BYTES, judged, misled, table, unharmed
+from tests.hostile.names import Names
+from tests.hostile.run import Crawled, Pace, crawl, visited
+from tests.hostile.targets import PUBLIC, hostile, named, spelt
+
+_FULL = Pace(total_seconds=20, first_byte_seconds=8, connect_seconds=5, domain_pages=60, give_up_seconds=420)
+_SHORT = Pace(total_seconds=4, first_byte_seconds=3, connect_seconds=2, domain_pages=12, give_up_seconds=60)
+_HERE = ("127.0.0.1", "127.9.9.9")
+_EVERYWHERE = (*_HERE, "10.0.0.1", "100.64.0.1", "169.254.169.254", "192.168.1.1", "::1", "fd00::1", "64:ff9b::7f00:1")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    words = sys.argv[1:] if words is None else words
+    parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
+    parser.add_argument("--short", action="store_true", help="some of the cases, in seconds")
+    parser.add_argument("--copies", type=int, default=8, help="of each case that takes much memory (default: 8)")
+    parser.add_argument("--folder", type=Path, help="where the files of the crawl go; else a temporary folder")
+    parser.add_argument("--no-network", action="store_true", help="do not try to make a network of our own")
+    parser.add_argument(namespace.INSIDE, action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(words)
+    if not options.inside and not options.no_network:
+        namespace.enter(words)
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="hostile-"))
+    faults = _run(options, folder)
+    print(*faults, sep="\n")
+    print(
+        f"{len(faults)} faults; files in {folder}"
+        if faults
+        else "Everything bounded, recorded and refused as promised."
+    )
+    if not faults and options.folder is None:
+        shutil.rmtree(folder)
+    return int(bool(faults))
+
+
+def _run(options: argparse.Namespace, folder: Path) -> list[str]:
+    pace = _SHORT if options.short else _FULL
+    with contextlib.ExitStack() as stack:
+        canary = stack.enter_context(Canary(allowed=(PUBLIC,), more_ports=(80, 443) if options.inside else ()))
+        if options.inside:
+            stack.enter_context(Names())
+        unseen = canary.proven(_EVERYWHERE if options.inside else _HERE)
+        spec = WebSpec(hosts=4, pages=10 if options.short else 60, hostile=True, hostile_port=canary.port)
+        web = stack.enter_context(FakeWeb.start(spec))
+        healthy = web.seeds()
+        before = crawl(web, [], [], healthy, pace, folder / "healthy")
+        targets = hostile(web, short=options.short, copies=0 if options.short else options.copies)
+        links, no_urls = spelt(canary.port)
+        names = named(canary.port) if options.inside else []
+        crawled = crawl(web, targets, names, healthy, pace, folder / "hostile")
+        rows = judged(targets, links, names, crawled, pace)
+        faults = [f"the canary sees nobody at {where}" for where in unseen]
+        faults += [f"{row.kind} {row.case}: {fault}" for row in rows for fault in row.faults]
+        faults += unharmed(web.expected(), crawled) + misled(crawled)
+        faults += [f"a refused address was connected to: {visit}" for visit in visited(canary)]
+        faults += _memory_faults(before, crawled)
+        if names and not canary.welcome:
+            faults.append("nobody came to the address that is not refused: the names prove nothing")
+        print(table(rows))
+        print(_described(before, crawled, len(rows), len(links), len(no_urls), options.inside))
+    return faults
+
+
+def _memory_faults(before: Crawled, crawled: Crawled) -> list[str]:
+    grown = max(crawled.memory) - max(before.memory)
+    return [f"the worker grew by {grown / 2**20:.0f} MiB"] if grown > MEMORY_BYTES else []
+
+
+def _described(before: Crawled, crawled: Crawled, rows: int, links: int, no_urls: int, inside: bool) -> str:
+    most, base = max(crawled.memory) / 2**20, max(before.memory) / 2**20
+    where = "every address there is" if inside else "this machine's own addresses; no cases by name"
+    return (
+        f"\n{rows} rows, {len(crawled.log):,} requests, {len(crawled.lines):,} records in {crawled.seconds:.0f} s\n"
+        f"worker: {base:.0f} MiB with honest pages, {most:.0f} MiB with hostile ones, {most - base:+.0f} MiB\n"
+        f"private addresses: {links} spellings, {no_urls} more that are no URL; the canary stands on {where}\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
