@@ -21,7 +21,7 @@ from tests.hostile.names import Names
 from tests.hostile.run import Crawled, Pace, crawl, visited
 from tests.hostile.targets import PUBLIC, hostile, named, spelt
 
-_FULL = Pace(total_seconds=20, first_byte_seconds=8, connect_seconds=5, domain_pages=60, give_up_seconds=420)
+_FULL = Pace(total_seconds=30, first_byte_seconds=15, connect_seconds=10, domain_pages=20, give_up_seconds=600)
 _SHORT = Pace(total_seconds=4, first_byte_seconds=3, connect_seconds=2, domain_pages=12, give_up_seconds=60)
 _HERE = ("127.0.0.1", "127.9.9.9")
 _EVERYWHERE = (*_HERE, "10.0.0.1", "100.64.0.1", "169.254.169.254", "192.168.1.1", "::1", "fd00::1", "64:ff9b::7f00:1")
@@ -58,7 +58,9 @@ def _run(options: argparse.Namespace, folder: Path) -> list[str]:
         if options.inside:
             stack.enter_context(Names())
         unseen = canary.proven(_EVERYWHERE if options.inside else _HERE)
-        spec = WebSpec(hosts=4, pages=10 if options.short else 60, hostile=True, hostile_port=canary.port)
+        spec = WebSpec(
+            hosts=4 if options.short else 20, pages=10 if options.short else 20, hostile=True, hostile_port=canary.port
+        )
         web = stack.enter_context(FakeWeb.start(spec))
         healthy = web.seeds()
         before = crawl(web, [], [], healthy, pace, folder / "healthy")

@@ -40,7 +40,9 @@ _ENDS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("gzip-cut", "gzip-endless"), _CUT),
     **dict.fromkeys(("gzip-ten-times", "gzip-many-headers", "gzip-not", "gzip-as-brotli"), _DECODE),
     **dict.fromkeys(("zstd-window", "zstd-size"), _DECODE),
-    **dict.fromkeys(("gzip-empty-members", "deflate-empty", "zstd-skippable"), _PAGE),
+    **dict.fromkeys(("gzip-empty-members", "zstd-skippable"), _PAGE),
+    # A little longer than what is taken of a body.
+    "deflate-empty": _CUT | _PAGE,
     "page-long": _CUT,
     **dict.fromkeys(("redirect-self", "redirect-ring", "redirect-empty", "redirect-cookies"), _LOOP),
     **dict.fromkeys(("redirect-hosts", "redirect-onward", "redirect-steps"), _ENDLESS),
@@ -49,13 +51,15 @@ _ENDS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("retry-after-ever", "retry-after-overflow"), _WAITS),
     "retry-after-date": frozenset({"http_503"}),
     **dict.fromkeys(("robots-silent", "robots-half", "robots-slow", "robots-reset", "robots-cut"), _WAITS),
+    "robots-delay": _WAITS | _PAGE,
     **dict.fromkeys(("robots-broken", "robots-away", "robots-busy"), _WAITS),
     **dict.fromkeys(("gate-reset", "gate-closed", "gate-silent", "gate-early", "gate-flood"), _WAITS | {"connect"}),
     "gate-deaf": _DEAF,
     **dict.fromkeys(("gate-tls-silent", "gate-tls-half", "gate-tls-slow"), _DEAF),
-    "private-redirect": _BLOCKED | _NOWHERE | {"dns"},
+    # Those whose path is lost lead to one URL.
+    "private-redirect": _BLOCKED | _NOWHERE | {"dns", "duplicate"},
     "private-hops": _BLOCKED,
-    "robots-to": frozenset({"robots", "page"}),
+    "robots-to": frozenset({"robots", PAGE}),
 }
 
 

@@ -14,9 +14,9 @@ from tests.hostile.targets import Target
 MEMORY_BYTES = 256 * 2**20
 """What hostile pages may cost beyond what honest ones do, with 64 slots."""
 _BODY_BYTES = 5 * 2**20
-_IN_PIPES_BYTES = 16 * 2**20
+_IN_PIPES_BYTES = 64 * 2**20
 """What the kernel's and the server's buffers may hold beyond what the crawler took."""
-_BUSY = frozenset({"total_timeout", "first_byte_timeout", "idle_timeout"})
+_BUSY = frozenset({"connect_timeout", "total_timeout", "first_byte_timeout", "idle_timeout"})
 """A machine that is busy with sixty such pages at once may be too slow for one of them."""
 
 
