@@ -61,6 +61,11 @@ class Link:
         self._flowing.set()
         self._open = True
 
+    @property
+    def server_port(self) -> int:
+        """Where it leads: the way around it."""
+        return self._target[1]
+
     def slow(self, seconds: float) -> None:
         """From now on every byte takes so much longer, each way. 0: no longer."""
         self._network.run(self._set_delay(seconds))

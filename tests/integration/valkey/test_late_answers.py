@@ -1,5 +1,6 @@
 """A hit is charged when the server hands it out, however long the answer then travels."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 
@@ -10,7 +11,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.holder import ValkeyHolder
 from gossamer.model.crawl import Terms
 from gossamer.model.domain import DomainPolicy
-from gossamer.model.outcome import Outcome
+from gossamer.model.outcome import Outcome, Settled
 from gossamer.model.request import Lease, Settlement
 from gossamer.policy.lateness import is_late
 from tests.chaos.tcp_proxy import Link, Network
@@ -89,3 +90,21 @@ async def test_a_hit_without_a_lease_neither(holder: ValkeyHolder, link: Link) -
     wait = await holder.hit(lease.run, spider="link", domain="site0.test")
     assert wait is not None
     assert 0 < wait < 0.1
+
+
+async def test_what_comes_after_a_renewal_is_of_no_account(holder: ValkeyHolder, link: Link) -> None:
+    """Answers of the old epoch: its leases are others' by now, and that it was taken for dead is known."""
+    lease = await one(holder)
+    link.stall()
+    leasing = asyncio.create_task(holder.lease(limit=5))
+    settling = asyncio.create_task(holder.settle([Settlement(lease, Outcome.FETCHED)]))
+    while holder._asked[0] is None:  # noqa: ASYNC110 - it has been sent then
+        await asyncio.sleep(0)
+    frontier = await ValkeyFrontier.connect(f"redis://127.0.0.1:{link.server_port}", clock=lambda: time.time() + 3600)
+    await frontier.reclaim()
+    await frontier.close()
+    await holder.renew()
+    link.resume()
+    assert await leasing == []
+    assert await settling == [Settled.ALREADY]
+    assert not late(await one(holder))

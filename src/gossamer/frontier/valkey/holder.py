@@ -130,14 +130,17 @@ class ValkeyHolder:
         if asked is None:
             self._calls[shard] += 1
             asked = self._asked[shard] = time.monotonic()
+        worker = self.worker
         reply = await self._commands.call(
-            shard, "lease", self.worker, self._calls[shard], limit, self._pool, self._egress, self._retention_ms, 1,
+            shard, "lease", worker, self._calls[shard], limit, self._pool, self._egress, self._retention_ms, 1,
             int(self._calls[shard] == self._joins[shard]), *self._spiders,
         )  # fmt: skip
-        self._asked[shard] = None
         charged = self._charged(shard, asked)
+        if worker != self.worker:  # renewed meanwhile: what it got is others' by now
+            return 0
+        self._asked[shard] = None
         if reply[0] == b"stale":
-            raise StaleWorker(self.worker)
+            raise StaleWorker(worker)
         _, due, rows, crawls, terms, starved, idle, enroll = reply
         leases = self._decode(shard, rows, crawls, terms, charged=charged)
         self._held[shard].update([lease.id for lease in leases])
@@ -250,10 +253,11 @@ class ValkeyHolder:
             arguments += (s.lease.id, s.outcome.value, s.reason, s.delay_seconds * 1000, tail, len(drops))
             for reason, count in drops.items():
                 arguments += (reason, count)
+        worker, held = self.worker, self._held[shard]
         codes = await self._settle_rows(shard, arguments, since=since)
-        if codes is None:
-            return [Settled.STALE_WORKER] * len(indexes)
-        self._held[shard].difference_update([settlements[index].lease.id for index in indexes])
+        if codes is None:  # renewed meanwhile: that says nothing of the epoch that has begun since
+            return [Settled.STALE_WORKER if worker == self.worker else Settled.ALREADY] * len(indexes)
+        held.difference_update([settlements[index].lease.id for index in indexes])
         return [Settled.SETTLED if code else Settled.ALREADY for code in codes]
 
     async def _settle_rows(
