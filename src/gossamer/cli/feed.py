@@ -12,6 +12,7 @@ from rich.console import Console
 
 from gossamer.cli import options
 from gossamer.cli.asking import ask
+from gossamer.control import stats
 from gossamer.errors import BadInput, BusError, RequestRejected
 from gossamer.settings import load
 from gossamer.wiring.service import Parts
@@ -94,7 +95,10 @@ async def _feed(cluster: Parts, lines: Iterator[tuple[str, bytes]], *, quiet: bo
                 said = time.monotonic()
     if batch:
         await _publish(cluster, batch, fed)
-    return fed + len(batch), faults
+    fed += len(batch)
+    if fed and not quiet and not await cluster.counters.nodes(stats.INTAKE):
+        console.print("No service has been heard for two minutes: what was fed waits on the bus for gossamer serve.")
+    return fed, faults
 
 
 async def _publish(cluster: Parts, batch: list[bytes], fed: int) -> None:

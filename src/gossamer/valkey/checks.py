@@ -20,6 +20,7 @@ _QUESTIONS: tuple[tuple[str, ...], ...] = (
     ("SCRIPT", "EXISTS", "0" * 40),
     ("CONFIG", "GET", "set-max-intset-entries"),
     ("CONFIG", "GET", "maxmemory-policy"),
+    ("CONFIG", "GET", "appendonly"),
 )
 
 
@@ -38,7 +39,7 @@ async def check_server(client: Client, *, cluster: bool) -> Fitness:
     call will tell.
     """
     connection = client.ready or await client.connection()
-    info, exists, intset, eviction = await connection.ask_all([pack(command) for command in _QUESTIONS])
+    info, exists, intset, eviction, append = await connection.ask_all([pack(command) for command in _QUESTIONS])
     if isinstance(info, ReplyError):
         if first_word(info) != "NOPERM":
             raise translate(info, doing=f"asking {client} for its version")
@@ -56,6 +57,8 @@ async def check_server(client: Client, *, cluster: bool) -> Fitness:
     policy = _setting(eviction, "noeviction")
     if policy != "noeviction":
         _log.warning("%s has maxmemory-policy %s and may forget URLs when it is full; set noeviction", client, policy)
+    if _setting(append, "yes") == "no":
+        _log.warning("%s keeps no append-only file: all crawls are lost with its process; set appendonly yes", client)
     return Fitness(version, int(_setting(intset, str(_DEFAULT_INTSET_ENTRIES))))
 
 

@@ -121,7 +121,7 @@ class Shards:
                 self._topology.doubt()
                 raise
             if not replicas:
-                if not self.unconfirmed and not self.address.endpoints[0].path:  # a private server is meant to be alone
+                if not self.unconfirmed and self.address.cluster:  # a single server is meant to be alone
                     _log.warning("%s has no replica: what it confirms is as safe as its own disk", client)
                 self.unconfirmed += 1
                 reply = await self.call(shard, script, keys, args, since=since)

@@ -13,6 +13,7 @@ import pytest
 
 from gossamer.fakeweb import FakeWeb, WebSpec
 from tests.servers.service import Up, up
+from tests.servers.valkey import standalone
 
 
 class Folder:
@@ -145,6 +146,19 @@ def test_statistics_and_the_monitor(folder: Folder) -> None:
     seen = folder.json("monitor", "--json")
     assert len(seen["workers"]) == 1
     assert "1 worker" in folder.run("monitor", "--once")
+
+
+def test_feeding_where_no_service_listens_is_said(tmp_path: Path) -> None:
+    """And not where one does, however young it is."""
+    request = json.dumps({"appid": "app", "crawlid": "one", "url": "https://example.com/"})
+    with standalone(tcp=True) as server:
+        command = [sys.executable, "-m", "gossamer", "feed", request, "--frontier", server.address]
+        alone = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        with up(tmp_path, "--frontier", server.address, command="serve"):
+            heard = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (alone.stdout, heard.stdout) == ("Fed 1 request.\n", "Fed 1 request.\n")
+    assert "No service has been heard for two minutes" in alone.stderr
+    assert heard.stderr == ""
 
 
 def test_a_log_in_json_has_the_statistics(tmp_path: Path) -> None:

@@ -157,6 +157,19 @@ async def test_a_server_that_evicts_is_warned_about(caplog: pytest.LogCaptureFix
     assert "may forget URLs" in caplog.text
 
 
+async def test_a_server_that_keeps_nothing_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    """One that does is not, nor that a single server has no replica."""
+    with standalone(options={"appendonly": "no"}) as server:
+        await (await Shards.connect(server.address)).close()
+        assert caplog.text.count("keeps no append-only file") == 1
+        caplog.clear()
+        server.command("CONFIG", "SET", "appendonly", "yes")
+        shards = await Shards.connect(server.address)
+        assert await shards.call_confirmed(0, COUNT, ["{0}:"], [1]) == 1
+        await shards.close()
+    assert caplog.text == ""
+
+
 async def blocked(server: Server, count: int) -> None:
     """Until so many clients hang in a blocking command; the loop goes on meanwhile."""
     await asyncio.to_thread(
