@@ -145,6 +145,18 @@ class Client:
             self._replicas_known_until = time.monotonic() + _REPLICAS_KNOWN_SECONDS
         return self._replicas
 
+    async def probe(self, *, grace_seconds: float) -> bool:
+        """Whether it answers on a new connection and goes on saying nothing on an old one, where something is asked:
+        then it has lost that one, as a firewall may have it do. A server that is busy answers neither; one that is slow
+        has answered what came first, or begun to. Raises FrontierUnavailable or ServerUnsuitable: it does not answer.
+        """
+        connections = [way.connection for way in self._ways.values() if way.connection is not None]
+        before = [(connection, connection.progress) for connection in connections if connection.asked]
+        fresh = await self.open()
+        await fresh.close()
+        await asyncio.sleep(grace_seconds)
+        return any(connection.asked and connection.progress == then for connection, then in before)
+
     async def hang_up(self) -> None:
         """End its connections; what is unanswered raises FrontierUnavailable. The next call makes new ones."""
         self.failed_at = time.monotonic()

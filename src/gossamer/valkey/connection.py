@@ -50,9 +50,21 @@ class Connection(asyncio.Protocol):
         self._out: list[bytes] = []
         self._waiting: deque[tuple[asyncio.Future[Reply], int, float]] = deque()
         self._collected: list[Reply] = []
+        self._arrived = self._answered = 0
         self._timer: asyncio.TimerHandle | None = None
         self._listener: Callable[[Reply | None], None] | None = None
         self._ended = self._loop.create_future()
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Grows with everything that arrives and with every answer: the same again, while something is asked, is
+        silence."""
+        return self._arrived, self._answered
+
+    @property
+    def asked(self) -> bool:
+        """Whether an answer is due."""
+        return self.alive and bool(self._waiting)
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -118,6 +130,7 @@ class Connection(asyncio.Protocol):
         self.alive = True
 
     def data_received(self, data: bytes) -> None:
+        self._arrived += 1
         self._reader.feed(data)
         gets = self._reader.gets
         try:
@@ -141,6 +154,7 @@ class Connection(asyncio.Protocol):
                 return
             reply, self._collected = self._collected, []
         self._waiting.popleft()
+        self._answered += 1
         if not future.done():  # a task that was cancelled no longer waits; its answer still had to be read
             future.set_result(reply)
 

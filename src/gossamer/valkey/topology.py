@@ -15,6 +15,8 @@ from gossamer.valkey.slots import read_slots, slot_of, speaks_for
 _log = logging.getLogger(__name__)
 
 _ASK_SECONDS = 3.0
+_GRACE_SECONDS = 0.2
+"""For an answer that was sent before another one and comes after it."""
 _SHUN_SECONDS = 10.0
 """Who did not answer is asked last for so long."""
 
@@ -43,8 +45,7 @@ class Topology:
         """The client of one server, made when it is new."""
         found = self._clients.get(endpoint)
         if found is None:
-            on_silence = self._suspect if self.address.cluster else None
-            found = self._clients[endpoint] = Client(endpoint, self._manner, on_silence, self._begin_era)
+            found = self._clients[endpoint] = Client(endpoint, self._manner, self._suspect, self._begin_era)
         return found
 
     def ready_client(self, key: str | bytes) -> Client | None:
@@ -146,9 +147,19 @@ class Topology:
             listener()
 
     def _suspect(self, client: Client) -> None:
-        """An answer is late. Where its node hangs, a replica may have its slots by now, and nobody would tell us."""
+        """An answer is late. Where its node hangs, a replica may have its slots by now, and nobody would tell us; or it
+        does not know of the connection any more."""
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().create_task(self._look_elsewhere(client))
+            look = self._look_elsewhere if self.address.cluster else self._look_again
+            self._looking = asyncio.get_running_loop().create_task(look(client))
+
+    async def _look_again(self, suspect: Client) -> None:
+        with contextlib.suppress(FrontierError, TimeoutError):
+            async with asyncio.timeout(_ASK_SECONDS):
+                lost = await suspect.probe(grace_seconds=_GRACE_SECONDS)
+            if lost:
+                _log.warning("%s: a connection went silent; another one works", suspect)
+                await suspect.hang_up()
 
     async def _look_elsewhere(self, suspect: Client) -> None:
         for client in self._askable():
