@@ -11,9 +11,10 @@ TWICE_AT_MOST = 0.02
 """Of the pages."""
 CONTINUES_WITHIN_SECONDS = 2.0
 """After the heartbeat, a dead worker's work goes on."""
-BLUR_SECONDS = 0.5
-"""Between the frontier's charge for a hit and the web server's clock, on a machine that has too much to do. A machine
-that has not is what `make politeness` is for."""
+BLUR_SECONDS = 0.2
+"""Between the frontier's charge for a hit and the web server's clock, on a machine that has time for everybody."""
+_MOST_BLUR = 0.9
+"""Of a window."""
 _SHOWN = 3
 
 
@@ -59,6 +60,8 @@ class Evidence:
     heartbeat_seconds: float = 10.0
     budget: tuple[int, float] | None = None
     """Hits in a window of so many seconds that no domain may exceed; None: not looked at."""
+    lag_seconds: float = 0.0
+    """How late the machine came round to the run's own process, at worst; that blurs too."""
     thaws: Sequence[tuple[str, float]] = ()
     """Which worker was thawed, and when (monotonic). What it was about to send when it was frozen leaves it then."""
     troubles: Sequence[str] = ()
@@ -161,15 +164,16 @@ def _rude(evidence: Evidence) -> list[str]:
     if evidence.budget is None:
         return []
     hits, window = evidence.budget
+    blur = min(BLUR_SECONDS + evidence.lag_seconds, _MOST_BLUR * window)
 
     def counted(record: Record) -> bool:
         return _charged(record) and not any(
-            record.agent == agent and 0 <= record.started - at <= BLUR_SECONDS for agent, at in evidence.thaws
+            record.agent == agent and 0 <= record.started - at <= blur for agent, at in evidence.thaws
         )
 
     faults = []
     for domain, records in by_domain(evidence.log).items():
-        most = max_in_any_window(records, domain, window - BLUR_SECONDS, counted=counted)
+        most = max_in_any_window(records, domain, window - blur, counted=counted)
         if most > hits:
             faults.append(f"{domain} was asked {most} times in {window:g} s, not {hits}")
     return faults[:_SHOWN]

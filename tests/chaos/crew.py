@@ -1,6 +1,7 @@
 """The workers of a run, each with its way to the store: who lives, who was killed, who takes a dead one's place."""
 
 import itertools
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,8 +11,8 @@ from tests.chaos.tcp_proxy import Link
 from tests.servers.fleet import Fleet, Member
 
 ON_THE_BUS = ("--bus", "streams", "--allow-network", "127.0.0.0/8")
-_BEFORE_IT_BEGAN = 130
-"""Exit code of a worker that was told to end while it was starting."""
+_BEFORE_IT_BEGAN = (130, -signal.SIGTERM)
+"""Exit codes of a worker that was told to end while it was starting."""
 
 
 @dataclass(slots=True)
@@ -98,7 +99,7 @@ class Crew:
             code = hand.member.process.poll()
             if code is None or hand.member.killed is not None:
                 continue
-            fine = (0, _BEFORE_IT_BEGAN) if hand.leaving else (0,) if may_end else ()
+            fine = (0, *_BEFORE_IT_BEGAN) if hand.leaving else (0,) if may_end else ()
             if code not in fine:
                 faults.append(f"{hand.member.name} ended with exit code {code}: {hand.member.log[-500:].strip()}")
         return faults

@@ -117,6 +117,7 @@ class _Play:
         self._hits = hits
         self._say = say
         self._troubles: list[str] = []
+        self._lag = 0.0
         environment = {"GOSSAMER_WORKER__HEARTBEAT": str(HEARTBEAT_SECONDS), "GOSSAMER_TOPICS__PER_APP": "false"}
         home = folder / "fleet"
         home.mkdir()
@@ -168,8 +169,10 @@ class _Play:
                 if time.monotonic() - moved > _STUCK_SECONDS:
                     self._troubles.append(f"stuck after {requests:,} of {total:,} requests")
                     break
+                slept = time.monotonic()
                 await asyncio.sleep(_LOOK_SECONDS)
-        self._say("over")
+                self._lag = max(self._lag, time.monotonic() - slept - _LOOK_SECONDS)
+        self._say(f"over; at worst {self._lag:.2f} s late")
 
     @staticmethod
     async def _is_over(frontier: ValkeyFrontier) -> bool:
@@ -195,6 +198,7 @@ class _Play:
             endless=endless,
             deaths=self._crew.deaths,
             silences=self.acts.silences,
+            lag_seconds=self._lag,
             thaws=self.acts.thaws,
             heartbeat_seconds=HEARTBEAT_SECONDS,
             # Scrapy sends when its reactor comes round to it.

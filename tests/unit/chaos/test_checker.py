@@ -97,6 +97,13 @@ def test_two_in_a_hundred_may_be_fetched_twice() -> None:
     assert (verdict.twice, verdict.faults) == (2, [])
 
 
+def test_what_a_machine_that_was_late_blurs_is_no_fault() -> None:
+    log = [*LOG, *(page(100, 100.1 + 0.6 * n, status=404) for n in range(2))]
+    assert judge(evidence(log=log)).faults != []
+    assert judge(evidence(log=log, lag_seconds=0.3)).faults == []
+    assert judge(evidence(log=[*LOG, *(page(100, 100.01, status=404) for _ in range(2))], lag_seconds=9.0)).faults != []
+
+
 def test_what_a_frozen_worker_was_sending_is_no_fault() -> None:
     log = [*LOG, *(page(100, 100.1 + n / 10, agent="w7", status=404) for n in range(2))]
     assert judge(evidence(log=log, thaws=[("w7", 100.05)])).faults == []
