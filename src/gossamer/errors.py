@@ -187,6 +187,12 @@ class TotalTimeout(FetchError):
     kind = "total_timeout"
 
 
+class NotSentInTime(FetchError):
+    """When a connection was there the time to send the request was over; nothing was sent."""
+
+    kind = "not_sent_in_time"
+
+
 class ConnectionLost(FetchError):
     """The connection ended before the answer did."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -9,8 +10,9 @@ import pytest
 import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
-from gossamer.errors import ConnectFailed, ConnectionLost, ConnectTimeout, FetchError, TotalTimeout
+from gossamer.errors import ConnectFailed, ConnectionLost, ConnectTimeout, FetchError, NotSentInTime, TotalTimeout
 from gossamer.fetch.client import Client
 from gossamer.fetch.exchange import Exchange
 from gossamer.fetch.limits import Limits, Timeouts
@@ -61,6 +63,14 @@ async def test_what_may_not_be_repeated_is_not() -> None:
         assert (await client.fetch(exchange)).body == b"hi"
         with pytest.raises(ConnectionLost):
             await client.fetch(Exchange(exchange.url, method="POST", body=b"x"))
+        assert server.connections == 1
+
+
+async def test_what_waited_too_long_is_not_sent_and_its_connection_serves_the_next() -> None:
+    async with serving([HI]) as (client, server, exchange):
+        with pytest.raises(NotSentInTime):
+            await client.fetch(structs.replace(exchange, send_by=time.monotonic() - 0.001))
+        assert (await client.fetch(structs.replace(exchange, send_by=time.monotonic() + 60))).body == b"hi"
         assert server.connections == 1
 
 

@@ -53,14 +53,15 @@ def hits_by_domain(log: Iterable[Record]) -> dict[str, list[Hit]]:
         if not is_page(record):
             continue
         number = record.path.split("/")[2]
-        hit = Hit(
-            at=record.started,
-            ended=float("inf") if record.ended is None else record.ended,
-            spider=SPIDERS[int(number) % len(SPIDERS)],
-            egress=record.agent.partition("/")[2],
-        )
+        hit = hit_of(record, SPIDERS[int(number) % len(SPIDERS)])
         found.setdefault(domain_of(record.host), []).append(hit)
     return found
+
+
+def hit_of(record: Record, spider: str) -> Hit:
+    """A line of the log as the checker wants it."""
+    ended = float("inf") if record.ended is None else record.ended
+    return Hit(record.started, ended, spider, record.agent.partition("/")[2])
 
 
 def judge(evidence: Evidence) -> list[Judged]:

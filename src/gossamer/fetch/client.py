@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from typing import NamedTuple
 
-from gossamer.errors import ConnectFailed, ConnectionLost, ConnectTimeout, ProxyFailed, TotalTimeout
+from gossamer.errors import ConnectFailed, ConnectionLost, ConnectTimeout, NotSentInTime, ProxyFailed, TotalTimeout
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.connection import Connection
 from gossamer.fetch.decode import decode, parse_encodings
@@ -32,6 +32,8 @@ class _Link(NamedTuple):
     key: Key
     connect_seconds: float = 0.0
     tls_seconds: float = 0.0
+    kept: bool = False
+    """It waited for this, and may have died meanwhile."""
 
 
 class Client:
@@ -114,10 +116,15 @@ class Client:
         deadline = started + self._timeouts.total
         link = await self._link(way, deadline, fresh=False)
         reused = link.connection.served > 0
+        if exchange.send_by is not None:
+            waited_until = time.monotonic() - link.connect_seconds - link.tls_seconds
+            if waited_until > exchange.send_by:
+                self._pool.keep(link.key, link.connection)
+                raise NotSentInTime
         try:
             await self._converse(link, request, reader, deadline)
         except ConnectionLost:
-            if not reused or reader.received_bytes or exchange.method not in _IDEMPOTENT:
+            if not link.kept or reader.received_bytes or exchange.method not in _IDEMPOTENT:
                 raise
             # The server closed it while the request was on its way, which is its right (RFC 9112, section 9.3.1).
             reader = ResponseReader(limits, head_only=exchange.method == "HEAD")
@@ -202,14 +209,14 @@ class Client:
                 key = way.key(ip)
                 connection = self._pool.take_idle(key)
                 if connection is not None:
-                    return _Link(connection, key)
+                    return _Link(connection, key, kept=True)
         seconds = self._timeouts.connect
         for left in range(len(way.ips), 0, -1):
             ip = way.ips[-left]
             key = way.key(ip)
             connection = await self._acquire(key, deadline, fresh=fresh)
             if connection is not None:
-                return _Link(connection, key)
+                return _Link(connection, key, kept=True)
             begun = time.monotonic()
             share = min(max(seconds, 0.0) / left, deadline - begun)
             try:

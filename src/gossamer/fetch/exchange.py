@@ -27,6 +27,9 @@ class Exchange(msgspec.Struct, frozen=True):
     """The proxy is judged like any address: not the operator named it, but somebody who may not reach all networks."""
     body_bytes: int | None = None
     """As much of the body is taken, as sent and as decoded; None: the client's own `Limits.body_bytes`."""
+    send_by: float | None = None
+    """On the monotonic clock: what waited here longer, making a connection aside, is not sent but raises
+    NotSentInTime. None: whenever."""
 
 
 class Timings(msgspec.Struct):

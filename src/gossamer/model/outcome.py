@@ -14,7 +14,7 @@ class Outcome(StrEnum):
     POSTPONED = "postponed"
     """Not now, and not its fault (robots.txt cannot be had): later, at its priority, and not as an attempt."""
     RETURNED = "returned"
-    """Not started; back to the front of its queue, and no attempt. Its hit stays spent: never faster than allowed."""
+    """Not started; back to the front of its queue, and no attempt. Its hit is free again: nothing used it."""
     FORWARDED = "forwarded"
     """Back to the front of its domain with a new payload (a redirect that has no free hit yet)."""
 

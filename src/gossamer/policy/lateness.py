@@ -19,6 +19,11 @@ def usual_seconds(before: float, took: float) -> float:
     return min(took, before * _GROWTH + _STEP_SECONDS)
 
 
+def start_by(charged: float) -> float:
+    """The latest moment, on the clock of `charged`, at which that hit may be used."""
+    return charged + START_WITHIN_SECONDS
+
+
 def is_late(charged: float, *, now: float) -> bool:
     """Whether what was charged then (both on one monotonic clock) may no longer begin."""
     return now - charged > START_WITHIN_SECONDS

@@ -26,6 +26,7 @@ WORTH_A_RETRY: dict[Failure, bool] = {
     "blocked_address": False,  # asking again would be another chance for DNS rebinding
     "bad_response": False,
     "headers_too_large": False,
+    "not_sent_in_time": False,  # nothing failed: it goes back for another hit
     "decode": False,
     "decode_bomb": False,
     # Statuses. What is not listed is an answer like any other.

@@ -5,15 +5,17 @@ import random
 import time
 from collections.abc import Callable
 
+from msgspec import structs
+
 from gossamer.commit.finished import Finished
 from gossamer.commit.patience import Patience
-from gossamer.errors import BadSpider, BlockedAddress, FetchError, FrontierError
+from gossamer.errors import BadSpider, BlockedAddress, FetchError, FrontierError, NotSentInTime
 from gossamer.fetch.exchange import Fetched
 from gossamer.frontier.base import Frontier, Hop, Leaseholder
 from gossamer.model.outcome import Dropped, Outcome
 from gossamer.model.record import Output
 from gossamer.model.request import Batch, Lease, Settlement
-from gossamer.policy.lateness import is_late
+from gossamer.policy.lateness import is_late, start_by
 from gossamer.policy.locations import location_target
 from gossamer.policy.retry import Retry, decide, parse_retry_after
 from gossamer.policy.urls import fingerprint, host, registered_domain
@@ -100,11 +102,14 @@ class Fetching:
                 if is_late(journey.charged, now=time.monotonic()):
                     # Its robots.txt took long. Others wait for it too: now they would all go at once.
                     return self._too_late(journey)
+                exchange = structs.replace(exchange, send_by=start_by(journey.charged))
                 fetched = await self._clients.fetch(exchange, journey.context.terms.timeout_seconds)
                 self._tally.bytes += fetched.received_bytes
                 if self._keep_wire:
                     journey.wires.append(wire_of(fetched, exchange.body, self._now()))
                 ended = await self._answered(journey, fetched)
+            except NotSentInTime:
+                return self._too_late(journey)
             except BlockedAddress as error:
                 return self._drop(journey, Dropped.BLOCKED_ADDRESS, str(error))
             except FetchError as error:

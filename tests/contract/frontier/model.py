@@ -372,6 +372,7 @@ class Model:
             return
         run.seen.add(fingerprint)
         entry.payload = payload
+        self.politeness.redirected((worker, lease.shard, lease.id))
         if answer is Hop.GRANTED:
             assert not self.politeness.closed(entry.domain, now), "a hop into a closed domain"
             scope = self.politeness.in_flight[worker, lease.shard, lease.id]
@@ -391,7 +392,7 @@ class Model:
                 continue
             run, entry, _ = worker.held.pop(key)
             worker.settled.add(key)
-            self.politeness.end((worker, *key))
+            self.politeness.end((worker, *key), unused=settlement.outcome is Outcome.RETURNED)
             self._end(run, entry, settlement, back, now)
             if settlement.drops:
                 run.links_dropped.setdefault(entry.spider, Counter()).update(settlement.drops)

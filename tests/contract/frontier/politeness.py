@@ -40,6 +40,8 @@ class Politeness:
     hits: dict[ScopeKey, list[float]] = field(default_factory=dict)
     in_flight: dict[object, ScopeKey] = field(default_factory=dict)
     """Lease key -> the scope it was charged to."""
+    charged: dict[object, float] = field(default_factory=dict)
+    """Lease key -> when; of requests that were not redirected."""
     longest_window: float = 1.0
     """That was ever tested: no hit matters longer."""
 
@@ -128,10 +130,17 @@ class Politeness:
         cap = self.concurrency(domain, crawl)
         assert flying < cap, f"{flying + 1} requests of {key} in flight, {cap} are allowed"
         self.in_flight[lease] = key
+        self.charged[lease] = now
 
-    def end(self, lease: object) -> None:
-        """It is in flight no more."""
-        del self.in_flight[lease]
+    def redirected(self, lease: object) -> None:
+        """Its request was sent, and led on."""
+        self.charged.pop(lease, None)
+
+    def end(self, lease: object, *, unused: bool = False) -> None:
+        """It is in flight no more. `unused`: it never was; its hit is free again, unless it was redirected."""
+        key, at = self.in_flight.pop(lease), self.charged.pop(lease, None)
+        if unused and at is not None:
+            self.hits[key].remove(at)
 
     def surely_free(self, domain: str, now: float) -> bool:
         """Nothing whatsoever holds this domain back, under no reading of the rules."""

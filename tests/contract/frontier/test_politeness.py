@@ -396,7 +396,7 @@ async def test_a_dead_workers_place_in_flight_is_free_again(pair: Pair) -> None:
     assert len(await pair.lease_all_due(living)) == 1
 
 
-async def test_an_empty_poll_costs_no_hit_and_a_returned_one_is_not_refunded(pair: Pair) -> None:
+async def test_neither_an_empty_poll_nor_a_returned_request_costs_a_hit(pair: Pair) -> None:
     await fill(pair)
     await pair.set_policy("a.test", DomainPolicy(hits=2, window_seconds=10.0, moderated=False, concurrency=9))
     others = await pair.hire(pool="shared", spiders=["none"])
@@ -406,7 +406,27 @@ async def test_an_empty_poll_costs_no_hit_and_a_returned_one_is_not_refunded(pai
     leases = await pair.lease_all_due(worker)
     assert len(leases) == 2
     await pair.settle(worker, [Settlement(lease, Outcome.RETURNED) for lease in leases])
-    assert await over_time(pair, worker, 9.5, 0.5) == [0, 0, 2]
+    again = await pair.lease_all_due(worker)
+    assert len(again) == 2
+    await pair.settle(worker, [Settlement(again[0], Outcome.RETURNED), Settlement(again[1], Outcome.FETCHED)])
+    assert await over_time(pair, worker, 0.0, 9.5, 0.5) == [1, 0, 0, 2]
+
+
+async def test_even_spacing_counts_from_the_hit_that_was_used(pair: Pair) -> None:
+    """What was returned leaves its slot free, with catch-up or without."""
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    await fill(pair)
+    for elastic in (True, False):
+        policy = DomainPolicy(hits=4, window_seconds=8.0, elastic=elastic, concurrency=9)
+        await pair.set_policy("a.test", policy)
+        await pair.pass_time(20)
+        await pair.fetch(worker, await pair.lease_all_due(worker))
+        await pair.pass_time(2)
+        (lease,) = await pair.lease_all_due(worker)
+        await pair.pass_time(0.5)
+        await pair.settle(worker, [Settlement(lease, Outcome.RETURNED)])
+        # With catch-up its slot was at 2 s, and the next is at 4; without, it was used at 2.5.
+        assert await over_time(pair, worker, 1.5, 0.5) == ([1, 1, 0] if elastic else [1, 0, 1])
 
 
 # --- redirects inside a domain ----------------------------------------------------------------------------------------

@@ -345,7 +345,8 @@ class ValkeyHolder:
         forgotten = [id for id in listed if id // _CALL <= answered and id not in self._held[shard]]
         for first in range(0, len(forgotten), _SETTLE_AT_ONCE):
             some = forgotten[first : first + _SETTLE_AT_ONCE]
-            rows: list[Argument] = [part for id in some for part in (id, Outcome.RETURNED.value, "", 0, b"", 0)]
+            # Not as returned: their hits were used.
+            rows: list[Argument] = [part for id in some for part in (id, Outcome.FORWARDED.value, "", 0, b"", 0)]
             await self._settle_rows(shard, rows)
 
     async def renew(self) -> None:

@@ -14,7 +14,7 @@ if not raw then
   return -1
 end
 redis.call("ZADD", P .. "workers", now, worker)
-local run, token, priority, spider, domain, scope, entry, hopped, answer = cmsgpack.unpack(raw)
+local run, token, priority, spider, domain, scope, entry, hopped, answer, charged = cmsgpack.unpack(raw)
 if hopped == fingerprint then
   return answer -- the same call again
 end
@@ -43,6 +43,6 @@ else
   end
 end
 redis.call("HSET", leases_key, id,
-  cmsgpack.pack(run, token, priority, spider, domain, scope, entry, fingerprint, answer))
+  cmsgpack.pack(run, token, priority, spider, domain, scope, entry, fingerprint, answer, charged or 0))
 write_all()
 return answer

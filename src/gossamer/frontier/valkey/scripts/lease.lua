@@ -269,6 +269,7 @@ if #taken > 0 then
   local rows = {}
   for index, lease in ipairs(taken) do
     local id = string.format("%.0f", tonumber(number) * CALL + index - 1)
+    lease[8], lease[9], lease[10] = "", 0, now -- no hop yet; when its hit was charged
     rows[2 * index - 1] = id
     rows[2 * index] = cmsgpack.pack(unpack(lease))
     show(id, unpack(lease))

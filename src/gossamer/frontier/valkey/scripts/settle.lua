@@ -32,9 +32,13 @@ local touched = {}
 
 -- `drops`: where in ARGV the drop counts begin; `count`: how many there are.
 local function settle(lease, outcome, reason, delay, tail, drops, count)
-  local run, token, priority, spider, domain, scope, entry = unpack(lease)
+  local run, token, priority, spider, domain, scope, entry, hopped, _, charged = unpack(lease)
   release(scope, domain)
   local crawl = crawl_of(token)
+  local unused = outcome == "returned" and hopped == "" and charged
+  if unused then
+    refund(scope, policy_of(domain), budgets_of(policy_of(domain), crawl or nil, domain), charged)
+  end
   if not crawl or crawl.run ~= run then
     return
   end
@@ -76,6 +80,13 @@ local function settle(lease, outcome, reason, delay, tail, drops, count)
     wake(crawl.pool, now + delay)
   else
     enqueue(crawl, spider, domain, priority, { with_tail(entry, tail) }, true)
+    if unused then -- its domain may be due sooner
+      local home = crawl.pool .. "|" .. spider
+      local _, head = head_of(home, domain)
+      if head then
+        place(home, domain, band_of(head))
+      end
+    end
   end
   give_back_page(crawl, domain, limits)
 end

@@ -287,3 +287,30 @@ local function charge(scope, policy, budgets, count)
     record[size + 1], record[size + 2] = now, count
   end
 end
+
+-- Takes back a hit that was charged then and never used.
+local function refund(scope, policy, budgets, charged)
+  local record = record_of(scope)
+  local at, size = HITS, #record
+  while at < size and record[at] < charged do -- hits of one slot share its latest time
+    at = at + 2
+  end
+  if at >= size then
+    return -- it is forgotten already
+  end
+  changed[scope] = true
+  local spacing = spacing_of(budgets)
+  record[at + 1] = record[at + 1] - 1
+  if policy.elastic then
+    record[LAST] = record[LAST] - spacing
+  end
+  if record[at + 1] > 0 then
+    return
+  end
+  if not policy.elastic and at == size - 1 then
+    record[LAST] = at > HITS and record[at - 2] or record[LAST] - spacing
+  end
+  for i = at, size do
+    record[i] = record[i + 2]
+  end
+end

@@ -1,0 +1,95 @@
+"""Three Scrapy processes as the web sees them: no budget and no cap exceeded, also while policies change."""
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gossamer.control import domains
+from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer.fakeweb.log import is_page
+from gossamer.model.domain import DomainPolicy, Scope
+from tests.integration.scrapy_lane.lane import asking, scraper
+from tests.politeness.checker import Change, check
+from tests.politeness.rules import rule_of
+from tests.politeness.usage import Usage, usage
+from tests.politeness.verdict import hit_of
+from tests.servers.valkey import Server, wait_until
+
+DEFAULT = DomainPolicy(hits=3, window_seconds=1.0)
+POLICIES = {
+    "site1.test": DomainPolicy(hits=8, window_seconds=2.0, moderated=False, concurrency=3),
+    "site2.test": DomainPolicy(hits=2, window_seconds=1.0, scope=Scope.IP),
+    "site3.test": DomainPolicy(hits=4, window_seconds=2.0, scope=Scope.TYPE, elastic=False),
+    "site4.test": DomainPolicy(hits=1, window_seconds=1.0, scope=Scope.TYPE_IP, moderated=False),
+    "site5.test": DomainPolicy(hits=20, window_seconds=1.0, moderated=False, concurrency=2),
+}
+CHANGES = {
+    None: DomainPolicy(hits=1, window_seconds=1.0),
+    "site1.test": DomainPolicy(hits=3),
+    "site2.test": DomainPolicy(hits=4, window_seconds=2.0, moderated=False),
+    "site5.test": DomainPolicy(scale=0.0),
+}
+EGRESSES = ("e0", "e1", "e0")
+REQUESTS = 60
+"""Before the changes, and again after them."""
+
+
+@pytest.fixture
+def slow_web() -> Iterator[FakeWeb]:
+    with FakeWeb.start(WebSpec(hosts=6, pages=2000, page_bytes=500, out_degree=10, latency_ms=60)) as running:
+        yield running
+
+
+async def test_three_processes_keep_to_every_budget(tmp_path: Path, server: Server, slow_web: FakeWeb) -> None:
+    own = dict(POLICIES)
+    timelines = {
+        f"site{n}.test": [Change(rule_of(own.get(f"site{n}.test", DomainPolicy()), DEFAULT))] for n in range(6)
+    }
+    async with asking(tmp_path, server) as frontier:
+        for name, policy in (*own.items(), (None, DEFAULT)):
+            await domains.put(frontier, name, policy)
+        with contextlib.ExitStack() as stack:
+            for number, egress in enumerate(EGRESSES):
+                agent = {"USER_AGENT": f"p{number}/{egress}", "GOSSAMER_EGRESS": egress}
+                stack.enter_context(scraper(tmp_path, server, "links", slow_web.seeds(), name=f"p{number}", **agent))
+            await _until(slow_web, 0, agents=len(EGRESSES))
+            # From here on: while they start, the machine is theirs, and what it delays is no politeness of ours.
+            begin = time.monotonic()
+            await _until(slow_web, REQUESTS)
+            default = DEFAULT
+            for changed, change in CHANGES.items():
+                asked = time.monotonic()
+                after = await domains.change(frontier, changed, change)
+                answered = time.monotonic()
+                if changed is None:
+                    default = after
+                else:
+                    own[changed] = after
+                for site in timelines if changed is None else (changed,):
+                    rule = rule_of(own.get(site, DomainPolicy()), default)
+                    if rule != timelines[site][-1].rule:
+                        timelines[site].append(Change(rule, asked, answered))
+            await _until(slow_web, len(slow_web.log()) + REQUESTS)
+            end = time.monotonic()
+            log = slow_web.log()
+    used = Usage()
+    for site, timeline in timelines.items():
+        hits = [hit_of(record, "links") for record in log if is_page(record) and record.host == site]
+        assert check(timeline, [hit for hit in hits if hit.at >= begin]).faults == [], (site, timeline)
+        used += usage(timeline, hits, span=(begin, end), spiders=["links"], egresses=sorted({*EGRESSES}))
+    print(f"{len(log)} requests, {used.share:.1%} of {used.allowed:.0f} request seconds")
+    assert math.isfinite(used.used)
+
+
+async def _until(web: FakeWeb, requests: int, *, agents: int = 0) -> None:
+    """Until it has seen so many, of so many processes."""
+    await asyncio.to_thread(
+        wait_until,
+        lambda: len(log := web.log()) >= requests and len({record.agent for record in log}) >= agents,
+        f"{requests} requests by {agents} processes",
+    )
