@@ -38,6 +38,7 @@ def main(words: Sequence[str] | None = None) -> int:
     evidence = asyncio.run(run(plan, requests=options.requests, say=_say))
     judged = judge(evidence)
     print(table(judged))
+    print(f"The machine itself kept a sleeper waiting {evidence.stall_seconds:.3f} s too long, at most.")
     wrong = faults(evidence, judged)
     print(*(wrong or [f"No budget and no cap was exceeded; every domain used {USED_AT_LEAST:.0%} or more."]), sep="\n")
     return int(bool(wrong))

@@ -65,7 +65,7 @@ class Checked:
     """The most in flight at once as a share of the cap."""
 
 
-def check(timeline: Sequence[Change], hits: Sequence[Hit]) -> Checked:
+def check(timeline: Sequence[Change], hits: Sequence[Hit], *, blur_seconds: float = BLUR_SECONDS) -> Checked:
     """Every request of one domain against every rolling window that ends with it, and what was in flight with it.
 
     A request is at fault only if every rule that was possible at its time forbids it. A window counts what came before
@@ -73,7 +73,7 @@ def check(timeline: Sequence[Change], hits: Sequence[Hit]) -> Checked:
     could know: a longer window looks back no further than the one before it, a new scope begins with nothing.
     """
     ordered = sorted(hits, key=lambda hit: hit.at)
-    views = [_View(timeline, number, ordered) for number in range(len(timeline))]
+    views = [_View(timeline, number, ordered, blur_seconds) for number in range(len(timeline))]
     faults: list[Fault] = []
     worst_window = worst_cap = 0.0
     for number, hit in enumerate(ordered):
@@ -103,11 +103,12 @@ def _share(verdicts: Sequence[Sequence[Finding]], what: str) -> float:
 class _View:
     """The log as one rule of a timeline sees it."""
 
-    def __init__(self, timeline: Sequence[Change], number: int, hits: Sequence[Hit]) -> None:
+    def __init__(self, timeline: Sequence[Change], number: int, hits: Sequence[Hit], blur: float) -> None:
+        self._blur = blur
         self._rule = timeline[number].rule
         self.first = timeline[number].asked
         self.last = timeline[number + 1].answered + GRACE_SECONDS if number + 1 < len(timeline) else math.inf
-        self._counts_from, self._known_from = _memory(timeline, number)
+        self._counts_from, self._known_from = _memory(timeline, number, blur)
         self._hits = hits
         self._places: list[int] = []  # of each request among those of its scope
         self._starts: dict[tuple[str, str], list[float]] = {}
@@ -130,12 +131,12 @@ class _View:
         key = rule.key(hit.spider, hit.egress)
         starts = self._starts[key]
         until = self._places[number] + 1
-        since = max(hit.at - max(rule.window - BLUR_SECONDS, 0.0), self._known_from)
+        since = max(hit.at - max(rule.window - self._blur, 0.0), self._known_from)
         window = starts[bisect_right(starts, since) : until] or [hit.at]
         yield "budget", len(window), rule.hits, window
         if rule.spacing and until > 1 and starts[until - 2] > self._known_from:
             # Written as a count, like the others: two within the time of one.
-            near = hit.at - starts[until - 2] < rule.spacing - BLUR_SECONDS
+            near = hit.at - starts[until - 2] < rule.spacing - self._blur
             yield "spacing", 2 if near else 1, 1, starts[until - 2 : until]
         ends = self._ends.get(key, [])
         begun = until - bisect_right(starts, self._counts_from)
@@ -144,7 +145,7 @@ class _View:
         yield "cap", max(1, flying), rule.cap, starts[max(0, until - max(1, flying)) : until]
 
 
-def _memory(timeline: Sequence[Change], number: int) -> tuple[float, float]:
+def _memory(timeline: Sequence[Change], number: int, blur: float) -> tuple[float, float]:
     """(since when requests count under this rule's scope at all, since when they can be known to its window)."""
     counts = known = -math.inf
     before = timeline[0].rule
@@ -154,7 +155,7 @@ def _memory(timeline: Sequence[Change], number: int) -> tuple[float, float]:
             counts = known = change.answered + GRACE_SECONDS
         elif not change.rule.off:
             # When it came into force is only known to have been before the answer.
-            known = max(known, change.answered - window + BLUR_SECONDS)
+            known = max(known, change.answered - window + blur)
         if not change.rule.off:
             window = change.rule.window
         before = change.rule

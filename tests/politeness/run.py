@@ -15,6 +15,7 @@ from gossamer.model.domain import DomainPolicy
 from tests.politeness.crew import Crew
 from tests.politeness.operator import Operator, timelines
 from tests.politeness.plan import LATENCY_MS, SPIDERS, Blow, Plan
+from tests.politeness.stall import Stall
 from tests.politeness.verdict import Evidence
 from tests.servers import crawls
 from tests.servers.fleet import Fleet
@@ -48,6 +49,7 @@ async def run(plan: Plan, *, requests: int, say: Say, every_seconds: float = 10.
         FakeWeb.start(web_spec(plan)) as web,
         standalone(tcp=True) as server,
         _service(Path(name), server) as service,
+        Stall() as stall,
         Fleet(Path(name), resolve=web.resolve_overrides(), environment=_environment()) as fleet,
     ):
         operator = await Operator.open(service, server.address)
@@ -90,6 +92,7 @@ async def run(plan: Plan, *, requests: int, say: Say, every_seconds: float = 10.
         span=(begin, end),
         holds=crew.holds,
         outages=crew.outages(first_seen, end),
+        stall_seconds=stall.longest_seconds,
         troubles=troubles,
     )
 

@@ -22,7 +22,8 @@ async def test_a_short_run() -> None:
     assert {blow.kind for blow in plan.blows} == set(Kind)
     said: list[str] = []
     evidence = await run(plan, requests=REQUESTS, say=said.append, every_seconds=5.0)
-    judged = judge(evidence)
+    # A test's machine may have much else to do.
+    judged = judge(evidence, forgive_stalls=True)
     # How much was used is a matter of the machine; `python -m tests.politeness` asks for it.
     assert faults(evidence, judged, used_at_least=0.0) == [], "\n".join([*said, table(judged)])
     assert sum(one.requests for one in judged) > REQUESTS / 2

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gossamer.fakeweb import Record
 from gossamer.fakeweb.log import domain_of, is_page
 from gossamer.model.domain import Scope
-from tests.politeness.checker import Change, Checked, Hit, check
+from tests.politeness.checker import BLUR_SECONDS, Change, Checked, Hit, check
 from tests.politeness.plan import SPIDERS, Plan, Site
 from tests.politeness.usage import Interval, Usage, usage
 
@@ -27,6 +27,8 @@ class Evidence:
     """From when all workers fetched until they were told to end."""
     holds: Mapping[str, Sequence[Interval]]
     outages: Mapping[str, Sequence[Interval]]
+    stall_seconds: float
+    """The longest that the machine itself kept somebody waiting."""
     troubles: Sequence[str]
     """What went wrong beside: workers that ended, policies that were not as told."""
 
@@ -64,8 +66,9 @@ def hit_of(record: Record, spider: str) -> Hit:
     return Hit(record.started, ended, spider, record.agent.partition("/")[2])
 
 
-def judge(evidence: Evidence) -> list[Judged]:
-    """Every domain of the plan, in its order."""
+def judge(evidence: Evidence, *, forgive_stalls: bool = False) -> list[Judged]:
+    """Every domain of the plan, in its order. `forgive_stalls`: what the machine itself delayed is no fault."""
+    blur = BLUR_SECONDS + (evidence.stall_seconds if forgive_stalls else 0.0)
     plan = evidence.plan
     hits = hits_by_domain(evidence.log)
     judged = []
@@ -79,7 +82,7 @@ def judge(evidence: Evidence) -> list[Judged]:
                 scope=site.policy.scope or Scope.DOMAIN,
                 changes=len(timeline) - 1,
                 requests=len(mine),
-                checked=check(timeline, mine),
+                checked=check(timeline, mine, blur_seconds=blur),
                 usage=usage(
                     timeline,
                     mine,

@@ -216,8 +216,10 @@ class Fetching:
         return decision if isinstance(decision, Retry) else None
 
     def _too_late(self, journey: Journey) -> Finished:
-        """Back to the front of its domain, for another hit."""
-        return self._later(journey, Outcome.FORWARDED if journey.chain else Outcome.RETURNED)
+        """Back to the front of its domain, for another hit; if this attempt sent nothing, as never started."""
+        if len(journey.chain) > len(journey.payload.chain):
+            return self._later(journey, Outcome.FORWARDED)
+        return Finished(Settlement(journey.lease, Outcome.RETURNED), size=_BODY_OVERHEAD)
 
     def _again(self, journey: Journey, reason: str, retry: Retry) -> Finished:
         self._tally.retry(reason)
