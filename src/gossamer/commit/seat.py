@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 
 from gossamer.commit.patience import Patience
+from gossamer.commit.pulse import Pulse
 from gossamer.errors import FrontierUnavailable, StaleWorker
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.policy.witness import Witness
@@ -35,16 +36,21 @@ class Seat:
         self._forget = forget
         self._renewing = asyncio.Lock()
         self._witness = Witness(heartbeat_seconds)
+        self._pulse = Pulse(frontier, holder, heartbeat_seconds=heartbeat_seconds)
         self.epoch = 0
         """Grows when everything held has gone to others. What was leased in an earlier one must not be settled."""
         self.progress = asyncio.Event()
         """Something happened here, or was taken back from the dead: there may be new work, or none left."""
 
     async def keep(self) -> None:
-        """Say that the worker lives, and take back what the dead held, for ever; cancel it."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._live())
-            group.create_task(self._reclaim_for_ever())
+        """Say that the worker lives, and take back what the dead held, for ever; once, and to be cancelled."""
+        self._pulse.start()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._live())
+                group.create_task(self._reclaim_for_ever())
+        finally:
+            self._pulse.stop()
 
     async def until_work(self, *, at_most_seconds: float, empty: int) -> None:
         """Until work may be due: the frontier says so, or there was progress. `empty`: how often in a row leasing found
@@ -90,6 +96,7 @@ class Seat:
         while True:
             usual = self._heartbeat_seconds / 3 * (0.9 + 0.2 * random.random())
             await asyncio.sleep(min(usual, left + _soon()))
+            self._pulse.turned()
             left = self._heartbeat_seconds
             with contextlib.suppress(FrontierUnavailable):
                 left = await self._beat()

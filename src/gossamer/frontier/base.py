@@ -151,6 +151,14 @@ class Frontier(Protocol):
     async def holder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> Leaseholder:
         """A seat for a worker that takes these spiders' requests in this pool, fetching from this egress address."""
 
+    async def vouch(self, worker: str) -> None:
+        """Say that this worker lives, for whoever holds its seat and cannot. Of one that is not known, or was taken for
+        dead, it says nothing."""
+
+    async def twin(self) -> "Frontier":
+        """The same frontier over connections of its own, for another thread's event loop. Close it."""
+        ...
+
     async def reclaim(self, *, judge: bool = True) -> int:
         """Housekeeping that any process may do at any time: take back what dead workers held, finish idle crawls,
         sweep what has outlived its retention. Returns the number of requests taken back.

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -238,6 +239,17 @@ class Deadly(Links):
     def parse(self, response: Response) -> Iterator[Any]:
         if response.url.endswith("/deadly"):
             os.kill(os.getpid(), signal.SIGKILL)
+        yield from super().parse(response)
+
+
+class Blocking(Links):
+    """Holds up its process for longer than a heartbeat with each page below /slow."""
+
+    name = "blocking"
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        if "/slow" in response.url:
+            time.sleep(2.5)
         yield from super().parse(response)
 
 

@@ -114,6 +114,19 @@ async def test_a_process_that_stays_knows_nothing_of_the_next_run(tmp_path: Path
         wait_until(lambda: len(staying.items) == 4, "its items")
 
 
+async def test_a_callback_that_blocks_is_no_death(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    """For more than two heartbeats, four times, while another process would take over."""
+    slow = [f"/slow{number}" for number in range(4)]
+    web.mount(HOST, "/start", page(*slow))
+    for path in slow:
+        web.mount(HOST, path, page())
+    scrapers = [scraper(tmp_path, server, "blocking", [at(web, "/start")], name=name, **TOGETHER) for name in "ab"]
+    done = together(scrapers)
+    items = sorted(item["url"] for part in done for item in part.items)
+    assert items == sorted(at(web, path) for path in ("/start", *slow))
+    assert not repeated(web.log())
+
+
 async def test_stop_ends_all_of_them(tmp_path: Path, server: Server) -> None:
     with FakeWeb.start(WebSpec(hosts=2, pages=2000, page_bytes=1000, latency_ms=20)) as web:
         scrapers = [scraper(tmp_path, server, "links", web.seeds(), name=name, **TOGETHER) for name in "ab"]

@@ -357,6 +357,25 @@ class ValkeyFrontier:
         await holder.start()
         return holder
 
+    async def vouch(self, worker: str) -> None:
+        await self._commands.everywhere("heartbeat", worker, self._heartbeat_ms)
+
+    async def twin(self) -> "ValkeyFrontier":
+        commands = self._commands
+        return ValkeyFrontier(
+            Commands(
+                await Shards.connect(commands.shards.address),
+                prefix=commands.prefix,
+                count=commands.count,
+                clock=self._clock,
+            ),
+            secret=self._secret,
+            heartbeat_seconds=self._heartbeat_ms / 1000,
+            retention_seconds=self._retention_ms / 1000,
+            mark_seconds=self._mark_ms / 1000,
+            clock=self._clock,
+        )
+
     async def reclaim(self, *, judge: bool = True) -> int:
         counts = await asyncio.gather(*(self._keep_shard(shard, judge) for shard in range(self._commands.count)))
         return sum(counts)
