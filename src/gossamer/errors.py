@@ -191,6 +191,8 @@ class NotSentInTime(FetchError):
     """When a connection was there the time to send the request was over; nothing was sent."""
 
     kind = "not_sent_in_time"
+    connecting = False
+    """It was the making of the connection that took so long; it is kept for the next request."""
 
 
 class ConnectionLost(FetchError):

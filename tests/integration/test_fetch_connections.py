@@ -68,8 +68,9 @@ async def test_what_may_not_be_repeated_is_not() -> None:
 
 async def test_what_waited_too_long_is_not_sent_and_its_connection_serves_the_next() -> None:
     async with serving([HI]) as (client, server, exchange):
-        with pytest.raises(NotSentInTime):
-            await client.fetch(structs.replace(exchange, send_by=time.monotonic() - 0.001))
+        with pytest.raises(NotSentInTime) as late:
+            await client.fetch(structs.replace(exchange, send_by=time.monotonic() - 60))
+        assert not late.value.connecting
         assert (await client.fetch(structs.replace(exchange, send_by=time.monotonic() + 60))).body == b"hi"
         assert server.connections == 1
 

@@ -117,10 +117,12 @@ class Client:
         link = await self._link(way, deadline, fresh=False)
         reused = link.connection.served > 0
         if exchange.send_by is not None:
-            waited_until = time.monotonic() - link.connect_seconds - link.tls_seconds
-            if waited_until > exchange.send_by:
+            late = time.monotonic() - exchange.send_by
+            if late > 0:
                 self._pool.keep(link.key, link.connection)
-                raise NotSentInTime
+                error = NotSentInTime()
+                error.connecting = late <= link.connect_seconds + link.tls_seconds
+                raise error
         try:
             await self._converse(link, request, reader, deadline)
         except ConnectionLost:

@@ -28,8 +28,7 @@ class Exchange(msgspec.Struct, frozen=True):
     body_bytes: int | None = None
     """As much of the body is taken, as sent and as decoded; None: the client's own `Limits.body_bytes`."""
     send_by: float | None = None
-    """On the monotonic clock: what waited here longer, making a connection aside, is not sent but raises
-    NotSentInTime. None: whenever."""
+    """On the monotonic clock: what has no connection by then is not sent but raises NotSentInTime. None: whenever."""
 
 
 class Timings(msgspec.Struct):

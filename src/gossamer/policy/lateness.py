@@ -7,6 +7,9 @@ long its answers usually take: what this one took beyond that, it was held up, p
 START_WITHIN_SECONDS = 0.1
 """A lease that could not be started so soon after its charge goes back; its hit was meant for then, not for later."""
 
+SEND_WITHIN_SECONDS = 0.15
+"""What has no connection so soon after its charge is not sent on it. The rest of 0.2 s is the network's."""
+
 _GROWTH = 1.5
 _STEP_SECONDS = 0.005
 
@@ -19,9 +22,9 @@ def usual_seconds(before: float, took: float) -> float:
     return min(took, before * _GROWTH + _STEP_SECONDS)
 
 
-def start_by(charged: float) -> float:
-    """The latest moment, on the clock of `charged`, at which that hit may be used."""
-    return charged + START_WITHIN_SECONDS
+def send_by(charged: float) -> float:
+    """The latest moment, on the clock of `charged`, at which a request may be sent on that hit."""
+    return charged + SEND_WITHIN_SECONDS
 
 
 def is_late(charged: float, *, now: float) -> bool:

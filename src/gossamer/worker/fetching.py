@@ -15,7 +15,7 @@ from gossamer.frontier.base import Frontier, Hop, Leaseholder
 from gossamer.model.outcome import Dropped, Outcome
 from gossamer.model.record import Output
 from gossamer.model.request import Batch, Lease, Settlement
-from gossamer.policy.lateness import is_late, start_by
+from gossamer.policy.lateness import is_late, send_by
 from gossamer.policy.locations import location_target
 from gossamer.policy.retry import Retry, decide, parse_retry_after
 from gossamer.policy.urls import fingerprint, host, registered_domain
@@ -35,6 +35,9 @@ log = logging.getLogger("gossamer.worker")
 DEATHS = 3
 """A request with which so many workers died is not touched again."""
 _BLOCKING = (429, 503)
+_SLOW_SECONDS = 10.0
+"""So long a host is known to connect slowly."""
+_SLOW_HOSTS = 10_000
 _BODY_OVERHEAD = 4096
 """About what a finished page costs beside its body."""
 
@@ -73,6 +76,7 @@ class Fetching:
         self._retry_base_seconds = retry_base_seconds
         self._now = now
         self._chance = chance
+        self._slow: dict[str, float] = {}
 
     async def work(self, lease: Lease) -> Finished:
         """How the lease ends. Raises StaleWorker and nothing else: what a page does to us is a record too."""
@@ -102,13 +106,18 @@ class Fetching:
                 if is_late(journey.charged, now=time.monotonic()):
                     # Its robots.txt took long. Others wait for it too: now they would all go at once.
                     return self._too_late(journey)
-                exchange = structs.replace(exchange, send_by=start_by(journey.charged))
+                if not self._connects_slowly(journey.url):
+                    exchange = structs.replace(exchange, send_by=send_by(journey.charged))
                 fetched = await self._clients.fetch(exchange, journey.context.terms.timeout_seconds)
                 self._tally.bytes += fetched.received_bytes
                 if self._keep_wire:
                     journey.wires.append(wire_of(fetched, exchange.body, self._now()))
                 ended = await self._answered(journey, fetched)
-            except NotSentInTime:
+            except NotSentInTime as error:
+                if error.connecting:
+                    if len(self._slow) >= _SLOW_HOSTS:
+                        self._slow.clear()
+                    self._slow[host(journey.url)] = time.monotonic() + _SLOW_SECONDS
                 return self._too_late(journey)
             except BlockedAddress as error:
                 return self._drop(journey, Dropped.BLOCKED_ADDRESS, str(error))
@@ -214,6 +223,17 @@ class Fetching:
             base_seconds=self._retry_base_seconds,
         )
         return decision if isinstance(decision, Retry) else None
+
+    def _connects_slowly(self, url: str) -> bool:
+        """A request to this host was given back a moment ago because connecting took too long. The connection waits for
+        the next one; where it does not, a host that is always so slow must not be asked for ever in vain."""
+        if not self._slow:
+            return False
+        until = self._slow.get(host(url))
+        if until is None or time.monotonic() < until:
+            return until is not None
+        del self._slow[host(url)]
+        return False
 
     def _too_late(self, journey: Journey) -> Finished:
         """Back to the front of its domain, for another hit; if this attempt sent nothing, as never started."""
