@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tests.politeness.plan import make_plan, slower
 from tests.politeness.run import HEARTBEAT_SECONDS, run
-from tests.politeness.verdict import USED_AT_LEAST, faults, judge, table
+from tests.politeness.verdict import USED_AT_LEAST, faults, judge, silences, table
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -38,7 +38,11 @@ def main(words: Sequence[str] | None = None) -> int:
     evidence = asyncio.run(run(plan, requests=options.requests, say=_say))
     judged = judge(evidence)
     print(table(judged))
-    print(f"The machine itself kept a sleeper waiting {evidence.stall_seconds:.3f} s too long, at most.")
+    gaps = silences(evidence.log)
+    print(
+        f"The machine kept a sleeper waiting {evidence.stall_seconds:.3f} s too long, at most, and the web silent "
+        f"{len(gaps)} times for {sum(until - since for since, until in gaps):.1f} s."
+    )
     wrong = faults(evidence, judged)
     print(*(wrong or [f"No budget and no cap was exceeded; every domain used {USED_AT_LEAST:.0%} or more."]), sep="\n")
     return int(bool(wrong))

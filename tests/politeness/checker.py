@@ -35,6 +35,8 @@ class Hit:
     """When the answer was sent; infinity: never."""
     spider: str
     egress: str
+    early: float = 0.0
+    """By so many seconds it may have come before `at`: the log itself was kept waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +114,14 @@ class _View:
         self._hits = hits
         self._places: list[int] = []  # of each request among those of its scope
         self._starts: dict[tuple[str, str], list[float]] = {}
+        self._earliest: dict[tuple[str, str], list[float]] = {}
         self._ends: dict[tuple[str, str], list[float]] = {}
         for hit in hits:
             key = self._rule.key(hit.spider, hit.egress)
             starts = self._starts.setdefault(key, [])
             self._places.append(len(starts))
             starts.append(hit.at)
+            self._earliest.setdefault(key, []).append(hit.at - hit.early)
             if hit.at > self._counts_from:
                 self._ends.setdefault(key, []).append(hit.ended)
         for ends in self._ends.values():
@@ -132,11 +136,13 @@ class _View:
         starts = self._starts[key]
         until = self._places[number] + 1
         since = max(hit.at - max(rule.window - self._blur, 0.0), self._known_from)
-        window = starts[bisect_right(starts, since) : until] or [hit.at]
+        first = bisect_right(starts, since)
+        earliest = self._earliest[key]
+        window = [starts[place] for place in range(first, until) if earliest[place] > since] or [hit.at]
         yield "budget", len(window), rule.hits, window
         if rule.spacing and until > 1 and starts[until - 2] > self._known_from:
             # Written as a count, like the others: two within the time of one.
-            near = hit.at - starts[until - 2] < rule.spacing - self._blur
+            near = hit.at - earliest[until - 2] < rule.spacing - self._blur
             yield "spacing", 2 if near else 1, 1, starts[until - 2 : until]
         ends = self._ends.get(key, [])
         begun = until - bisect_right(starts, self._counts_from)

@@ -1,7 +1,9 @@
 """What came of a run: domain by domain, and by style and scope. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from gossamer.fakeweb import Record
 from gossamer.fakeweb.log import domain_of, is_page
@@ -14,6 +16,11 @@ USED_AT_LEAST = 0.95
 """Of what a domain's budgets allow."""
 MEASURED_AT_LEAST_SECONDS = 10.0
 """A domain that was measured for less says nothing of its own."""
+
+
+SILENCE_SECONDS = 0.1
+CATCH_UP_SECONDS = 0.1
+"""So long after a silence, and no longer than it was, what is noted may have come in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +54,29 @@ class Judged:
     """Spiders that were fed too little to say what they would have used."""
 
 
-def hits_by_domain(log: Iterable[Record]) -> dict[str, list[Hit]]:
+def silences(log: Sequence[Record]) -> list[Interval]:
+    """When a web that is asked hundreds of times a second noted nothing: its machine had no time for it. What came
+    meanwhile was noted at the end."""
+    times = sorted(record.started for record in log)
+    return [(since, until) for since, until in pairwise(times) if until - since >= SILENCE_SECONDS]
+
+
+def hits_by_domain(log: Sequence[Record]) -> dict[str, list[Hit]]:
     """Of each domain the requests that count, as the checker wants them: who asked stands in `User-Agent` after a
     slash (egress) and in the page's number (odd ones are the second spider's)."""
     found: dict[str, list[Hit]] = {}
+    gaps = silences(log)
+    ends = [until for _, until in gaps]
     for record in log:
         if not is_page(record):
             continue
         number = record.path.split("/")[2]
         hit = hit_of(record, SPIDERS[int(number) % len(SPIDERS)])
+        gap = bisect_right(ends, hit.at) - 1
+        if gap >= 0:
+            since, until = gaps[gap]
+            if hit.at - until <= min(until - since, CATCH_UP_SECONDS):
+                hit = replace(hit, early=hit.at - since)
         found.setdefault(domain_of(record.host), []).append(hit)
     return found
 

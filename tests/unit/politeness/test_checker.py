@@ -90,6 +90,12 @@ def test_nothing_is_fetched_while_a_domain_is_off() -> None:
         assert len(check([Change(TWO_A_SECOND), Change(off, 3.0, 4.0)], log([5.1])).faults) == 1
 
 
+def test_a_log_that_was_kept_waiting_knows_only_when_a_request_came_at_the_latest() -> None:
+    late = [Hit(1.0, 1.01, "link", "e0", early=0.5), *log([1.0, 1.4])]
+    assert judged(TWO_A_SECOND, late).faults == []
+    assert len(judged(TWO_A_SECOND, [Hit(1.0, 1.01, "link", "e0", early=0.1), *log([1.0, 1.4])]).faults) == 1
+
+
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
