@@ -61,7 +61,7 @@ class Evidence:
     budget: tuple[int, float] | None = None
     """Hits in a window of so many seconds that no domain may exceed; None: not looked at."""
     lag_seconds: float = 0.0
-    """How late the machine came round to the run's own process, at worst; that blurs too."""
+    """How late the machine came round to the run's own process, or to the web's, at worst; that blurs too."""
     thaws: Sequence[tuple[str, float]] = ()
     """Which worker was thawed, and when (monotonic). What it was about to send when it was frozen leaves it then."""
     troubles: Sequence[str] = ()

@@ -158,7 +158,9 @@ class _Play:
         moved, seen = time.monotonic(), 0
         async with asyncio.TaskGroup() as group:
             while True:
+                asked = time.monotonic()
                 requests = (await asyncio.to_thread(self._web.stats)).requests
+                self._lag = max(self._lag, time.monotonic() - asked)
                 if requests != seen:
                     moved, seen = time.monotonic(), requests
                 while left and left[0].at <= requests / total:
