@@ -1,5 +1,7 @@
 """An output without room: the crawl pauses, says so, loses nothing, and goes on when there is room."""
 
+import contextlib
+import os
 import subprocess
 from pathlib import Path
 
@@ -7,7 +9,9 @@ from pyarrow import parquet
 
 from gossamer.fakeweb import FakeWeb, WebSpec, fetches
 from tests.servers.crawling import FAST_FLAGS, command, gossamer, records_of, resolving
+from tests.servers.small_disk import a_disk, full
 from tests.servers.small_disk import small_disk as small_disk
+from tests.servers.valkey import wait_until
 
 
 def test_a_full_disk_pauses_the_crawl(small_disk: Path, tmp_path: Path) -> None:
@@ -37,6 +41,37 @@ def test_a_full_disk_pauses_the_crawl(small_disk: Path, tmp_path: Path) -> None:
         assert len(urls) == len(set(urls))
         assert set(urls) == web.graph()
         assert max(fetches(web.log()).values()) == 1
+
+
+def test_one_disk_for_everything(tmp_path: Path) -> None:
+    """The data directory is beside the output: its server cannot log a step, and ends. With room it is back."""
+    complaints = tmp_path / "complaints"
+    with contextlib.ExitStack() as stack:
+        disk = stack.enter_context(a_disk(tmp_path / "disk", "8m"))
+        web = stack.enter_context(FakeWeb.start(WebSpec(hosts=1, pages=150, page_bytes=2000)))
+        log = stack.enter_context(complaints.open("wb"))
+        process = subprocess.Popen(
+            [*command("crawl", web.url(), "--json", "--rate", "30/1"), *resolving(web.resolve_overrides())],
+            cwd=disk,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            env={**os.environ, "GOSSAMER_WORKER__HEARTBEAT": "1"},
+        )
+        try:
+            wait_until(lambda: web.stats().requests > 20, "the crawl to be under way")
+            with full(disk):
+                wait_until(lambda: "server died" in complaints.read_text(), "the server to be missed")
+                assert process.poll() is None
+            assert process.wait(60) == 0, complaints.read_text()
+        finally:
+            process.kill()
+            process.wait()
+        said = complaints.read_text().splitlines()
+        assert "gossamer: the frontier's server is back" in said
+        assert len(said) < 10, "it is not said at every attempt"
+        urls = [record.url for record in records_of(disk / "pages.jsonl")]
+        assert len(urls) == len(set(urls))
+        assert set(urls) == web.graph()
 
 
 def test_an_output_that_found_no_room_is_finished_by_the_same_command(small_disk: Path, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ FETCHES = 0.01
 MEMORY = 0.05
 """The largest shares that the endless host may have."""
 _STOP_SECONDS = 60.0
+_OPTIONS = {"list-compress-depth": "1"}
+"""Of the server, as the one that Gossamer runs itself has it and the others are advised to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def endless(
         tempfile.TemporaryDirectory(prefix="endless-") as name,
         FakeWeb.start(spec) as web,
         Trap(links=links) as trap,
-        standalone() as server,
+        standalone(options=_OPTIONS) as server,
         Emptied(Path(name, "pages.jsonl")) as output,
     ):
         folder = Path(name)

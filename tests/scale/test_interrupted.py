@@ -1,6 +1,5 @@
 """A crawl that is interrupted for a moment: nothing is lost. How fast it goes on is for the long runs to say."""
 
-import contextlib
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from tests.scale import troubles
 from tests.scale.interrupted import Interrupted, Size, Trouble, interrupted
 from tests.scale.lanes import FastLane, Lane, ScrapyLane
 from tests.scale.verdict import faults, lost
-from tests.servers.small_disk import CannotMount, mounted
+from tests.servers.small_disk import a_disk
 
 SHORT = Size(
     hosts=20,
@@ -31,11 +30,7 @@ async def test_a_server_that_is_away(trouble: Trouble) -> None:
 
 @pytest.mark.parametrize("lane", [FastLane(), ScrapyLane()], ids=["fast", "scrapy"])
 async def test_an_output_without_room(tmp_path: Path, lane: Lane) -> None:
-    with contextlib.ExitStack() as stack:
-        try:
-            disk = stack.enter_context(mounted(tmp_path / "disk", "16m"))
-        except CannotMount as error:
-            pytest.skip(str(error))
+    with a_disk(tmp_path / "disk", "16m") as disk:
         done = await interrupted(troubles.full, SHORT, lane=lane, outputs=disk)
     assert lost(done) == [], done
 

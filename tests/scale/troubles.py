@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.servers import small_disk
 from tests.servers.valkey import Server
 
 
@@ -37,10 +38,6 @@ def killed(server: Server, _: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def full(_: Server, place: Path) -> Iterator[None]:
-    """Somebody else has taken all room of the file system that `place` is in. Only for one made for this."""
-    ballast = place / "ballast"
-    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(bytes(64 * 1024))
-    yield
-    ballast.unlink()
+    """There is no room where the output is. Only for a file system made for this."""
+    with small_disk.full(place):
+        yield

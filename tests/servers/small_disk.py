@@ -30,12 +30,30 @@ def mounted(folder: Path, size: str) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@contextlib.contextmanager
+def a_disk(folder: Path, size: str) -> Iterator[Path]:
+    """The same for a test, which is skipped where there can be none."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(mounted(folder, size))
+        except CannotMount as error:
+            pytest.skip(str(error)) if os.geteuid() else missing(str(error))
+        yield folder
+
+
+@contextlib.contextmanager
+def full(place: Path) -> Iterator[None]:
+    """Somebody else has taken all room of the file system that `place` is in. Only for one made for this."""
+    ballast = place / "ballast"
+    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(64 * 1024))
+    yield
+    ballast.unlink()
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of half a megabyte."""
-    with contextlib.ExitStack() as stack:
-        try:
-            folder = stack.enter_context(mounted(tmp_path / "small", SMALL))
-        except CannotMount as error:
-            pytest.skip(str(error)) if os.geteuid() else missing(str(error))
+    with a_disk(tmp_path / "small", SMALL) as folder:
         yield folder

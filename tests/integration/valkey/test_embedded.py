@@ -82,6 +82,18 @@ async def test_every_answer_is_on_the_disk_unless_asked_otherwise(data_dir: Path
         await shards.close()
 
 
+async def test_long_queues_take_little_memory(data_dir: Path) -> None:
+    urls = [f"https://www.example.test/catalogue/{number % 20}/article-{number}.html" for number in range(5000)]
+    async with EmbeddedValkey(data_dir) as server:
+        shards = await Shards.connect(server.address)
+        await shards.command("l", "RPUSH", "l", *urls)
+        taken = await shards.command("l", "MEMORY", "USAGE", "l", "SAMPLES", 0)
+        assert taken < sum(map(len, urls)) / 2
+        first = await shards.command("l", "LPOP", "l", len(urls))
+        assert [url.decode() for url in first] == urls
+        await shards.close()
+
+
 async def test_it_has_a_session_of_its_own(data_dir: Path) -> None:
     """Ctrl-C goes to everything in the terminal's foreground group; the server must outlive our draining."""
     async with EmbeddedValkey(data_dir) as server:
