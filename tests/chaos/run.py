@@ -41,10 +41,10 @@ class Outcome:
     folder: Path
 
 
-def web_spec(seed: int, pages: int) -> WebSpec:
+def web_spec(plan: Plan, pages: int) -> WebSpec:
     """A web of about so many pages with everything in it that a crawl must cope with while it is shot at."""
     return WebSpec(
-        seed=seed,
+        seed=plan.seed,
         hosts=HOSTS,
         pages=max(2, pages // HOSTS),
         out_degree=12,
@@ -58,7 +58,8 @@ def web_spec(seed: int, pages: int) -> WebSpec:
         not_found=0.01,
         redirect_same=0.01,
         redirect_cross=0.01,
-        robots=(Robots.NONE, Robots.ALLOW, Robots.DISALLOW),
+        # Scrapy takes a robots.txt that it could not get for one that allows everything.
+        robots=(Robots.NONE, Robots.ALLOW, *([] if plan.lane is schedule.Lane.SCRAPY else [Robots.DISALLOW])),
     )
 
 
@@ -88,7 +89,7 @@ async def run(
             story.flush()
 
         say(str(plan))
-        with FakeWeb.start(web_spec(seed, pages), log_file=folder / "web.jsonl") as web:
+        with FakeWeb.start(web_spec(plan, pages), log_file=folder / "web.jsonl") as web:
             async with opener(data, plan.fsync) as store:
                 play = _Play(plan, folder, web, store, max(1, _pace(plan, pages_a_second) // HOSTS), say, shards)
                 evidence = await play.play()
