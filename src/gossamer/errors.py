@@ -55,6 +55,10 @@ class FrontierUnavailable(FrontierError):
     """
 
 
+class FrontierForgot(FrontierUnavailable):
+    """The frontier may have forgotten what it confirmed before a connection was lost."""
+
+
 class FrontierFull(FrontierError):
     """The frontier's server is out of memory; adding is refused, finishing what is there is not."""
 

@@ -1,11 +1,13 @@
 """Takes finished pages in batches through the three steps that make nothing lost."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 from gossamer.commit.finished import Finished
 from gossamer.commit.outlinks import Outlinks
 from gossamer.commit.patience import Patience
+from gossamer.errors import FrontierForgot
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.outcome import Settled
 from gossamer.sinks.base import Sink
@@ -165,8 +167,10 @@ class Committer:
         settlements = [finished.settlement for finished in batch]
 
         async def add_and_settle() -> list[Settled]:
-            era = self._frontier.era
-            await outlinks.add(self._frontier, self._patience)
-            return await self._holder.settle(settlements, since=era)
+            while True:
+                era = self._frontier.era
+                await outlinks.add(self._frontier, self._patience)
+                with contextlib.suppress(FrontierForgot):
+                    return await self._holder.settle(settlements, since=era)
 
         return await self._patience.frontier(add_and_settle)

@@ -80,7 +80,7 @@ class Leaseholder(Protocol):
         """Report outcomes; one answer each, in order. May run beside `lease`. Safe to repeat.
 
         `since`: the era in which the outlinks of these requests were confirmed. In a later one it raises
-        FrontierUnavailable: add them again first."""
+        FrontierForgot: add them again first."""
 
     async def hop(self, lease: Lease, *, fingerprint: int, payload: bytes) -> Hop:
         """Ask for a hit for a redirect inside the lease's domain; `payload` (the chain) replaces the entry's own,

@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 from hiredis import ReplyError
 
-from gossamer.errors import FrontierError, FrontierFull, FrontierUnavailable
+from gossamer.errors import FrontierError, FrontierForgot, FrontierFull, FrontierUnavailable
 from gossamer.valkey import border
 from gossamer.valkey.address import Address
 from gossamer.valkey.checks import check_server
@@ -82,7 +82,7 @@ class Shards:
 
         Raises FrontierUnavailable (it may have run), FrontierFull (out of memory: it did not run, or stopped where it
         first wrote), ServerUnsuitable, and FrontierError for a script that failed. `shard` is for errors. `since`: an
-        era; in a later one nothing is sent and FrontierUnavailable raised.
+        era; in a later one nothing is sent and FrontierForgot raised.
         """
         packed = pack((b"EVALSHA", script.sha, len(keys), *keys, *args))
         client = self._topology.ready_client(keys[0])
@@ -102,7 +102,7 @@ class Shards:
 
     def _check_era(self, since: int | None) -> None:
         if since is not None and since != self._topology.era:
-            raise FrontierUnavailable("what was confirmed before a connection was lost may be forgotten")
+            raise FrontierForgot
 
     async def call_confirmed(
         self, shard: int, script: Script, keys: Sequence[str], args: Sequence[Argument], *, since: int | None = None
