@@ -5,11 +5,15 @@ scheduled. The engine knows, in `_handle_downloader_output`, whose result fires 
 only. Checked at the start, so that a Scrapy that works otherwise is refused with its version, not misunderstood.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
 import scrapy
 from scrapy import Request
+from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
+from scrapy.robotstxt import RobotParser
+from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.reactor import is_asyncio_reactor_installed
 from twisted.internet.defer import Deferred
 
@@ -67,6 +71,13 @@ class EngineDoor:
         """A downloader middleware, the nearest to the downloader."""
         self._engine.downloader.middleware._add_middleware(middleware)
 
+    def share_robots(self) -> None:
+        """Of several requests that wait for one robots.txt, Scrapy (2.14 to 2.19) tells the first what it says, and
+        lets the others go whatever it says: they hear None. Here all of them hear the same."""
+        for middleware in self._engine.downloader.middleware.middlewares:
+            if isinstance(middleware, RobotsTxtMiddleware) and hasattr(middleware, "_parsers"):
+                middleware.robot_parser = _shared(middleware)  # type: ignore[method-assign]
+
     def wake(self) -> None:
         """There may be a request now, or none left."""
         slot = self._engine._slot
@@ -87,6 +98,25 @@ class EngineDoor:
     def backs_out(self) -> bool:
         """Whether the engine takes no more requests at the moment."""
         return self._engine._slot is None or self._engine.scraper.slot is None or bool(self._engine.needs_backout())
+
+
+def _shared(middleware: RobotsTxtMiddleware) -> Callable[[Request], Coroutine[Any, Any, RobotParser | None]]:
+    original = middleware.robot_parser
+
+    async def robot_parser(request: Request) -> RobotParser | None:
+        asked = middleware._parsers.get(urlparse_cached(request).netloc)
+        if not isinstance(asked, Deferred):
+            return await original(request)
+        mine: Deferred[RobotParser | None] = Deferred()
+
+        def hear(parser: RobotParser | None) -> RobotParser | None:
+            mine.callback(parser)
+            return parser
+
+        asked.addCallback(hear)
+        return await maybe_deferred_to_future(mine)
+
+    return robot_parser
 
 
 async def _held_back(start: AsyncIterator[Any], room: Callable[[], Awaitable[None]]) -> AsyncIterator[Any]:

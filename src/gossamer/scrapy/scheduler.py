@@ -155,6 +155,7 @@ class Scheduler(Working, BaseScheduler):
         self._engine.surround(self._around)
         self._engine.hold_back_start(self._start_room)
         self._engine.unthrottle()
+        self._engine.share_robots()
         self._engine.add_middleware(
             SharedThrottle(
                 frontier,

@@ -4,6 +4,7 @@ import os
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gossamer.fakeweb import FakeWeb, WebSpec
@@ -125,6 +126,19 @@ async def test_a_callback_that_blocks_is_no_death(tmp_path: Path, server: Server
     items = sorted(item["url"] for part in done for item in part.items)
     assert items == sorted(at(web, path) for path in ("/start", *slow))
     assert not repeated(web.log())
+
+
+async def test_all_who_wait_for_a_robots_txt_obey_it(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    """Not only the first of them, as in Scrapy."""
+    rules = plain("User-agent: *\nDisallow: /no\n")
+    web.mount(HOST, "/robots.txt", msgspec.structs.replace(rules, delay_ms=500.0))
+    seeds = [at(web, path) for path in ("/no1", "/no2", "/no3", "/yes")]
+    web.mount(HOST, "/yes", page())
+    at_once = {"CONCURRENT_REQUESTS_PER_DOMAIN": "8", "ROBOTSTXT_OBEY": "True"}
+    with scraper(tmp_path, server, "links", seeds, **at_once) as running:
+        done = running.finish()
+    assert [record.path for record in web.log() if record.path != "/robots.txt"] == ["/yes"]
+    assert done.stats["robotstxt/forbidden"] == 3
 
 
 async def test_stop_ends_all_of_them(tmp_path: Path, server: Server) -> None:
