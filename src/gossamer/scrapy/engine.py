@@ -76,7 +76,7 @@ class EngineDoor:
         lets the others go whatever it says: they hear None. Here all of them hear the same."""
         for middleware in self._engine.downloader.middleware.middlewares:
             if isinstance(middleware, RobotsTxtMiddleware) and hasattr(middleware, "_parsers"):
-                middleware.robot_parser = _shared(middleware)  # type: ignore[method-assign]
+                middleware.robot_parser = _shared(middleware)  # type: ignore[method-assign, assignment]
 
     def wake(self) -> None:
         """There may be a request now, or none left."""

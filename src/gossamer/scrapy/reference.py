@@ -80,8 +80,8 @@ SCRAPYS = {
         "One of the project's own decides what is the same request; Scrapy's is passed over for the canonical URL, "
         "method and body"
     ),
-    "`ROBOTSTXT_OBEY`": "As in Scrapy, but all requests that wait for a robots.txt obey it; `Crawl-delay` holds for the "
-    "whole cluster then",
+    "`ROBOTSTXT_OBEY`": "As in Scrapy, but all requests that wait for a robots.txt obey it; `Crawl-delay` holds for "
+    "the whole cluster then",
     "`DUPEFILTER_CLASS`": (
         "`scrapy.dupefilters.BaseDupeFilter`: nothing is dropped as a duplicate but start requests. A class of the "
         "project's own is refused: it would never be asked"
