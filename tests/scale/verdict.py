@@ -14,7 +14,7 @@ def faults(done: Interrupted, size: Size) -> list[str]:
     if done.twice > TWICE * done.pages:
         found.append(f"{done.twice:,} of {done.pages:,} pages were fetched twice")
     # What is under way may be finished and kept: some seconds' worth, never all of the trouble's.
-    if done.during > size.rate * size.trouble_seconds / 4:
+    if done.during > size.rate * max(size.trouble_seconds / 4, 5.0):
         found.append(f"{done.during:,} pages were fetched in the middle of it")
     if done.again_seconds is None or done.again_seconds > AGAIN_SECONDS:
         found.append(f"full speed came {_again(done)}")
