@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from gossamer.errors import ConnectFailed, ConnectionLost, ConnectTimeout, FetchError, NotSentInTime, TotalTimeout
+from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import Client
 from gossamer.fetch.exchange import Exchange
 from gossamer.fetch.limits import Limits, Timeouts
@@ -240,7 +241,7 @@ async def test_bodies_share_a_budget_and_all_arrive() -> None:
     size = 2_000_000
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
     most = 0
-    async with serving([answer], bodies_in_flight_bytes=1_000_000) as (client, _, exchange):
+    async with serving([answer], budget=ByteBudget(1_000_000)) as (client, _, exchange):
 
         async def fetch() -> None:
             nonlocal most
@@ -264,7 +265,7 @@ async def test_a_slow_leader_does_not_hold_up_the_others() -> None:
     """One connection fills the budget and then stalls; the next body still arrives."""
     part = b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n" + b"x" * 5000
     quick = b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + b"y" * 200_000
-    client = Client(Fixed("127.0.0.1"), timeouts=PATIENT, bodies_in_flight_bytes=1000)
+    client = Client(Fixed("127.0.0.1"), timeouts=PATIENT, budget=ByteBudget(1000))
     async with run_bad_server({"/slow": [part, Stall()], "/quick": [quick]}) as server:
         slow = asyncio.create_task(client.fetch(Exchange(f"http://{HOST}:{server.port}/slow")))
         while not client.bodies_in_flight_bytes:  # noqa: ASYNC110  # only the client's memory tells when it arrived

@@ -82,6 +82,8 @@ class Committer:
 
     def discard(self) -> None:
         """Forget what has not begun: its leases belong to others now."""
+        for finished in self._queue:
+            finished.free()
         self._queue.clear()
         self._bytes = 0
         self._settle_down()
@@ -156,6 +158,8 @@ class Committer:
                 await self._patience.output(lambda: self._sink.write(outputs))
             stale = Settled.STALE_WORKER in await self._settle(batch)
         finally:
+            for finished in batch:
+                finished.free()
             self._under_way -= len(batch)
             self._gate.release()
             self._settle_down()

@@ -20,3 +20,11 @@ class Finished:
     confirmed: Confirmed | None = None
     size: int = 0
     """About how many bytes it keeps in memory."""
+    freed: Callable[[], None] | None = None
+    """Told once, when that memory is needed no more, however it ended."""
+
+    def free(self) -> None:
+        """It is committed, or given up. May be repeated."""
+        freed, self.freed = self.freed, None
+        if freed:
+            freed()

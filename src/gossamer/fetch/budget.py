@@ -18,11 +18,17 @@ class ByteBudget:
 
     That one, the leader, is why this cannot deadlock: it always goes on until its body is complete, which frees bytes
     or makes another the leader. So at most the budget, one body and one read of each receiver are held.
+
+    Bodies that are complete and still needed count too (`keep`). While there are any nobody is made leader: whoever
+    keeps them lets go of them without the receivers' help.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
+        """Of bodies that are being received."""
+        self.kept_bytes = 0
+        """Of bodies that are complete, and what was made of them."""
         self._leader: Receiver | None = None
         self._waiting: dict[Receiver, None] = {}
 
@@ -34,9 +40,9 @@ class ByteBudget:
     def take(self, receiver: Receiver, count: int) -> None:
         """`receiver` holds `count` more bytes; it is paused if that is too much and another is on its way."""
         self.held_bytes += count
-        if self.held_bytes <= self.limit_bytes:
+        if self._fits():
             return
-        if self._leader is None:
+        if self._leader is None and not self.kept_bytes:
             self._leader = receiver
         elif self._leader is not receiver and receiver not in self._waiting:
             self._waiting[receiver] = None
@@ -48,18 +54,33 @@ class ByteBudget:
         self._waiting.pop(receiver, None)
         if self._leader is receiver:
             self._leader = None
-        if not self._waiting:
-            return
-        if self.held_bytes <= self.limit_bytes:
-            waiting, self._waiting = self._waiting, {}
-            for other in waiting:
-                other.resume()
-        elif self._leader is None:
-            self._lead_next()
+        self._go_on()
+
+    def keep(self, count: int) -> None:
+        """`count` more bytes are needed although their bodies are complete."""
+        self.kept_bytes += count
+
+    def let_go(self, count: int) -> None:
+        """`count` of the bytes that were kept are needed no more."""
+        self.kept_bytes -= count
+        self._go_on()
 
     def pass_on(self, receiver: Receiver) -> None:
         """`receiver` makes no progress: if it is the leader, the first that waits leads in its place."""
-        if self._leader is receiver and self._waiting:
+        if self._leader is receiver and self._waiting and not self.kept_bytes:
+            self._lead_next()
+
+    def _fits(self) -> bool:
+        return self.held_bytes + self.kept_bytes <= self.limit_bytes
+
+    def _go_on(self) -> None:
+        if not self._waiting:
+            return
+        if self._fits():
+            waiting, self._waiting = self._waiting, {}
+            for other in waiting:
+                other.resume()
+        elif self._leader is None and not self.kept_bytes:
             self._lead_next()
 
     def _lead_next(self) -> None:

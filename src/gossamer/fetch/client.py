@@ -51,14 +51,15 @@ class Client:
         max_connections: int = 512,
         per_address: int = 32,
         idle_seconds: float = 15.0,
-        bodies_in_flight_bytes: int = 64 * MIB,
+        budget: ByteBudget | None = None,
         extra_ca: str | None = None,
     ) -> None:
         """`resolver` decides which addresses may be connected to; it stays the caller's to close.
 
         `max_connections`: in total, idle ones included. `per_address`: to one host at one address. Who finds no room
         waits, within its total timeout. `idle_seconds`: how long a connection waits for another request; 0 keeps none.
-        `bodies_in_flight_bytes`: of all bodies being received together; beyond it all but one of them pause.
+        `budget`: of all bodies being received together; beyond it all but one of them pause. It may be shared with
+        other clients and with who keeps bodies. By default 64 MiB of this client's own.
         `extra_ca`: a PEM file of authorities trusted beside the system's; raises BadInput if it cannot be read.
         """
         self._limits = limits or Limits()
@@ -66,7 +67,7 @@ class Client:
         self._max_connections = max_connections
         self._per_address = per_address
         self._idle_seconds = idle_seconds
-        self._budget = ByteBudget(bodies_in_flight_bytes)
+        self._budget = ByteBudget(64 * MIB) if budget is None else budget
         self._ways = Ways(resolver)
         self._contexts = TlsContexts(extra_ca=extra_ca)
         self._requests = RequestEncoder()

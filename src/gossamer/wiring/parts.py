@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gossamer.commit.committer import Committer
 from gossamer.commit.patience import Patience
+from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import Client
 from gossamer.fetch.limits import Limits, Timeouts
 from gossamer.fetch.proxy import parse_proxy
@@ -43,9 +44,13 @@ def make_resolver(settings: Settings) -> Resolver:
     return Resolver(overrides=settings.fetch.resolve, allow_networks=settings.allow_networks)
 
 
-def make_clients(settings: Settings, resolver: Resolver, *, body_bytes: int | None = None) -> Clients:
-    """HTTP clients with the settings' limits; `body_bytes` instead of the one of pages."""
+def make_clients(
+    settings: Settings, resolver: Resolver, *, body_bytes: int | None = None, budget: ByteBudget | None = None
+) -> Clients:
+    """HTTP clients with the settings' limits; `body_bytes` instead of the one of pages. They share `budget`, or one
+    of their own."""
     fetch = settings.fetch
+    shared = ByteBudget(fetch.bodies_in_flight) if budget is None else budget
     limits = Limits(header_bytes=fetch.max_header, body_bytes=body_bytes or fetch.max_body)
 
     def make(total_seconds: float | None) -> Client:
@@ -58,7 +63,7 @@ def make_clients(settings: Settings, resolver: Resolver, *, body_bytes: int | No
             ),
             max_connections=max(512, 2 * settings.worker.concurrency),
             per_address=settings.worker.concurrency,
-            bodies_in_flight_bytes=fetch.bodies_in_flight,
+            budget=shared,
             extra_ca=fetch.ca_file or None,
         )
 
@@ -90,7 +95,8 @@ async def working(
     secret = frontier.secret
     sink = _sink(settings, bus)
     resolver = make_resolver(settings)
-    clients = make_clients(settings, resolver)
+    budget = ByteBudget(settings.fetch.bodies_in_flight)
+    clients = make_clients(settings, resolver, budget=budget)
     robots = RobotsService(clients.fetch, FrontierRobotsStore(frontier))
 
     installed = frozenset(known_spiders())
@@ -123,6 +129,7 @@ async def working(
                 patience,
                 tally,
                 keep_wire=sink.wants_wire,
+                budget=budget,
                 retries=settings.fetch.retries,
                 retry_base_seconds=settings.fetch.retry_base,
             )

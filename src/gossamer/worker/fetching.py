@@ -4,12 +4,15 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from functools import partial
+from sys import getsizeof
 
 from msgspec import structs
 
 from gossamer.commit.finished import Finished
 from gossamer.commit.patience import Patience
 from gossamer.errors import BadSpider, BlockedAddress, FetchError, FrontierError, NotSentInTime
+from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.exchange import Fetched
 from gossamer.frontier.base import Frontier, Hop, Leaseholder
 from gossamer.model.outcome import Dropped, Outcome
@@ -40,6 +43,8 @@ _SLOW_SECONDS = 10.0
 _SLOW_HOSTS = 10_000
 _BODY_OVERHEAD = 4096
 """About what a finished page costs beside its body."""
+_LARGE_BYTES = 64 * 1024
+"""Smaller bodies are bounded well enough by how many there may be."""
 
 
 class Fetching:
@@ -57,12 +62,15 @@ class Fetching:
         tally: Tally,
         *,
         keep_wire: bool,
+        budget: ByteBudget | None = None,
         retries: int = 3,
         retry_base_seconds: float = 10.0,
         now: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`retries` and `retry_base_seconds` where the terms do not say; `keep_wire`: an output wants the raw bytes."""
+        """`retries` and `retry_base_seconds` where the terms do not say; `keep_wire`: an output wants the raw bytes.
+        `budget`: the one in which `clients` count what they receive; large pages count there until they are committed.
+        None: nobody counts."""
         self._frontier = frontier
         self._holder = holder
         self._clients = clients
@@ -72,6 +80,7 @@ class Fetching:
         self._patience = patience
         self._tally = tally
         self._keep_wire = keep_wire
+        self._budget = budget
         self._retries = retries
         self._retry_base_seconds = retry_base_seconds
         self._now = now
@@ -127,7 +136,25 @@ class Fetching:
                 return ended
 
     async def _answered(self, journey: Journey, fetched: Fetched) -> Finished | None:
-        """None: a redirect leads on."""
+        """None: a redirect leads on. What is large is counted until it is committed: sixty pages of 5 MiB that wait
+        for a slow output, each with its text and its links, would fill the memory."""
+        budget, size = self._budget, len(fetched.body)
+        if budget is None or size < _LARGE_BYTES:
+            return await self._ended(journey, fetched)
+        budget.keep(size)
+        try:
+            finished = await self._ended(journey, fetched)
+        except BaseException:
+            budget.let_go(size)
+            raise
+        if finished is None or finished.size < size:
+            budget.let_go(size)
+            return finished
+        budget.keep(finished.size - size)
+        finished.freed = partial(budget.let_go, finished.size)
+        return finished
+
+    async def _ended(self, journey: Journey, fetched: Fetched) -> Finished | None:
         if fetched.status in REDIRECTS and (where := location(fetched.headers)) is not None:
             return await self._redirected(journey, fetched, where)
         if 200 <= fetched.status < 400:
@@ -275,7 +302,7 @@ class Fetching:
         )
         body = fetched.body if fetched else b""
         output = Output(record=record, body=body, wires=tuple(journey.wires))
-        size = _BODY_OVERHEAD + len(body) + len(record.body)
+        size = _BODY_OVERHEAD + len(body) + getsizeof(record.body)
         return Finished(Settlement(journey.lease, outcome, reason), [output], size=size)
 
     def _not_begun(self, lease: Lease, reason: str, detail: str) -> Finished:

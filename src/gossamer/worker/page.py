@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from sys import getsizeof
 
 from gossamer.commit.finished import Confirmed, Finished
 from gossamer.errors import BadUrl
@@ -29,6 +30,9 @@ PRIORITY_STEP = 10
 """A child's priority is its parent's minus this: breadth first."""
 LOWEST_PRIORITY = -65_000
 _OVERHEAD = 4096
+_MANY_LINKS = 256
+_LINK_BYTES = 300
+"""About what one costs beside its characters: as the page spelt it, as a URL, in a batch, and on its way."""
 _UNKNOWN_TOLD = 20
 """Names of spiders that are not installed; a spider might make them up."""
 
@@ -79,13 +83,15 @@ class PageReader:
         )
         output = Output(record=record, body=fetched.body, wires=tuple(journey.wires))
         finished = Finished(
-            Settlement(lease, Outcome.FETCHED), [output], size=_OVERHEAD + len(fetched.body) + len(record.body)
+            Settlement(lease, Outcome.FETCHED), [output], size=_OVERHEAD + len(fetched.body) + getsizeof(record.body)
         )
         if own_parse:
             if not await self._parse(journey, finished, Page(record, fetched.body, text or "", links), follows):
                 return finished
         elif links is not None and follows:
             _follow_all(context, lease, links, finished)
+            if len(links.urls) > _MANY_LINKS:
+                finished.size += sum(map(len, links.urls)) + _LINK_BYTES * len(links.urls)
         self._tally.pages += 1
         self._tally.status(lease.spider, fetched.status)
         return finished
@@ -162,7 +168,7 @@ class PageReader:
             Settlement(journey.lease, Outcome.FETCHED, drops=found.drops or None),
             [output],
             found.batches,
-            size=_OVERHEAD + len(fetched.body) + len(record.body),
+            size=_OVERHEAD + len(fetched.body) + getsizeof(record.body),
         )
 
 

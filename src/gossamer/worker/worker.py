@@ -183,6 +183,8 @@ class Worker:
                     finished = await work(lease)
                 if epoch == self._seat.epoch:
                     await committer.put(finished)
+                else:
+                    finished.free()
             except StaleWorker:
                 await self._seat.renew(epoch)
             finally:

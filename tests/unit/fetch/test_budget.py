@@ -64,3 +64,48 @@ def test_a_leader_that_stalls_lets_another_lead() -> None:
     assert slow.paused
     budget.give_back(quick, 1)
     assert not slow.paused
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 10), st.booleans()), max_size=300))
+def test_what_is_kept_counts_too(steps: list[tuple[int, int, bool]]) -> None:
+    """Complete bodies are kept, and let go of one after the other; nobody waits once they are gone."""
+    budget = ByteBudget(LIMIT)
+    bodies = [Body() for _ in range(10)]
+    kept: list[int] = []
+    for index, count, lets_go in steps:
+        body = bodies[index]
+        if not body.paused:
+            body.held += count
+            budget.take(body, count)
+        if body.held >= BODY:
+            held, body.held = body.held, 0
+            budget.give_back(body, held)
+            budget.keep(held)
+            kept.append(held)
+            body.paused = False
+        if lets_go and kept:
+            budget.let_go(kept.pop(0))
+        assert budget.kept_bytes == sum(kept)
+        assert budget.held_bytes + budget.kept_bytes <= LIMIT + BODY + 10 * len(bodies)
+        assert kept or not all(other.paused for other in bodies)
+    while kept:
+        budget.let_go(kept.pop())
+    assert not all(other.paused for other in bodies)
+    for body in bodies:
+        budget.give_back(body, body.held)
+    assert (budget.held_bytes, budget.kept_bytes, budget.waiting) == (0, 0, 0)
+
+
+def test_nobody_leads_while_something_is_kept() -> None:
+    """Or one body after the other would be received and kept without end."""
+    budget = ByteBudget(LIMIT)
+    first, second = Body(), Body()
+    budget.keep(LIMIT)
+    budget.take(first, 1)
+    budget.take(second, 1)
+    assert (first.paused, second.paused) == (True, True)
+    budget.keep(LIMIT)
+    budget.let_go(LIMIT)
+    assert (first.paused, second.paused) == (True, True)
+    budget.let_go(LIMIT)
+    assert (first.paused, second.paused) == (False, False)
