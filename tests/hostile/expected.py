@@ -53,13 +53,16 @@ _ENDS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("robots-silent", "robots-half", "robots-slow", "robots-reset", "robots-cut"), _WAITS),
     "robots-delay": _WAITS | _PAGE,
     **dict.fromkeys(("robots-broken", "robots-away", "robots-busy"), _WAITS),
-    **dict.fromkeys(("gate-reset", "gate-closed", "gate-silent", "gate-early", "gate-flood"), _WAITS | {"connect"}),
+    **dict.fromkeys(("gate-reset", "gate-closed", "gate-silent", "gate-flood"), _WAITS | {"connect"}),
+    # It answers early enough, or too early.
+    "gate-early": _WAITS | {"connect", PAGE},
     "gate-deaf": _DEAF,
     **dict.fromkeys(("gate-tls-silent", "gate-tls-half", "gate-tls-slow"), _DEAF),
     # Those whose path is lost lead to one URL.
     "private-redirect": _BLOCKED | _NOWHERE | {"dns", "duplicate"},
     "private-hops": _BLOCKED,
-    "robots-to": frozenset({"robots", PAGE}),
+    # A localhost that no name server knows is waited for.
+    "robots-to": frozenset({"robots", PAGE, WAITS}),
 }
 
 

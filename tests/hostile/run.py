@@ -124,8 +124,8 @@ def _wait(process: "subprocess.Popen[bytes]", web: FakeWeb, output: Path, pace: 
     the crawl is interrupted as by a person."""
     deadline = time.monotonic() + pace.give_up_seconds
     quiet_since, before, worked = time.monotonic(), (-1, -1), 0.0
-    # Nothing of a page's may take longer than this.
-    quiet_seconds = pace.total_seconds + _QUIET_SECONDS
+    # Longer than anything may take at which nobody works: an exchange, or two attempts to connect.
+    quiet_seconds = max(pace.total_seconds, 3 * pace.connect_seconds) + _QUIET_SECONDS
     while process.poll() is None:
         now = (web.stats().requests, output.stat().st_size if output.exists() else 0)
         cpu = cpu_of(process.pid)

@@ -70,9 +70,12 @@ def spelt(port: int) -> tuple[list[Target], list[str]]:
     targets, no_urls = [], []
     for number, form in enumerate(FORMS):
         try:
-            targets.append(Target(f"link {form}", canonical(form_url(form, port, f"/link/{number}")), "links"))
+            url = canonical(form_url(form, port, f"/link/{number}"))
         except BadUrl:
             no_urls.append(form)
+        else:
+            if url.endswith(f"/link/{number}"):  # the others end before their path, and are one URL
+                targets.append(Target(f"link {form}", url, "links"))
     return targets, no_urls
 
 

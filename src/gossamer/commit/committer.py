@@ -115,6 +115,7 @@ class Committer:
                     group.create_task(self._commit(batch))
                 else:
                     self._gate.release()
+                del batch  # or it would stay in memory until the next one comes
 
     async def _linger(self) -> None:
         # A timer of the loop, not a timeout around the wait: this happens for every batch.

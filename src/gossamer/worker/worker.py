@@ -172,25 +172,28 @@ class Worker:
     # --- working ------------------------------------------------------------------------------------------------------
 
     async def _slot(self) -> None:
-        slots, committer, work = self._slots, self._committer, self._fetching.work
+        slots = self._slots
         while True:
-            lease = await slots.take()
-            epoch = self._seat.epoch
-            try:
-                if is_late(lease.charged, now=time.monotonic()):
-                    finished = _returned(lease)
-                else:
-                    finished = await work(lease)
-                if epoch == self._seat.epoch:
-                    await committer.put(finished)
-                else:
-                    finished.free()
-            except StaleWorker:
-                await self._seat.renew(epoch)
-            finally:
-                slots.done()
+            await self._serve(await slots.take())
             if not slots.busy:
-                committer.flush()
+                self._committer.flush()
+
+    async def _serve(self, lease: Lease) -> None:
+        # Apart from the loop, whose variables would hold a finished page until the next one is finished.
+        epoch = self._seat.epoch
+        try:
+            if is_late(lease.charged, now=time.monotonic()):
+                finished = _returned(lease)
+            else:
+                finished = await self._fetching.work(lease)
+            if epoch == self._seat.epoch:
+                await self._committer.put(finished)
+            else:
+                finished.free()
+        except StaleWorker:
+            await self._seat.renew(epoch)
+        finally:
+            self._slots.done()
 
     async def _drain(self) -> None:
         if back := [_returned(lease).settlement for lease in self._slots.take_back()]:
