@@ -20,7 +20,7 @@ from tests.servers.crawling import command
 
 _EVERY_SECONDS = 0.1
 _IDLE_CPU_SECONDS = 0.5
-_QUIET_SECONDS = 2.0
+_QUIET_SECONDS = 5.0
 """With nothing new for so long, what is left waits for robots.txt."""
 
 
@@ -129,7 +129,7 @@ def _wait(process: "subprocess.Popen[bytes]", web: FakeWeb, output: Path, pace: 
     while process.poll() is None:
         now = (web.stats().requests, output.stat().st_size if output.exists() else 0)
         cpu = cpu_of(process.pid)
-        if now != before or cpu - worked > _IDLE_CPU_SECONDS:
+        if not now[0] or now != before or cpu - worked > _IDLE_CPU_SECONDS:
             quiet_since, before, worked = time.monotonic(), now, cpu
         if time.monotonic() - quiet_since > quiet_seconds or time.monotonic() > deadline:
             process.send_signal(signal.SIGINT)
