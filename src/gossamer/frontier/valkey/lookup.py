@@ -1,6 +1,5 @@
 """Where one URL stands: for people who ask why it was not fetched. Reads much; not for programs in a loop."""
 
-from gossamer.errors import FrontierIncompatible
 from gossamer.frontier.valkey import codec, info
 from gossamer.frontier.valkey.commands import Commands
 from gossamer.model.crawl import Run
@@ -74,13 +73,10 @@ class _Entry:
         return self._is_mine(token, run, spider) and self.is_in(entry)
 
     def is_leased(self, raw: bytes) -> bool:
-        """Of a lease: run, token, priority, spider, domain, scope, entry; behind a hop two more."""
+        """Of a lease: run, token, priority, spider, domain, scope, entry, two of its last hop, and its charge."""
         if not self._may_be_in(raw):
             return False
-        try:
-            run, token, _, spider, _, _, entry = codec.unpack_parts(raw, 7)
-        except FrontierIncompatible:
-            run, token, _, spider, _, _, entry, _, _ = codec.unpack_parts(raw, 9)
+        run, token, _, spider, _, _, entry, _, _, _ = codec.unpack_parts(raw, 10)
         return self._is_mine(token, run, spider) and self.is_in(entry)
 
     def _may_be_in(self, raw: bytes) -> bool:
