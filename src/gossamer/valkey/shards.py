@@ -125,6 +125,8 @@ class Shards:
                     _log.warning("%s has no replica: what it confirms is as safe as its own disk", client)
                 self.unconfirmed += 1
                 reply = await self.call(shard, script, keys, args, since=since)
+                if self._topology.mirrored:  # where there was a replica there is soon one again: ask each time
+                    client.forget_replicas()
                 # One that hung or was cut off while its replica took its place does not know that yet.
                 if self._topology.mirrored and not await self._topology.vouched(keys[0], client):
                     self._topology.doubt()

@@ -1,11 +1,12 @@
 """A worker in this process that crawls the little web and repeats what was not answered, as the lanes do."""
 
 import asyncio
+import contextlib
 from collections import Counter
 
 from gossamer.commit.patience import Patience
 from gossamer.commit.seat import Seat
-from gossamer.errors import StaleWorker
+from gossamer.errors import FrontierForgot, StaleWorker
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.outcome import Outcome, Settled
@@ -57,17 +58,23 @@ class Crawler:
 
     async def _step(self, holder: Leaseholder) -> None:
         leases = await retrying(lambda: holder.lease(limit=8))
-        for lease in leases:
-            self.recorded[page_of(lease)] += 1
-            await retrying(lambda lease=lease: self._follow(lease))  # type: ignore[misc]
-        done = [Settlement(lease, Outcome.FETCHED) for lease in leases]
-        answers = await retrying(lambda: holder.settle(done))
+        self.recorded.update(page_of(lease) for lease in leases)
+        answers = await retrying(lambda: self._settle(holder, leases))
         if Settled.STALE_WORKER in answers:
             raise StaleWorker(holder.worker)
         self.settled += [page_of(lease) for lease in leases]
         self._progress.set()
         if not leases:
             await holder.wait(at_most_seconds=1.0)
+
+    async def _settle(self, holder: Leaseholder, leases: list[Lease]) -> list[Settled]:
+        """As a committer does: what the frontier may have forgotten since it took the links is added again."""
+        while True:
+            era = self._frontier.era
+            for lease in leases:
+                await retrying(lambda lease=lease: self._follow(lease))  # type: ignore[misc]
+            with contextlib.suppress(FrontierForgot):
+                return await holder.settle([Settlement(lease, Outcome.FETCHED) for lease in leases], since=era)
 
     async def _follow(self, lease: Lease) -> None:
         found = [url(page) for page in links(page_of(lease))]
