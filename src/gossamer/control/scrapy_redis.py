@@ -15,7 +15,7 @@ from gossamer.control.pickles import loads
 from gossamer.errors import BadInput, BadUrl
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import Crawl, CrawlId, Order, Run, Terms
-from gossamer.model.payload import Payload, pack
+from gossamer.model.payload import SCRAPY_DEFAULTS, Payload, pack
 from gossamer.model.request import Batch
 from gossamer.model.values import encode, plain
 from gossamer.policy.urls import canonical, fingerprint, host, registered_domain, spider_seed
@@ -26,19 +26,6 @@ KEPT_SECONDS = 7 * 86400
 """How long it is remembered what was imported, and how long dead letters are kept."""
 
 _MOST_PRIORITY = 60_000
-_DEFAULTS: dict[str, Any] = {
-    "headers": {},
-    "body": b"",
-    "cookies": {},
-    "meta": {},
-    "encoding": "utf-8",
-    "priority": 0,
-    "dont_filter": False,
-    "flags": [],
-    "cb_kwargs": {},
-    "callback": None,
-    "errback": None,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +185,11 @@ class Import:
         priority = fields.get("priority") or 0
         meta = fields.get("meta")
         depth = meta.get("depth", 0) if isinstance(meta, dict) else 0
-        kept = {name: value for name, value in fields.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
+        kept = {
+            name: value
+            for name, value in fields.items()
+            if name not in SCRAPY_DEFAULTS or value != SCRAPY_DEFAULTS[name]
+        }
         if kept["url"] == url:
             del kept["url"]
         if method != "GET":

@@ -1,5 +1,7 @@
 """What travels with an entry beyond its URL, as both lanes pack it. The frontier never looks inside."""
 
+from typing import Any
+
 import msgspec
 
 
@@ -24,6 +26,22 @@ class Payload(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True):
     scrapy: bytes | None = None
     """The rest of a Scrapy request, which only the Scrapy lane reads."""
 
+
+SCRAPY_DEFAULTS: dict[str, Any] = {
+    "headers": {},
+    "body": b"",
+    "cookies": {},
+    "meta": {},
+    "encoding": "utf-8",
+    "priority": 0,
+    "dont_filter": False,
+    "flags": [],
+    "cb_kwargs": {},
+    "callback": None,
+    "errback": None,
+}
+"""A Scrapy request's fields (`Request.to_dict`) where `Payload.scrapy` leaves them out. Whoever writes one, a spider's
+scheduler or the import of a foreign queue, leaves out the same. Not to be changed."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Payload)

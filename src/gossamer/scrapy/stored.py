@@ -16,7 +16,7 @@ from scrapy import Item, Request, Spider
 from scrapy.http.request import NO_CALLBACK
 
 from gossamer.errors import GossamerError
-from gossamer.model.payload import Payload
+from gossamer.model.payload import SCRAPY_DEFAULTS, Payload
 from gossamer.model.values import ITEM, decode, encode, extended, plain
 
 
@@ -33,20 +33,6 @@ class Unreadable(GossamerError):
         """Stable word for counters."""
 
 
-_DEFAULTS: dict[str, Any] = {
-    "method": "GET",
-    "headers": {},
-    "body": b"",
-    "cookies": {},
-    "meta": {},
-    "encoding": "utf-8",
-    "priority": 0,
-    "dont_filter": False,
-    "flags": [],
-    "cb_kwargs": {},
-    "callback": None,
-    "errback": None,
-}
 _LXML = "lxml.etree"
 """Text that it found, such as the `link_text` that every rule of a CrawlSpider puts into `meta`, is of a class of its
 own, which says what it stood in. It does not know that any more once it left its page; so it travels as the text."""
@@ -73,7 +59,7 @@ def store(request: Request, spider: Spider, *, url: str) -> Payload:
                 fields[name] = {key: list(values) for key, values in value.items()}
         elif name == "body" and value and request.method != "GET":
             pass  # the payload's own
-        elif name == "method" or (name in _DEFAULTS and value == _DEFAULTS[name]):
+        elif name == "method" or (name in SCRAPY_DEFAULTS and value == SCRAPY_DEFAULTS[name]):
             pass
         else:
             fields[name] = _plain(value, name)
