@@ -205,6 +205,7 @@ class _Pair:
         self.near = near
         self.far = far
         self.lost = False
+        self._task = asyncio.current_task()  # nobody else holds one that waits for a connection that says nothing more
 
     def abort(self) -> None:
         for writer in (self.near, self.far):

@@ -134,3 +134,24 @@ async def test_every_key_is_documented(stage_of: Callable[[int], Stage], shards:
     stays = {key.split("}:")[1] for key, ttl in (await stage.keys()).items() if ttl == -1}
     assert stays <= {"meta", "n", "policy"}, f"without an end: {sorted(stays)}"
     await stage.leave()
+
+
+@pytest.mark.parametrize(("domain", "waiting"), [("a.test", 5), ("a.test", 1), (None, 5)])
+@pytest.mark.parametrize("scope", list(Scope))
+async def test_a_hit_is_remembered_as_long_as_the_longer_window_that_comes(
+    stage_of: Callable[[int], Stage], domain: str | None, waiting: int, scope: Scope
+) -> None:
+    """Its record may not end with the shorter one; where the domain's own policy changes, even if nothing waits."""
+    stage, clock = stage_of(1), Clock()
+    frontier = await stage.frontier(clock=clock)
+    await frontier.set_domain_policy(domain, DomainPolicy(hits=1, window_seconds=3.0, scope=scope))
+    run = await frontier.open_crawl(a_crawl("one"))
+    await frontier.add(run, PLAIN, [a_batch("a.test", range(waiting))])
+    seat = await frontier.holder(pool="shared", spiders=["link"], egress="192.0.2.1")
+    (lease,) = await seat.lease(limit=1) or await seat.lease(limit=1)  # an egress nobody knew is seen by the next call
+    await seat.settle([Settlement(lease, Outcome.FETCHED)])
+    await frontier.set_domain_policy(domain, DomainPolicy(hits=1, window_seconds=60.0, scope=scope))
+    (life,) = [ttl for key, ttl in (await stage.keys()).items() if "}:w:a.test" in key]
+    assert life > 55_000
+    await seat.close()
+    await stage.leave()

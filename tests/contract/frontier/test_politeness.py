@@ -412,6 +412,19 @@ async def test_neither_an_empty_poll_nor_a_returned_request_costs_a_hit(pair: Pa
     assert await over_time(pair, worker, 0.0, 9.5, 0.5) == [1, 0, 0, 2]
 
 
+async def test_a_request_returned_long_after_gives_back_no_later_hit(pair: Pair) -> None:
+    """Its own hit has left the window by then; those in it were used."""
+    await fill(pair)
+    await pair.set_policy("a.test", DomainPolicy(hits=2, window_seconds=10.0, moderated=False, concurrency=9))
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    held = await pair.lease_all_due(worker)
+    assert len(held) == 2
+    await pair.pass_time(10)
+    assert await leased(pair, worker) == 2
+    await pair.settle(worker, [Settlement(lease, Outcome.RETURNED) for lease in held])
+    assert await over_time(pair, worker, 9.5, 0.5) == [0, 0, 2]
+
+
 async def test_even_spacing_counts_from_the_hit_that_was_used(pair: Pair) -> None:
     """What was returned leaves its slot free, with catch-up or without."""
     worker = await pair.hire(pool="shared", spiders=["link"])

@@ -25,30 +25,9 @@ if life > 0 then
 else
   redis.call("DEL", key)
 end
--- A hit from before the delay was known counts for it, too: its record has to live as long, whatever its own window.
+-- A hit from before the delay was known counts for it, too.
 if block[2] > 0 then
-  local policy = policy_of(domain)
-  local spiders, addresses, scopes = { "" }, { "" }, {}
-  if policy.by_type then
-    for index, home in ipairs(redis.call("ZRANGE", P .. "homes", 0, -1)) do
-      spiders[index] = string.match(home, "|(.*)$")
-    end
-  end
-  if policy.by_ip then
-    addresses = known_egresses()
-  end
-  for _, spider in ipairs(spiders) do
-    for _, address in ipairs(addresses) do
-      scopes[#scopes + 1] = scope_of(policy, spider, domain, address)
-    end
-  end
-  load_records(scopes)
-  for _, scope in ipairs(scopes) do
-    local record = record_of(scope)
-    if record[LAST] > 0 and record[KEEP] < block[2] then
-      record[KEEP], changed[scope] = block[2], true
-    end
-  end
+  keep_hits(domain, block[2])
 end
 if moved then
   for _, home in ipairs(redis.call("ZRANGE", P .. "homes", 0, -1)) do

@@ -230,6 +230,32 @@ local function known_egresses()
   return egresses
 end
 
+-- A longer window counts the hits from before it too, as far as a shorter one has kept them: they have to live as long.
+local function keep_hits(domain, window)
+  local policy = policy_of(domain)
+  local spiders, addresses, scopes = { "" }, { "" }, {}
+  if policy.by_type then
+    for index, home in ipairs(redis.call("ZRANGE", P .. "homes", 0, -1)) do
+      spiders[index] = split(home).spider
+    end
+  end
+  if policy.by_ip then
+    addresses = known_egresses()
+  end
+  for _, spider in ipairs(spiders) do
+    for _, address in ipairs(addresses) do
+      scopes[#scopes + 1] = scope_of(policy, spider, domain, address)
+    end
+  end
+  load_records(scopes)
+  for _, scope in ipairs(scopes) do
+    local record = record_of(scope)
+    if record[LAST] > 0 and record[KEEP] < window then
+      record[KEEP], changed[scope] = window, true
+    end
+  end
+end
+
 local wishes
 
 -- Whether any crawl of this shard ever had a wish of its own: only then anything rests.
@@ -268,7 +294,7 @@ local function due_of(home, spider, domain, egress, token, resting)
   local budgets = budgets_of(policy, crawl, domain)
   local scope = scope_of(policy, spider, domain, egress)
   local record = record_of(scope)
-  local at = math.max(resting or next_allowed(record, budgets), block_of(domain)[1])
+  local at = math.max(resting or next_allowed(scope, record, budgets), block_of(domain)[1])
   local function park()
     if not string.find("\n" .. record[PARKED], "\n" .. home .. "\n", 1, true) then
       record[PARKED] = record[PARKED] .. home .. "\n"
@@ -283,7 +309,7 @@ local function due_of(home, spider, domain, egress, token, resting)
   if at > now and crawl and not resting then
     for _, other in ipairs(other_wishes(home, domain, crawl)) do
       local theirs = budgets_of(policy, other, domain)
-      local free_at = next_allowed(record, theirs)
+      local free_at = next_allowed(scope, record, theirs)
       if free_at <= now and record[INFLIGHT] >= cap_of(policy, other, theirs) then
         free_at = park()
       end

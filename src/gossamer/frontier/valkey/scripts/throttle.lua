@@ -130,8 +130,9 @@ end
 
 -- A scope's record is flat, for there are many. LAST: the slot of the last hit, from which even spacing counts; IDLE: 1
 -- while nothing waited, so that a pause without work earns no catch-up; PARKED: homes that wait for a request in flight
--- to end; KEEP: how long hits matter; from HITS on: time, count, ...
+-- to end; KEEP: how long hits matter, the longest window asked about; from HITS on: time, count, ...
 local LAST, INFLIGHT, IDLE, PARKED, KEEP, HITS = 1, 2, 3, 4, 5, 6
+local LINGER = 2000 -- ms that a record lives longer: a new default policy reaches its domains one after the other
 local records, changed = {}, {} -- by scope
 
 local function record_from(raw)
@@ -181,7 +182,7 @@ local function write_records()
   for scope in pairs(changed) do
     local record, key = records[scope], P .. "w:" .. scope
     local last = #record >= HITS and record[#record - 1] or 0
-    local life = math.ceil(math.max(last, record[LAST]) + record[KEEP] - now)
+    local life = math.ceil(math.max(last, record[LAST]) + record[KEEP] + LINGER - now)
     if record[INFLIGHT] > 0 then
       busy[#busy + 1] = key
       busy[#busy + 1] = cmsgpack.pack(unpack(record))
@@ -229,9 +230,12 @@ local function next_slot(record, policy, budgets, spacing)
 end
 
 -- The earliest time of the next hit.
-local function next_allowed(record, budgets)
+local function next_allowed(scope, record, budgets)
   local at = now
   for _, b in ipairs(budgets) do
+    if b.window > record[KEEP] and #record >= HITS then
+      record[KEEP], changed[scope] = b.window, true -- what the shorter one has kept, the longer one needs
+    end
     local _, free_at = window_of(record, b)
     at = math.max(at, free_at)
   end
@@ -288,15 +292,17 @@ local function charge(scope, policy, budgets, count)
   end
 end
 
--- Takes back a hit that was charged then and never used.
+-- Takes back a hit that was charged then and never used. One that matters no longer is not looked for: the hits that
+-- came after it are others'.
 local function refund(scope, policy, budgets, charged)
   local record = record_of(scope)
-  local at, size = HITS, #record
+  local at, size, slot = HITS, #record, record[KEEP] / SLOTS
   while at < size and record[at] < charged do -- hits of one slot share its latest time
     at = at + 2
   end
-  if at >= size then
-    return -- it is forgotten already
+  if at >= size or charged <= now - record[KEEP]
+    or (record[at] ~= charged and math.floor(record[at] / slot) ~= math.floor(charged / slot)) then
+    return
   end
   changed[scope] = true
   local spacing = spacing_of(budgets)
