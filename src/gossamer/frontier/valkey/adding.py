@@ -1,0 +1,222 @@
+"""Into the frontier: opening crawls and adding requests, with what this client remembers of both."""
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from gossamer.errors import CrawlRefused, FrontierFull
+from gossamer.frontier.base import Added
+from gossamer.frontier.valkey import codec
+from gossamer.frontier.valkey.commands import Argument, Commands
+from gossamer.frontier.valkey.finishing import carry_out, patiently, try_finish
+from gossamer.frontier.valkey.largest import full
+from gossamer.frontier.valkey.placing import home_shard, shard_of
+from gossamer.frontier.valkey.submitting import check_names
+from gossamer.model.crawl import Crawl, CrawlState, Run, Terms
+from gossamer.model.request import Batch
+
+_URLS_A_CALL = 1280
+"""So many URLs take a script a few milliseconds."""
+_RUNS_KNOWN = 10_000
+_TERMS_KNOWN = 1000
+
+Group = list[tuple[int, int, Batch]]
+"""What one call adds: (index of the batch, offset in it, part of the batch)."""
+
+
+class Adding:
+    """`open_crawl` and `add` of the Frontier; promises are there."""
+
+    def __init__(self, commands: Commands, *, retention_ms: int) -> None:
+        self._commands = commands
+        self._retention_ms = retention_ms
+        self._touched: OrderedDict[tuple[str, int, int], set[int]] = OrderedDict()
+        """Of each run: the shards of which its home knows."""
+        self._ended: dict[tuple[str, int, int], str] = {}
+        self._touched_era = 0
+        self._fresh: dict[str, str] = {}
+        self._packed: OrderedDict[int, tuple[Terms, codec.PackedTerms]] = OrderedDict()
+
+    async def open_crawl(self, crawl: Crawl, *, fresh: bool = False, expires: Mapping[str, float] | None = None) -> Run:
+        check_names(crawl.pool, *(expires or ()))
+        token = crawl.id.token
+        name = ""
+        if fresh:  # kept until it is answered, so that a repeated call does not refuse what it began itself
+            name = self._fresh.setdefault(token, secrets.token_hex(8))
+        try:
+            touch = [0] if self._commands.count == 1 else []
+            run, _ = await self._open(crawl, fresh=name, touch=touch, expires=expires or {})
+        except CrawlRefused:
+            self._fresh.pop(token, None)
+            raise
+        self._fresh.pop(token, None)
+        return run
+
+    async def _open(
+        self,
+        crawl: Crawl,
+        *,
+        fresh: str = "",
+        touch: Sequence[int] = (),
+        expected: int = 0,
+        expires: Mapping[str, float] = MappingProxyType({}),
+    ) -> tuple[Run, int]:
+        """The run, and the version at which the home shard confirmed it."""
+        token = crawl.id.token
+        home = home_shard(token, self._commands.count)
+        touched = ",".join(map(str, touch))
+        arguments: list[Argument] = [token, codec.pack_crawl(crawl), fresh, touched, expected]
+        for spider, at in expires.items():
+            arguments += (spider, round(at * 1000))
+        self._forget_touched()
+        era = self._commands.shards.era
+        while (reply := await self._commands.call_confirmed(home, "open", *arguments))[0] == b"halting":
+            await carry_out(self._commands, token, retention_ms=self._retention_ms)
+        if reply[0] == b"refused":
+            state = reply[1].decode()
+            goes_on = fresh and state == CrawlState.RUNNING
+            hint = "; it can start afresh when it is finished or given up" if goes_on else ""
+            raise CrawlRefused(f"{crawl.id} is {state}{hint}")
+        run = Run(codec.unpack_crawl(reply[4]), int(reply[1]), int(reply[2]))
+        key = (token, run.generation, run.number)
+        self._touched.setdefault(key, set()).update(touch if era == self._commands.shards.era else ())
+        self._ended[key] = ",".join(spider.decode() for spider in reply[5:])
+        if len(self._touched) > _RUNS_KNOWN:
+            old, _ = self._touched.popitem(last=False)
+            self._ended.pop(old, None)
+        return run, int(reply[3])
+
+    def _forget_touched(self) -> None:
+        """What the home shards were told before they may not know any more."""
+        if self._touched_era != self._commands.shards.era:
+            self._touched_era = self._commands.shards.era
+            self._touched.clear()
+            self._ended.clear()
+
+    async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> Added:
+        added = Added()
+        by_shard: dict[int, list[tuple[int, Batch]]] = {}
+        for index, batch in enumerate(batches):
+            check_names(batch.spider, batch.domain)
+            if batch.unfiltered and not batch.call:
+                batch.call = secrets.token_hex(8)
+            by_shard.setdefault(shard_of(batch.domain, self._commands.count), []).append((index, batch))
+        # The home shard knows which shards a run touched before they hold work.
+        self._forget_touched()
+        known = self._touched.get((run.crawl.id.token, run.generation, run.number), ())
+        if new := [shard for shard in by_shard if shard not in known]:
+            confirmed = await self._confirm(run, new, seeds=seeds)
+            if confirmed is None:
+                return self._drop_all(added, batches)
+            run, _ = confirmed
+        calls = [(shard, group) for shard, part in by_shard.items() for group in _groups(part)]
+        whole = len(calls) == 1
+        by_call: dict[int, list[Group]] = {}
+        for shard, group in calls:
+            by_call.setdefault(shard, []).append(group)
+        await asyncio.gather(
+            *(self._add_shard(run, terms, shard, groups, added, seeds, whole) for shard, groups in by_call.items())
+        )
+        if calls and not whole and added.added == 0:  # only now it is known that nothing in it was new
+            await self._add_shard(run, terms, calls[0][0], [[]], added, False, True)
+        return added
+
+    async def _confirm(self, run: Run, touch: Sequence[int], *, seeds: bool) -> tuple[Run, int] | None:
+        """Ask the home shard; None: the run is over and these are its late outlinks."""
+        try:
+            return await self._open(run.crawl, touch=touch, expected=0 if seeds else run.number)
+        except CrawlRefused:
+            if seeds:
+                raise
+            return None
+
+    @staticmethod
+    def _drop_all(added: Added, batches: Sequence[Batch]) -> Added:
+        if count := sum(len(batch.urls) for batch in batches):
+            added.dropped["stopped"] = added.dropped.get("stopped", 0) + count
+        return added
+
+    async def _add_shard(
+        self, run: Run, terms: Terms, shard: int, groups: list[Group], added: Added, seeds: bool, last: bool
+    ) -> None:
+        for group in groups:
+            version = 0
+            while (reply := await self._add_group(run, terms, shard, group, version, last=last, tell=seeds))[
+                0
+            ] == b"closed":
+                confirmed = await self._confirm(run, [shard], seeds=seeds)
+                if confirmed is None:
+                    break
+                run, version = confirmed
+            if reply[0] == b"closed":
+                self._drop_all(added, [batch for _, _, batch in group])
+                continue
+            _, new, duplicates, dropped, reason, idle = reply[:6]
+            added.added += new
+            added.duplicates += duplicates
+            if dropped:
+                word = reason.decode()
+                added.dropped[word] = added.dropped.get(word, 0) + dropped
+            if len(reply) > 6:
+                where = [(i, offset + k) for i, offset, batch in group for k in range(len(batch.urls))]
+                added.rejected += [where[position] for position in reply[6:] if position >= 0]
+                added.known += [where[-1 - position] for position in reply[6:] if position < 0]
+            if idle:
+                await try_finish(self._commands, run.crawl.id.token, retention_ms=self._retention_ms)
+
+    async def _add_group(
+        self, run: Run, terms: Terms, shard: int, group: Group, version: int, *, last: bool, tell: bool
+    ) -> Any:
+        packed = self.pack_terms(terms)
+        token = run.crawl.id.token
+        call = f"{group[0][2].call}.{group[0][1]}" if group and group[0][2].call else ""
+        arguments: list[Argument] = [
+            token,
+            run.number,
+            run.generation,
+            int(self._commands.count == 1),
+            codec.pack_crawl(run.crawl),
+            packed.digest,
+            packed.blob,
+            version,
+            call,
+            self._ended.get((token, run.generation, run.number), ""),
+            self._retention_ms,
+            int(last),
+            int(tell),
+        ]
+        for _, _, batch in group:
+            arguments += codec.batch_arguments(batch)
+        try:
+            return await patiently(
+                self._commands,
+                shard,
+                lambda: self._commands.call_confirmed(shard, "add", *arguments),
+                until=b"purging",
+            )
+        except FrontierFull as exc:
+            raise await full(self._commands, shard, exc) from None
+
+    def pack_terms(self, terms: Terms) -> codec.PackedTerms:
+        """As the scripts take them; what is asked for again and again is packed once."""
+        known = self._packed.get(id(terms))
+        if known is not None and known[0] is terms:
+            return known[1]
+        packed = codec.pack_terms(terms)
+        self._packed[id(terms)] = (terms, packed)
+        if len(self._packed) > _TERMS_KNOWN:
+            self._packed.popitem(last=False)
+        return packed
+
+
+def _groups(part: list[tuple[int, Batch]]) -> list[Group]:
+    """Splits one shard's batches into calls; a batch that must be made once is a call of its own."""
+    calls = [[pair for pair in part if not pair[1].unfiltered], *([pair] for pair in part if pair[1].unfiltered)]
+    return [
+        [(batches[index][0], offset, batch) for index, offset, batch in group]
+        for batches in calls
+        for group in codec.split_batches([batch for _, batch in batches], _URLS_A_CALL)
+    ]
