@@ -130,7 +130,7 @@ class FetchSettings(_Group):
     max_header: Annotated[int, Field(ge=1024, le=2**30)] = 64 * 1024
     """Bytes of an answer's headers"""
     bodies_in_flight: Annotated[int, Field(ge=1, le=2**40)] = 64 * 1024 * 1024
-    """Bytes of all bodies being received by one process, and of large pages that are not written yet, together"""
+    """Bytes of bodies being received by one process, and of large pages not written yet (up to half of it), together"""
 
 
 class WorkerSettings(_Group):

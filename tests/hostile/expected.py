@@ -54,8 +54,8 @@ _ENDS: dict[str, frozenset[str]] = {
     "robots-delay": _WAITS | _PAGE,
     **dict.fromkeys(("robots-broken", "robots-away", "robots-busy"), _WAITS),
     **dict.fromkeys(("gate-reset", "gate-closed", "gate-silent", "gate-flood"), _WAITS | {"connect"}),
-    # It answers early enough, or too early.
-    "gate-early": _WAITS | {"connect", PAGE},
+    # It answers early enough, or too early: before the request, to which the answer is then missing.
+    "gate-early": _WAITS | _LOST | {"connect", PAGE},
     "gate-deaf": _DEAF,
     **dict.fromkeys(("gate-tls-silent", "gate-tls-half", "gate-tls-slow"), _DEAF),
     # Those whose path is lost lead to one URL.

@@ -278,6 +278,29 @@ async def test_a_slow_leader_does_not_hold_up_the_others() -> None:
         assert client.bodies_in_flight_bytes == 0
 
 
+async def test_a_complete_answer_waits_for_room() -> None:
+    """While what is kept fills the budget, a page is not even decoded; it counts meanwhile. Other answers go on."""
+    size = 1_000_000
+    large = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
+    budget = ByteBudget(4 * size)
+    client = Client(Fixed("127.0.0.1"), timeouts=PATIENT, budget=budget)
+    async with run_bad_server({"/large": [large], "/small": [HI]}) as server:
+        page = Exchange(f"http://{HOST}:{server.port}/large")
+        budget.keep(2 * size)
+        pages = [asyncio.create_task(client.fetch(page, waits_for_room=True)) for _ in range(2)]
+        while budget.ready_bytes < 2 * size:  # noqa: ASYNC110  # only the client's memory tells when they arrived
+            await asyncio.sleep(0)
+        assert (await client.fetch(Exchange(f"http://{HOST}:{server.port}/small"))).body == b"hi"
+        assert not any(task.done() for task in pages)
+        pages[0].cancel()
+        await asyncio.gather(pages[0], return_exceptions=True)
+        assert client.bodies_in_flight_bytes == size
+        budget.let_go(1)
+        assert len((await pages[1]).body) == size
+        await client.close()
+        assert client.bodies_in_flight_bytes == 0
+
+
 PIECES = st.one_of(st.binary(min_size=1, max_size=60), st.sampled_from([HI, HI[:20], HI[20:], b"\r\n\r\n"]))
 
 

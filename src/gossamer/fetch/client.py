@@ -89,11 +89,14 @@ class Client:
 
     @property
     def bodies_in_flight_bytes(self) -> int:
-        """Held now of bodies that are not complete yet."""
-        return self._budget.held_bytes
+        """Held now of bodies that are being received, or complete and not handed out yet."""
+        return self._budget.held_bytes + self._budget.ready_bytes
 
-    async def fetch(self, exchange: Exchange) -> Fetched:
+    async def fetch(self, exchange: Exchange, *, waits_for_room: bool = False) -> Fetched:
         """Send one request and receive its answer, whatever its status.
+
+        `waits_for_room`: the caller keeps bodies in the budget. While those fill it, a complete answer waits here, as
+        it was sent: a page of small size may be large when it is decoded.
 
         Raises the subclasses of FetchError; BadUrl and BadInput for an exchange that is no HTTP request. If a kept
         connection turns out to be dead before the answer's first byte, an idempotent request is sent once more, on a
@@ -125,47 +128,53 @@ class Client:
                 error.connecting = late <= link.connect_seconds + link.tls_seconds
                 raise error
         try:
-            await self._converse(link, request, reader, deadline)
-        except ConnectionLost:
-            if not link.kept or reader.received_bytes or exchange.method not in _IDEMPOTENT:
-                raise
-            # The server closed it while the request was on its way, which is its right (RFC 9112, section 9.3.1).
-            reader = ResponseReader(limits, head_only=exchange.method == "HEAD")
-            link = await self._link(way, deadline, fresh=True)
-            reused = False
-            await self._converse(link, request, reader, deadline)
+            try:
+                await self._converse(link, request, reader, deadline)
+            except ConnectionLost:
+                if not link.kept or reader.received_bytes or exchange.method not in _IDEMPOTENT:
+                    raise
+                # The server closed it while the request was on its way, which is its right (RFC 9112, section 9.3.1).
+                reader = ResponseReader(limits, head_only=exchange.method == "HEAD")
+                link = await self._link(way, deadline, fresh=True)
+                reused = False
+                await self._converse(link, request, reader, deadline)
 
-        if absolute and reader.status == 407:
-            raise ProxyFailed("it wants user and password")
-        connection = link.connection
-        wire = body = reader.body
-        truncated = reader.truncated
-        if reader.content_encodings:
-            decoded = decode(wire, parse_encodings(reader.content_encodings), limits)
-            body, truncated = decoded.body, truncated or decoded.truncated
-        return Fetched(
-            url=exchange.url,
-            status=reader.status,
-            reason=reader.reason,
-            http_version=reader.http_version,
-            headers=reader.headers,
-            request_head=head,
-            response_head=reader.head,
-            body=body,
-            wire_body=wire if exchange.keep_wire else None,
-            truncated=truncated,
-            ip=link.key.ip if way.proxy is None else way.target_ip,
-            port=origin.port,
-            reused=reused,
-            timings=Timings(
-                dns=dns_seconds,
-                connect=link.connect_seconds,
-                tls=link.tls_seconds,
-                first_byte=connection.first_byte_at - connection.sent_at,
-                total=time.monotonic() - started,
-            ),
-            received_bytes=reader.received_bytes,
-        )
+            if absolute and reader.status == 407:
+                raise ProxyFailed("it wants user and password")
+            if waits_for_room and self._budget.is_full:
+                await self._budget.until_room()
+            connection = link.connection
+            wire = body = reader.body
+            truncated = reader.truncated
+            if reader.content_encodings:
+                decoded = decode(wire, parse_encodings(reader.content_encodings), limits)
+                body, truncated = decoded.body, truncated or decoded.truncated
+            return Fetched(
+                url=exchange.url,
+                status=reader.status,
+                reason=reader.reason,
+                http_version=reader.http_version,
+                headers=reader.headers,
+                request_head=head,
+                response_head=reader.head,
+                body=body,
+                wire_body=wire if exchange.keep_wire else None,
+                truncated=truncated,
+                ip=link.key.ip if way.proxy is None else way.target_ip,
+                port=origin.port,
+                reused=reused,
+                timings=Timings(
+                    dns=dns_seconds,
+                    connect=link.connect_seconds,
+                    tls=link.tls_seconds,
+                    first_byte=connection.first_byte_at - connection.sent_at,
+                    total=time.monotonic() - started,
+                ),
+                received_bytes=reader.received_bytes,
+            )
+        finally:
+            if reader.ready_bytes:
+                self._budget.take_up(reader.ready_bytes)
 
     async def close(self) -> None:
         """Close all connections and wait until they are gone; exchanges under way fail. May be repeated."""

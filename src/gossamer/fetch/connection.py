@@ -44,7 +44,8 @@ class Connection(asyncio.Protocol):
         self._session = context, server_hostname
 
     def send(self, request: bytes, reader: ResponseReader, *, deadline: float) -> asyncio.Future[ResponseReader]:
-        """Send a request; the future gives `reader` back when the answer is complete, or raises a FetchError.
+        """Send a request; the future gives `reader` back when the answer is complete, or raises a FetchError. The
+        caller takes up the reader's `ready_bytes` of the budget.
 
         The caller cancels by `abort`. A request to a connection that is `closed` fails with ConnectionLost.
         """
@@ -151,7 +152,10 @@ class Connection(asyncio.Protocol):
     def _finish(self, reader: ResponseReader) -> None:
         self._reader = None
         self.served += 1
-        self._release()
+        if self._held_bytes:
+            held, self._held_bytes, reader.ready_bytes = self._held_bytes, 0, reader.body_bytes
+            self._budget.complete(self, held, reader.ready_bytes)
+        self.resume()
         if self._session is not None:
             self._keep_session(*self._session)
         answer, self._answer = self._answer, None

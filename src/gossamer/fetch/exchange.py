@@ -41,7 +41,7 @@ class Timings(msgspec.Struct):
     first_byte: float = 0.0
     """From the request's last byte to the answer's first."""
     total: float = 0.0
-    """From the call to the decoded body, waiting for a free connection included."""
+    """From the call to the decoded body, waiting for a free connection and for room in memory included."""
 
 
 class Fetched(msgspec.Struct):

@@ -25,9 +25,11 @@ class Clients:
             client = self._clients[timeout_seconds] = self._make(timeout_seconds)
         return client
 
-    async def fetch(self, exchange: Exchange, timeout_seconds: float | None = None) -> Fetched:
-        """One request, one answer. Raises FetchError."""
-        return await self.of(timeout_seconds).fetch(exchange)
+    async def fetch(
+        self, exchange: Exchange, timeout_seconds: float | None = None, *, waits_for_room: bool = False
+    ) -> Fetched:
+        """One request, one answer, as `Client.fetch`. Raises FetchError."""
+        return await self.of(timeout_seconds).fetch(exchange, waits_for_room=waits_for_room)
 
     async def close(self) -> None:
         """Close all connections. May be repeated."""

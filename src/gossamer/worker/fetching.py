@@ -5,7 +5,6 @@ import random
 import time
 from collections.abc import Callable
 from functools import partial
-from sys import getsizeof
 
 from msgspec import structs
 
@@ -32,6 +31,7 @@ from gossamer.worker.page import PageReader
 from gossamer.worker.records import bare_record, page_record, wire_of
 from gossamer.worker.redirects import MAX_HOPS, REDIRECTS, location
 from gossamer.worker.sitemaps import counted_as
+from gossamer.worker.weight import OVERHEAD, weight
 
 log = logging.getLogger("gossamer.worker")
 
@@ -41,10 +41,10 @@ _BLOCKING = (429, 503)
 _SLOW_SECONDS = 10.0
 """So long a host is known to connect slowly."""
 _SLOW_HOSTS = 10_000
-_BODY_OVERHEAD = 4096
-"""About what a finished page costs beside its body."""
 _LARGE_BYTES = 64 * 1024
-"""Smaller bodies are bounded well enough by how many there may be."""
+"""Smaller pages are bounded well enough by how many there may be."""
+_READING = 2
+"""A page that is being read takes so many times its body: that, and its text."""
 
 
 class Fetching:
@@ -117,8 +117,11 @@ class Fetching:
                     return self._too_late(journey)
                 if not self._connects_slowly(journey.url):
                     exchange = structs.replace(exchange, send_by=send_by(journey.charged))
-                fetched = await self._clients.fetch(exchange, journey.context.terms.timeout_seconds)
+                timeout = journey.context.terms.timeout_seconds
+                fetched = await self._clients.fetch(exchange, timeout, waits_for_room=self._budget is not None)
                 self._tally.bytes += fetched.received_bytes
+                if fetched.status in REDIRECTS and location(fetched.headers) is not None:
+                    fetched = _shortened(fetched)
                 if self._keep_wire:
                     journey.wires.append(wire_of(fetched, exchange.body, self._now()))
                 ended = await self._answered(journey, fetched)
@@ -138,21 +141,22 @@ class Fetching:
     async def _answered(self, journey: Journey, fetched: Fetched) -> Finished | None:
         """None: a redirect leads on. What is large is counted until it is committed: sixty pages of 5 MiB that wait
         for a slow output, each with its text and its links, would fill the memory."""
-        budget, size = self._budget, len(fetched.body)
-        if budget is None or size < _LARGE_BYTES:
+        budget = self._budget
+        if budget is None:
             return await self._ended(journey, fetched)
-        budget.keep(size)
+        body = len(fetched.body)
+        reading = _READING * body if body > _LARGE_BYTES else 0
+        if reading:
+            budget.keep(reading)
         try:
             finished = await self._ended(journey, fetched)
-        except BaseException:
-            budget.let_go(size)
-            raise
-        if finished is None or finished.size < size:
-            budget.let_go(size)
+            if finished is not None and finished.size >= _LARGE_BYTES:
+                budget.keep(finished.size)
+                finished.freed = partial(budget.let_go, finished.size)
             return finished
-        budget.keep(finished.size - size)
-        finished.freed = partial(budget.let_go, finished.size)
-        return finished
+        finally:
+            if reading:
+                budget.let_go(reading)
 
     async def _ended(self, journey: Journey, fetched: Fetched) -> Finished | None:
         if fetched.status in REDIRECTS and (where := location(fetched.headers)) is not None:
@@ -208,7 +212,7 @@ class Fetching:
         added = await self._patience.frontier(lambda: self._frontier.add(lease.run, lease.terms, [batch]))
         if added.added:
             self._tally.drop(Dropped.MOVED)
-            return Finished(Settlement(lease, Outcome.DROPPED, Dropped.MOVED), size=_BODY_OVERHEAD)
+            return Finished(Settlement(lease, Outcome.DROPPED, Dropped.MOVED), size=OVERHEAD)
         reason = next(iter(added.dropped), Dropped.DUPLICATE.value)
         return self._drop(journey, reason, f"{journey.url} under {domain}", fetched)
 
@@ -266,7 +270,7 @@ class Fetching:
         """Back to the front of its domain, for another hit; if this attempt sent nothing, as never started."""
         if len(journey.chain) > len(journey.payload.chain):
             return self._later(journey, Outcome.FORWARDED)
-        return Finished(Settlement(journey.lease, Outcome.RETURNED), size=_BODY_OVERHEAD)
+        return Finished(Settlement(journey.lease, Outcome.RETURNED), size=OVERHEAD)
 
     def _again(self, journey: Journey, reason: str, retry: Retry) -> Finished:
         self._tally.retry(reason)
@@ -275,7 +279,7 @@ class Fetching:
     def _later(self, journey: Journey, outcome: Outcome, seconds: float = 0.0) -> Finished:
         """Back to the frontier, where it stands: what redirects have led to is not asked for again."""
         payload = journey.packed() if journey.chain else None
-        return Finished(Settlement(journey.lease, outcome, delay_seconds=seconds, payload=payload), size=_BODY_OVERHEAD)
+        return Finished(Settlement(journey.lease, outcome, delay_seconds=seconds, payload=payload), size=OVERHEAD)
 
     def _fail(self, journey: Journey, reason: str, detail: str, fetched: Fetched | None = None) -> Finished:
         self._tally.fail(reason)
@@ -302,12 +306,25 @@ class Fetching:
         )
         body = fetched.body if fetched else b""
         output = Output(record=record, body=body, wires=tuple(journey.wires))
-        size = _BODY_OVERHEAD + len(body) + getsizeof(record.body)
-        return Finished(Settlement(journey.lease, outcome, reason), [output], size=size)
+        return Finished(Settlement(journey.lease, outcome, reason), [output], size=weight(output))
 
     def _not_begun(self, lease: Lease, reason: str, detail: str) -> Finished:
         """Its spider does not load here, or another program put it into the frontier with something we cannot use."""
         log.error("%s %s: %s", names.PAGE_BROKE, lease.url, detail)
         self._tally.fail(reason)
         output = Output(record=bare_record(lease, now=self._now(), reason=reason, exception=detail))
-        return Finished(Settlement(lease, Outcome.FAILED, reason), [output], size=_BODY_OVERHEAD)
+        return Finished(Settlement(lease, Outcome.FAILED, reason), [output], size=OVERHEAD)
+
+
+def _shortened(fetched: Fetched) -> Fetched:
+    """A redirect whose body is no page of its own: it would stay in memory along the whole chain, uncounted, as what is
+    counted must never wait for another answer, like the robots.txt of the redirect's target."""
+    wire = fetched.wire_body
+    if len(fetched.body) <= _LARGE_BYTES and (wire is None or len(wire) <= _LARGE_BYTES):
+        return fetched
+    return structs.replace(
+        fetched,
+        body=fetched.body[:_LARGE_BYTES],
+        wire_body=None if wire is None else wire[:_LARGE_BYTES],
+        truncated=True,
+    )

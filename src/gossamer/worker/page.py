@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable
-from sys import getsizeof
 
 from gossamer.commit.finished import Confirmed, Finished
 from gossamer.errors import BadUrl
@@ -23,16 +22,13 @@ from gossamer.worker.journey import Journey
 from gossamer.worker.records import item_record, page_record
 from gossamer.worker.sitemaps import counted_as, is_sitemap, listed
 from gossamer.worker.spider import Follow, Page
+from gossamer.worker.weight import weight, weight_of_batches, weight_of_urls
 
 log = logging.getLogger("gossamer.worker")
 
 PRIORITY_STEP = 10
 """A child's priority is its parent's minus this: breadth first."""
 LOWEST_PRIORITY = -65_000
-_OVERHEAD = 4096
-_MANY_LINKS = 256
-_LINK_BYTES = 300
-"""About what one costs beside its characters: as the page spelt it, as a URL, in a batch, and on its way."""
 _UNKNOWN_TOLD = 20
 """Names of spiders that are not installed; a spider might make them up."""
 
@@ -82,16 +78,13 @@ class PageReader:
             links=links.texts or () if links else (),
         )
         output = Output(record=record, body=fetched.body, wires=tuple(journey.wires))
-        finished = Finished(
-            Settlement(lease, Outcome.FETCHED), [output], size=_OVERHEAD + len(fetched.body) + getsizeof(record.body)
-        )
+        finished = Finished(Settlement(lease, Outcome.FETCHED), [output], size=weight(output))
         if own_parse:
             if not await self._parse(journey, finished, Page(record, fetched.body, text or "", links), follows):
                 return finished
         elif links is not None and follows:
             _follow_all(context, lease, links, finished)
-            if len(links.urls) > _MANY_LINKS:
-                finished.size += sum(map(len, links.urls)) + _LINK_BYTES * len(links.urls)
+            finished.size += weight_of_urls(links.urls)
         self._tally.pages += 1
         self._tally.status(lease.spider, fetched.status)
         return finished
@@ -124,6 +117,7 @@ class PageReader:
         self._tally.items += len(items)
         finished.outputs = [*finished.outputs, *items]
         finished.batches = batches
+        finished.size += weight_of_batches(batches)
         finished.settlement.drops = drops or None
         return True
 
@@ -168,7 +162,7 @@ class PageReader:
             Settlement(journey.lease, Outcome.FETCHED, drops=found.drops or None),
             [output],
             found.batches,
-            size=_OVERHEAD + len(fetched.body) + getsizeof(record.body),
+            size=weight(output) + weight_of_batches(found.batches),
         )
 
 

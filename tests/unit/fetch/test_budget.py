@@ -1,5 +1,7 @@
 """The budget of bytes in flight: never much more than it, and never everybody waiting."""
 
+import asyncio
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,9 +70,11 @@ def test_a_leader_that_stalls_lets_another_lead() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 10), st.booleans()), max_size=300))
 def test_what_is_kept_counts_too(steps: list[tuple[int, int, bool]]) -> None:
-    """Complete bodies are kept, and let go of one after the other; nobody waits once they are gone."""
+    """Complete bodies are ready, taken up and kept, and let go of one after the other; nobody waits once they are
+    gone."""
     budget = ByteBudget(LIMIT)
     bodies = [Body() for _ in range(10)]
+    ready: list[int] = []
     kept: list[int] = []
     for index, count, lets_go in steps:
         body = bodies[index]
@@ -79,21 +83,28 @@ def test_what_is_kept_counts_too(steps: list[tuple[int, int, bool]]) -> None:
             budget.take(body, count)
         if body.held >= BODY:
             held, body.held = body.held, 0
-            budget.give_back(body, held)
-            budget.keep(held)
-            kept.append(held)
+            budget.complete(body, held, held + 1)
+            ready.append(held + 1)
             body.paused = False
-        if lets_go and kept:
+        elif lets_go and ready and not budget.is_full:
+            size = ready.pop(0)
+            budget.take_up(size)
+            budget.keep(size)
+            kept.append(size)
+        elif lets_go and kept:
             budget.let_go(kept.pop(0))
-        assert budget.kept_bytes == sum(kept)
-        assert budget.held_bytes + budget.kept_bytes <= LIMIT + BODY + 10 * len(bodies)
-        assert kept or not all(other.paused for other in bodies)
+        assert (budget.ready_bytes, budget.kept_bytes) == (sum(ready), sum(kept))
+        # A body is a byte longer than what was counted of it before it was complete.
+        assert budget.held_bytes + sum(ready) + sum(kept) <= LIMIT + BODY + 11 * len(bodies)
+        assert ready or kept or not all(other.paused for other in bodies)
+    while ready:
+        budget.take_up(ready.pop())
     while kept:
         budget.let_go(kept.pop())
     assert not all(other.paused for other in bodies)
     for body in bodies:
         budget.give_back(body, body.held)
-    assert (budget.held_bytes, budget.kept_bytes, budget.waiting) == (0, 0, 0)
+    assert (budget.held_bytes, budget.ready_bytes, budget.kept_bytes, budget.waiting) == (0, 0, 0, 0)
 
 
 def test_nobody_leads_while_something_is_kept() -> None:
@@ -109,3 +120,43 @@ def test_nobody_leads_while_something_is_kept() -> None:
     assert (first.paused, second.paused) == (True, True)
     budget.let_go(LIMIT)
     assert (first.paused, second.paused) == (False, False)
+
+
+def test_nobody_leads_while_something_is_ready() -> None:
+    """Or, while nobody comes round to take them up, one body after the other would be received."""
+    budget = ByteBudget(LIMIT)
+    first, second, third = Body(), Body(), Body()
+    budget.take(first, LIMIT)
+    budget.complete(first, LIMIT, LIMIT + 1)
+    budget.take(second, 1)
+    budget.take(third, 1)
+    assert (second.paused, third.paused) == (True, True)
+    budget.take_up(LIMIT + 1)
+    assert (second.paused, third.paused) == (False, False)
+
+
+async def test_there_is_room_while_less_than_half_is_kept() -> None:
+    """All who wait come on together, and look again one after the other."""
+    budget = ByteBudget(LIMIT)
+    budget.keep(LIMIT // 2 - 1)
+    await budget.until_room()
+    budget.keep(1)
+    went_on = []
+
+    async def reads(name: str) -> None:
+        await budget.until_room()
+        went_on.append(name)
+        budget.keep(LIMIT)
+
+    async with asyncio.TaskGroup() as group:
+        waiting = [group.create_task(reads(name)) for name in "abc"]
+        await asyncio.sleep(0)
+        assert went_on == []
+        budget.let_go(LIMIT // 2)
+        await waiting[0]
+        assert went_on == ["a"]
+        budget.let_go(LIMIT)
+        await waiting[1]
+        assert went_on == ["a", "b"]
+        waiting[2].cancel()
+    assert budget.kept_bytes == LIMIT
