@@ -7,10 +7,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
-from tests.chaos import clustered, schedule, stores
+from tests.chaos import clustered, stores
 from tests.chaos.run import Outcome, run
 from tests.chaos.schedule import Kind, kinds_of
 from tests.chaos.stores import Opener
@@ -18,11 +17,11 @@ from tests.chaos.stores import Opener
 PAGES = 10_000
 PAGES_A_SECOND = 500
 
-TOPOLOGIES: dict[str, tuple[Opener, frozenset[Kind], Sequence[Kind], int]] = {
-    "single": (stores.single, stores.SingleStore.kinds, schedule.LINKS, 1),
-    "cluster": (clustered.clustered, clustered.ClusteredStore.kinds, (), clustered.SHARDS),
+TOPOLOGIES: dict[str, tuple[Opener, frozenset[Kind], int]] = {
+    "single": (stores.single, stores.SingleStore.kinds, 1),
+    "cluster": (clustered.clustered, clustered.ClusteredStore.kinds, clustered.SHARDS),
 }
-"""What opens a store, its faults, those of the links to it, and the shards of a frontier there."""
+"""What opens a store, its faults, and the shards of a frontier there."""
 
 
 def main() -> int:
@@ -61,7 +60,7 @@ def _options() -> argparse.Namespace:
 
 
 def _one(seed: int, folder: Path, options: argparse.Namespace) -> Outcome:
-    opener, kinds, links, shards = TOPOLOGIES[options.topology]
+    opener, kinds, shards = TOPOLOGIES[options.topology]
     shutil.rmtree(folder, ignore_errors=True)
     return asyncio.run(
         run(
@@ -71,7 +70,6 @@ def _one(seed: int, folder: Path, options: argparse.Namespace) -> Outcome:
             pages_a_second=options.pages_a_second,
             opener=opener,
             kinds=kinds,
-            links=links,
             shards=shards,
         )
     )

@@ -49,7 +49,7 @@ class Acts:
             self.silences.append((began, time.monotonic()))
 
     async def _to_all(self, fault: Fault) -> None:
-        links = [hand.link for hand in self._crew.everybody if hand.link is not None]
+        links = [hand.link for hand in self._crew.everybody]
         self._say(f"{fault.kind} {_lasting(fault)}")
         self.done.append(fault.kind)
         began = time.monotonic()
@@ -78,7 +78,7 @@ class Acts:
                 self.thaws.append((hand.member.name, time.monotonic()))
                 hand.member.thaw()
                 hand.frozen = False
-            case _ if hand.link is not None:
+            case _:
                 await _to_link(fault, hand.link)
 
 

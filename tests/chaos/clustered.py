@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gossamer.valkey.slots import slot_of
 from tests.chaos.schedule import Fault, Kind
-from tests.chaos.tcp_proxy import Link
+from tests.chaos.tcp_proxy import Link, Network
 from tests.servers import cluster_faults
 from tests.servers.valkey import Cluster, Server, cluster, wait_until
 
@@ -20,20 +20,23 @@ _MOVED = 3
 
 
 class ClusteredStore:
-    """Workers reach the nodes themselves."""
+    """Each worker reaches all nodes by a link of its own."""
 
     kinds = frozenset({Kind.KILL_PRIMARY, Kind.FREEZE_PRIMARY, Kind.MOVE_SLOT, Kind.RESTART_NODE})
 
-    def __init__(self, servers: Cluster) -> None:
+    def __init__(self, servers: Cluster, network: Network) -> None:
         self._servers = servers
+        self._network = network
         self._returning: set[asyncio.Task[None]] = set()
 
     @property
     def address(self) -> str:
         return self._servers.address
 
-    def way(self) -> tuple[str, Link | None]:
-        return self._servers.address, None
+    def way(self) -> tuple[str, Link]:
+        link = self._network.link()
+        seeds = ",".join(f"{link.host}:{node.port}" for node in self._servers.primaries)
+        return f"redis+cluster://{seeds}", link
 
     async def recovered(self) -> None:
         if self._returning:
@@ -95,9 +98,16 @@ class ClusteredStore:
 @contextlib.asynccontextmanager
 async def clustered(folder: Path, fsync: str) -> AsyncIterator[ClusteredStore]:
     """Its nodes keep their files to themselves; gone afterwards."""
-    options = {"appendfsync": fsync, "cluster-node-timeout": str(int(_NODE_TIMEOUT_SECONDS * 1000))}
-    with cluster(primaries=3, replicas=1, options=options) as servers:
-        store = ClusteredStore(servers)
+    options = {
+        "appendfsync": fsync,
+        "cluster-node-timeout": str(int(_NODE_TIMEOUT_SECONDS * 1000)),
+        "cluster-preferred-endpoint-type": "unknown-endpoint",  # the others are where this one was found
+    }
+    with (
+        cluster(primaries=3, replicas=1, options=options) as servers,
+        Network("127.0.0.1", *(node.port for node in servers.nodes)) as network,
+    ):
+        store = ClusteredStore(servers, network)
         try:
             yield store
         finally:

@@ -22,7 +22,7 @@ class Hand:
     place: str
     """Survives it: whoever is started for it writes where it wrote."""
     member: Member
-    link: Link | None
+    link: Link
     frozen: bool = False
     leaving: bool = False
     """It was told to end."""
@@ -113,7 +113,6 @@ class Crew:
         """Thaw everybody and tell all to end; wait for it."""
         for hand in self.everybody:
             hand.leaving = True
-            if hand.link is not None:
-                hand.link.resume()
-                hand.link.rejoin()
+            hand.link.resume()
+            hand.link.rejoin()
         self._fleet.drain()

@@ -71,14 +71,13 @@ async def run(
     pages_a_second: int,
     opener: Opener,
     kinds: frozenset[Kind],
-    links: Sequence[Kind] = schedule.LINKS,
     shards: int = 1,
     twice_at_most: float = TWICE_AT_MOST,
 ) -> Outcome:
     """`folder`: empty; everything of the run stays there, its story in `story.txt`. `kinds`: of the store's faults;
-    `links`: of those between workers and store; `shards`: of the frontier.
+    `shards`: of the frontier.
     Raises nothing for what goes wrong with the crawl: that is in the verdict."""
-    plan = make_plan(seed, store_kinds=kinds, heartbeat_seconds=HEARTBEAT_SECONDS, links=links)
+    plan = make_plan(seed, store_kinds=kinds, heartbeat_seconds=HEARTBEAT_SECONDS)
     began = time.monotonic()
     data = folder / "store"
     data.mkdir(parents=True)

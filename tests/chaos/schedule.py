@@ -50,7 +50,7 @@ WORKERS = (Kind.KILL_WORKER, Kind.FREEZE_WORKER, Kind.ADD_WORKER, Kind.DRAIN_WOR
 LINKS = (
     Kind.SLOW_LINK, Kind.STALL_LINK, Kind.STALL_ALL, Kind.CUT_LINK, Kind.CUT_ALL, Kind.PART_LINK, Kind.HALF_OPEN,
 )  # fmt: skip
-"""What the network between workers and store does; for stores that workers reach through a link."""
+"""What the network between workers and store does."""
 
 
 class Lane(StrEnum):
@@ -103,19 +103,16 @@ class Plan:
     faults: tuple[Fault, ...]
 
 
-def make_plan(
-    seed: int, *, store_kinds: Collection[Kind], heartbeat_seconds: float, links: Sequence[Kind] = LINKS
-) -> Plan:
-    """At least six faults of at least three kinds, one of them of the store, one a killed worker, one of a link where
-    there are `links`, else a second one of the store."""
+def make_plan(seed: int, *, store_kinds: Collection[Kind], heartbeat_seconds: float) -> Plan:
+    """At least six faults of at least three kinds, one of them of the store, one of a link, one a killed worker."""
     chance = random.Random(f"chaos {seed}")
     count = chance.randint(_FEWEST, _MOST)
     store = sorted(store_kinds)
-    kinds = [Kind.KILL_WORKER, chance.choice(store), chance.choice(links or store)]
+    kinds = [Kind.KILL_WORKER, chance.choice(store), chance.choice(LINKS)]
     lane = _lane(chance.random())
     if lane is Lane.SERVICE:
         kinds.append(Kind.KILL_SERVICE)
-    others = [*WORKERS, *links, *store, *kinds[3:]]
+    others = [*WORKERS, *LINKS, *store, *kinds[3:]]
     while len(kinds) < count or len(set(kinds)) < _FEWEST_KINDS:
         kinds.append(chance.choice(others))
     chance.shuffle(kinds)

@@ -24,9 +24,8 @@ class Store(Protocol):
         """For the harness: never through a link."""
         ...
 
-    def way(self) -> tuple[str, Link | None]:
-        """An address for one more worker, and the link that it leads through; None: workers reach the store themselves,
-        and there are no faults of links."""
+    def way(self) -> tuple[str, Link]:
+        """An address for one more worker, and the link that it leads through."""
 
     async def recovered(self) -> None:
         """Until it can bear the next fault."""
@@ -51,7 +50,7 @@ class SingleStore:
     def address(self) -> str:
         return self._server.address
 
-    def way(self) -> tuple[str, Link | None]:
+    def way(self) -> tuple[str, Link]:
         link = self._network.link()
         return f"redis://127.0.0.1:{link.port}", link
 

@@ -6,7 +6,8 @@ Only bytes are passed on: it knows nothing of what is said. All methods may be c
 import asyncio
 import contextlib
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any, Self
 
 _CHUNK = 65536
@@ -14,10 +15,10 @@ _START_SECONDS = 10.0
 
 
 class Network:
-    """Links to one server. A context manager; at its end every connection is cut."""
+    """Links to one server, or to those of a cluster. A context manager; at its end every connection is cut."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._target = (host, port)
+    def __init__(self, host: str, *ports: int) -> None:
+        self._targets = [(host, port) for port in ports]
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
         self._links: list[Link] = []
@@ -35,8 +36,11 @@ class Network:
         self._loop.close()
 
     def link(self) -> "Link":
-        """A new way to the server, on a port of its own."""
-        link = Link(self, *self._target)
+        """A new way: to one server on a port of its own; to several on a loopback address of its own (Linux has many)
+        and their ports, so that a server that names another by its port alone sends the client there by the same way.
+        """
+        one = len(self._targets) == 1
+        link = Link(self, self._targets, host="127.0.0.1" if one else f"127.77.0.{len(self._links) + 1}")
         self.run(link._listen())
         self._links.append(link)
         return link
@@ -47,13 +51,14 @@ class Network:
 
 
 class Link:
-    """One client's connections. `port` on 127.0.0.1 leads to the server."""
+    """One client's connections. `port` on `host` leads to the first server."""
 
-    def __init__(self, network: Network, host: str, port: int) -> None:
-        self.port = 0
+    def __init__(self, network: Network, targets: Sequence[tuple[str, int]], *, host: str) -> None:
+        self.host = host
+        self.port = targets[0][1] if len(targets) > 1 else 0
         self._network = network
-        self._target = (host, port)
-        self._server: asyncio.Server | None = None
+        self._targets = list(targets)
+        self._servers: list[asyncio.Server] = []
         self._pairs: set[_Pair] = set()
         self._forgotten: list[_Pair] = []
         self._delay = 0.0
@@ -64,7 +69,7 @@ class Link:
     @property
     def server_port(self) -> int:
         """Where it leads: the way around it."""
-        return self._target[1]
+        return self._targets[0][1]
 
     def slow(self, seconds: float) -> None:
         """From now on every byte takes so much longer, each way. 0: no longer."""
@@ -98,15 +103,20 @@ class Link:
     # --- in the loop --------------------------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        for target in self._targets:
+            port = target[1] if self.port else 0
+            server = await asyncio.start_server(partial(self._accept, target), self.host, port)
+            self._servers.append(server)
+        self.port = self._servers[0].sockets[0].getsockname()[1]
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(
+        self, target: tuple[str, int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         if not self._open:
             writer.transport.abort()
             return
         try:
-            far_reader, far_writer = await asyncio.open_connection(*self._target)
+            far_reader, far_writer = await asyncio.open_connection(*target)
         except OSError:
             writer.transport.abort()
             return
@@ -183,8 +193,8 @@ class Link:
     async def _close(self) -> None:
         self._open = False
         self._flowing.set()
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for pair in [*self._pairs, *self._forgotten]:
             pair.abort()
 

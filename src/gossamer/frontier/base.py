@@ -74,7 +74,9 @@ class Leaseholder(Protocol):
         ...
 
     async def lease(self, *, limit: int) -> list[Lease]:
-        """Requests that are due, at most `limit`. Empty means 'none now', not 'finished'."""
+        """Requests that are due, at most `limit`. Empty means 'none now', not 'finished'.
+
+        They belong to the epoch in which it returns, also when that began meanwhile: none of them may be let fall."""
 
     async def settle(self, settlements: Sequence[Settlement], *, since: int | None = None) -> list[Settled]:
         """Report outcomes; one answer each, in order. May run beside `lease`. Safe to repeat.

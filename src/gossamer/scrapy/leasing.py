@@ -69,7 +69,7 @@ class Leasing:
             except FrontierUnavailable:
                 await self._seat.until_reached()
                 continue
-            if leases and epoch == self._seat.epoch:
+            if leases:
                 self.over = False
                 self._give(leases)
             if len(leases) >= room:

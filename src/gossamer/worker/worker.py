@@ -134,8 +134,7 @@ class Worker:
             except FrontierUnavailable:
                 await self._or_stop(asyncio.ensure_future(self._seat.until_reached()))
                 continue
-            if epoch == self._seat.epoch:
-                self._slots.give(leases)
+            self._slots.give(leases)
             if len(leases) >= free:
                 empty = 0
                 continue

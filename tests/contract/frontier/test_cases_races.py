@@ -92,6 +92,47 @@ class Scene:
         return info.state
 
 
+class RememberingConnection:
+    """Connections that know what was sent, to send it again."""
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+        self.sent: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shards, name)
+
+    async def call(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
+        self.sent.append((shard, script, *arguments))
+        return await self._shards.call(shard, script, *arguments, **options)
+
+
+async def test_a_question_for_work_that_was_held_up_on_its_way_gets_none(stage_of: Callable[[int], Stage]) -> None:
+    """It was sent again and answered. A copy that a network kept and brings now would get requests under the numbers of
+    those that were handed out then, and nobody would know of them."""
+    stage = stage_of(1)
+    await stage.frontier()
+    wire = RememberingConnection(await Shards.connect(stage.server.address))
+    frontier = await ValkeyFrontier.over(wire, prefix=stage.prefix)  # type: ignore[arg-type]
+    run = await frontier.open_crawl(a_crawl())
+    await frontier.add(run, PLAIN, [a_batch(domain, ["x"]) for domain in DOMAINS])
+    seat = await frontier.holder(pool="shared", spiders=["link"])
+    first = await seat.lease(limit=2)
+    copy = next(sent for sent in wire.sent if sent[1].name == "lease")
+    second = await seat.lease(limit=2)
+    await wire.call(*copy)
+    await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in (*first, *second)])
+    rest = await seat.lease(limit=len(DOMAINS))
+    assert sorted(lease.domain for lease in (*first, *second, *rest)) == DOMAINS
+    await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in rest])
+    info = await frontier.crawl_info(ONE)
+    assert info is not None
+    assert info.total().fetched == len(DOMAINS)
+    await seat.close()
+    await frontier.close()
+    await stage.leave()
+
+
 @pytest.fixture(params=[1, 5], ids=["single", "sharded"])
 async def scene(request: pytest.FixtureRequest, stage_of: Callable[[int], Stage]) -> AsyncIterator[Scene]:
     scene = Scene(stage_of(request.param))

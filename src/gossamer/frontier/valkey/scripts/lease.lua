@@ -52,7 +52,8 @@ local function show(id, run, token, priority, spider, domain, _, entry)
   end
 end
 
--- The same call again, its reply was lost: the same answer, from the leases themselves.
+-- The same call again, its reply was lost: the same answer, from the leases themselves. An earlier one was held up on
+-- its way, and answered long since: its ids have been used.
 local last = redis.call("HGET", leases_key, "last")
 if last then
   local done, first, count = string.match(last, "^(%d+) (%d+) (%d+)$")
@@ -64,6 +65,8 @@ if last then
         show(id, cmsgpack.unpack(raw))
       end
     end
+  end
+  if tonumber(number) <= tonumber(done) then
     return { "ok", "0", leases, crawl_rows, terms_rows, {}, {}, 0 } -- what is due by now, the next call finds
   end
 end
