@@ -164,8 +164,9 @@ async def test_a_primary_that_was_replaced_confirms_nothing_though_it_has_no_rep
         with stopped(old):
             new = await asyncio.to_thread(cluster_faults.wait_replaced, nodes, old, slot)
         assert not await shards._topology.vouched(key, shards._topology.client(old_client.endpoint))
-        assert await retrying(lambda: shards.call_confirmed(0, COUNT, [key], [1])) == 2
-        assert new.command("GET", "{r}:n") == b"2"
+        counted = await retrying(lambda: shards.call_confirmed(0, COUNT, [key], [1]))
+        assert counted >= 2  # more where a replica was slow to confirm it, and it was asked again
+        assert int(new.command("GET", "{r}:n")) == counted
         await shards.close()
 
 
