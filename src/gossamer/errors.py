@@ -192,9 +192,11 @@ class TotalTimeout(FetchError):
 
 
 class NotSentInTime(FetchError):
-    """When a connection was there the time to send the request was over; nothing was sent."""
+    """When a connection was there the time to send the request was over."""
 
     kind = "not_sent_in_time"
+    sent = False
+    """It had been sent in time, on a kept connection that was dead; not once more."""
     connecting = False
     """It was the making of the connection that took so long; it is kept for the next request."""
 

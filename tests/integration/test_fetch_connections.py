@@ -18,7 +18,7 @@ from gossamer.fetch.client import Client
 from gossamer.fetch.exchange import Exchange
 from gossamer.fetch.limits import Limits, Timeouts
 from gossamer.fetch.resolve import Resolver
-from tests.servers.bad_http import BadServer, NextRequest, Reset, Stall, Step, run_bad_server
+from tests.servers.bad_http import BadServer, NextRequest, Reset, Stall, Step, Until, run_bad_server
 
 HOST = "kept.test"
 HI = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
@@ -74,6 +74,17 @@ async def test_what_waited_too_long_is_not_sent_and_its_connection_serves_the_ne
         assert not late.value.connecting
         assert (await client.fetch(structs.replace(exchange, send_by=time.monotonic() + 60))).body == b"hi"
         assert server.connections == 1
+
+
+async def test_what_a_dead_connection_took_is_not_sent_again_later() -> None:
+    """By then its hit is too old for a second request."""
+    send_by = time.monotonic() + 2.0
+    async with serving([HI, NextRequest(), Until(send_by + 0.01)]) as (client, server, exchange):
+        assert (await client.fetch(exchange)).body == b"hi"
+        with pytest.raises(NotSentInTime) as late:
+            await client.fetch(structs.replace(exchange, send_by=send_by))
+        assert late.value.sent
+        assert len(server.requests) == 2
 
 
 async def test_a_new_connection_that_dies_is_not_replaced() -> None:

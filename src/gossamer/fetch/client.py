@@ -100,7 +100,7 @@ class Client:
 
         Raises the subclasses of FetchError; BadUrl and BadInput for an exchange that is no HTTP request. If a kept
         connection turns out to be dead before the answer's first byte, an idempotent request is sent once more, on a
-        new one. Cancelling closes the connection. Any number of calls may run at once.
+        new one, if there is time for it. Cancelling closes the connection. Any number of calls may run at once.
         """
         self._begin()
         started = time.monotonic()
@@ -120,13 +120,7 @@ class Client:
         deadline = started + self._timeouts.total
         link = await self._link(way, deadline, fresh=False)
         reused = link.connection.served > 0
-        if exchange.send_by is not None:
-            late = time.monotonic() - exchange.send_by
-            if late > 0:
-                self._pool.keep(link.key, link.connection)
-                error = NotSentInTime()
-                error.connecting = late <= link.connect_seconds + link.tls_seconds
-                raise error
+        self._check_in_time(exchange, link)
         try:
             try:
                 await self._converse(link, request, reader, deadline)
@@ -136,6 +130,7 @@ class Client:
                 # The server closed it while the request was on its way, which is its right (RFC 9112, section 9.3.1).
                 reader = ResponseReader(limits, head_only=exchange.method == "HEAD")
                 link = await self._link(way, deadline, fresh=True)
+                self._check_in_time(exchange, link, sent=True)
                 reused = False
                 await self._converse(link, request, reader, deadline)
 
@@ -198,6 +193,16 @@ class Client:
                 loop, total=self._max_connections, per_key=self._per_address, idle_seconds=self._idle_seconds
             )
             self._watch = Watch(loop, self._timeouts, self._budget, self._pool.expire)
+
+    def _check_in_time(self, exchange: Exchange, link: _Link, *, sent: bool = False) -> None:
+        """Raises NotSentInTime; its connection is kept for another request."""
+        if exchange.send_by is None or (late := time.monotonic() - exchange.send_by) <= 0:
+            return
+        self._pool.keep(link.key, link.connection)
+        error = NotSentInTime()
+        error.connecting = late <= link.connect_seconds + link.tls_seconds
+        error.sent = sent
+        raise error
 
     async def _converse(self, link: _Link, request: bytes, reader: ResponseReader, deadline: float) -> None:
         """Send `request` and wait until `reader` is complete; the connection goes back to the pool in any case."""

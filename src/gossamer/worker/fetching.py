@@ -130,7 +130,7 @@ class Fetching:
                     if len(self._slow) >= _SLOW_HOSTS:
                         self._slow.clear()
                     self._slow[host(journey.url)] = time.monotonic() + _SLOW_SECONDS
-                return self._too_late(journey)
+                return self._later(journey, Outcome.FORWARDED) if error.sent else self._too_late(journey)
             except BlockedAddress as error:
                 return self._drop(journey, Dropped.BLOCKED_ADDRESS, str(error))
             except FetchError as error:
