@@ -129,7 +129,7 @@ class FetchSettings(_Group):
     """Bytes of a body, decoded; what is longer is cut and marked truncated"""
     max_header: Annotated[int, Field(ge=1024, le=2**30)] = 64 * 1024
     """Bytes of an answer's headers"""
-    bodies_in_flight: Annotated[int, Field(ge=1, le=2**40)] = 64 * 1024 * 1024
+    bodies_in_flight: Annotated[int, Field(ge=1, le=2**40)] = 32 * 1024 * 1024
     """Bytes of bodies being received by one process, and of large pages not written yet (up to half of it), together"""
 
 

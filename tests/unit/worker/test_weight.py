@@ -1,0 +1,70 @@
+"""What a finished page is thought to weigh: no less than what is large in it, each part once."""
+
+from msgspec import structs
+
+from gossamer.model.crawl import Crawl, CrawlId, Run, Terms
+from gossamer.model.record import Link, Output, PageRecord, Wire
+from gossamer.model.request import Batch, Lease
+from gossamer.worker.records import bare_record
+from gossamer.worker.weight import OVERHEAD, weight, weight_of_batches, weight_of_urls
+
+SIZE = 100_000
+BODY = b"x" * SIZE
+
+
+def record(**changed: object) -> PageRecord:
+    lease = Lease(
+        id=1,
+        shard=0,
+        run=Run(Crawl(id=CrawlId("a", "c")), 1, 1),
+        spider="link",
+        domain="a.test",
+        priority=1,
+        depth=0,
+        attempt=0,
+        deaths=0,
+        url="http://a.test/",
+        payload=None,
+        terms=Terms(),
+        request_id="1",
+        identity=b"",
+        charged=0.0,
+    )
+    return structs.replace(bare_record(lease, now=0.0, reason="", exception=""), **changed)
+
+
+def wire(body: bytes) -> Wire:
+    return Wire(
+        request_head=b"",
+        request_body=b"",
+        response_head=b"",
+        response_body=body,
+        ip="",
+        url="",
+        timestamp="",
+        truncated=False,
+    )
+
+
+def test_a_small_page_weighs_little() -> None:
+    assert OVERHEAD <= weight(Output(record=record())) < OVERHEAD + 1000
+
+
+def test_body_text_and_archive_count_each() -> None:
+    text = "x" * SIZE
+    assert SIZE <= weight(Output(record=record(), body=BODY)) < 1.2 * SIZE
+    assert 2 * SIZE <= weight(Output(record=record(body=text), body=BODY)) < 2.2 * SIZE
+    assert 5 * SIZE <= weight(Output(record=record(body=text[1:] + "\U0001f577"), body=BODY)) < 5.2 * SIZE
+    same, other = wire(BODY), wire(BODY[1:])
+    assert SIZE <= weight(Output(record=record(), body=BODY, wires=(same,))) < 1.2 * SIZE
+    assert 2 * SIZE <= weight(Output(record=record(), body=BODY, wires=(other, same))) < 2.2 * SIZE
+
+
+def test_many_links_count() -> None:
+    """On the page, on their way to the frontier, and where a spider of one's own sends each by itself."""
+    urls = [f"http://a.test/{number}" for number in range(1000)]
+    least = sum(map(len, urls))
+    assert weight(Output(record=record(links=[Link(url, "text") for url in urls]))) > OVERHEAD + least + 4000
+    assert weight_of_urls(urls) > least
+    assert weight_of_urls(urls[:9]) == 0
+    assert weight_of_batches([Batch("link", "a.test", 1, 1, [url], [1]) for url in urls]) == weight_of_urls(urls)
