@@ -39,6 +39,10 @@ _TOKEN = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
+_PIECE_BYTES = 128 * 1024
+_BORDER = b"\0<border>\0"
+"""Between two pieces. A page that has it in its text is cut there too, which does no harm."""
+
 _KEPT = frozenset((b"a", b"area", b"base", b"link", b"meta"))
 
 
@@ -58,20 +62,28 @@ def is_costly(html: bytes) -> bool:
     return len(html) > _MAX_TAG_BYTES and _has_huge_tag(html)
 
 
-def flatten(html: bytes) -> bytes:
-    """The page's `a`, `area`, `base`, `link` and `meta` tags and its text, nothing else. Linear in its size.
+def flatten(html: bytes) -> list[bytes]:
+    """The page's `a`, `area`, `base`, `link` and `meta` tags and its text, nothing else, in pieces. Linear in its size.
 
-    Comments, scripts and other raw text are left out; what a `template` holds becomes visible, and so may the end of a
-    script that holds `<!-- <script>` (the one state of the standard that is not followed here).
+    As nothing nests, each piece of 128 KiB or more can be parsed by itself: the tree of a whole one, which may take
+    forty times its size, need not be in memory at once. Comments, scripts and other raw text are left out; what a
+    `template` holds becomes visible, and so may the end of a script that holds `<!-- <script>` (the one state of the
+    standard that is not followed here).
     """
-    return _TOKEN.sub(_kept, html)
+    begun = 0
 
+    def kept(match: re.Match[bytes]) -> bytes:
+        nonlocal begun
+        name = match[2]
+        if name is None or name.lower() not in _KEPT or match.end() - match.start() > _MAX_TAG_BYTES:
+            return b" "
+        tag = match[0]
+        if match.start() - begun >= _PIECE_BYTES and not tag.startswith(b"</"):
+            begun = match.start()
+            return _BORDER + tag
+        return tag
 
-def _kept(match: re.Match[bytes]) -> bytes:
-    name = match[2]
-    if name is None or name.lower() not in _KEPT or match.end() - match.start() > _MAX_TAG_BYTES:
-        return b" "
-    return match[0]
+    return _TOKEN.sub(kept, html).split(_BORDER)
 
 
 def _has_huge_tag(html: bytes) -> bool:

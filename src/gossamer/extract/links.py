@@ -3,7 +3,7 @@
 The contract is narrow so that one compiled call can take this file's place.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import msgspec
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
@@ -83,34 +83,41 @@ class LinkExtractor:
         `encoding`: of the bytes, a Python codec name as `extract.encoding.decode` gives; of a text, what it was decoded
         from (queries are encoded in it again, as the URL standard asks). None: UTF-8.
         """
-        links = Links(base=base_url)
-        tree = _parse(html, encoding, links)
-        links.base = base = _base_of(tree, base_url)
+        links = Links(base=base_url, texts=[] if self._texts else None)
         charset = None if encoding is None or is_utf8(encoding) else encoding
-        has_areas = bool(tree.tags("area"))
-        anchors = tree.css("a,area") if has_areas else tree.tags("a")
-        hrefs = _head_hrefs(tree, links)
         follow = self._follow_nofollow
-        listed: list[tuple[LexborNode, str]] | None = [] if self._texts else None
+        first: list[str] = []
+        hrefs: list[str] = []
+        base: str | None = None
         refused = 0
-        for anchor in anchors:
-            attributes = anchor.attributes
-            href = attributes.get("href")
-            if href is not None:
-                if listed is not None:
-                    listed.append((anchor, href))
-                if not follow and "rel" in attributes and "nofollow" in _words(attributes["rel"]):
-                    refused += 1
-                else:
-                    hrefs.append(href)
+        for tree in _parsed(html, encoding, links):
+            if base is None:
+                base = _base_of(tree, base_url)
+            has_areas = bool(tree.tags("area"))
+            anchors = tree.css("a,area") if has_areas else tree.tags("a")
+            first += _head_hrefs(tree, links)
+            listed: list[tuple[LexborNode, str]] | None = [] if self._texts else None
+            for anchor in anchors:
+                attributes = anchor.attributes
+                href = attributes.get("href")
+                if href is not None:
+                    if listed is not None:
+                        listed.append((anchor, href))
+                    if not follow and "rel" in attributes and "nofollow" in _words(attributes["rel"]):
+                        refused += 1
+                    else:
+                        hrefs.append(href)
+            if listed is not None and links.texts is not None:
+                _add_texts(links.texts, listed, base or base_url, charset, has_areas)
+        if first:
+            hrefs = first + hrefs
+        links.base = base or base_url
         links.found = len(hrefs) + refused
         if links.nofollow and not follow:
             refused, hrefs = links.found, []
         if refused:
             links.dropped["nofollow"] = refused
         self._follow(hrefs, base_url, charset, links)
-        if listed is not None:
-            links.texts = _texts(listed, base, charset, has_areas)
         return links
 
     def remember(self, links: Links, *, except_positions: Collection[int] = ()) -> None:
@@ -188,8 +195,8 @@ class LinkExtractor:
             dropped[KNOWN] = dropped.get(KNOWN, 0) + known
 
 
-def _parse(html: bytes | str, encoding: str | None, links: Links) -> LexborHTMLParser:
-    """The document, of at most MAX_PARSED_BYTES; flattened where it would cost too much; empty where it is refused."""
+def _parsed(html: bytes | str, encoding: str | None, links: Links) -> Iterator[LexborHTMLParser]:
+    """The document, of at most MAX_PARSED_BYTES: whole, or piece by piece where it would cost too much."""
     if isinstance(html, bytes) and encoding is not None and not is_utf8(encoding):
         links.cut = len(html) > MAX_PARSED_BYTES
         html = decode_as(html[:MAX_PARSED_BYTES], encoding)
@@ -198,15 +205,23 @@ def _parse(html: bytes | str, encoding: str | None, links: Links) -> LexborHTMLP
         links.cut = True
         data = data[:MAX_PARSED_BYTES]
     if is_costly(data):
-        data = flatten(data)
+        for piece in flatten(data):
+            yield _tree(piece)
+    else:
+        yield _tree(data)
+
+
+def _tree(html: bytes) -> LexborHTMLParser:
+    """Empty where the parser refuses it."""
     try:
-        return LexborHTMLParser(data, options=_PARSE_ONLY)
+        return LexborHTMLParser(html, options=_PARSE_ONLY)
     except Exception:  # out of memory, or a limit inside the parser: of a hostile page, no links are the answer
         return LexborHTMLParser(b"", options=_PARSE_ONLY)
 
 
-def _base_of(tree: LexborHTMLParser, page: str) -> str:
-    """The first `base href` if it is an http or https URL, else the page's own (HTML standard, document base URL)."""
+def _base_of(tree: LexborHTMLParser, page: str) -> str | None:
+    """The first `base href` if it is an http or https URL, else the page's own (HTML standard, document base URL).
+    None: there is none here."""
     for base in tree.tags("base"):
         href = base.attributes.get("href")
         if href is not None:
@@ -214,7 +229,7 @@ def _base_of(tree: LexborHTMLParser, page: str) -> str:
                 return join(page, href)
             except BadUrl:
                 return page
-    return page
+    return None
 
 
 def _head_hrefs(tree: LexborHTMLParser, links: Links) -> list[str]:
@@ -241,12 +256,13 @@ def _head_hrefs(tree: LexborHTMLParser, links: Links) -> list[str]:
     return hrefs
 
 
-def _texts(anchors: list[tuple[LexborNode, str]], base: str, charset: str | None, areas: bool) -> list[tuple[str, str]]:
+def _add_texts(
+    texts: list[tuple[str, str]], anchors: list[tuple[LexborNode, str]], base: str, charset: str | None, areas: bool
+) -> None:
     """URL and text of every link that leads to http or https, within the bounds of a page. `areas`: whether there may
-    be some among them."""
+    be some among them. `texts`: those of the pieces before this one."""
     join = Base(base).join
-    texts: list[tuple[str, str]] = []
-    size = 0
+    size = sum(len(url) + len(text) for url, text in texts)
     for anchor, href in anchors:
         target = _without_fragment(href) if "#" in href else href  # what is left can mostly be joined without a parser
         try:
@@ -260,7 +276,6 @@ def _texts(anchors: list[tuple[LexborNode, str]], base: str, charset: str | None
         if size > MAX_URL_BYTES:
             break
         texts.append((url, text))
-    return texts
 
 
 def _without_fragment(href: str) -> str:

@@ -41,12 +41,26 @@ def hrefs(html: bytes) -> list[str | None]:
     ],
 )
 def test_the_same_links(html: bytes) -> None:
-    assert hrefs(flatten(html)) == hrefs(html)
+    (piece,) = flatten(html)
+    assert hrefs(piece) == hrefs(html)
 
 
 def test_nothing_else_remains() -> None:
     html = b"<div><b>bold</b> <a href=x>y</a><script>z</script></div>"
-    assert b" ".join(flatten(html).split()) == b"bold <a href=x>y</a>"
+    assert [b" ".join(piece.split()) for piece in flatten(html)] == [b"bold <a href=x>y</a>"]
+
+
+def test_a_long_page_comes_in_pieces_that_cut_no_link() -> None:
+    """Between two of them nothing is lost, and no anchor's text."""
+    html = b"<head><base href=/b/></head>" + b"".join(
+        b"<li><a title='<a>' href=%d>at %d</a>" % (n, n) for n in range(20_000)
+    )
+    pieces = flatten(html)
+    assert len(pieces) > 3
+    assert max(map(len, pieces)) < 150_000
+    assert [href for piece in pieces for href in hrefs(piece)] == hrefs(html)
+    anchors = [node for piece in pieces for node in LexborHTMLParser(piece).css("a")]
+    assert all(node.text().strip() == f"at {node.attributes['href']}" for node in anchors)
 
 
 def test_ordinary_pages_are_not_costly() -> None:

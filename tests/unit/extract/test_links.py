@@ -401,6 +401,19 @@ def test_links_of_hostile_pages_are_still_found(name: str) -> None:
     assert links.urls == ["http://www.a.test/end"]
 
 
+def test_what_is_parsed_in_pieces_is_one_page() -> None:
+    """Its base counts for all of it, what asks not to follow too, and texts belong to their links."""
+    rows = "".join(f"<p><a href={number}>at {number}</a>" for number in range(20_000))
+    links = extractor(texts=True).extract(f"<base href=/b/>{rows}<a href=1>again</a><link rel=next href=two>", PAGE)
+    assert links.urls == ["http://www.a.test/b/two", *(f"http://www.a.test/b/{number}" for number in range(20_000))]
+    assert links.repeats == 1
+    assert links.texts == [
+        *((f"http://www.a.test/b/{number}", f"at {number}") for number in range(20_000)),
+        ("http://www.a.test/b/1", "again"),
+    ]
+    assert extractor().extract(rows + "<meta name=robots content=nofollow>", PAGE).dropped == {"nofollow": 20_000}
+
+
 def test_a_hundred_thousand_links() -> None:
     html = b"".join(b"<a href=/%d>x</a>" % number for number in range(N))
     links = extractor().extract(html, PAGE)
