@@ -164,7 +164,7 @@ class Scheduler(Working, BaseScheduler):
                 run,
                 spider.name,
                 self._crawler.settings,
-                is_leased=self._live.__contains__,
+                charged=self._charged,
             )
         )
         self._crawler.signals.connect(self._spider_error, signal=signals.spider_error)

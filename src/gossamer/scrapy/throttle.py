@@ -14,6 +14,7 @@ from gossamer.errors import BadUrl
 from gossamer.fetch.robots import Robots
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.crawl import Run
+from gossamer.policy.lateness import send_by
 from gossamer.policy.retry import parse_retry_after
 from gossamer.policy.urls import canonical, host, registered_domain
 
@@ -27,7 +28,9 @@ _BUSY = (429, 503)
 
 class SharedThrottle:
     """A downloader middleware, next to the downloader. Requests that were leased have their hit; all others (images of
-    a pipeline, `engine.download`, what could not be stored) wait here for one. robots.txt is outside the budget."""
+    a pipeline, `engine.download`, what could not be stored) wait here for one, and so does what was leased and held up
+    until its hit was not meant for it any more: by a slow robots.txt, above all, for which many wait. robots.txt is
+    outside the budget."""
 
     def __init__(
         self,
@@ -38,20 +41,22 @@ class SharedThrottle:
         spider: str,
         settings: BaseSettings,
         *,
-        is_leased: Callable[[Request], bool],
+        charged: Callable[[Request], float | None],
     ) -> None:
+        """`charged`: when the hit of a leased request was charged (monotonic); None: it is none."""
         self._frontier = frontier
         self._holder = holder
         self._patience = patience
         self._run = run
         self._spider = spider
-        self._is_leased = is_leased
+        self._charged = charged
         self._agent = str(settings["ROBOTSTXT_USER_AGENT"] or settings["USER_AGENT"])
         self._delays: dict[str, float] = {}
 
     async def process_request(self, request: Request) -> None:
         """Return when the request may go."""
-        if self._is_leased(request):
+        charged = self._charged(request)
+        if charged is not None and time.monotonic() <= send_by(charged):
             return
         place = _place(request)
         if place is None or place[1] == _ROBOTS:
@@ -63,6 +68,8 @@ class SharedThrottle:
             )
             if wait == 0.0:
                 return
+            if wait is None and charged is not None:
+                return  # paused since: it has its hit, and a spider that closes would wait for it
             seconds = _PAUSED_SECONDS if wait is None else min(wait, _LONGEST_SECONDS)
             await asyncio.sleep(seconds * (1.0 + 0.1 * random.random()))
 

@@ -128,8 +128,8 @@ class Working:
         return None
 
     def _next_suspect(self) -> Request | None:
-        """Its last chance a request gets alone: else what is beside the one that kills would be given up with it. For
-        this once the start may be later than a lease allows."""
+        """Its last chance a request gets alone: else what is beside the one that kills would be given up with it. By
+        then its hit may be too old for it: the throttle asks for another."""
         assert self._suspect is not None
         if self._live or self._tasks or self._committer.pending:
             return None
@@ -159,6 +159,11 @@ class Working:
         live = self._live[request] = Live(lease, epoch, request)
         self._stats.inc_value("scheduler/dequeued")
         return live
+
+    def _charged(self, request: Request) -> float | None:
+        """When its hit was charged; None: it was not leased."""
+        live = self._live.get(request)
+        return None if live is None else live.charged
 
     def _room(self) -> int:
         if self._closing or self._suspect or self._committer.pending >= _PENDING_PAGES or self._engine.backs_out:
@@ -249,11 +254,13 @@ class Working:
         settlement = Settlement(
             live.lease, live.outcome, live.reason, delay_seconds=live.delay_seconds, drops=drops or None
         )
+        asked = time.monotonic()  # before the first time: a call that is repeated gives the hit of the first
         try:
             if live.successor and not await self._wanted(*live.successor):
                 settlement.outcome, settlement.reason = Outcome.DROPPED, str(Dropped.DUPLICATE)
             elif live.successor and await move(live, settlement, self._entries, self.holder, self._patience):
                 successor = self._live[live.successor[0]] = Live(live.lease, live.epoch, live.successor[0])
+                successor.charged = asked
                 self._granted.append(successor)
                 self._engine.wake()
                 return

@@ -10,7 +10,7 @@ from gossamer.errors import BadInput, CrawlRefused, FrontierUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.placing import home_shard
 from gossamer.model.crawl import CrawlId, CrawlState, Terms
-from gossamer.model.outcome import Outcome
+from gossamer.model.outcome import Outcome, Settled
 from gossamer.model.request import Settlement
 from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
@@ -128,6 +128,53 @@ async def test_a_question_for_work_that_was_held_up_on_its_way_gets_none(stage_o
     info = await frontier.crawl_info(ONE)
     assert info is not None
     assert info.total().fetched == len(DOMAINS)
+    await seat.close()
+    await frontier.close()
+    await stage.leave()
+
+
+class SlowShard:
+    """Connections on which one shard's answers to a settlement wait."""
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+        self.shard = -1
+        self.answer = asyncio.Event()
+        self.answered: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shards, name)
+
+    async def call_confirmed(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
+        reply = await self._shards.call_confirmed(shard, script, *arguments, **options)
+        if script.name == "settle":
+            self.answered.append(shard)
+            if shard == self.shard:
+                await self.answer.wait()
+        return reply
+
+
+async def test_what_one_shard_said_of_the_last_epoch_while_another_was_slow(stage_of: Callable[[int], Stage]) -> None:
+    """That the worker was taken for dead is known since: whoever hears it only now would give up the epoch that has
+    begun, and all that it holds."""
+    stage = stage_of(5)
+    await stage.frontier()
+    wire = SlowShard(await Shards.connect(stage.server.address))
+    frontier = await ValkeyFrontier.over(wire, prefix=stage.prefix)  # type: ignore[arg-type]
+    run = await frontier.open_crawl(a_crawl())
+    await frontier.add(run, PLAIN, [a_batch(domain, ["x"]) for domain in DOMAINS])
+    seat = await frontier.holder(pool="shared", spiders=["link"])
+    leases = await seat.lease(limit=len(DOMAINS))
+    shards = {lease.shard for lease in leases}
+    assert len(shards) > 1
+    wire.shard = leases[0].shard
+    await frontier._commands.everywhere("reclaim", 10_000, 3_600_000, 200, seat.worker, 0)
+    settling = asyncio.create_task(seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases]))
+    while len(wire.answered) < len(shards):  # noqa: ASYNC110 - all have answered then, and one is not heard yet
+        await asyncio.sleep(0)
+    await seat.renew()
+    wire.answer.set()
+    assert set(await settling) == {Settled.ALREADY}
     await seat.close()
     await frontier.close()
     await stage.leave()

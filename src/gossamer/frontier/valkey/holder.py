@@ -228,6 +228,7 @@ class ValkeyHolder:
 
     async def settle(self, settlements: Sequence[Settlement], *, since: int | None = None) -> list[Settled]:
         answers = [Settled.ALREADY] * len(settlements)
+        worker = self.worker
         by_shard: dict[int, list[int]] = {}
         for index, settlement in enumerate(settlements):
             by_shard.setdefault(settlement.lease.shard, []).append(index)
@@ -240,6 +241,8 @@ class ValkeyHolder:
                     answers[index] = answer
 
         await asyncio.gather(*(settle_shard(shard, indexes) for shard, indexes in by_shard.items()))
+        if worker != self.worker:  # renewed while another shard answered: who hears of it now would renew once more
+            return [Settled.ALREADY if answer is Settled.STALE_WORKER else answer for answer in answers]
         return answers
 
     async def _settle_group(
