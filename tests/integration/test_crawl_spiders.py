@@ -21,6 +21,10 @@ class ListSpider(Spider):
         yield Follow(url="http://elsewhere.test/")
         yield Follow(url="javascript:void(0)")
 
+class LargeSpider(Spider):
+    async def parse(self, page):
+        yield Follow(url="/1", method="POST", body=b"x" * (2 << 20))
+
 class LostSpider(Spider):
     async def parse(self, page):
         yield Follow(url="/1", spider="nobody")
@@ -44,7 +48,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "shop_spiders-1.0.dist-info" / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: shop-spiders\nVersion: 1.0\n"
     )
-    names = (f"{name.lower()} = shop_spiders:{name}Spider" for name in ("List", "Goods", "Lost"))
+    names = (f"{name.lower()} = shop_spiders:{name}Spider" for name in ("List", "Goods", "Lost", "Large"))
     entries = ["[gossamer.spiders]", "none = shop_spiders:NoSpider", *names]
     (folder / "shop_spiders-1.0.dist-info" / "entry_points.txt").write_text("\n".join(entries))
     (folder / "shop_spiders.py").write_text(SHOP)
@@ -86,6 +90,16 @@ async def test_a_spider_that_raises_fails_its_page_only(tmp_path: Path) -> None:
     (record,) = crawled.pages
     assert (record.success, record.reason) == (False, "spider_error")
     assert record.exception == "RuntimeError: no such shelf"
+    assert crawled.summary.finished
+
+
+@pytest.mark.usefixtures("shop")
+async def test_a_link_that_is_too_large_fails_its_page_only(tmp_path: Path) -> None:
+    """Not the worker, and each one after it that gets the page."""
+    crawled = await crawl_shop(tmp_path, crawl__spider="large", broken=True)
+    (record,) = crawled.pages
+    assert (record.success, record.reason) == (False, "spider_error")
+    assert "at most 1,032,192 are stored" in record.exception
     assert crawled.summary.finished
 
 

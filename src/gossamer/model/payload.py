@@ -4,6 +4,9 @@ from typing import Any
 
 import msgspec
 
+MOST_BYTES = (1 << 20) - (16 << 10)
+"""Of a packed payload, for whoever makes a request. The frontier takes 1 MiB: what a redirect adds fits in, too."""
+
 
 class Payload(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True):
     """The rest of a request: everything optional, nothing repeated that the terms already say."""
@@ -51,6 +54,12 @@ EMPTY = Payload()
 def pack(payload: Payload) -> bytes | None:
     """None for a payload that says nothing."""
     return None if payload == EMPTY else _encoder.encode(payload)
+
+
+def too_large(data: bytes | None) -> str:
+    """Why a packed payload is not stored; empty: it is."""
+    size = len(data or b"")
+    return f"it takes {size:,} bytes; at most {MOST_BYTES:,} are stored" if size > MOST_BYTES else ""
 
 
 def unpack(data: bytes | None) -> Payload:

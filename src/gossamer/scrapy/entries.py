@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from scrapy import Request, Spider
 
 from gossamer.errors import BadUrl
-from gossamer.model.payload import Payload, pack
+from gossamer.model.payload import Payload, pack, too_large
 from gossamer.policy.urls import canonical, fingerprint, host, registered_domain, spider_seed
 from gossamer.scrapy.fingerprinter import is_canonical
 from gossamer.scrapy.stored import Unstorable, attrs_of, store
@@ -62,7 +62,9 @@ class Entries:
     def of(self, request: Request, name: Name) -> Entry:
         """The whole of it. Raises Unstorable, whose detail says why."""
         other = name.spider != self._spider.name
-        payload = _neutral(request) if other else store(request, self._spider, url=name.url)
+        payload = pack(_neutral(request) if other else store(request, self._spider, url=name.url))
+        if why := too_large(payload):
+            raise Unstorable(why)
         return Entry(
             name.spider,
             registered_domain(host(name.url)),
@@ -70,7 +72,7 @@ class Entries:
             _depth(request),
             name.url,
             name.fingerprint,
-            pack(payload),
+            payload,
         )
 
     def payload(self, request: Request, *, url: str) -> bytes | None:

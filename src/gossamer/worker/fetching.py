@@ -15,6 +15,7 @@ from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.exchange import Fetched
 from gossamer.frontier.base import Frontier, Hop, Leaseholder
 from gossamer.model.outcome import Dropped, Outcome
+from gossamer.model.payload import too_large
 from gossamer.model.record import Output
 from gossamer.model.request import Batch, Lease, Settlement
 from gossamer.policy.lateness import is_late, send_by
@@ -279,6 +280,8 @@ class Fetching:
     def _later(self, journey: Journey, outcome: Outcome, seconds: float = 0.0) -> Finished:
         """Back to the frontier, where it stands: what redirects have led to is not asked for again."""
         payload = journey.packed() if journey.chain else None
+        if why := too_large(payload):
+            return self._fail(journey, "bad_redirect", f"with what its redirects added, {why}")
         return Finished(Settlement(journey.lease, outcome, delay_seconds=seconds, payload=payload), size=OVERHEAD)
 
     def _fail(self, journey: Journey, reason: str, detail: str, fetched: Fetched | None = None) -> Finished:

@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable
 
 from gossamer.commit.finished import Confirmed, Finished
-from gossamer.errors import BadUrl
+from gossamer.errors import BadInput, BadUrl
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import Links
 from gossamer.fetch.exchange import Fetched
 from gossamer.model.outcome import Dropped, Outcome
-from gossamer.model.payload import Payload, pack
+from gossamer.model.payload import Payload, pack, too_large
 from gossamer.model.record import Output
 from gossamer.model.request import Batch, Lease, Settlement
 from gossamer.policy.urls import fingerprint, host, join, registered_domain, spider_seed
@@ -214,7 +214,7 @@ def _grouped(lease: Lease, links: Links, positions: list[int] | None) -> list[Ba
 
 
 def _batch_of(journey: Journey, follow: Follow, drops: dict[str, int]) -> Batch | None:
-    """A spider's link as a batch of one; None: it goes nowhere, which is counted."""
+    """A spider's link as a batch of one; None: it goes nowhere, which is counted. Raises BadInput: it is too large."""
     context, lease = journey.context, journey.lease
     try:
         url = join(journey.url, follow.url)
@@ -233,10 +233,13 @@ def _batch_of(journey: Journey, follow: Follow, drops: dict[str, int]) -> Batch 
         headers=dict(follow.headers) if follow.headers else None,
         attrs=dict(follow.attrs) if follow.attrs is not None else journey.payload.attrs,
     )
+    packed = pack(payload)
+    if why := too_large(packed):
+        raise BadInput(f"the link to {url[:200]} is too large: {why}")
     mark = fingerprint(url, seed=seed, method=payload.method, body=follow.body)
     priority = child_priority(lease.priority) if follow.priority is None else follow.priority
     domain = registered_domain(host(url))
-    return Batch(spider, domain, priority, lease.depth + 1, [url], [mark], [pack(payload)], unfiltered=follow.again)
+    return Batch(spider, domain, priority, lease.depth + 1, [url], [mark], [packed], unfiltered=follow.again)
 
 
 def _count(drops: dict[str, int], reason: str, count: int = 1) -> None:

@@ -215,6 +215,19 @@ class Lambda(LocalSpider):
         yield {"url": response.url}
 
 
+class Large(LocalSpider):
+    """A form of two megabytes, which the frontier does not take."""
+
+    name = "large"
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield response.follow("/good", self.leaf, method="POST", body=b"x" * (2 << 20))
+        yield response.follow("/fine", self.leaf)
+
+    def leaf(self, response: Response) -> Iterator[Any]:
+        yield {"url": response.url}
+
+
 class Rules(CrawlSpider):
     """A CrawlSpider as the documentation shows one."""
 

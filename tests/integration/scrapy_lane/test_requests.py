@@ -64,15 +64,19 @@ async def test_a_callback_that_breaks_fails_its_request_alone(tmp_path: Path, se
     assert (found.fetched, found.failed) == (3, {"spider_error": 1})
 
 
+@pytest.mark.parametrize(
+    ("spider", "why"),
+    [("lambda", "is no method of the spider; make it one"), ("large", "at most 1,032,192 are stored")],
+)
 async def test_a_request_that_cannot_be_stored_runs_here_and_says_so(
-    tmp_path: Path, server: Server, web: FakeWeb
+    tmp_path: Path, server: Server, web: FakeWeb, spider: str, why: str
 ) -> None:
     for path in ("/good", "/fine"):
         web.mount(HOST, path, page())
-    done = run(tmp_path, server, "lambda", web)
+    done = run(tmp_path, server, spider, web)
     assert {item["url"] for item in done.items} == {at(web, "/good"), at(web, "/fine")}
-    assert "is no method of the spider; make it one" in done.log
-    found = await counts(tmp_path, server, "lambda")
+    assert why in done.log
+    found = await counts(tmp_path, server, spider)
     assert (found.fetched, found.leased) == (2, 0)
 
 
