@@ -31,7 +31,8 @@ class Acts:
         elif fault.kind is Kind.KILL_SERVICE:
             hand = await asyncio.to_thread(self._crew.kill_service, fault.whom)
             self._say(f"{fault.kind} {hand.member.name if hand else 'nobody'}")
-            self.done.append(fault.kind)
+            if hand is not None:
+                self.done.append(fault.kind)
         elif (hand := self._crew.pick(fault.whom)) is not None:
             self._say(f"{fault.kind} {hand.member.name} {_lasting(fault)}")
             self.done.append(fault.kind)

@@ -18,7 +18,7 @@ from tests.hostile import namespace
 from tests.hostile.canary import Canary
 from tests.hostile.judge import MEMORY_BYTES, judged, misled, table, unharmed
 from tests.hostile.names import Names
-from tests.hostile.run import Crawled, Pace, crawl, visited
+from tests.hostile.run import INTERRUPTED, Crawled, Pace, crawl, visited
 from tests.hostile.targets import PUBLIC, hostile, named, spelt
 
 _FULL = Pace(total_seconds=30, first_byte_seconds=15, connect_seconds=10, domain_pages=20, give_up_seconds=600)
@@ -74,6 +74,8 @@ def _run(options: argparse.Namespace, folder: Path) -> list[str]:
         faults += unharmed(web.expected(), crawled) + misled(crawled)
         faults += [f"a refused address was connected to: {visit}" for visit in visited(canary)]
         faults += _memory_faults(before, crawled)
+        if crawled.exit_code not in (0, INTERRUPTED):
+            faults.append(f"the crawl ended with exit code {crawled.exit_code}: {crawled.said[-500:]}")
         if names and not canary.welcome:
             faults.append("nobody came to the address that is not refused: the names prove nothing")
         print(table(rows))

@@ -24,6 +24,10 @@ _QUIET_SECONDS = 5.0
 """With nothing new for so long, what is left waits for robots.txt."""
 
 
+INTERRUPTED = 130
+"""The exit code of a crawl that was interrupted and finished what was under way."""
+
+
 class Line(msgspec.Struct):
     """What is read of a record."""
 

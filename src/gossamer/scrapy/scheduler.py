@@ -188,7 +188,7 @@ class Scheduler(Working, BaseScheduler):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSING_SECONDS):
                 await self._inbox.drained()
-                await asyncio.gather(*self._tasks)
+                await asyncio.gather(*self._tasks, return_exceptions=True)  # `_broke` has told of those
                 await self._committer.drained()
         left = self._committer.pending + self._inbox.pending
         if left:
@@ -202,8 +202,9 @@ class Scheduler(Working, BaseScheduler):
     def _broke(self, task: "asyncio.Future[Any]") -> None:
         if not task.cancelled() and (fault := task.exception()) is not None:
             log.critical("The frontier's part of this process ended: %s", fault, exc_info=fault)
-            self._closing = True
-            self._end_spider("frontier_failed")
+            if not self._closing:
+                self._closing = True
+                self._end_spider("frontier_failed")
 
     def _over(self) -> None:
         """The crawl is over or goes on again. One that was stopped ends whatever the spider waits for: a `start` that

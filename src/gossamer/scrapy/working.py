@@ -93,6 +93,9 @@ class Working:
         """What of these is to be added. Raises FrontierUnavailable, and is asked again."""
         return batches
 
+    def _broke(self, task: "asyncio.Future[Any]") -> None:
+        """Something that was under way has ended, perhaps badly: then what it held would never be settled."""
+
     # --- from the frontier to Scrapy ---
 
     def next_request(self) -> Request | None:
@@ -246,6 +249,7 @@ class Working:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._broke)
 
     async def _commit(self, live: Live) -> None:
         drops = live.drops

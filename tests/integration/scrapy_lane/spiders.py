@@ -1,6 +1,7 @@
 """Ordinary Scrapy spiders: nothing in them knows of Gossamer."""
 
 import asyncio
+import io
 import itertools
 import os
 import signal
@@ -226,6 +227,29 @@ class Large(LocalSpider):
 
     def leaf(self, response: Response) -> Iterator[Any]:
         yield {"url": response.url}
+
+
+class BrokenFile(io.BytesIO):
+    """Takes everything and gives nothing on, in a way that no disk has."""
+
+    def flush(self) -> None:
+        raise RuntimeError("this feed is of no use")
+
+    def close(self) -> None:
+        return
+
+
+class BrokenStorage:
+    """Of a project's own."""
+
+    def __init__(self, uri: str, *, feed_options: Any = None) -> None:
+        pass
+
+    def open(self, spider: Any) -> BrokenFile:
+        return BrokenFile()
+
+    def store(self, file: Any) -> None:
+        return
 
 
 class Rules(CrawlSpider):

@@ -80,6 +80,23 @@ async def test_a_request_that_cannot_be_stored_runs_here_and_says_so(
     assert (found.fetched, found.leased) == (2, 0)
 
 
+async def test_a_process_that_cannot_settle_ends_and_gives_back_what_it_has(
+    tmp_path: Path, server: Server, web: FakeWeb
+) -> None:
+    """It would hold its requests for ever, as it lives, and the crawl would never end."""
+    for path in ("/good", "/bad", "/fine"):
+        web.mount(HOST, path, page())
+    own = {
+        "FEED_STORAGES": '{"broken": "tests.integration.scrapy_lane.spiders.BrokenStorage"}',
+        "FEEDS": '{"broken://here": {"format": "jsonlines"}}',
+    }
+    done = run(tmp_path, server, "breaking", web, **own)
+    assert "this feed is of no use" in done.log
+    assert "The frontier's part of this process ended" in done.log
+    found = await counts(tmp_path, server, "breaking")
+    assert (found.fetched, found.leased, found.queued) == (1, 0, 3), "before its first item a feed has no file"
+
+
 @pytest.mark.parametrize(
     ("settings", "order"),
     [

@@ -151,7 +151,7 @@ class ValkeyFrontier:
         home = await read_home(self._commands, crawl.id.token)
         shards = {home_shard(crawl.id.token, self._commands.count), *(home.shards if home else ())}
         wish = (crawl.id.token, run.number, codec.pack_crawl(crawl))
-        await asyncio.gather(*(self._commands.call(shard, "wish", *wish) for shard in shards))
+        await asyncio.gather(*(self._commands.call_confirmed(shard, "wish", *wish) for shard in shards))
         return msgspec.structs.replace(run, crawl=crawl)
 
     async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> Added:
@@ -330,11 +330,11 @@ class ValkeyFrontier:
 
     async def block_domain(self, domain: str, *, seconds: float) -> None:
         shard = shard_of(domain, self._commands.count)
-        await self._commands.call(shard, "block", domain, seconds * 1000, "", _CRAWL_DELAY_LIFE_MS)
+        await self._commands.call_confirmed(shard, "block", domain, seconds * 1000, "", _CRAWL_DELAY_LIFE_MS)
 
     async def set_crawl_delay(self, domain: str, *, seconds: float) -> None:
         shard = shard_of(domain, self._commands.count)
-        await self._commands.call(shard, "block", domain, "", seconds * 1000, _CRAWL_DELAY_LIFE_MS)
+        await self._commands.call_confirmed(shard, "block", domain, "", seconds * 1000, _CRAWL_DELAY_LIFE_MS)
 
     async def load_robots(self, domain: str, origin: str) -> bytes | None:
         shard = shard_of(domain, self._commands.count)
