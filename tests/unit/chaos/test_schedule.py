@@ -49,12 +49,13 @@ def test_what_is_to_outlast_the_heartbeat_does() -> None:
     assert any(fault.seconds > HEARTBEAT for fault in faults if fault.kind is Kind.KILL_STORE)
 
 
-def test_without_links_a_second_fault_is_the_stores() -> None:
+def test_a_cluster_has_its_own_faults_and_the_links() -> None:
     cluster = frozenset({Kind.KILL_PRIMARY, Kind.FREEZE_PRIMARY, Kind.MOVE_SLOT, Kind.RESTART_NODE})
-    plans = [make_plan(seed, store_kinds=cluster, heartbeat_seconds=HEARTBEAT, links=()) for seed in range(1, 201)]
+    plans = [make_plan(seed, store_kinds=cluster, heartbeat_seconds=HEARTBEAT) for seed in range(1, 201)]
     for plan in plans:
-        assert not set(LINKS) & kinds_of(plan.faults)
-        assert sum(fault.kind in cluster for fault in plan.faults) >= 2
+        assert set(LINKS) & kinds_of(plan.faults)
+        assert cluster & kinds_of(plan.faults)
+        assert not STORE & kinds_of(plan.faults)
         assert len(kinds_of(plan.faults)) >= 3
         assert len(plan.faults) >= 6
     assert cluster <= set().union(*(kinds_of(plan.faults) for plan in plans))
