@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from pathlib import Path
 
@@ -29,20 +30,27 @@ def main() -> int:
     seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
     base = Path(options.folder or tempfile.mkdtemp(prefix="chaos-"))
     print(f"{len(seeds)} runs of {options.pages:,} pages, {options.topology}; files in {base}", flush=True)
-    outcomes = []
+    outcomes: list[Outcome] = []
+    broken = 0
     for seed in seeds:
-        outcomes.append(_one(seed, base / f"seed-{seed}", options))
+        try:
+            outcomes.append(_one(seed, base / f"seed-{seed}", options))
+        except Exception as error:  # of the run itself: the others go on
+            broken += 1
+            traceback.print_exception(error, file=sys.stdout)
+            print(f"    again: {_again(options, seed)}\n    files: {base / f'seed-{seed}'}", flush=True)
+            continue
         print(_line(outcomes[-1]), flush=True)
         if outcomes[-1].verdict.faults:
             print("".join(f"    {fault}\n" for fault in outcomes[-1].verdict.faults), end="")
             print(f"    again: {_again(options, seed)}\n    files: {outcomes[-1].folder}", flush=True)
         elif not options.keep:
             shutil.rmtree(outcomes[-1].folder)
-    print(_table(outcomes), flush=True)
+    print(_table(outcomes, broken), flush=True)
     bad = [outcome for outcome in outcomes if outcome.verdict.faults]
-    if not bad and not options.keep and options.folder is None:
+    if not bad and not broken and not options.keep and options.folder is None:
         shutil.rmtree(base)
-    return 1 if bad else 0
+    return 1 if bad or broken else 0
 
 
 def _options() -> argparse.Namespace:
@@ -52,7 +60,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--pages", type=int, default=PAGES, help="pages of each run's web")
     parser.add_argument("--pages-a-second", type=int, default=PAGES_A_SECOND, help="all domains' budgets together")
-    parser.add_argument("--topology", choices=sorted(TOPOLOGIES), default="single")
+    parser.add_argument("--topology", choices=sorted(TOPOLOGIES), default="single", help="of the store")
     parser.add_argument("--cluster", action="store_const", const="cluster", dest="topology", help="--topology cluster")
     parser.add_argument("--folder", help="where the files of the runs go; else a temporary folder")
     parser.add_argument("--keep", action="store_true", help="keep the files of good runs too")
@@ -93,14 +101,14 @@ def _again(options: argparse.Namespace, seed: int) -> str:
     )
 
 
-def _table(outcomes: list[Outcome]) -> str:
-    """All runs together."""
+def _table(outcomes: list[Outcome], broken: int) -> str:
+    """All runs together; `broken` more did not come to their end."""
     verdicts = [outcome.verdict for outcome in outcomes]
     stills = [verdict.standstill for verdict in verdicts if verdict.standstill is not None]
     kinds: Counter[str] = Counter(kind for outcome in outcomes for kind in outcome.done)
     most = max((verdict.twice_share for verdict in verdicts), default=0.0)
     rows = [
-        ("runs", f"{len(outcomes)}, {sum(bool(verdict.faults) for verdict in verdicts)} failed"),
+        ("runs", f"{len(outcomes)}, {sum(bool(verdict.faults) for verdict in verdicts)} failed; {broken} broke off"),
         ("pages", f"{sum(verdict.pages for verdict in verdicts):,}"),
         ("faults", f"{sum(kinds.values())}, at least {min((len(o.done) for o in outcomes), default=0)} a run"),
         ("kinds a run", f"at least {min((len(set(outcome.done)) for outcome in outcomes), default=0)}"),

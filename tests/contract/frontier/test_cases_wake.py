@@ -14,6 +14,7 @@ from gossamer.model.outcome import Outcome
 from gossamer.model.request import Lease, Settlement
 
 from .asking import a_batch, a_crawl
+from .pair import Clock
 from .stage import Stage
 
 PLAIN = Terms()
@@ -50,6 +51,21 @@ async def woken_by(seat: Leaseholder, event: Callable[[], Awaitable[Any]]) -> li
         while not (leases := await seat.lease(limit=10)):  # another shard's news may have come first
             await seat.wait(at_most_seconds=LONG_SECONDS)
     return leases
+
+
+async def test_a_message_that_was_lost_is_not_waited_for(stage_of: Callable[[int], Stage]) -> None:
+    """Between the nodes of a cluster it may be. On many shards only those are asked that may have something."""
+    stage = stage_of(16)
+    clock = Clock()
+    frontier = await stage.frontier(clock=clock)
+    seat = await frontier.holder(pool="shared", spiders=["link"])
+    await settled(seat)
+    seat._listener.cancel()  # type: ignore[attr-defined]
+    await submit(frontier, "one", "d1.test")
+    assert await seat.lease(limit=10) == []
+    clock.now += 31.0
+    assert len(await seat.lease(limit=10)) == 1
+    await stage.leave()
 
 
 async def test_by_an_addition(frontier: ValkeyFrontier) -> None:

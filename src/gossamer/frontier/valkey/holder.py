@@ -28,8 +28,9 @@ _CALL = 2**20
 _SHARDS_AT_ONCE = 8
 _CACHED_TERMS = 10_000
 _SHORTLY_SECONDS = 0.001
-_ASK_AGAIN_SECONDS = 600.0
-"""A shard that has nothing due is asked again after so long, woken or not; it remembers who waits for an hour."""
+_ASK_AGAIN_SECONDS = 30.0
+"""A shard that has nothing due is asked again after so long, woken or not: between the nodes of a cluster the message
+that there is work may be lost, and is sent once. (A shard remembers for an hour who waits.)"""
 
 
 class ValkeyHolder:
