@@ -56,7 +56,9 @@ def _crawl(
     web.reset()
     before = len(web.log())
     scrapers = [
-        Scraper(folder, "links", frontier=None, name=f"{name}-{place}", settings=settings, arguments=seeds)
+        Scraper(
+            folder, "links", frontier=None, name=f"{name}-{place}", settings=settings, arguments=seeds, measured=True
+        )
         for place in range(processes)
     ]
     done = together(scrapers, 600.0)
@@ -81,7 +83,7 @@ async def _new_work(folder: Path, server: Server, *, count: int) -> list[Figure]
         settings = {**ADDON, "GOSSAMER_FRONTIER": server.address, "GOSSAMER_CRAWL_ID": "idle"}
         settings["GOSSAMER_STAY_OPEN"] = "True"
         with Scraper(
-            folder, "links", frontier=None, name="idle", settings=settings, arguments={"seeds": url}
+            folder, "links", frontier=None, name="idle", settings=settings, arguments={"seeds": url}, measured=True
         ) as scraper:
             wait_until(lambda: len(web.log()) == 1, "the first page")
             frontier = await ValkeyFrontier.connect(server.address)

@@ -11,6 +11,8 @@ from typing import Any, Self
 
 import msgspec
 
+from tests.servers.nursery import Reared
+
 ROOT = Path(__file__).parents[2]
 SPIDERS = ROOT / "tests" / "integration" / "scrapy_lane" / "spiders.py"
 
@@ -21,6 +23,9 @@ QUIET = {
     "STATS_DUMP": False,
     "EXTENSIONS": '{"tests.integration.scrapy_lane.spiders.StatsFile": 0}',
 }
+
+
+_PROGRAM = "tests.servers.run_spider"
 
 
 @dataclass
@@ -46,25 +51,21 @@ class Scraper:
         settings: Mapping[str, Any] | None = None,
         arguments: Mapping[str, str] | None = None,
         file: Path = SPIDERS,
+        measured: bool = False,
     ) -> None:
+        """`measured`: it loads all that it needs itself, and counts as a child of this process."""
         folder.mkdir(exist_ok=True)
         self._base = folder / name
         given: dict[str, Any] = {**QUIET}
         if frontier is not None:
             given |= {"SCHEDULER": "gossamer.scrapy.Scheduler", "GOSSAMER_FRONTIER": frontier}
         given |= settings or {}
-        command = [sys.executable, "-m", "tests.servers.run_spider", str(file), spider]
-        command += [f"--output={self._base}.jsonl"]
-        command += [part for key, value in given.items() for part in ("-s", f"{key}={value}")]
-        command += [part for key, value in (arguments or {}).items() for part in ("-a", f"{key}={value}")]
-        with Path(f"{self._base}.log").open("wb") as log:
-            self.process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env={**os.environ, "SPIDER_STATS": f"{self._base}.stats"},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        more = [str(file), spider, f"--output={self._base}.jsonl"]
+        more += [part for key, value in given.items() for part in ("-s", f"{key}={value}")]
+        more += [part for key, value in (arguments or {}).items() for part in ("-a", f"{key}={value}")]
+        environment = {**os.environ, "SPIDER_STATS": f"{self._base}.stats"}
+        log = Path(f"{self._base}.log")
+        self.process = (_begin if measured else Reared)(_PROGRAM, more, environment=environment, log=log)
 
     def __enter__(self) -> Self:
         return self
@@ -100,6 +101,15 @@ class Scraper:
             raise AssertionError(f"it does not end; its log:\n{self.log[-4000:]}") from None
         stats = Path(f"{self._base}.stats")
         return Scraped(code, self.items, msgspec.json.decode(stats.read_bytes()) if stats.exists() else {}, self.log)
+
+
+def _begin(
+    module: str, arguments: Sequence[str], *, environment: Mapping[str, str], log: Path
+) -> "subprocess.Popen[bytes]":
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *arguments], cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT
+        )
 
 
 def together(scrapers: Sequence[Scraper], timeout_seconds: float = 60.0) -> list[Scraped]:
