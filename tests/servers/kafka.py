@@ -130,6 +130,7 @@ class Broker:
             "transaction.state.log.min.isr": "1",
             "transaction.state.log.num.partitions": "4",
             "group.initial.rebalance.delay.ms": "0",
+            "group.min.session.timeout.ms": "1000",
             "auto.create.topics.enable": "false",
             "log.cleaner.dedupe.buffer.size": "4194304",
             "log.cleaner.threads": "1",

@@ -30,13 +30,15 @@ class KafkaConsumer:
     def __init__(self, common: Mapping[str, Any], *, group: str) -> None:
         self._consumer = Consumer(
             {
+                "session.timeout.ms": 10_000,
+                # With one is it told that a member has come or gone: nobody waits longer for its share.
+                "heartbeat.interval.ms": 1000,
                 **common,
                 "group.id": group,
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "earliest",
                 "partition.assignment.strategy": "cooperative-sticky",
-                "session.timeout.ms": 10_000,
                 "max.poll.interval.ms": 600_000,
                 "fetch.wait.max.ms": 100,
                 "topic.metadata.refresh.interval.ms": 1000,

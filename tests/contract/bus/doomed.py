@@ -8,7 +8,7 @@ from .opened import Place, opened
 
 async def _main() -> None:
     kind, address, prefix, count = sys.argv[1:]
-    async with opened(Place(kind, address, prefix)) as bus:
+    async with opened(Place(kind, address, prefix), soon_missed=True) as bus:
         consumer = await bus.consume(["in"], group="g")
         taken = 0
         while taken < int(count):

@@ -22,12 +22,13 @@ class Place:
 
 
 @asynccontextmanager
-async def opened(place: Place, *, partitions: int = 1) -> AsyncIterator[Bus]:
-    """The bus; its topic `in` is kept until acknowledged."""
+async def opened(place: Place, *, partitions: int = 1, soon_missed: bool = False) -> AsyncIterator[Bus]:
+    """The bus; its topic `in` is kept until acknowledged. `soon_missed`: a member that dies is missed after 2 s."""
     if place.kind == "kafka":
         from gossamer.bus.kafka import KafkaBus
 
-        kafka = Prefixed(KafkaBus(place.address, partitions=partitions), place.prefix)
+        options = {"session.timeout.ms": "2000", "heartbeat.interval.ms": "500"} if soon_missed else {}
+        kafka = Prefixed(KafkaBus(place.address, partitions=partitions, options=options), place.prefix)
         yield kafka
         await kafka.close()
         return
