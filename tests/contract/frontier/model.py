@@ -82,6 +82,8 @@ class ModelRun:
     """Groups, next out first. Within a group the order is not promised."""
     stopped_spiders: dict[str, str] = field(default_factory=dict)
     links_dropped: dict[str, Counter[str]] = field(default_factory=dict)
+    fetched_of: Counter[str] = field(default_factory=Counter)
+    """By domain; counted as they end, for it is asked of every entry."""
     late: Counter[str] = field(default_factory=Counter)
     """By spider: additions after the end that shards may never have heard of, so that nobody counted them."""
     inexact: bool = False
@@ -96,7 +98,7 @@ class ModelRun:
         return sum(1 for entry in held if domain is None or entry.domain == domain)
 
     def fetched(self, domain: str | None = None) -> int:
-        return sum(1 for entry in self.of(Status.FETCHED) if domain is None or entry.domain == domain)
+        return self.fetched_of.total() if domain is None else self.fetched_of[domain]
 
     @property
     def exhausted(self) -> bool:
@@ -414,6 +416,7 @@ class Model:
         match settlement.outcome:
             case Outcome.FETCHED:
                 entry.step(Event.SETTLE_FETCHED)
+                run.fetched_of[entry.domain] += 1
                 return
             case Outcome.FAILED:
                 entry.step(Event.SETTLE_FAILED, settlement.reason)
