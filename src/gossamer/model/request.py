@@ -25,7 +25,8 @@ class Batch:
     unfiltered: bool = False
     """Added even when seen (`dont_filter`)."""
     call: str = ""
-    """Of an unfiltered batch: set by the frontier at the first attempt, so that repeating it adds nothing twice."""
+    """A name for this addition: under the same one the same answer is given for an hour, and nothing is added twice. Of
+    an unfiltered batch it is set by the frontier at the first attempt. Empty: what is repeated is a duplicate."""
 
 
 @dataclass(frozen=True, slots=True)

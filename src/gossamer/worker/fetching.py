@@ -208,8 +208,9 @@ class Fetching:
         """The request goes on under another domain's budget, robots and scope; this lease of it ends."""
         lease = journey.lease
         batch = Batch(
-            lease.spider, domain, lease.priority, lease.depth, [lease.url], [mark], [journey.packed(moved=True)]
-        )
+            lease.spider, domain, lease.priority, lease.depth, [lease.url], [mark], [journey.packed(moved=True)],
+            call=f"{journey.request_id}.{mark}",  # whoever has to say it again has not found a duplicate
+        )  # fmt: skip
         added = await self._patience.frontier(lambda: self._frontier.add(lease.run, lease.terms, [batch]))
         if added.added:
             self._tally.drop(Dropped.MOVED)

@@ -214,7 +214,8 @@ class Adding:
 
 def _groups(part: list[tuple[int, Batch]]) -> list[Group]:
     """Splits one shard's batches into calls; a batch that must be made once is a call of its own."""
-    calls = [[pair for pair in part if not pair[1].unfiltered], *([pair] for pair in part if pair[1].unfiltered)]
+    once = [pair for pair in part if pair[1].call]
+    calls = [[pair for pair in part if not pair[1].call], *([pair] for pair in once)]
     return [
         [(batches[index][0], offset, batch) for index, offset, batch in group]
         for batches in calls

@@ -218,7 +218,7 @@ class Keys:
         return f"{self.base}old"
 
     def call(self, name: str) -> str:
-        """string: the answer to an unfiltered addition of this name. Ends after an hour."""
+        """string: the answer to the addition of this name. Ends after an hour."""
         return f"{self.base}call:{name}"
 
     @property
