@@ -9,6 +9,7 @@ import time
 import traceback
 from collections import Counter
 from pathlib import Path
+from statistics import median
 
 from tests.chaos import clustered, stores
 from tests.chaos.run import Outcome, run
@@ -113,11 +114,16 @@ def _table(outcomes: list[Outcome], broken: int) -> str:
         ("faults", f"{sum(kinds.values())}, at least {min((len(o.done) for o in outcomes), default=0)} a run"),
         ("kinds a run", f"at least {min((len(set(outcome.done)) for outcome in outcomes), default=0)}"),
         ("fetched twice", f"{sum(verdict.twice for verdict in verdicts):,}, at most {most:.2%} of a run"),
+        ("budgets held but for a blur of", _blurs([verdict.blur for verdict in verdicts if verdict.blur])),
         ("dead worker's work stood still", f"at most {max(stills, default=0.0):.1f} s ({len(stills)} runs)"),
         *((kind, str(count)) for kind, count in sorted(kinds.items())),
     ]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _blurs(blurs: list[float]) -> str:
+    return f"{median(blurs):.2f} s, at most {max(blurs):.2f} s ({len(blurs)} runs)" if blurs else "-"
 
 
 if __name__ == "__main__":

@@ -78,6 +78,9 @@ class Verdict:
     """Fetches of whole pages beyond the first."""
     standstill: float | None
     """Seconds after a worker's death until its work went on, the longest; None: no death left work behind."""
+    blur: float = 0.0
+    """Seconds by which requests may have come closer than they were let go. Near a window's length the budget was not
+    judged at all."""
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -89,7 +92,7 @@ def judge(evidence: Evidence, *, twice_at_most: float = TWICE_AT_MOST) -> Verdic
     """Compare. `twice_at_most`: of the pages; what was under way at a fault is a larger share of a short run."""
     pages = sum(result.ends is Ends.PAGE for result in evidence.expected.values())
     twice = sum(count - 1 for count in repeated(evidence.log).values())
-    verdict = Verdict(pages, twice, _standstill(evidence))
+    verdict = Verdict(pages, twice, _standstill(evidence), _blur(evidence))
     verdict.faults = [
         *evidence.troubles,
         *_lost(evidence),
@@ -164,7 +167,7 @@ def _rude(evidence: Evidence) -> list[str]:
     if evidence.budget is None:
         return []
     hits, window = evidence.budget
-    blur = min(BLUR_SECONDS + evidence.lag_seconds, _MOST_BLUR * window)
+    blur = _blur(evidence)
 
     def counted(record: Record) -> bool:
         return _charged(record) and not any(
@@ -177,6 +180,12 @@ def _rude(evidence: Evidence) -> list[str]:
         if most > hits:
             faults.append(f"{domain} was asked {most} times in {window:g} s, not {hits}")
     return faults[:_SHOWN]
+
+
+def _blur(evidence: Evidence) -> float:
+    if evidence.budget is None:
+        return 0.0
+    return min(BLUR_SECONDS + evidence.lag_seconds, _MOST_BLUR * evidence.budget[1])
 
 
 def _charged(record: Record) -> bool:

@@ -104,6 +104,12 @@ def test_what_a_machine_that_was_late_blurs_is_no_fault() -> None:
     assert judge(evidence(log=[*LOG, *(page(100, 100.01, status=404) for _ in range(2))], lag_seconds=9.0)).faults != []
 
 
+def test_it_says_how_blurred_the_budget_was() -> None:
+    assert judge(evidence(lag_seconds=0.3)).blur == pytest.approx(0.5)
+    assert judge(evidence(lag_seconds=30.0)).blur == pytest.approx(0.9)
+    assert judge(evidence(budget=None)).blur == 0.0
+
+
 def test_what_a_frozen_worker_was_sending_is_no_fault() -> None:
     log = [*LOG, *(page(100, 100.1 + n / 10, agent="w7", status=404) for n in range(2))]
     assert judge(evidence(log=log, thaws=[("w7", 100.05)])).faults == []
