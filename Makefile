@@ -33,7 +33,7 @@ bench: setup  ## The comparison table, from one run.
 	bash bench/install
 	$(BIN)/python -m bench $(ARGS)
 
-chaos: setup  ## Whole clusters under fire: SEEDS=50 runs of seeded faults, nothing may be lost (ARGS=--cluster: on a Valkey Cluster).
+chaos: setup  ## Whole clusters under fire: SEEDS=50 runs of seeded faults, nothing may be lost (ARGS="--topology cluster": on a Valkey Cluster).
 	$(BIN)/python -m tests.chaos --seeds $(or $(SEEDS),50) $(ARGS)
 
 scale: setup  ## An endless host among many, slow hosts, outages, a full disk: about 15 minutes.

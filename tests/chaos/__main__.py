@@ -1,4 +1,9 @@
-"""`python -m tests.chaos --seeds 50`: so many runs, a line each, a table at the end; 1 where a promise was broken."""
+"""`python -m tests.chaos --seeds 50`: so many runs, a line each, a table at the end; 1 where a promise was broken.
+
+Each run crawls a fake web with several processes while its seed's faults are done to them, to their network and to the
+server (tests/chaos/schedule.py says what each is); then what the web saw and what was kept is held against its graph.
+A run of 10,000 pages takes about half a minute, one with Scrapy's processes two.
+"""
 
 import argparse
 import asyncio
@@ -15,9 +20,12 @@ from tests.chaos import clustered, stores
 from tests.chaos.run import Outcome, run
 from tests.chaos.schedule import Kind
 from tests.chaos.stores import Opener
+from tests.command import at_least, run_command
 
 PAGES = 10_000
 PAGES_A_SECOND = 500
+TWICE_AT_MOST = 200
+"""Of 10,000 pages. What is under way at a fault is as much in a smaller run, and a larger share of it."""
 
 TOPOLOGIES: dict[str, tuple[Opener, frozenset[Kind], int]] = {
     "single": (stores.single, stores.SingleStore.kinds, 1),
@@ -30,12 +38,17 @@ def main() -> int:
     options = _options()
     seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
     base = Path(options.folder or tempfile.mkdtemp(prefix="chaos-"))
+    base.mkdir(parents=True, exist_ok=True)
     print(f"{len(seeds)} runs of {options.pages:,} pages, {options.topology}; files in {base}", flush=True)
     outcomes: list[Outcome] = []
     broken = 0
     for seed in seeds:
         try:
             outcomes.append(_one(seed, base / f"seed-{seed}", options))
+        except KeyboardInterrupt:
+            if options.folder is None and not options.keep and not any(o.verdict.faults for o in outcomes):
+                shutil.rmtree(base)
+            raise
         except Exception as error:  # of the run itself: the others go on
             broken += 1
             traceback.print_exception(error, file=sys.stdout)
@@ -55,13 +68,25 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=50, help="how many runs")
-    parser.add_argument("--first", type=int, default=1, help="the first run's seed")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=at_least(1), default=50, help="how many runs; default: 50")
+    parser.add_argument("--first", type=int, default=1, help="the first run's seed; default: 1")
     parser.add_argument("--seed", type=int, help="only this one")
-    parser.add_argument("--pages", type=int, default=PAGES, help="pages of each run's web")
-    parser.add_argument("--pages-a-second", type=int, default=PAGES_A_SECOND, help="all domains' budgets together")
-    parser.add_argument("--topology", choices=sorted(TOPOLOGIES), default="single", help="of the store")
+    parser.add_argument("--pages", type=at_least(100), default=PAGES, help=f"pages of each run's web; default: {PAGES}")
+    parser.add_argument(
+        "--pages-a-second",
+        type=at_least(20),
+        default=PAGES_A_SECOND,
+        help=f"all domains' budgets together; default: {PAGES_A_SECOND}",
+    )
+    parser.add_argument(
+        "--topology",
+        choices=sorted(TOPOLOGIES),
+        default="single",
+        help="of the store: one Valkey (default), or three primaries with a replica each",
+    )
     parser.add_argument("--cluster", action="store_const", const="cluster", dest="topology", help="--topology cluster")
     parser.add_argument("--folder", help="where the files of the runs go; else a temporary folder")
     parser.add_argument("--keep", action="store_true", help="keep the files of good runs too")
@@ -80,6 +105,7 @@ def _one(seed: int, folder: Path, options: argparse.Namespace) -> Outcome:
             opener=opener,
             kinds=kinds,
             shards=shards,
+            twice_at_most=max(TWICE_AT_MOST / PAGES, TWICE_AT_MOST / options.pages),
         )
     )
 
@@ -91,15 +117,21 @@ def _line(outcome: Outcome) -> str:
     word = "FAILED" if verdict.faults else "ok"
     return (
         f"{time.strftime('%H:%M:%S')} seed {outcome.plan.seed:>3} {word:>6} {outcome.seconds:5.0f} s, "
-        f"{verdict.pages:,} pages, twice {verdict.twice_share:.2%}, stood still {still}; {faults}"
+        f"{verdict.pages:,} pages, {verdict.twice_share:.2%} fetched twice, stood still {still}; {faults}"
     )
 
 
 def _again(options: argparse.Namespace, seed: int) -> str:
     return (
-        f"python -m tests.chaos --seed {seed} --pages {options.pages} --pages-a-second {options.pages_a_second} "
+        f"{_python()} -m tests.chaos --seed {seed} --pages {options.pages} --pages-a-second {options.pages_a_second} "
         f"--topology {options.topology}"
     )
+
+
+def _python() -> str:
+    """As it was started, so that the line can be pasted."""
+    here = Path(sys.executable)
+    return str(here.relative_to(Path.cwd())) if here.is_relative_to(Path.cwd()) else str(here)
 
 
 def _table(outcomes: list[Outcome], broken: int) -> str:
@@ -127,4 +159,4 @@ def _blurs(blurs: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

@@ -102,7 +102,9 @@ def judge(evidence: Evidence, *, twice_at_most: float = TWICE_AT_MOST) -> Verdic
         *_rude(evidence),
     ]
     if verdict.twice_share > twice_at_most:
-        verdict.faults.append(f"{twice:,} of {pages:,} pages were fetched again: {verdict.twice_share:.1%}")
+        verdict.faults.append(
+            f"{twice:,} of {pages:,} pages were fetched again: {verdict.twice_share:.1%}, more than {twice_at_most:.0%}"
+        )
     limit = evidence.heartbeat_seconds + CONTINUES_WITHIN_SECONDS
     if verdict.standstill is not None and verdict.standstill > limit:
         verdict.faults.append(f"a dead worker's work stood still for {verdict.standstill:.1f} s, not {limit:g} s")

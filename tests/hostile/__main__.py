@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gossamer.fakeweb import FakeWeb, WebSpec
+from tests.command import at_least, run_command
 from tests.hostile import namespace
 from tests.hostile.canary import Canary
 from tests.hostile.judge import MEMORY_BYTES, judged, misled, table, unharmed
@@ -30,8 +31,12 @@ _EVERYWHERE = (*_HERE, "10.0.0.1", "100.64.0.1", "169.254.169.254", "192.168.1.1
 def main(words: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else words
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
-    parser.add_argument("--short", action="store_true", help="some of the cases, in seconds")
-    parser.add_argument("--copies", type=int, default=8, help="of each case that takes much memory (default: 8)")
+    parser.add_argument(
+        "--short", action="store_true", help="some of the cases, in half a minute; all take two to three"
+    )
+    parser.add_argument(
+        "--copies", type=at_least(0), default=8, help="of each case that takes much memory (default: 8)"
+    )
     parser.add_argument("--folder", type=Path, help="where the files of the crawl go; else a temporary folder")
     parser.add_argument("--no-network", action="store_true", help="do not try to make a network of our own")
     parser.add_argument(namespace.INSIDE, action="store_true", help=argparse.SUPPRESS)
@@ -39,7 +44,14 @@ def main(words: Sequence[str] | None = None) -> int:
     if not options.inside and not options.no_network:
         namespace.enter(words)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="hostile-"))
-    faults = _run(options, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"Crawling; what came of each case is told at the end. Files in {folder}", flush=True)
+    try:
+        faults = _run(options, folder)
+    except KeyboardInterrupt:
+        if options.folder is None:
+            shutil.rmtree(folder)
+        raise
     print(*faults, sep="\n")
     print(
         f"{len(faults)} faults; files in {folder}"
@@ -99,4 +111,4 @@ def _described(before: Crawled, crawled: Crawled, rows: int, links: int, no_urls
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

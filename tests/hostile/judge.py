@@ -123,9 +123,11 @@ def misled(crawled: Crawled) -> list[str]:
 
 def table(rows: Sequence[Row]) -> str:
     """Case, what happened, bytes, seconds."""
-    lines = [f"{'kind':<8}{'case':<40}{'what happened':<34}{'requests':>9}{'bytes':>13}{'seconds':>9}"]
+    lines = [f"{'kind':<8}{'case':<42} {'what happened':<34}{'requests':>9}{'bytes':>13}{'seconds':>9}"]
     for row in rows:
         ends = ", ".join(end if count == 1 else f"{end} x{count}" for end, count in row.ends.most_common())
-        lines.append(f"{row.kind:<8}{row.case:<40}{ends:<34}{row.requests:>9,}{row.bytes:>13,}{row.seconds:>9.1f}")
+        lines.append(
+            f"{row.kind:<8}{row.case[:41]:<42} {ends:<34}{row.requests:>9,}{row.bytes:>13,}{row.seconds:>9.1f}"
+        )
         lines += [f"        FAULT {fault}" for fault in row.faults]
     return "\n".join(lines)

@@ -2,10 +2,10 @@
 
 import argparse
 import asyncio
-import sys
 import time
 from collections.abc import Sequence
 
+from tests.command import at_least, run_command
 from tests.politeness.plan import make_plan, slower
 from tests.politeness.run import HEARTBEAT_SECONDS, run
 from tests.politeness.verdict import USED_AT_LEAST, faults, judge, silences, table
@@ -14,12 +14,16 @@ from tests.politeness.verdict import USED_AT_LEAST, faults, judge, silences, tab
 def main(words: Sequence[str] | None = None) -> int:
     """0: no budget and no cap was exceeded, and what was allowed was used. 1: not so; the last lines say what."""
     parser = argparse.ArgumentParser(prog="python -m tests.politeness", description=__doc__)
-    parser.add_argument("--requests", type=int, default=200_000, metavar="N", help="default: 200000")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the run; default: 1")
-    parser.add_argument("--workers", type=int, default=8, metavar="N", help="default: 8")
-    parser.add_argument("--domains", type=int, default=200, metavar="N", help="default: 200")
+    parser.add_argument("--requests", type=at_least(1000), default=200_000, metavar="N", help="default: 200000")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="what the run is made from; default: 1")
+    parser.add_argument("--workers", type=at_least(1), default=8, metavar="N", help="default: 8")
+    parser.add_argument("--domains", type=at_least(1), default=200, metavar="N", help="default: 200")
     parser.add_argument(
-        "--pages-a-second", type=float, default=380.0, metavar="N", help="all budgets together; default: 380"
+        "--pages-a-second",
+        type=at_least(1, float),
+        default=380.0,
+        metavar="N",
+        help="all budgets together; default: 380",
     )
     parser.add_argument("--calm", action="store_true", help="no change of policy, no worker dies")
     options = parser.parse_args(words)
@@ -44,6 +48,8 @@ def main(words: Sequence[str] | None = None) -> int:
         f"{len(gaps)} times for {sum(until - since for since, until in gaps):.1f} s."
     )
     wrong = faults(evidence, judged)
+    if wrong:
+        print("FAILED:")
     print(*(wrong or [f"No budget and no cap was exceeded; every domain used {USED_AT_LEAST:.0%} or more."]), sep="\n")
     return int(bool(wrong))
 
@@ -53,4 +59,4 @@ def _say(what: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

@@ -134,10 +134,12 @@ def faults(evidence: Evidence, judged: Sequence[Judged], *, used_at_least: float
             found.append(f"{one.site.name}: {len(one.checked.faults) - 3} more of these")
         if one.dry:
             found.append(f"{one.site.name} was not fed enough for {', '.join(one.dry)}")
-        if one.usage.seconds >= MEASURED_AT_LEAST_SECONDS and one.usage.share < used_at_least:
+        missed = one.usage.allowed - one.usage.used
+        # Less than one request says nothing: the last one of a span comes within it, or just after.
+        if one.usage.seconds >= MEASURED_AT_LEAST_SECONDS and missed > 1 and one.usage.share < used_at_least:
             found.append(
-                f"{one.site.name} used {one.usage.share:.1%} ({one.usage.used:.0f} of {one.usage.allowed:.0f} request "
-                f"seconds) of what is allowed: {_story(evidence.timelines[one.site.name], begin)}"
+                f"{one.site.name} used {one.usage.share:.1%} of what is allowed, {one.usage.used:.0f} of "
+                f"{one.usage.allowed:.0f} requests; its policies: {_story(evidence.timelines[one.site.name], begin)}"
             )
     if not any(one.usage.seconds for one in judged):
         found.append("nothing could be measured")

@@ -2,11 +2,11 @@
 
 import argparse
 import asyncio
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tests.command import at_least, run_command
 from tests.scale import troubles
 from tests.scale.endless import FETCHES, MEMORY, endless
 from tests.scale.interrupted import Size, Trouble, interrupted
@@ -24,17 +24,27 @@ def main(words: Sequence[str] | None = None) -> int:
         prog="python -m tests.scale",
         description="What is promised at scale and through outages. Each takes two to eight minutes on two cores.",
     )
+    parser.add_argument("what", nargs="*", metavar="WHAT", help=f"{', '.join(_RUNS)}; none: all of them")
     parser.add_argument(
-        "what", nargs="*", choices=[*_RUNS, []], metavar="WHAT", help=f"{', '.join(_RUNS)}; none: all of them"
+        "--hosts", type=at_least(1), default=999, metavar="N", help="of endless, beside the endless one"
     )
-    parser.add_argument("--hosts", type=int, default=999, metavar="N", help="of endless, beside the endless one")
-    parser.add_argument("--pages", type=int, default=60, metavar="N", help="of each of these")
-    parser.add_argument("--links", type=int, default=20, metavar="N", help="on each page of endless")
-    parser.add_argument("--seconds", type=float, default=60.0, metavar="N", help="that an outage or a full disk lasts")
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="that meet it")
-    parser.add_argument("--lane", choices=_LANES, default="fast", help="whose workers they are; default: fast")
+    parser.add_argument("--pages", type=at_least(1), default=60, metavar="N", help="of each of these")
+    parser.add_argument("--links", type=at_least(1), default=20, metavar="N", help="on each page of endless")
+    parser.add_argument(
+        "--seconds", type=at_least(0, float), default=60.0, metavar="N", help="that an outage or a full disk lasts"
+    )
+    parser.add_argument("--workers", type=at_least(1), default=2, metavar="N", help="that meet it")
+    parser.add_argument(
+        "--lane", choices=_LANES, default="fast", help="the built-in worker, or Scrapy processes; default: fast"
+    )
     arguments = parser.parse_args(words)
-    wrong = [fault for name in arguments.what or _RUNS for fault in _RUNS[name](arguments)]
+    unknown = [name for name in arguments.what if name not in _RUNS]
+    if unknown:
+        parser.error(f"there is no {unknown[0]!r}; there are {', '.join(_RUNS)}")
+    wrong = []
+    for name in arguments.what or _RUNS:
+        print(f"{name} …", flush=True)
+        wrong += _RUNS[name](arguments)
     for fault in wrong:
         print(f"! {fault}")
     return int(bool(wrong))
@@ -112,4 +122,4 @@ _RUNS: dict[str, Callable[[argparse.Namespace], list[str]]] = {
 }
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

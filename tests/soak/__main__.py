@@ -2,15 +2,16 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+from tests.command import at_least, run_command
 from tests.scale.sampling import Sample
 from tests.soak.chart import Line, Panel, draw
 from tests.soak.run import Soaked, soak
-from tests.soak.verdict import WARM_UP, faults, growth, slope
+from tests.soak.verdict import TELLING_PAGES, WARM_UP, faults, growth, slope
 
 FOLDER = Path(__file__).parents[2] / ".cache" / "soak"
 _MIB = 2**20
@@ -19,20 +20,27 @@ _MIB = 2**20
 def main(words: Sequence[str] | None = None) -> int:
     """0: nothing failed and nothing grows. 1: not so; the last lines say what."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("--pages", type=int, default=500_000, metavar="N", help="default: 500000")
-    parser.add_argument("--hosts", type=int, default=0, metavar="N", help="that share them; default: 10000 pages each")
-    parser.add_argument("--page-bytes", type=int, default=12_000, metavar="N", help="of each page; default: 12000")
+    parser.add_argument("--pages", type=at_least(100), default=500_000, metavar="N", help="default: 500000")
+    parser.add_argument(
+        "--hosts", type=at_least(0), default=0, metavar="N", help="that share them; default: 10000 pages each"
+    )
+    parser.add_argument(
+        "--page-bytes", type=at_least(200), default=12_000, metavar="N", help="of each page; default: 12000"
+    )
     parser.add_argument(
         "--folder", type=Path, default=FOLDER, help="where soak.png and soak.json go; default: .cache/soak"
     )
     arguments = parser.parse_args(words)
-    soaked = soak(arguments.pages, hosts=arguments.hosts, page_bytes=arguments.page_bytes)
+    soaked = soak(
+        arguments.pages, hosts=arguments.hosts, page_bytes=arguments.page_bytes, say=partial(print, flush=True)
+    )
     arguments.folder.mkdir(parents=True, exist_ok=True)
     write(soaked, arguments.folder)
     print(described(soaked))
-    wrong = faults(soaked) + growth(soaked)
-    print(*(wrong or ["Nothing failed, and nothing grows with the pages."]), sep="\n")
     print(f"The chart is {arguments.folder / 'soak.png'}")
+    wrong = faults(soaked) + growth(soaked)
+    grows = "nothing grows with the pages" if soaked.pages >= TELLING_PAGES else "the run was too short to see growth"
+    print(*(wrong or [f"Nothing failed, and {grows}."]), sep="\n")
     return int(bool(wrong))
 
 
@@ -101,4 +109,4 @@ def _rate(samples: Sequence[Sample], name: str, factor: float) -> list[float]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

@@ -1,10 +1,11 @@
 """One long crawl by one worker, with memory and CPU of everything that takes part noted each second."""
 
+import contextlib
 import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.servers.crawling import command
 from tests.servers.valkey import Server, standalone
 
 HOST_PAGES = 10_000
+_SAY_SECONDS = 15.0
 
 
 @dataclass(slots=True)
@@ -39,10 +41,17 @@ class Soaked:
     output_bytes: int
 
 
-def soak(pages: int, *, hosts: int = 0, page_bytes: int = 12_000, every_seconds: float = 1.0) -> Soaked:
+def soak(
+    pages: int,
+    *,
+    hosts: int = 0,
+    page_bytes: int = 12_000,
+    every_seconds: float = 1.0,
+    say: Callable[[str], None] = lambda _: None,
+) -> Soaked:
     """Crawl a web of so many pages to the end. The pages' records are counted and thrown away as they come.
 
-    `hosts` that share the pages; 0: one for each `HOST_PAGES`.
+    `hosts` that share the pages; 0: one for each `HOST_PAGES`. `say` hears now and then how far it is.
     """
     hosts = hosts or max(1, pages // HOST_PAGES)
     spec = WebSpec(hosts=hosts, pages=max(1, pages // hosts), page_bytes=page_bytes)
@@ -68,7 +77,11 @@ def soak(pages: int, *, hosts: int = 0, page_bytes: int = 12_000, every_seconds:
             )
             try:
                 with Sampler(lambda: _figures(process.pid, server, web), every_seconds=every_seconds) as sampler:
-                    process.wait()
+                    while process.poll() is None:
+                        with contextlib.suppress(subprocess.TimeoutExpired):
+                            process.wait(_SAY_SECONDS)
+                        if sampler.samples:
+                            say(_progress(sampler.samples[-1], spec.hosts * spec.pages))
             finally:
                 process.kill()
                 process.wait()
@@ -84,6 +97,14 @@ def soak(pages: int, *, hosts: int = 0, page_bytes: int = 12_000, every_seconds:
         urls=len(output.urls),
         failures=output.failures,
         output_bytes=output.bytes,
+    )
+
+
+def _progress(sample: Sample, pages: int) -> str:
+    worker, valkey = (sample.figures[name] / 2**20 for name in ("worker_memory", "valkey_memory"))
+    return (
+        f"{sample.seconds:5.0f} s {sample.figures['pages']:>9,.0f} of {pages:,} pages; worker {worker:.0f} MiB, "
+        f"Valkey {valkey:.0f} MiB"
     )
 
 

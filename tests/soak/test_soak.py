@@ -6,9 +6,9 @@ from pathlib import Path
 from tests.scale.sampling import Sample
 from tests.soak.__main__ import described, write
 from tests.soak.run import Soaked, soak
-from tests.soak.verdict import VALKEY_BYTES_A_PAGE, WORKER_BYTES_A_PAGE, faults, growth
+from tests.soak.verdict import TELLING_PAGES, VALKEY_BYTES_A_PAGE, WORKER_BYTES_A_PAGE, faults, growth
 
-PAGES = 90_000
+PAGES = 120_000
 
 
 def test_a_short_soak(tmp_path: Path) -> None:
@@ -25,10 +25,15 @@ def test_memory_that_levels_off_is_flat() -> None:
 
 
 def test_memory_that_grows_with_the_pages_is_seen() -> None:
-    assert [fault.split()[0] for fault in growth(_soaked(lambda pages: pages * (WORKER_BYTES_A_PAGE + 1)))] == [
-        "worker_memory"
-    ]
+    (fault,) = growth(_soaked(lambda pages: pages * (WORKER_BYTES_A_PAGE + 1)))
+    assert "the worker's memory grows" in fault
     assert len(growth(_soaked(lambda pages: pages * (VALKEY_BYTES_A_PAGE + 1)))) == 2
+
+
+def test_a_run_too_short_to_tell_tells_nothing() -> None:
+    soaked = _soaked(lambda pages: pages * 1000)
+    soaked.pages = TELLING_PAGES - 1
+    assert growth(soaked) == []
 
 
 def test_faults_are_named() -> None:

@@ -11,6 +11,8 @@ WORKER_BYTES_A_PAGE = 32.0
 page (a URL, a fingerprint in a set) would be above it."""
 VALKEY_BYTES_A_PAGE = 64.0
 """The same of Valkey's: the seen-set takes about ten bytes a URL for as long as the crawl is remembered."""
+TELLING_PAGES = 100_000
+"""In a shorter run the caches are still filling."""
 WARM_UP = 1 / 3
 """The share of the pages whose samples do not count."""
 
@@ -46,10 +48,13 @@ def faults(soaked: Soaked) -> list[str]:
 
 
 def growth(soaked: Soaked) -> list[str]:
-    """Whose memory grows with the pages; empty: nobody's. Means something from about 100,000 pages on."""
+    """Whose memory grows with the pages; empty: nobody's, or the run was too short to tell."""
+    if soaked.pages < TELLING_PAGES:
+        return []
     limits = {"worker_memory": WORKER_BYTES_A_PAGE, "valkey_memory": VALKEY_BYTES_A_PAGE}
+    slopes = {name: slope(soaked.samples, name) for name in limits}
     return [
-        f"{name} grows by {slope(soaked.samples, name):.1f} bytes a page, more than {limit:g}"
+        f"the {name.partition('_')[0]}'s memory grows by {slopes[name]:.1f} bytes a page, more than {limit:g}"
         for name, limit in limits.items()
-        if slope(soaked.samples, name) > limit
+        if slopes[name] > limit
     ]

@@ -1,5 +1,6 @@
 """`gossamer demo`: a web of our own, crawled, in a few seconds and without the network."""
 
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,7 @@ def demo(
         "crawl.domain_concurrency": 16,
         "data_dir": output.parent / "data",
     }
+    before = sum(1 for _ in read_records(output)) if output.is_file() else 0
     with FakeWeb.start(spec) as web:
         standard.note(f"A web of {spec.hosts} sites with {spec.hosts * spec.pages:,} pages is up: {web.url()}")
         overrides = dict(map(parse_override, web.resolve_overrides()))
@@ -40,8 +42,8 @@ def demo(
         summary = run_loop(run_crawl(settings, web.seeds(), [], crawl_id=f"demo-{web.port}", fresh=False, quiet=json))
     tell(summary, as_json=json, quiet=False, on_stderr=False)
     if not json and output.is_file():
-        standard.note(f"\nThe first records of {output}, one JSON object a line:")
-        for _, record in zip(range(3), read_records(output), strict=False):
+        standard.note(f"\nSome of its records in {output}, one JSON object a line:")
+        for record in islice(read_records(output), before, before + 3):
             standard.note(f"  {_line(record)}")
         standard.note("\nNow yours: gossamer crawl https://example.com")
     raise typer.Exit(summary.exit_code())
