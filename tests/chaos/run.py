@@ -20,6 +20,7 @@ from tests.chaos.schedule import Kind, Plan, make_plan
 from tests.chaos.stores import Opener, Store
 from tests.servers import crawls
 from tests.servers.fleet import Fleet
+from tests.servers.punctual import make_punctual
 
 HEARTBEAT_SECONDS = 2.0
 HOSTS = 20
@@ -89,6 +90,7 @@ async def run(
 
         say(str(plan))
         with FakeWeb.start(web_spec(plan, pages), log_file=folder / "web.jsonl") as web:
+            make_punctual(web.pid)
             async with opener(data, plan.fsync) as store:
                 play = _Play(plan, folder, web, store, max(1, _pace(plan, pages_a_second) // HOSTS), say, shards)
                 evidence = await play.play()

@@ -19,6 +19,7 @@ from tests.politeness.stall import Stall
 from tests.politeness.verdict import Evidence
 from tests.servers import crawls
 from tests.servers.fleet import Fleet
+from tests.servers.punctual import make_punctual
 from tests.servers.service import Up
 from tests.servers.valkey import Server, standalone
 
@@ -52,6 +53,7 @@ async def run(plan: Plan, *, requests: int, say: Say, every_seconds: float = 10.
         Stall() as stall,
         Fleet(Path(name), resolve=web.resolve_overrides(), environment=_environment()) as fleet,
     ):
+        make_punctual(web.pid)
         operator = await Operator.open(service, server.address)
         frontier = await ValkeyFrontier.connect(server.address, heartbeat_seconds=HEARTBEAT_SECONDS)
         try:

@@ -19,6 +19,7 @@ from tests.politeness.rules import rule_of
 from tests.politeness.stall import Stall
 from tests.politeness.usage import Usage, usage
 from tests.politeness.verdict import hit_of
+from tests.servers.punctual import make_punctual
 from tests.servers.valkey import Server
 
 DEFAULT = DomainPolicy(hits=3, window_seconds=1.0)
@@ -47,6 +48,7 @@ _PATIENCE_SECONDS = 180.0
 @pytest.fixture
 def slow_web() -> Iterator[FakeWeb]:
     with FakeWeb.start(WebSpec(hosts=6, pages=2000, page_bytes=500, out_degree=10, latency_ms=60)) as running:
+        make_punctual(running.pid)
         yield running
 
 
