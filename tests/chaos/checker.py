@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gossamer.fakeweb.expected import Ends, Expected, fetched
-from gossamer.fakeweb.log import How, Record, by_domain, is_page, max_in_any_window, repeated
+from gossamer.fakeweb.log import How, Record, by_domain, is_page, repeated
 
 TWICE_AT_MOST = 0.02
 """Of the pages."""
@@ -60,8 +60,9 @@ class Evidence:
     heartbeat_seconds: float = 10.0
     budget: tuple[int, float] | None = None
     """Hits in a window of so many seconds that no domain may exceed; None: not looked at."""
-    lag_seconds: float = 0.0
-    """How late the machine came round to the run's own process, or to the web's, at worst; that blurs too."""
+    lags: Sequence[tuple[float, float]] = ()
+    """When (from, to; monotonic) the machine did not come round to the run's own process, or to the web's: that blurs
+    too."""
     thaws: Sequence[tuple[str, float]] = ()
     """Which worker was thawed, and when (monotonic). What it was about to send when it was frozen leaves it then."""
     troubles: Sequence[str] = ()
@@ -169,25 +170,36 @@ def _rude(evidence: Evidence) -> list[str]:
     if evidence.budget is None:
         return []
     hits, window = evidence.budget
-    blur = _blur(evidence)
 
     def counted(record: Record) -> bool:
         return _charged(record) and not any(
-            record.agent == agent and 0 <= record.started - at <= blur for agent, at in evidence.thaws
+            record.agent == agent and 0 <= record.started - at <= BLUR_SECONDS for agent, at in evidence.thaws
         )
 
     faults = []
     for domain, records in by_domain(evidence.log).items():
-        most = max_in_any_window(records, domain, window - blur, counted=counted)
-        if most > hits:
-            faults.append(f"{domain} was asked {most} times in {window:g} s, not {hits}")
+        times = sorted(record.started for record in records if counted(record))
+        close = [
+            (first, last)
+            for first, last in zip(times, times[hits:], strict=False)
+            if last - first < window - min(BLUR_SECONDS + _lag(evidence, first, last), _MOST_BLUR * window)
+        ]
+        if close:
+            first, last = min(close, key=lambda pair: pair[1] - pair[0])
+            faults.append(f"{domain} was asked {hits + 1} times in {last - first:.2f} s, not {hits} in {window:g} s")
     return faults[:_SHOWN]
+
+
+def _lag(evidence: Evidence, first: float, last: float) -> float:
+    """By how much what was noted from then to then may have been sent earlier, or later."""
+    return sum(end - begin for begin, end in evidence.lags if begin <= last and end >= first - BLUR_SECONDS)
 
 
 def _blur(evidence: Evidence) -> float:
     if evidence.budget is None:
         return 0.0
-    return min(BLUR_SECONDS + evidence.lag_seconds, _MOST_BLUR * evidence.budget[1])
+    longest = max((end - begin for begin, end in evidence.lags), default=0.0)
+    return min(BLUR_SECONDS + longest, _MOST_BLUR * evidence.budget[1])
 
 
 def _charged(record: Record) -> bool:

@@ -48,6 +48,8 @@ def main(words: Sequence[str] | None = None) -> int:
         f"{len(gaps)} times for {sum(until - since for since, until in gaps):.1f} s."
     )
     wrong = faults(evidence, judged)
+    if (made := sum(one.requests for one in judged)) < options.requests:
+        wrong.append(f"only {made:,} requests were made in the time for {options.requests:,}: the machine is too slow")
     if wrong:
         print("FAILED:")
     print(*(wrong or [f"No budget and no cap was exceeded; every domain used {USED_AT_LEAST:.0%} or more."]), sep="\n")

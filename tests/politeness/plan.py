@@ -17,6 +17,8 @@ _SLOWEST, _FASTEST = 0.4, 6.0
 """Requests a second of a domain, all its scopes together, before they are made to add up."""
 _FACTORS = (0.7, 0.85, 1.2)
 _MOST_FACTOR = 1.2
+_REACHED = 0.84
+"""Of what all budgets allow: pauses, deaths, budgets that were made smaller on the way."""
 _DEFAULT_SHARE = 0.1
 """Of the domains, those that nobody set a policy for."""
 _STRICT_SPACING_SECONDS = 0.5
@@ -123,7 +125,7 @@ def make_plan(
     """`pages_a_second`: what all budgets together allow. `turn_seconds`, `blow_seconds`: from one to the next."""
     chance = random.Random(f"politeness {seed}")
     egresses = tuple(f"e{number}" for number in range(math.ceil(workers / 2)))
-    seconds = requests / pages_a_second
+    seconds = requests / (pages_a_second * _REACHED)
     draw = _Draw(chance, len(egresses), longest_window)
     rates = [_SLOWEST * (_FASTEST / _SLOWEST) ** chance.random() for _ in range(domains)]
     level = pages_a_second / sum(rates)

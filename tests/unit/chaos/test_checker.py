@@ -100,13 +100,15 @@ def test_two_in_a_hundred_may_be_fetched_twice() -> None:
 def test_what_a_machine_that_was_late_blurs_is_no_fault() -> None:
     log = [*LOG, *(page(100, 100.1 + 0.6 * n, status=404) for n in range(2))]
     assert judge(evidence(log=log)).faults != []
-    assert judge(evidence(log=log, lag_seconds=0.3)).faults == []
-    assert judge(evidence(log=[*LOG, *(page(100, 100.01, status=404) for _ in range(2))], lag_seconds=9.0)).faults != []
+    assert judge(evidence(log=log, lags=[(99.9, 100.2)])).faults == []
+    assert judge(evidence(log=log, lags=[(90.0, 99.0), (101.0, 110.0)])).faults != []
+    burst = [*LOG, *(page(100, 100.01, status=404) for _ in range(2))]
+    assert judge(evidence(log=burst, lags=[(91.0, 100.0)])).faults != []
 
 
 def test_it_says_how_blurred_the_budget_was() -> None:
-    assert judge(evidence(lag_seconds=0.3)).blur == pytest.approx(0.5)
-    assert judge(evidence(lag_seconds=30.0)).blur == pytest.approx(0.9)
+    assert judge(evidence(lags=[(1.0, 1.1), (5.0, 5.3)])).blur == pytest.approx(0.5)
+    assert judge(evidence(lags=[(1.0, 31.0)])).blur == pytest.approx(0.9)
     assert judge(evidence(budget=None)).blur == 0.0
 
 
