@@ -167,6 +167,8 @@ async def test_a_server_that_keeps_nothing_is_warned_about(caplog: pytest.LogCap
         shards = await Shards.connect(server.address)
         assert await shards.call_confirmed(0, COUNT, ["{0}:"], [1]) == 1
         await shards.close()
+        # Until its first file is whole, a server refuses to end.
+        wait_until(lambda: server.info("persistence")["aof_rewrite_in_progress"] == "0", "the file to be written")
     assert caplog.text == ""
 
 
