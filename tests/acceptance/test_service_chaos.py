@@ -15,6 +15,8 @@ from tests.servers.service import Talk, Up, talking, up
 
 REQUESTS = int(os.environ.get("CHAOS_REQUESTS", "600"))
 KILLS = 2
+MISSED_SOON = {"GOSSAMER_KAFKA__OPTIONS": '{"session.timeout.ms": "4000"}'}
+"""After each kill, its successor waits so long for what the killed one had taken from Kafka."""
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ async def test_every_request_is_answered_or_crawled(tmp_path: Path, kind: str, r
         for override in web.resolve_overrides():
             flags += ["--resolve", override]
         wanted = requests(web.seeds())
-        with up(tmp_path, *flags) as service:
+        with up(tmp_path, *flags, environment=MISSED_SOON) as service:
             await feed_and_kill(service, kafka, wanted)
             async with talking(service, kafka=kafka.servers if kafka else "") as talk:
                 await nothing_is_lost(talk, wanted)
