@@ -8,6 +8,7 @@ from scrapy import Request, Spider
 
 from gossamer.errors import BadUrl
 from gossamer.model.payload import Payload, pack, too_large
+from gossamer.policy.names import name_fault
 from gossamer.policy.urls import canonical, fingerprint, host, registered_domain, spider_seed
 from gossamer.scrapy.fingerprinter import is_canonical
 from gossamer.scrapy.stored import Unstorable, attrs_of, store
@@ -51,12 +52,15 @@ class Entries:
         self._own = None if is_canonical(fingerprinter) else fingerprinter
 
     def name(self, request: Request) -> Name:
-        """What it is remembered by. Raises Unstorable for a URL that only this process can download."""
+        """What it is remembered by. Raises Unstorable for a URL that only this process can download, and for a spider
+        that nobody can be."""
         url = _canonical(request)
         asked = request.meta.get(SPIDER_KEY) if request._meta else None
         if asked is None or asked == self._spider.name:
             return Name(self._spider.name, url, self._mark(request, url, self._seed))
         spider = str(asked)
+        if why := name_fault(spider):
+            raise Unstorable(why)
         return Name(spider, url, self._mark(request, url, spider_seed(self._secret, spider)))
 
     def of(self, request: Request, name: Name) -> Entry:

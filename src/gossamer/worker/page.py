@@ -13,6 +13,7 @@ from gossamer.model.outcome import Dropped, Outcome
 from gossamer.model.payload import Payload, pack, too_large
 from gossamer.model.record import Output
 from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.policy.names import name_fault
 from gossamer.policy.urls import fingerprint, host, join, registered_domain, spider_seed
 from gossamer.telemetry import names
 from gossamer.telemetry.tally import Tally
@@ -214,7 +215,9 @@ def _grouped(lease: Lease, links: Links, positions: list[int] | None) -> list[Ba
 
 
 def _batch_of(journey: Journey, follow: Follow, drops: dict[str, int]) -> Batch | None:
-    """A spider's link as a batch of one; None: it goes nowhere, which is counted. Raises BadInput: it is too large."""
+    """A spider's link as a batch of one; None: it goes nowhere, which is counted.
+
+    Raises BadInput: it is too large, or for a spider of an impossible name."""
     context, lease = journey.context, journey.lease
     try:
         url = join(journey.url, follow.url)
@@ -226,6 +229,8 @@ def _batch_of(journey: Journey, follow: Follow, drops: dict[str, int]) -> Batch 
         _count(drops, counted_as(reason))
         return None
     spider = follow.spider or lease.spider
+    if why := name_fault(spider):
+        raise BadInput(f"the link to {url[:200]}: {why}")
     seed = context.seed if spider == lease.spider else spider_seed(context.secret, spider)
     payload = Payload(
         method=follow.method.upper(),

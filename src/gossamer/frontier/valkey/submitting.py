@@ -13,6 +13,7 @@ from gossamer.frontier.valkey.finishing import try_finish
 from gossamer.frontier.valkey.largest import full
 from gossamer.frontier.valkey.placing import home_shard, shard_of
 from gossamer.model.crawl import Crawl, Run, Terms
+from gossamer.policy.names import name_fault
 
 _AT_ONCE = 100
 _BYTES_AT_ONCE = 1 << 20
@@ -27,10 +28,16 @@ Answer = Submitted | CrawlRefused | BadInput
 
 
 def check_names(*names: str) -> None:
-    """Raises BadInput for what would blur the names of keys."""
+    """Of pools, spiders, egresses. Raises BadInput for what would blur the names of keys."""
     for name in names:
-        if "|" in name or "," in name or "\n" in name:
-            raise BadInput(f"a pool, spider, egress or domain may not contain '|', ',' or a line break: {name!r}")
+        if why := name_fault(name):
+            raise BadInput(why)
+
+
+def check_domain(domain: str) -> None:
+    """Raises BadInput for what would blur the names of keys and cannot be in a URL's host. A comma can."""
+    if "|" in domain or "\n" in domain:
+        raise BadInput(f"a domain may not contain '|' or a line break: {domain[:200]!r}")
 
 
 @dataclass(slots=True)
@@ -176,7 +183,8 @@ def _only_shard(submission: Submission, count: int) -> int | None:
     check_names(submission.crawl.pool)
     shards, urls = set(), 0
     for batch in submission.batches:
-        check_names(batch.spider, batch.domain)
+        check_names(batch.spider)
+        check_domain(batch.domain)
         shards.add(shard_of(batch.domain, count))
         urls += _URLS_AT_ONCE if batch.unfiltered else len(batch.urls)
     return shards.pop() if len(shards) == 1 and urls < _URLS_AT_ONCE else None
