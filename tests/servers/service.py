@@ -135,7 +135,7 @@ class Talk:
         await self.bus.publish(topic or self.topics.incoming, values)
 
     async def until(
-        self, topic: str, wanted: Callable[[list[dict[str, Any]]], bool], *, seconds: float = 40.0
+        self, topic: str, wanted: Callable[[list[dict[str, Any]]], bool], *, seconds: float = 90.0
     ) -> list[dict[str, Any]]:
         """All of the topic's messages, as soon as they are what is wanted."""
         if topic not in self._readers:
