@@ -52,12 +52,8 @@ def main(words: Sequence[str] | None = None) -> int:
         if options.folder is None:
             shutil.rmtree(folder)
         raise
-    print(*faults, sep="\n")
-    print(
-        f"{len(faults)} faults; files in {folder}"
-        if faults
-        else "Everything bounded, recorded and refused as promised."
-    )
+    ending = f"{len(faults)} faults; files in {folder}" if faults else "All bounded, recorded and refused as promised."
+    print(*faults, ending, sep="\n")
     if not faults and options.folder is None:
         shutil.rmtree(folder)
     return int(bool(faults))
