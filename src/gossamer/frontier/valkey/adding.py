@@ -14,7 +14,7 @@ from gossamer.frontier.valkey.commands import Argument, Commands
 from gossamer.frontier.valkey.finishing import carry_out, patiently, try_finish
 from gossamer.frontier.valkey.largest import full
 from gossamer.frontier.valkey.placing import home_shard, shard_of
-from gossamer.frontier.valkey.submitting import check_domain, check_names
+from gossamer.frontier.valkey.submitting import check_batch, check_names
 from gossamer.model.crawl import Crawl, CrawlState, Run, Terms
 from gossamer.model.request import Batch
 
@@ -100,8 +100,7 @@ class Adding:
         added = Added()
         by_shard: dict[int, list[tuple[int, Batch]]] = {}
         for index, batch in enumerate(batches):
-            check_names(batch.spider)
-            check_domain(batch.domain)
+            check_batch(batch)
             if batch.unfiltered and not batch.call:
                 batch.call = secrets.token_hex(8)
             by_shard.setdefault(shard_of(batch.domain, self._commands.count), []).append((index, batch))

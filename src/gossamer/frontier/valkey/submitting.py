@@ -13,6 +13,7 @@ from gossamer.frontier.valkey.finishing import try_finish
 from gossamer.frontier.valkey.largest import full
 from gossamer.frontier.valkey.placing import home_shard, shard_of
 from gossamer.model.crawl import Crawl, Run, Terms
+from gossamer.model.request import Batch
 from gossamer.policy.names import name_fault
 
 _AT_ONCE = 100
@@ -34,10 +35,11 @@ def check_names(*names: str) -> None:
             raise BadInput(why)
 
 
-def check_domain(domain: str) -> None:
-    """Raises BadInput for what would blur the names of keys and cannot be in a URL's host. A comma can."""
-    if "|" in domain or "\n" in domain:
-        raise BadInput(f"a domain may not contain '|' or a line break: {domain[:200]!r}")
+def check_batch(batch: Batch) -> None:
+    """The same of its spider, and of its domain, where a comma may be: a URL's host may have one."""
+    check_names(batch.spider)
+    if "|" in batch.domain or "\n" in batch.domain:
+        raise BadInput(f"a domain may not contain '|' or a line break: {batch.domain[:200]!r}")
 
 
 @dataclass(slots=True)
@@ -183,8 +185,7 @@ def _only_shard(submission: Submission, count: int) -> int | None:
     check_names(submission.crawl.pool)
     shards, urls = set(), 0
     for batch in submission.batches:
-        check_names(batch.spider)
-        check_domain(batch.domain)
+        check_batch(batch)
         shards.add(shard_of(batch.domain, count))
         urls += _URLS_AT_ONCE if batch.unfiltered else len(batch.urls)
     return shards.pop() if len(shards) == 1 and urls < _URLS_AT_ONCE else None

@@ -21,4 +21,4 @@ if blocked <= now and free_hits(record, policy, budgets) >= 1 then
   write_all()
   return { 1, "0" }
 end
-return { 0, string.format("%.3f", math.max(blocked, next_allowed(scope, record, budgets)) - now) }
+return { 0, string.format("%.3f", math.max(blocked, next_allowed(scope, budgets)) - now) }

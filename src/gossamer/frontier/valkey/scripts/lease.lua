@@ -87,8 +87,8 @@ local dropped = 0
 local taken = {} -- { run, token, priority, spider, domain, scope, entry } of each
 
 -- Lets a queue rest that only its own crawl's wish holds up, if a crawl with another wish waits behind it. True if so.
-local function give_way(home, domain, scope, record, crawl, budgets, token, priority)
-  local at = next_allowed(scope, record, budgets)
+local function give_way(home, domain, scope, crawl, budgets, token, priority)
+  local at = next_allowed(scope, budgets)
   if at <= now or #other_wishes(home, domain, crawl) == 0 then
     return false
   end
@@ -113,7 +113,7 @@ local function take(home, spider, domain, lease_egress, policy, token, priority,
   local allowed = math.min(free_hits(record, policy, budgets), cap_of(policy, crawl, budgets) - record[INFLIGHT])
   local free = math.min(limit - #taken, allowed)
   if free <= 0 then
-    return give_way(home, domain, scope, record, crawl, budgets, token, priority)
+    return give_way(home, domain, scope, crawl, budgets, token, priority)
   end
   if crawl.max_pages then
     if crawl.reserved >= crawl.quota then

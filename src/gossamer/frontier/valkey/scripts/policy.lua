@@ -25,7 +25,7 @@ if ARGV[3] == "" then
 else
   local policy = policy_of(ARGV[3])
   if not policy.off then
-    keep_hits(ARGV[3], budget(policy.hits, policy.window, policy.scale, false).window)
+    keep_hits(ARGV[3], budgets_of(policy, nil, ARGV[3])[1].window)
   end
   for _, home in ipairs(redis.call("ZRANGE", P .. "homes", 0, -1)) do
     if redis.call("EXISTS", agenda_key(home, ARGV[3])) == 1 then

@@ -230,8 +230,8 @@ local function next_slot(record, policy, budgets, spacing)
 end
 
 -- The earliest time of the next hit.
-local function next_allowed(scope, record, budgets)
-  local at = now
+local function next_allowed(scope, budgets)
+  local record, at = record_of(scope), now
   for _, b in ipairs(budgets) do
     if b.window > record[KEEP] and #record >= HITS then
       record[KEEP], changed[scope] = b.window, true -- what the shorter one has kept, the longer one needs
