@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.chaos import clustered, stores
+from tests.chaos.checker import TWICE_AT_MOST
 from tests.chaos.run import Outcome, run
 from tests.chaos.schedule import Kind
 from tests.chaos.stores import Opener
@@ -24,8 +25,6 @@ from tests.command import at_least, run_command
 
 PAGES = 10_000
 PAGES_A_SECOND = 500
-TWICE_AT_MOST = 200
-"""Of 10,000 pages. What is under way at a fault is as much in a smaller run, and a larger share of it."""
 
 TOPOLOGIES: dict[str, tuple[Opener, frozenset[Kind], int]] = {
     "single": (stores.single, stores.SingleStore.kinds, 1),
@@ -105,7 +104,8 @@ def _one(seed: int, folder: Path, options: argparse.Namespace) -> Outcome:
             opener=opener,
             kinds=kinds,
             shards=shards,
-            twice_at_most=max(TWICE_AT_MOST / PAGES, TWICE_AT_MOST / options.pages),
+            # What is under way at a fault is as much in a smaller run, and a larger share of it.
+            twice_at_most=TWICE_AT_MOST * max(1.0, PAGES / options.pages),
         )
     )
 

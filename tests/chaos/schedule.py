@@ -1,7 +1,7 @@
 """What happens in a run: a pure function of its seed. The same seed is the same run, on any machine."""
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -159,8 +159,3 @@ def _seconds(kind: Kind, heartbeat: float, chance: random.Random) -> float:
             return chance.choice((0.0, 0.3, heartbeat * 1.5))
         case _:
             return 0.0
-
-
-def kinds_of(faults: Sequence[Fault]) -> set[Kind]:
-    """The kinds among them."""
-    return {fault.kind for fault in faults}

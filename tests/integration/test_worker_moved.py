@@ -9,30 +9,24 @@ from gossamer.errors import FrontierUnavailable
 from gossamer.fakeweb import WebSpec, html, serve
 from gossamer.fakeweb.answer import redirect
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms
+from gossamer.model.crawl import CrawlState, Terms
 from gossamer.model.domain import DomainPolicy
 from gossamer.model.record import PageRecord
-from gossamer.model.request import Batch
-from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
 from gossamer.wiring.parts import working
+from tests.servers import crawls
 from tests.servers.crawling import records_of, settings_for
 
 
-class ForgetfulConnection:
-    """Connections on which the answer to the next addition is lost."""
+class ForgetfulShards(Shards):
+    """While it `loses`, the answer to the next addition is lost."""
 
-    def __init__(self, shards: Shards) -> None:
-        self._shards = shards
-        self.loses = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._shards, name)
+    loses = False
 
     async def call_confirmed(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
-        reply = await self._shards.call_confirmed(shard, script, *arguments, **options)
+        reply = await super().call_confirmed(shard, script, *arguments, **options)
         if script.name == "add" and self.loses:
             self.loses = False
             raise FrontierUnavailable("the answer was lost")
@@ -43,24 +37,20 @@ class ForgetfulConnection:
 async def test_a_redirect_to_another_domain_is_recorded_once(tmp_path: Path, lost: bool) -> None:
     """Also when it had to be said twice that it goes on: the second time, its target is known by its own doing."""
     async with EmbeddedValkey(tmp_path / "valkey", name="test", appendfsync="no") as server:
-        wire = ForgetfulConnection(await Shards.connect(server.address))
-        frontier = await ValkeyFrontier.over(wire)  # type: ignore[arg-type]
+        wire = await ForgetfulShards.connect(server.address)
+        frontier = await ValkeyFrontier.over(wire)
         try:
             await frontier.set_domain_policy(None, DomainPolicy(hits=100, window_seconds=1, moderated=False))
             async with serve(WebSpec(hosts=1, pages=1)) as web:
                 url, target = f"http://here.test:{web.port}/", f"http://there.test:{web.port}/"
                 web.mount("here.test", "/", redirect(target))
                 web.mount("there.test", "/", html("it is here"))
-                run = await frontier.open_crawl(Crawl(id=CrawlId("app", "c")))
-                mark = fingerprint(url, seed=spider_seed(frontier.secret, "link"))
-                seeds = Batch("link", registered_domain(host(url)), 1, 0, [url], [mark], None)
-                await frontier.add(run, Terms(maxdepth=0), [seeds], seeds=True)
+                run = await crawls.open_crawl(frontier, [url], Terms(maxdepth=0))
                 settings = settings_for(tmp_path, ["*.test:127.0.0.1"], allow_networks=("127.0.0.0/8",))
                 wire.loses = lost
                 async with working(settings, frontier, pool="shared", run=run) as worker:
                     await worker.run()
-                info = await frontier.crawl_info(run.crawl.id)
-                assert info is not None
+                info = await crawls.info(frontier)
                 assert info.state is CrawlState.FINISHED
                 assert info.total().fetched == 1
                 (record,) = records_of(tmp_path / "pages.jsonl")

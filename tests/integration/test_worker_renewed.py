@@ -7,14 +7,13 @@ from typing import Any
 
 from gossamer.fakeweb import WebSpec, serve
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms
+from gossamer.model.crawl import CrawlState, Terms
 from gossamer.model.domain import DomainPolicy
-from gossamer.model.request import Batch
-from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
 from gossamer.wiring.parts import working
+from tests.servers import crawls
 from tests.servers.crawling import settings_for
 
 SHARDS = 16
@@ -22,53 +21,41 @@ HOSTS = 40
 HEARTBEAT_SECONDS = 1.0
 
 
-class InterruptedConnection:
-    """Connections on which something else happens before the nth lease call, once."""
+class InterruptedShards(Shards):
+    """Something else happens before a lease call, once, when so many are `left` until it."""
 
-    def __init__(self, shards: Shards, nth: int) -> None:
-        self._shards = shards
-        self._left = nth
-        self.event: Callable[[], Awaitable[Any]]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._shards, name)
+    left = SHARDS // 2 + 1
+    event: Callable[[], Awaitable[Any]]
 
     async def call(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
         if script.name == "lease":
-            self._left -= 1
-            if self._left == 0:
+            self.left -= 1
+            if self.left == 0:
                 await self.event()
-        return await self._shards.call(shard, script, *arguments, **options)
+        return await super().call(shard, script, *arguments, **options)
 
 
 async def test_what_it_gets_in_its_new_epoch_it_fetches(tmp_path: Path) -> None:
     """Some shards have answered to its old name, the others answer to the new one, in one and the same question."""
     async with EmbeddedValkey(tmp_path / "valkey", name="test", appendfsync="no") as server:
-        wire = InterruptedConnection(await Shards.connect(server.address), nth=SHARDS // 2 + 1)
-        frontier = await ValkeyFrontier.over(wire, shards=SHARDS, heartbeat_seconds=HEARTBEAT_SECONDS)  # type: ignore[arg-type]
+        wire = await InterruptedShards.connect(server.address)
+        frontier = await ValkeyFrontier.over(wire, shards=SHARDS, heartbeat_seconds=HEARTBEAT_SECONDS)
         try:
             await frontier.set_domain_policy(None, DomainPolicy(hits=10_000, window_seconds=1, moderated=False))
             async with serve(WebSpec(hosts=HOSTS, pages=1)) as web:
-                run = await frontier.open_crawl(Crawl(id=CrawlId("app", "c")))
                 urls = [f"http://site{number}.test:{web.port}/" for number in range(HOSTS)]
-                await frontier.add(run, Terms(maxdepth=0), [batch(frontier, url) for url in urls], seeds=True)
+                run = await crawls.open_crawl(frontier, urls, Terms(maxdepth=0))
                 settings = settings_for(
                     tmp_path, ["*.test:127.0.0.1"], allow_networks=("127.0.0.0/8",), worker__heartbeat=HEARTBEAT_SECONDS
                 )
                 async with working(settings, frontier, pool="shared", run=run) as worker:
                     wire.event = lambda: taken_for_dead(frontier, worker._holder.worker, worker._seat._beat)
                     await asyncio.wait_for(worker.run(), 60)
-                info = await frontier.crawl_info(run.crawl.id)
-                assert info is not None
+                info = await crawls.info(frontier)
                 assert info.state is CrawlState.FINISHED
                 assert info.total().fetched == HOSTS
         finally:
             await frontier.close()
-
-
-def batch(frontier: ValkeyFrontier, url: str) -> Batch:
-    mark = fingerprint(url, seed=spider_seed(frontier.secret, "link"))
-    return Batch("link", registered_domain(host(url)), 1, 0, [url], [mark], None)
 
 
 async def taken_for_dead(frontier: ValkeyFrontier, worker: str, beat: Callable[[], Awaitable[Any]]) -> None:

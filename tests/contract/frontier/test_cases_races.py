@@ -92,19 +92,16 @@ class Scene:
         return info.state
 
 
-class RememberingConnection:
-    """Connections that know what was sent, to send it again."""
+class RememberingShards(Shards):
+    """They know what was sent, to send it again."""
 
-    def __init__(self, shards: Shards) -> None:
-        self._shards = shards
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.sent: list[tuple[Any, ...]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._shards, name)
 
     async def call(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
         self.sent.append((shard, script, *arguments))
-        return await self._shards.call(shard, script, *arguments, **options)
+        return await super().call(shard, script, *arguments, **options)
 
 
 async def test_a_question_for_work_that_was_held_up_on_its_way_gets_none(stage_of: Callable[[int], Stage]) -> None:
@@ -112,8 +109,8 @@ async def test_a_question_for_work_that_was_held_up_on_its_way_gets_none(stage_o
     those that were handed out then, and nobody would know of them."""
     stage = stage_of(1)
     await stage.frontier()
-    wire = RememberingConnection(await Shards.connect(stage.server.address))
-    frontier = await ValkeyFrontier.over(wire, prefix=stage.prefix)  # type: ignore[arg-type]
+    wire = await RememberingShards.connect(stage.server.address)
+    frontier = await ValkeyFrontier.over(wire, prefix=stage.prefix)
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, PLAIN, [a_batch(domain, ["x"]) for domain in DOMAINS])
     seat = await frontier.holder(pool="shared", spiders=["link"])
@@ -133,20 +130,17 @@ async def test_a_question_for_work_that_was_held_up_on_its_way_gets_none(stage_o
     await stage.leave()
 
 
-class SlowShard:
-    """Connections on which one shard's answers to a settlement wait."""
+class SlowShards(Shards):
+    """The answers of one of them to a settlement wait."""
 
-    def __init__(self, shards: Shards) -> None:
-        self._shards = shards
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.shard = -1
         self.answer = asyncio.Event()
         self.answered: list[int] = []
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._shards, name)
-
     async def call_confirmed(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
-        reply = await self._shards.call_confirmed(shard, script, *arguments, **options)
+        reply = await super().call_confirmed(shard, script, *arguments, **options)
         if script.name == "settle":
             self.answered.append(shard)
             if shard == self.shard:
@@ -159,8 +153,8 @@ async def test_what_one_shard_said_of_the_last_epoch_while_another_was_slow(stag
     begun, and all that it holds."""
     stage = stage_of(5)
     await stage.frontier()
-    wire = SlowShard(await Shards.connect(stage.server.address))
-    frontier = await ValkeyFrontier.over(wire, prefix=stage.prefix)  # type: ignore[arg-type]
+    wire = await SlowShards.connect(stage.server.address)
+    frontier = await ValkeyFrontier.over(wire, prefix=stage.prefix)
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, PLAIN, [a_batch(domain, ["x"]) for domain in DOMAINS])
     seat = await frontier.holder(pool="shared", spiders=["link"])

@@ -1,12 +1,18 @@
 """A seed is a run: the same everywhere, and each one hard enough."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from tests.chaos.schedule import LINKS, MAX_SKEW_SECONDS, WORKERS, Kind, Lane, kinds_of, make_plan
+from tests.chaos.schedule import LINKS, MAX_SKEW_SECONDS, WORKERS, Fault, Kind, Lane, make_plan
 
 STORE = frozenset({Kind.KILL_STORE, Kind.FREEZE_STORE})
 HEARTBEAT = 2.0
 PLANS = [make_plan(seed, store_kinds=STORE, heartbeat_seconds=HEARTBEAT) for seed in range(1, 201)]
+
+
+def kinds_of(faults: Sequence[Fault]) -> set[Kind]:
+    return {fault.kind for fault in faults}
 
 
 def test_the_same_seed_is_the_same_plan() -> None:
