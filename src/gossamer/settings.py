@@ -189,7 +189,8 @@ class KafkaSettings(_Group):
     """The Kafka client, where the bus is kafka://."""
 
     options: dict[str, str] = {}
-    """Further options of librdkafka: security.protocol, sasl.mechanisms, ssl.ca.location and so on"""
+    """Options of librdkafka: security.protocol, sasl.mechanisms, compression.type and so on. They win over Gossamer's
+    own, but for the few on which its promises rest: those are refused by name"""
     partitions: Annotated[int, Field(ge=1, le=10_000)] = 8
     """Of a topic that is missing and is made"""
     replicas: Annotated[int, Field(ge=-1, le=100)] = -1

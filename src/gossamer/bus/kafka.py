@@ -1,6 +1,7 @@
 """The bus on Kafka, through librdkafka: idempotent publishing in batches, explicit commits after the work."""
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from gossamer.bus.base import TopicInfo
-from gossamer.bus.kafka_client import ANSWER_SECONDS, in_thread, limit_of, log, partitions_of
+from gossamer.bus.kafka_client import ANSWER_SECONDS, check_options, in_thread, limit_of, log, partitions_of
 from gossamer.bus.kafka_consumer import KafkaConsumer, read_mark
 from gossamer.bus.kafka_pending import Pending
 from gossamer.bus.topics import check_topic
@@ -21,7 +22,6 @@ T = TypeVar("T")
 
 _DELIVERY_SECONDS = 15.0
 _FULL_SECONDS = 0.005
-_BATCH_BYTES = 1_000_000
 _SPARE_BYTES = 1024
 """Of a message, for its headers."""
 
@@ -38,16 +38,19 @@ class KafkaBus:
         replicas: int = -1,
         largest: int = 8 * 1024 * 1024,
     ) -> None:
-        """`servers`: `host:port,host:port`. `options`: further ones of librdkafka (SASL, TLS ...). A topic that is
-        missing is made with so many `partitions` and `replicas` (-1: the broker's default) and messages of up to
-        `largest` bytes; one that is there and allows less lowers `largest` when it is first used, and what was too
-        large for it is MessageTooLarge. Nothing is connected yet."""
+        """`servers`: `host:port,host:port`. `options`: librdkafka's (SASL, TLS, compression ...); they win over the
+        bus's own. Raises BadInput for one that cannot be set (`check_options`). A topic that is missing is made with so
+        many `partitions` and `replicas` (-1: the broker's default) and messages of up to `largest` bytes; one that is
+        there and allows less lowers `largest` when it is first used, and what was too large for it is MessageTooLarge.
+        Nothing is connected yet."""
+        self._options = dict(options or {})
+        check_options(self._options)
         self._common: dict[str, Any] = {
             "bootstrap.servers": servers,
             "logger": log,
             "socket.connection.setup.timeout.ms": 5000,
             "reconnect.backoff.max.ms": 2000,
-            **(options or {}),
+            **self._options,
         }
         self._partitions = partitions
         self._replicas = replicas
@@ -56,8 +59,11 @@ class KafkaBus:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="kafka-admin")
         self._admin: Any = None
         self._producer: Any = None
-        self._driver: threading.Thread | None = None
-        self._closing = False
+        self._producer_largest = 0
+        """Bytes of the largest message and batch that the producer makes."""
+        self._drivers: list[threading.Thread] = []
+        self._close_by = math.inf
+        """When driving ends whatever is under way, by the monotonic clock."""
 
     @property
     def largest(self) -> int:
@@ -71,13 +77,12 @@ class KafkaBus:
         self._check(topic, values)
         await self._ensure(topic)
         self._check(topic, values)  # once more: the topic may allow less than was known
-        producer = self._started()
         pending = Pending(asyncio.get_running_loop(), len(values))
         for at, value in enumerate(values):
             key = keys[at] if keys and keys[at] else None
             while True:
                 try:
-                    producer.produce(topic, value, key, on_delivery=pending.delivered)
+                    self._started().produce(topic, value, key, on_delivery=pending.delivered)
                     break
                 except BufferError:  # the thread makes room as the broker takes messages
                     await asyncio.sleep(_FULL_SECONDS)
@@ -92,27 +97,32 @@ class KafkaBus:
                 raise MessageTooLarge(f"{topic}: {len(value):,} bytes, at most {self.largest:,}")
 
     def _started(self) -> Any:
-        if self._producer is None:
+        """The producer. A topic's limit holds for batches too, so a lower one needs a new producer."""
+        if self._producer is None or self._producer_largest > self._largest:
+            self._producer_largest = self._largest
             self._producer = Producer(
                 {
                     **self._common,
                     "acks": "all",
                     "enable.idempotence": True,
-                    "compression.type": "zstd",
                     "linger.ms": 5,
                     "message.max.bytes": self._largest,
-                    "batch.size": min(_BATCH_BYTES, self._largest),  # a topic's limit is of batches, too
                     "message.timeout.ms": int(_DELIVERY_SECONDS * 1000),
                     "queue.buffering.max.kbytes": 256 * 1024,
+                    **self._options,
                 }
             )
-            self._driver = threading.Thread(target=self._drive, name="kafka-producer", daemon=True)
-            self._driver.start()
+            self._drivers = [driver for driver in self._drivers if driver.is_alive()]
+            self._drivers.append(
+                threading.Thread(target=self._drive, args=(self._producer,), name="kafka-producer", daemon=True)
+            )
+            self._drivers[-1].start()
         return self._producer
 
-    def _drive(self) -> None:
-        while not self._closing:
-            self._producer.poll(0.1)
+    def _drive(self, producer: Any) -> None:
+        """Report this producer's deliveries, the last ones too when another has taken its place."""
+        while (producer is self._producer or len(producer)) and time.monotonic() < self._close_by:
+            producer.poll(0.1)
 
     # --- topics -------------------------------------------------------------------------------------------------------
 
@@ -189,11 +199,8 @@ class KafkaBus:
         return consumer
 
     async def close(self) -> None:
-        producer = self._producer
-        if producer is not None:
-            await asyncio.to_thread(producer.flush, _DELIVERY_SECONDS)
-            self._closing = True
-            if self._driver is not None:
-                await asyncio.to_thread(self._driver.join)
-            self._producer = None
+        self._close_by = time.monotonic() + _DELIVERY_SECONDS
+        self._producer = None
+        for driver in self._drivers:
+            await asyncio.to_thread(driver.join)
         self._threads.shutdown(wait=False)

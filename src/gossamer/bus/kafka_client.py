@@ -3,22 +3,58 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from gossamer.errors import BusError, BusUnavailable, MessageTooLarge
+from gossamer.errors import BadInput, BusError, BusUnavailable, MessageTooLarge
 
 T = TypeVar("T")
 
 log = logging.getLogger("gossamer.bus.kafka")
+# The same options go to producers, consumers and the admin client; each warns of those meant for another.
+log.addFilter(lambda record: "property and will be ignored by this" not in record.getMessage())
 
 ANSWER_SECONDS = 5.0
 """A broker that is there answers within so long."""
 _FORBIDDEN = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+
+_DURABLE = "a page counts as done when every in-sync replica has it, once and in order"
+_COMMITTED = "a message is committed after its work is done, not before"
+_GROUPS = "gossamer chooses where each of its consumers reads"
+_RESERVED = {
+    "bootstrap.servers": "the setting bus names the brokers",
+    "metadata.broker.list": "the setting bus names the brokers",
+    "message.max.bytes": "the setting kafka.largest says it",
+    "acks": _DURABLE,
+    "request.required.acks": _DURABLE,
+    "enable.idempotence": _DURABLE,
+    "transactional.id": _DURABLE,
+    "delivery.report.only.error": "publishing waits for the report of each delivery",
+    "enable.auto.commit": _COMMITTED,
+    "enable.auto.offset.store": _COMMITTED,
+    "group.id": _GROUPS,
+    "auto.offset.reset": _GROUPS,
+    "enable.partition.eof": _GROUPS,
+}
+"""Options of librdkafka, with their aliases, on which the bus's promises rest, and why each cannot be set."""
+
+
+def check_options(options: Mapping[str, str]) -> None:
+    """Raises BadInput for an option that is reserved, unknown to librdkafka, or has an impossible value."""
+    for name in options:
+        if name in _RESERVED:
+            raise BadInput(f"kafka.options: {name} cannot be set; {_RESERVED[name]}")
+    try:
+        # Without brokers it connects to nothing, and checks each option and how they go together.
+        Producer({"enable.idempotence": True, **options, "logger": log})
+    except KafkaException as error:
+        raise BadInput(f"kafka.options: {error.args[0].str()}") from None
+    except (TypeError, AttributeError):  # callbacks and loggers, which a text cannot be
+        raise BadInput(f"kafka.options: one of {', '.join(options)} cannot be a text") from None
 
 
 def partitions_of(client: Any, topic: str) -> list[int]:

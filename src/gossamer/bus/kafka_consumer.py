@@ -33,17 +33,17 @@ class KafkaConsumer:
                 "session.timeout.ms": 10_000,
                 # With one is it told that a member has come or gone: nobody waits longer for its share.
                 "heartbeat.interval.ms": 1000,
-                **common,
-                "group.id": group,
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "auto.offset.reset": "earliest",
                 "partition.assignment.strategy": "cooperative-sticky",
                 "max.poll.interval.ms": 600_000,
                 "fetch.wait.max.ms": 100,
                 "topic.metadata.refresh.interval.ms": 1000,
                 "allow.auto.create.topics": False,
                 "queued.max.messages.kbytes": 65_536,
+                **common,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "earliest",
             }
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-consumer")

@@ -69,3 +69,20 @@ async def test_a_large_answer_and_a_large_letter_go_there_too(kafka: KafkaBus, b
         [told] = [msgspec.json.decode(value) for value in await taken(kafka, topic)]
         whole = msgspec.json.decode(await read_blob(told["whole_address"]))
         assert text in whole.values()
+
+
+async def test_many_small_messages_fit_into_a_topic_with_a_low_limit(old_broker: Broker) -> None:
+    low = AdminClient({"bootstrap.servers": old_broker.servers})
+    made = low.create_topics([NewTopic("demo.low", 1, 1, config={"max.message.bytes": "20000"})])
+    made["demo.low"].result(20)
+    bus = KafkaBus(old_broker.servers, partitions=1)
+    await bus.publish("demo.plain", [b"the producer knows nothing of the low limit yet"])
+    values = [os.urandom(1000) for _ in range(500)]
+    await bus.publish("demo.low", values)
+    reader = await bus.read(["demo.low"], from_beginning=True)
+    found: list[bytes] = []
+    while len(found) < len(values):
+        found += [message.value for message in await reader.take(at_most=1000, wait_seconds=10.0)]
+    assert found == values
+    await reader.close()
+    await bus.close()

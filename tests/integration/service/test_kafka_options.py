@@ -1,0 +1,90 @@
+"""What the operator says about Kafka, and what a plain client can read by default."""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pytest
+
+from gossamer.bus.kafka import KafkaBus
+from gossamer.bus.topics import Topics
+from gossamer.errors import BadInput
+from gossamer.sinks.blobs import BlobStore
+from gossamer.sinks.bus import BusSink
+from tests.servers.kafka import Broker, broker
+
+from .test_bus_sink import a_page
+
+_PLAIN_CLIENT = """
+import sys
+codecs = ("zstandard", "lz4", "lz4.block", "lz4.frame", "lz4f", "lz4framed", "snappy", "cramjam")
+sys.modules.update(dict.fromkeys(codecs, None))  # kafka-python takes those that it finds; a plain one finds none
+from kafka import KafkaConsumer, KafkaProducer
+servers, asked, *answered = sys.argv[1:]
+producer = KafkaProducer(bootstrap_servers=servers)
+producer.send(asked, b"from kafka-python").get(30)
+producer.close()
+consumer = KafkaConsumer(
+    *answered, bootstrap_servers=servers, auto_offset_reset="earliest", consumer_timeout_ms=30000
+)
+for _ in answered:
+    print(next(consumer).value.decode())
+consumer.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def one_broker() -> Iterator[Broker]:
+    with broker() as running:
+        yield running
+
+
+def plain_client(one_broker: Broker, asked: str, answered: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    """kafka-python without optional packages: it sends one message to `asked`, prints one of each of `answered`."""
+    command = [sys.executable, "-c", _PLAIN_CLIENT, one_broker.servers, asked, *answered]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+
+
+async def test_a_plain_kafka_python_reads_what_is_published_and_is_read(one_broker: Broker, blobs: BlobStore) -> None:
+    bus, topics = KafkaBus(one_broker.servers, partitions=1), Topics("plain")
+    body = b"the same again and again " * 1000
+    await BusSink(bus, topics, blobs).write([a_page(body=body)])
+    requests = await bus.consume([topics.incoming], group="g")
+    ran = plain_client(one_broker, topics.incoming, [topics.crawled, topics.crawled_by("app")])
+    assert ran.returncode == 0, ran.stderr
+    assert [msgspec.json.decode(line)["body"].encode() for line in ran.stdout.splitlines()] == [body, body]
+    [asked] = await requests.take(at_most=10, wait_seconds=30.0)
+    assert asked.value == b"from kafka-python"
+    await requests.close()
+    await bus.close()
+
+
+async def test_the_operators_options_win(one_broker: Broker) -> None:
+    bus = KafkaBus(one_broker.servers, partitions=1, options={"compression.type": "zstd"})
+    await bus.publish("packed.pages", [b"the same again and again " * 1000])
+    ran = plain_client(one_broker, "packed.pages", ["packed.pages"])
+    assert "UnsupportedCodec" in ran.stderr
+    await bus.close()
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "acks", "request.required.acks", "enable.idempotence", "enable.auto.commit", "enable.auto.offset.store",
+        "auto.offset.reset", "group.id", "enable.partition.eof", "bootstrap.servers", "metadata.broker.list",
+        "message.max.bytes", "transactional.id", "delivery.report.only.error",
+    ],
+)  # fmt: skip
+def test_an_option_that_promises_rest_on_is_refused_by_name(option: str) -> None:
+    with pytest.raises(BadInput, match=f"kafka.options: {option} cannot be set; "):
+        KafkaBus("127.0.0.1:1", options={option: "1"})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("compression.typ", "zstd"), ("compression.type", "zip"), ("max.in.flight", "9"), ("error_cb", "x")],
+)
+def test_an_option_that_librdkafka_does_not_take_is_refused(option: str, value: str) -> None:
+    with pytest.raises(BadInput, match=r"kafka\.options"):
+        KafkaBus("127.0.0.1:1", options={option: value})
