@@ -7,7 +7,8 @@ from gossamer.model.record import Output
 from gossamer.model.request import Batch, Settlement
 
 Confirmed = Callable[[Collection[int]], None]
-"""Told once the outlinks are in the frontier, with the fingerprints of those that a cap refused."""
+"""Called once the frontier has answered, with the fingerprints of the outlinks that it rejected: these are not in its
+seen-set. All others are."""
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ class Outlinks:
         self._groups = [(run, terms, group, _merged(group)) for (run, terms), group in _by_terms(pages)]
 
     async def add(self, frontier: Frontier, patience: Patience) -> None:
-        """Return when all of them are queued, known or refused by a cap; each page's `confirmed` has been called then.
+        """Return when all of them are queued, known or rejected; each page's `confirmed` has been called then.
         May be repeated."""
         for run, terms, group, batches in self._groups:
             rejected = _NONE

@@ -27,6 +27,7 @@ _FILTERS_KNOWN = 1000
 """Sets of filters that were found to be sound; a producer sends the same again and again."""
 _HOSTS_KNOWN = 10_000
 DUPLICATE = "duplicate"
+_FULL = "the domain's share of the queue is full"
 MOST_BODY_BYTES = 512 * 1024
 """Of the body that a request sends; it waits in the frontier's memory."""
 
@@ -181,12 +182,9 @@ async def submit(frontier: Frontier, submissions: Sequence[Submission]) -> list[
         added = answer.added
         for index, position in added.known:
             answers[places[index][position]] = Submitted(False, DUPLICATE)
-        for index, position in added.rejected:
-            answers[places[index][position]] = Submitted(False, "the domain's share of the queue is full")
-        for reason in added.dropped.keys() - {"budget"}:  # a whole spider's part is over
-            for at in itertools.chain(*places):
-                if answers[at].added:
-                    answers[at] = Submitted(False, f"this spider's part of the crawl is {reason}")
+        for (index, position), reason in added.rejected.items():
+            why = _FULL if reason == "budget" else f"this spider's part of the crawl is {reason}"
+            answers[places[index][position]] = Submitted(False, why)
     return answers
 
 

@@ -124,7 +124,7 @@ class LinkExtractor:
         """Say that these links are in the frontier (or were already), so that the next pages need not offer them again.
 
         To be called after the frontier confirmed them: what is remembered too early is lost if adding fails.
-        `except_positions`: indexes of URLs that the frontier dropped by a cap; they may be offered again. Repeatable.
+        `except_positions`: indexes of URLs that the frontier rejected; they may be offered again. Repeatable.
         """
         hrefs = links.hrefs
         if except_positions:

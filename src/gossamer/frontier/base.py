@@ -3,6 +3,7 @@
 Errors of every call: FrontierUnavailable (repeat it), FrontierFull (adding only), FrontierIncompatible.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,16 +19,23 @@ from gossamer.model.request import Batch, Lease, Settlement
 
 @dataclass(slots=True)
 class Added:
-    """What became of the URLs of one `add`: `added + duplicates + dropped` is their number."""
+    """What became of the URLs of one `add`: `added + duplicates + len(rejected)` is their number.
+
+    A URL that is not rejected is in the run's seen-set.
+    """
 
     added: int = 0
     duplicates: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
-    """By reason: `budget` (domain_max_pending; not marked as seen), `stopped`, `expired`."""
-    rejected: list[tuple[int, int]] = field(default_factory=list)
-    """(batch, position) of every URL that a cap dropped: they are not seen and may be found again."""
+    rejected: dict[tuple[int, int], str] = field(default_factory=dict)
+    """(batch, position) of every URL that was dropped, and the reason: `budget` (domain_max_pending), `stopped`,
+    `expired`. These URLs are not in the seen-set and may be found again."""
     known: list[tuple[int, int]] = field(default_factory=list)
     """Of seeds: (batch, position) of every duplicate."""
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """The number of rejected URLs by reason."""
+        return dict(Counter(self.rejected.values()))
 
 
 @dataclass(slots=True)

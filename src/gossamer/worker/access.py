@@ -103,5 +103,7 @@ class Access:
         batches = sitemap_batches(context, named, priority=journey.lease.priority, depth=journey.lease.depth)
         if batches:
             lease = journey.lease
-            await self._patience.frontier(lambda: self._frontier.add(lease.run, lease.terms, batches))
+            added = await self._patience.frontier(lambda: self._frontier.add(lease.run, lease.terms, batches))
+            if added.rejected:
+                return  # the frontier does not have them: the next page of this site offers them again
         context.got_sitemaps_of(place, since=era)

@@ -225,8 +225,8 @@ class Model:
     def add(self, run: ModelRun, terms: Terms, batches: Sequence[Batch], answer: Added, now: float) -> None:
         """Take in what the frontier says it took in; what it refused must deserve it."""
         if run.state is CrawlState.FINISHED:
-            late = sum(len(batch.urls) for batch in batches)
-            assert answer == Added(dropped={"stopped": late}), "outlinks of a run that is over"
+            everything = {(i, k): "stopped" for i, batch in enumerate(batches) for k in range(len(batch.urls))}
+            assert answer == Added(rejected=everything), "outlinks of a run that is over"
             run.inexact = True  # counted or not: nobody's answer waits for them
             return
         rejected = set(answer.rejected)
@@ -240,6 +240,7 @@ class Model:
                 payload = batch.payloads[position] if batch.payloads else None
                 entry = Entry(batch.spider, batch.domain, url, fingerprint, batch.priority, batch.depth, terms, payload)
                 if refusal is not None:
+                    assert (number, position) in rejected, f"{url} is not in the seen-set, and is not rejected either"
                     dropped[refusal] += 1
                     run.links_dropped.setdefault(batch.spider, Counter())[refusal] += 1
                 elif fingerprint in run.seen and not batch.unfiltered:

@@ -112,7 +112,7 @@ class Pair:
         if not answer.added and not answer.duplicates:
             return answer
         assert answer.added + answer.duplicates == added + duplicates
-        return Added(added, duplicates, answer.dropped, answer.rejected)
+        return Added(added, duplicates, answer.rejected)
 
     async def stop(self, crawl: CrawlId, *, spider: str | None = None, state: CrawlState = CrawlState.STOPPED) -> None:
         waiting = self.model.runs.get(crawl)

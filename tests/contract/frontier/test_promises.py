@@ -564,7 +564,7 @@ async def test_a_submissions_requests_expire(pair: Pair) -> None:
     await pair.fetch(worker, [lease for lease in await pair.lease_all_due(worker) if lease.domain == "a.test"])
     await pair.pass_time(6)
     late = await pair.add(run, Terms(expires=pair.clock.now - 1), [a_batch("c.test", ["x"])])
-    assert late.dropped == {"expired": 1}
+    assert late.rejected == {(0, 0): "expired"}
     await pair.close(worker)
     await pair.check()
     worker = await pair.hire(pool="shared", spiders=["link"])
@@ -622,10 +622,10 @@ async def test_domain_max_pending_bounds_an_endless_site_and_nothing_else(pair: 
     assert run is not None
     answer = await pair.add(run, terms, [a_batch("endless.test", range(50)), a_batch("small.test", range(3))])
     assert (answer.added, answer.dropped) == (7, {"budget": 46})
-    assert answer.rejected == [(0, position) for position in range(4, 50)]
+    assert list(answer.rejected) == [(0, position) for position in range(4, 50)]
     await pair.check()
     worker = await pair.hire(pool="shared", spiders=["link"])
     assert len(await pair.lease_all_due(worker)) == 2
     again = await pair.add(run, terms, [a_batch("endless.test", range(50), depth=1)])
-    assert (again.added, again.duplicates, again.rejected[0]) == (1, 4, (0, 5))
+    assert (again.added, again.duplicates, next(iter(again.rejected))) == (1, 4, (0, 5))
     await pair.check()

@@ -163,7 +163,7 @@ async def test_a_cap_rejects_by_position(frontier: ValkeyFrontier) -> None:
         "one", a_batch("a.test", [1]), a_batch("a.test", [1, 2, 3, 4]), terms=Terms(domain_max_pending=2)
     )
     assert added(await frontier.submit([submission])) == [
-        Added(added=2, duplicates=1, dropped={"budget": 2}, rejected=[(1, 2), (1, 3)], known=[(1, 0)])
+        Added(added=2, duplicates=1, rejected={(1, 2): "budget", (1, 3): "budget"}, known=[(1, 0)])
     ]
 
 

@@ -14,7 +14,7 @@ from gossamer.frontier.valkey.commands import Argument, Commands
 from gossamer.frontier.valkey.finishing import carry_out, patiently, try_finish
 from gossamer.frontier.valkey.largest import full
 from gossamer.frontier.valkey.placing import home_shard, shard_of
-from gossamer.frontier.valkey.submitting import check_batch, check_names
+from gossamer.frontier.valkey.submitting import check_batch, check_names, note_added
 from gossamer.model.crawl import Crawl, CrawlState, Run, Terms
 from gossamer.model.request import Batch
 
@@ -110,7 +110,8 @@ class Adding:
         if new := [shard for shard in by_shard if shard not in known]:
             confirmed = await self._confirm(run, new, seeds=seeds)
             if confirmed is None:
-                return self._drop_all(added, batches)
+                _reject(added, [(index, 0, batch) for index, batch in enumerate(batches)])
+                return added
             run, _ = confirmed
         calls = [(shard, group) for shard, part in by_shard.items() for group in _groups(part)]
         whole = len(calls) == 1
@@ -133,12 +134,6 @@ class Adding:
                 raise
             return None
 
-    @staticmethod
-    def _drop_all(added: Added, batches: Sequence[Batch]) -> Added:
-        if count := sum(len(batch.urls) for batch in batches):
-            added.dropped["stopped"] = added.dropped.get("stopped", 0) + count
-        return added
-
     async def _add_shard(
         self, run: Run, terms: Terms, shard: int, groups: list[Group], added: Added, seeds: bool, last: bool
     ) -> None:
@@ -152,19 +147,9 @@ class Adding:
                     break
                 run, version = confirmed
             if reply[0] == b"closed":
-                self._drop_all(added, [batch for _, _, batch in group])
+                _reject(added, group)
                 continue
-            _, new, duplicates, dropped, reason, idle = reply[:6]
-            added.added += new
-            added.duplicates += duplicates
-            if dropped:
-                word = reason.decode()
-                added.dropped[word] = added.dropped.get(word, 0) + dropped
-            if len(reply) > 6:
-                where = [(i, offset + k) for i, offset, batch in group for k in range(len(batch.urls))]
-                added.rejected += [where[position] for position in reply[6:] if position >= 0]
-                added.known += [where[-1 - position] for position in reply[6:] if position < 0]
-            if idle:
+            if note_added(added, reply, group):
                 await try_finish(self._commands, run.crawl.id.token, retention_ms=self._retention_ms)
 
     async def _add_group(
@@ -210,6 +195,13 @@ class Adding:
         if len(self._packed) > _TERMS_KNOWN:
             self._packed.popitem(last=False)
         return packed
+
+
+def _reject(added: Added, group: Group) -> None:
+    """The run is over: nothing of this is queued."""
+    for index, offset, batch in group:
+        for position in range(offset, offset + len(batch.urls)):
+            added.rejected[index, position] = "stopped"
 
 
 def _groups(part: list[tuple[int, Batch]]) -> list[Group]:

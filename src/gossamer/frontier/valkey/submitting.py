@@ -154,8 +154,9 @@ async def _submit(
             if reply[0] != b"ok":  # closed meanwhile, or an earlier run is in the way
                 alone.append(index)
                 continue
-            answers[index] = Submitted(run, _added(reply, submissions[index]))
-            if reply[5]:
+            submitted = answers[index] = Submitted(run, Added())
+            group_of_one = [(number, 0, batch) for number, batch in enumerate(submissions[index].batches)]
+            if note_added(submitted.added, reply, group_of_one):
                 await try_finish(commands, run.crawl.id.token, retention_ms=retention_ms)
 
     await _every(add(shard, group) for shard, group in _split(calls))
@@ -223,15 +224,19 @@ def _arguments(opening: _Opening, run: Run, packed: codec.PackedTerms, submissio
     return [*head, opening.version, opening.ended, len(batches), *batches]
 
 
-def _added(reply: Sequence[bytes | int], submission: Submission) -> Added:
-    _, new, duplicates, dropped, reason, _ = reply[:6]
-    added = Added(int(new), int(duplicates), {bytes(reason).decode(): int(dropped)} if dropped else {})
-    if len(reply) > 6:
-        where = [(i, k) for i, batch in enumerate(submission.batches) for k in range(len(batch.urls))]
-        positions = [int(position) for position in reply[6:]]
-        added.rejected = [where[position] for position in positions if position >= 0]
-        added.known = [where[-1 - position] for position in positions if position < 0]
-    return added
+def note_added(added: Added, reply: Sequence[Any], parts: Sequence[tuple[int, int, Batch]]) -> bool:
+    """Enter an "ok" reply of `add` in `added`. `parts`: what was sent, as (index of the batch, offset in it, part).
+    Returns whether the shard became idle."""
+    _, new, duplicates, idle, known, rejected = reply
+    added.added += new
+    added.duplicates += duplicates
+    if known or rejected:
+        where = [(index, offset + k) for index, offset, batch in parts for k in range(len(batch.urls))]
+        added.known += [where[position] for position in known]
+        added.rejected.update(
+            (where[position], reason.decode()) for position, reason in zip(rejected[::2], rejected[1::2], strict=True)
+        )
+    return bool(idle)
 
 
 def _split(calls: dict[int, list[tuple[T, list[Argument]]]]) -> Iterator[tuple[int, list[tuple[T, list[Argument]]]]]:

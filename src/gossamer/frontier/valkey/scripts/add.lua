@@ -10,8 +10,8 @@
 --       and for each URL: fingerprint (decimal), tail (URL, or what the client packed)
 -- Returns { "closed" } when the run was closed here since then, or is over (ask the home shard), { "purging" } when the
 --         last run has to be purged first, or
---         { "ok", added, duplicates, dropped, reason of the dropped, shard became idle: 1|0, positions ... }: of what a cap
---         dropped, counted from 0, and of duplicates (if wanted), counted down from -1
+--         { "ok", added, duplicates, shard became idle: 1|0, { positions of duplicates, if wanted },
+--           { position, reason, ... of every URL that was dropped: it is not in the seen-set } }
 -- include common
 -- include adding
 local answer = add_batches(ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9], tonumber(ARGV[10]),

@@ -66,15 +66,21 @@ local function add_batches(token, run, gen, single, blob, digest, packed_terms, 
     return header_number
   end
 
-  local added, duplicates, dropped, reason, rejected = 0, 0, 0, "", {}
+  local added, duplicates, known, rejected = 0, 0, {}, {}
   local position = 0
 
   local function duplicate(spider, at)
     duplicates = duplicates + 1
     tally(token, "L:" .. spider .. ":duplicate", 1)
     if tell then
-      rejected[#rejected + 1] = -at - 1
+      known[#known + 1] = at
     end
+  end
+
+  -- Everything that does not enter the seen-set goes through here: the caller must know each by name.
+  local function reject(spider, at, reason)
+    rejected[#rejected + 1], rejected[#rejected + 2] = at, reason
+    tally(token, "L:" .. spider .. ":" .. reason, 1)
   end
 
   local i = first
@@ -84,8 +90,9 @@ local function add_batches(token, run, gen, single, blob, digest, packed_terms, 
     i = i + 7
     local stop = ended(crawl, spider) or (limits[1] > 0 and now >= limits[1] and "expired") or nil
     if stop then
-      dropped, reason = dropped + count, stop
-      tally(token, "L:" .. spider .. ":" .. stop, count)
+      for k = 0, count - 1 do
+        reject(spider, position + k, stop)
+      end
     else
       local header = entry_header(extended, depth, terms_number())
       local room = pending_cap and (pending_cap - share_total(share_of(token, domain))) or INF
@@ -96,9 +103,7 @@ local function add_batches(token, run, gen, single, blob, digest, packed_terms, 
           if not unfiltered and is_seen(crawl, fingerprint) then
             duplicate(spider, position + k)
           else
-            dropped, reason = dropped + 1, "budget"
-            rejected[#rejected + 1] = position + k
-            tally(token, "L:" .. spider .. ":budget", 1)
+            reject(spider, position + k, "budget")
           end
         elseif mark_seen(crawl, fingerprint) or unfiltered then
           entries[#entries + 1] = header .. ARGV[i + 2 * k + 1]
@@ -125,7 +130,7 @@ local function add_batches(token, run, gen, single, blob, digest, packed_terms, 
       redis.call("ZADD", P .. "idle", now, token)
     end
   end
-  local answer = { "ok", added, duplicates, dropped, reason, idle, unpack(rejected) }
+  local answer = { "ok", added, duplicates, idle, known, rejected }
   if once ~= "" then
     redis.call("SET", P .. "call:" .. once, cmsgpack.pack(answer), "PX", 3600000)
   end
