@@ -3,6 +3,8 @@
 import base64
 import binascii
 from collections.abc import Callable
+from datetime import datetime
+from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -35,13 +37,14 @@ class _Head(msgspec.Struct):
     crawlid: str = ""
     type: str = "page"
     success: bool = True
+    timestamp: Any = None
 
 
 class Records(Shape):
     """Some of the records, in the order in which they were published."""
 
     items: list[dict[str, object]]
-    """As on the bus: the reference of the messages has every field"""
+    """As on the bus, but `timestamp` has its zone: the reference of the messages has every field"""
     cursor: str
     """Where to go on, also later: then it has what came meanwhile"""
     more: bool
@@ -49,6 +52,7 @@ class Records(Shape):
 
 
 _head = msgspec.json.Decoder(_Head)
+_fields: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RESPONSES = {200: {"description": "Some of them", "model": Records}, **refusals(400, 404, 503)}
 
 
@@ -109,12 +113,23 @@ async def _read(
             if found and (len(found) >= limit or size > _MOST_BYTES):
                 await reader.acknowledge(messages[:at])
                 return found, True
-            found.append(msgspec.Raw(message.value))
+            found.append(_zoned(message.value, head.timestamp))
         looked_at += len(messages)
         await reader.acknowledge(messages)
         if reader.is_at_end():
             return found, False
     return found, True
+
+
+def _zoned(value: bytes, timestamp: Any) -> msgspec.Raw:
+    """The record with its time in UTC, which has no zone on the bus, as RFC 3339 asks for."""
+    try:
+        if datetime.fromisoformat(timestamp).tzinfo is not None:
+            return msgspec.Raw(value)
+    except (TypeError, ValueError):
+        return msgspec.Raw(value)
+    fields = _fields.decode(value) | {"timestamp": f"{timestamp}+00:00"}
+    return msgspec.Raw(msgspec.json.encode(fields))
 
 
 def _cursor(mark: str) -> str:

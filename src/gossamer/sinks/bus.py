@@ -10,7 +10,7 @@ import msgspec
 from gossamer.bus.base import Bus
 from gossamer.bus.topics import Topics
 from gossamer.errors import BusError, BusFull, MessageTooLarge, SinkError, SinkFull
-from gossamer.model.messages.answers import page_1_0
+from gossamer.model.messages.answers import page_1_0, without_zone
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.blobs import BlobStore
 from gossamer.sinks.jsonl import encode_value
@@ -106,7 +106,7 @@ class BusSink:
         return values
 
     async def _without_body(self, output: Output, address: str) -> bytes:
-        fields = msgspec.structs.asdict(output.record)
+        fields = msgspec.structs.asdict(_as_there(output.record))
         if isinstance(output.record, PageRecord):
             fields |= {"body": "", "body_address": address, "body_bytes": len(output.body)}
         value = encode_value(self._in_form(fields))
@@ -120,7 +120,7 @@ class BusSink:
         return encode_value(self._in_form({**fields, "record_address": whole}))
 
     def _shaped(self, output: Output) -> Any:
-        record = output.record
+        record = _as_there(output.record)
         if not self._old and not self._base64:
             return record
         fields = msgspec.structs.asdict(record)
@@ -130,3 +130,8 @@ class BusSink:
 
     def _in_form(self, fields: dict[str, Any]) -> dict[str, Any]:
         return page_1_0(fields) if self._old else fields
+
+
+def _as_there(record: PageRecord | ItemRecord) -> PageRecord | ItemRecord:
+    """The record as Scrapy Cluster's consumers read it; other sinks get it as it was."""
+    return msgspec.structs.replace(record, timestamp=without_zone(record.timestamp))

@@ -153,6 +153,16 @@ async def test_a_cursor_goes_on_with_what_came_meanwhile(service: Service) -> No
     assert second["items"][0]["body"] == "ü" * 10
 
 
+async def test_times_have_their_zone_though_the_bus_has_none(service: Service) -> None:
+    await service.feed(CRAWL)
+    given = ("2015-04-27T21:26:24.095468", "2015-04-27T21:26:24.095468+00:00", "2015-04-27T23:26:24+02:00", "soon", 5)
+    await publish(service, *(record(n, timestamp=stamp) for n, stamp in enumerate(given)))
+    answer = (await service.http.get("/v1/crawls/shop/prices/pages")).json()
+    zoned = "2015-04-27T21:26:24.095468+00:00"
+    assert [item["timestamp"] for item in answer["items"]] == [zoned, zoned, *given[2:]]
+    assert [item["body"] for item in answer["items"]] == ["ü" * 10] * 5
+
+
 async def test_without_a_topic_of_its_own_the_firehose_is_read(start: Start) -> None:
     async with start(per_app=False) as service:
         await service.feed(CRAWL)

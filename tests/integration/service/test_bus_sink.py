@@ -46,6 +46,23 @@ async def test_a_page_goes_to_everybody_and_to_its_application(bus: StreamsBus, 
     assert [page["appid"] for page in await sent(bus, theirs)] == ["other one"]
 
 
+@pytest.mark.parametrize("wire", ["1.2", "1.0"])
+@pytest.mark.parametrize("body", [b"short", b"x" * 200], ids=["in-the-message", "in-the-blob-store"])
+async def test_times_have_no_zone_as_scrapy_clusters(bus: StreamsBus, blobs: BlobStore, wire: str, body: bytes) -> None:
+    page = a_page(body=body, timestamp="2015-04-27T21:26:24.095468+00:00")
+    item = ItemRecord(
+        appid="app", crawlid="crawl", spiderid="shop", request_id="r", attempt=0, url="https://a.test/", attrs=None,
+        timestamp="2015-04-27T21:26:24.095468+00:00", item={"timestamp": "2015-04-27T21:26:24+00:00"},
+    )  # fmt: skip
+    sink = BusSink(bus, Topics(), blobs, wire=wire, body_bytes=100)
+    await sink.write([page, Output(record=item)])
+    for topic in ("demo.crawled_firehose", "demo.crawled_app"):
+        there = await sent(bus, topic)
+        assert [record["timestamp"] for record in there] == ["2015-04-27T21:26:24.095468"] * 2
+        assert there[1]["item"] == item.item
+    assert page.record.timestamp.endswith("+00:00")  # other sinks have the same object
+
+
 @pytest.mark.parametrize(("firehose", "per_app"), [(True, False), (False, True)])
 async def test_each_topic_can_be_switched_off(bus: StreamsBus, blobs: BlobStore, firehose: bool, per_app: bool) -> None:
     sink = BusSink(bus, Topics(), blobs, firehose=firehose, per_app=per_app)

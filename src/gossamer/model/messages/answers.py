@@ -93,6 +93,11 @@ def page_1_0(fields: Mapping[str, Any]) -> dict[str, Any]:
     return renamed | {"attrs": fields["attrs"] or {}}
 
 
+def without_zone(timestamp: str) -> str:
+    """A time in UTC as Scrapy Cluster writes it: ISO 8601 without a zone. Other texts are returned as they are."""
+    return timestamp.removesuffix("+00:00").removesuffix("Z")
+
+
 def _flattened(part: dict[str, Any]) -> dict[str, Any]:
     domains = part["domains"].values()
     kept = {name: value for name, value in part.items() if name not in ("domains", "total_domains")}

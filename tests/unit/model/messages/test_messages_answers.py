@@ -141,7 +141,7 @@ def page(**changes: Any) -> PageRecord:
         "content_type": "text/html",
         "links": [Link("http://a.com/y", "y")],
         "attrs": None,
-        "timestamp": "2030-01-01T12:00:00.000000+00:00",
+        "timestamp": "2030-01-01T12:00:00.000000",
         "success": True,
         "reason": "",
         "exception": "",
@@ -161,7 +161,7 @@ ITEM = ItemRecord(
     attempt=0,
     url="http://a.com/",
     attrs=None,
-    timestamp="2030-01-01T12:00:00.000000+00:00",
+    timestamp="2030-01-01T12:00:00.000000",
     item={"price": 1},
 )
 
