@@ -212,6 +212,10 @@ class ServiceSettings(_Group):
     """Bytes of a request to the API or on the bus"""
     max_requests: Annotated[float, Field(gt=0, le=10**6)] = 1000.0
     """Requests a second that the API takes from one client address, in bursts of up to twice as many"""
+    max_connections: Annotated[int, Field(ge=8, le=1000)] = 100
+    """Connections to the API that one client address may have open; event streams are counted apart"""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks (CIDR) of proxies before the API, whose X-Forwarded-For names the client"""
     wait: Annotated[float, Field(ge=0, le=600)] = 5.0
     """Seconds that POST /feed waits for an answer before it says where to poll for it"""
     polled: Annotated[float, Field(gt=0, le=_YEARS)] = 3600.0

@@ -1,10 +1,12 @@
 """A crawl's progress as Server-Sent Events, until it ends or nobody listens."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from gossamer.api.crawls import progress, unknown
 from gossamer.api.describe import refusals
@@ -31,6 +33,29 @@ class Streams:
         self.open = 0
         self.closing = asyncio.Event()
 
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """One more of them, as long as the context. Raises Problem when there are too many."""
+        if self.open >= MOST_STREAMS:
+            raise Problem(503, "Too busy", f"{MOST_STREAMS} listen already", headers={"Retry-After": "5"})
+        self.open += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
+
+
+class _Stream(StreamingResponse):
+    """A stream that is counted while it is sent."""
+
+    def __init__(self, events: AsyncIterator[bytes], streams: Streams) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._streams.joined():
+            await super().__call__(scope, receive, send)
+
 
 @router.get(
     "/events",
@@ -55,23 +80,10 @@ async def events(parts: Given, crawl: TheCrawl, request: Request) -> Response:
     """The stream ends with the crawl's run; a crawl that is over has its `end` at once. After an interruption ask
     again: every event has all there is to know."""
     streams: Streams = request.app.state.streams
-    if streams.open >= MOST_STREAMS:
-        raise Problem(503, "Too busy", f"{MOST_STREAMS} listen already", headers={"Retry-After": "5"})
     info = await parts.frontier.crawl_info(crawl)
     if info is None:
         raise unknown(crawl)
-    return StreamingResponse(
-        _told(parts, crawl, info, streams), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
-    )
-
-
-async def _told(parts: Parts, crawl: CrawlId, info: CrawlInfo, streams: Streams) -> AsyncIterator[bytes]:
-    streams.open += 1
-    try:
-        async for event in _events(parts, crawl, info, streams.closing):
-            yield event
-    finally:
-        streams.open -= 1
+    return _Stream(_events(parts, crawl, info, streams.closing), streams)
 
 
 async def _events(parts: Parts, crawl: CrawlId, first: CrawlInfo, closing: asyncio.Event) -> AsyncIterator[bytes]:

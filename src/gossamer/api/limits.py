@@ -10,6 +10,7 @@ from math import ceil
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gossamer.api.auth import OPEN_PATHS
 from gossamer.api.problems import Problem, shown
 
 _CLIENTS = 10_000
@@ -45,13 +46,12 @@ class Buckets:
         return len(self._buckets)
 
 
-def client_of(scope: Scope) -> str:
-    """Whose bucket a request takes from: an address, of IPv6 the network that one customer gets."""
-    host = (scope.get("client") or ("", 0))[0]
+def client_of(host: str) -> str:
+    """The client that an address belongs to: of IPv6 the network that one customer gets."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
-        return str(host)
+        return host
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return str(address.ipv4_mapped)
@@ -67,8 +67,8 @@ class RateLimit:
         self._buckets = Buckets(a_second, monotonic=monotonic)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        wait = self._buckets.take(client_of(scope))
-        if wait:
+        peer = scope.get("client") or ("", 0)
+        if scope["path"] not in OPEN_PATHS and (wait := self._buckets.take(client_of(peer[0]))):
             raise Problem(
                 429,
                 "Too many requests",
@@ -87,6 +87,9 @@ class BodyLimit:
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in OPEN_PATHS:  # reads no body
+            await self._app(scope, receive, send)
+            return
         headers = Headers(scope=scope)
         told = headers.get("content-length", "0")
         if told.isdecimal() and int(told) > self._most:

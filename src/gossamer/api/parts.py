@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from gossamer.api.connections import ConnectionLimits
 from gossamer.bus.base import Bus
 from gossamer.bus.topics import Topics
 from gossamer.control.counters import Counters
@@ -49,6 +50,8 @@ class Parts:
     """Pages are on their application's topic; else on the firehose only."""
     body_seconds: float = 60.0
     """So long a request's body may take to arrive."""
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+    """How many connections there may be, how long parts of a request may take, and which proxies are trusted."""
     clock: Callable[[], float] = time
     """Epoch seconds."""
     monotonic: Callable[[], float] = monotonic

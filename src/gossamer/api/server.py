@@ -4,22 +4,27 @@ import asyncio
 import contextlib
 import errno
 import logging
+import resource
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 
 import uvicorn
 from fastapi import FastAPI
 
 from gossamer.api.app import close_app, end_streams
 from gossamer.api.auth import is_loopback_name
+from gossamer.api.connections import Connections, GuardedProtocol
+from gossamer.api.parts import Parts
 from gossamer.errors import BadInput
 
 log = logging.getLogger("gossamer.api")
 
 _BACKLOG = 512
-_CONNECTIONS = 1000
 _HEADER_BYTES = 64 * 1024
-_IDLE_SECONDS = 15
+_FILES = 4096
+"""Open files that the connections, what waits to be accepted, and the rest of the process may need."""
 
 
 class _Server(uvicorn.Server):
@@ -43,22 +48,26 @@ async def serve_api(
     `ready` is called once, with the address, when connections are taken. Raises BadInput for an address that cannot be
     had, and for one that others can reach when the application has no token.
     """
-    listening = await _listen(host, port, token=bool(app.state.parts.token))
+    parts: Parts = app.state.parts
+    limits = replace(parts.connections, total=min(parts.connections.total, _files() // 4))
+    guard = Connections(limits, on_closed=lambda reason: parts.metrics.http_closed.labels(reason).inc())
+    listening = await _listen(host, port, token=bool(parts.token))
     try:
         server = _Server(
             uvicorn.Config(
                 app,
                 # Its reader bounds the headers; the faster one does not.
-                http="h11",
+                http=partial(GuardedProtocol, guard=guard),  # type: ignore[arg-type]
                 h11_max_incomplete_event_size=_HEADER_BYTES,
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                proxy_headers=False,
-                limit_concurrency=_CONNECTIONS,
-                timeout_keep_alive=_IDLE_SECONDS,
+                proxy_headers=bool(limits.trusted_proxies),
+                forwarded_allow_ips=[str(network) for network in limits.trusted_proxies],
+                backlog=_BACKLOG,
+                timeout_keep_alive=limits.idle,
                 timeout_graceful_shutdown=max(1, round(drain_seconds)),
             )
         )
@@ -84,6 +93,16 @@ async def serve_api(
 def is_loopback(host: str) -> bool:
     """Whether nobody but this machine reaches an address; a name may stand for others, so only localhost counts."""
     return is_loopback_name(host)
+
+
+def _files() -> int:
+    """Return how many files this process may open, after raising its soft limit where that is low."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return _FILES if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
 
 
 async def _listen(host: str, port: int, *, token: bool) -> list[socket.socket]:

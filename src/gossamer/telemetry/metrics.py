@@ -47,10 +47,17 @@ TRIMMED: Final = Name("gossamer_trimmed_total", "counter", ("topic",), "Messages
 TROUBLE: Final = Name("gossamer_trouble", "gauge", ("name",), "1 while something waits for what is away")
 HTTP: Final = Name("gossamer_http_requests_total", "counter", ("route", "method", "status"), "Requests to the API")
 HTTP_SECONDS: Final = Name("gossamer_http_seconds", "histogram", ("route",), "How long the API took to answer")
+HTTP_CLOSED: Final = Name(
+    "gossamer_http_closed_total",
+    "counter",
+    ("reason",),
+    "Connections that the API closed because the client was too slow (first_byte, head, body, unread) or a newer one "
+    "needed the place (crowded), and requests refused because too many were under way (busy)",
+)
 
 NAMES: Final = (
     PAGES, FAILED, DROPPED, RETRIES, ITEMS, RECEIVED, IN_FLIGHT, COMMITTING, PROCESSES, WORKERS, LEASED, QUEUED,
-    REQUESTS, LAG, EVENTS, RECLAIMED, TRIMMED, TROUBLE, HTTP, HTTP_SECONDS,
+    REQUESTS, LAG, EVENTS, RECLAIMED, TRIMMED, TROUBLE, HTTP, HTTP_SECONDS, HTTP_CLOSED,
 )  # fmt: skip
 
 
@@ -63,6 +70,7 @@ class Metrics:
         self.events = self._counter(EVENTS)
         self.reclaimed = self._counter(RECLAIMED)
         self.http = self._counter(HTTP)
+        self.http_closed = self._counter(HTTP_CLOSED)
         self.http_seconds = Histogram(
             HTTP_SECONDS.name, HTTP_SECONDS.meaning, HTTP_SECONDS.labels, registry=self._registry
         )

@@ -252,6 +252,7 @@ def make_app(settings: Settings, p: Parts) -> "FastAPI":
     """The REST API, ready to serve."""
     # An import of a second for those who serve it only.
     from gossamer.api.app import create_app
+    from gossamer.api.connections import ConnectionLimits
     from gossamer.api.parts import Parts as ApiParts
 
     service = settings.service
@@ -272,6 +273,9 @@ def make_app(settings: Settings, p: Parts) -> "FastAPI":
             token=service.token,
             max_body=service.max_body,
             max_requests=service.max_requests,
+            connections=ConnectionLimits(
+                per_client=service.max_connections, trusted_proxies=parse_networks(service.trusted_proxies)
+            ),
             wait_seconds=service.wait,
             polled_seconds=service.polled,
             per_app=settings.topics.per_app,

@@ -3,7 +3,6 @@
 import asyncio
 import socket
 from contextlib import suppress
-from typing import Any
 
 import httpx
 import pytest
@@ -190,5 +189,4 @@ def test_clients_have_a_bucket_each_and_memory_is_bounded() -> None:
     ],
 )
 def test_one_customers_addresses_are_one_client(address: str, client: str) -> None:
-    scope: dict[str, Any] = {"client": (address, 1)}
-    assert client_of(scope) == client
+    assert client_of(address) == client
