@@ -24,7 +24,7 @@ from gossamer.settings import Settings, load
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.checks import check_asked
-from gossamer.wiring.joining import connect, frontier_address
+from gossamer.wiring.joining import connect, frontier_address, warn_of_memory_only
 from gossamer.wiring.notes import CrawlNote, read_note, write_note
 from gossamer.wiring.parts import finish_outputs, make_resolver
 from gossamer.wiring.plan import Plan, make_plan
@@ -86,7 +86,8 @@ def crawl(
 
     gossamer crawl https://example.com/docs/ --scope path --depth 3 --rate 5/1 -o docs.jsonl.zst
 
-    Exit code: 0 finished, 1 nothing could be fetched or an output not be finished, 2 bad input, 130 interrupted.
+    Exit code: 0 finished, 1 nothing could be fetched or an output not be finished, 2 bad input, 3 the frontier lost its
+    data, 130 interrupted.
     """
     settings = load(
         {
@@ -158,6 +159,7 @@ async def run_crawl(
         interruption.last_words = f"Stopped at once; nothing is lost. Go on with: {resume_command()}"
         async with frontier_address(settings, name=f"gossamer crawl {name}", on_trouble=display.say) as address:
             frontier = await connect(settings, address)
+            warn_of_memory_only(frontier, display.say)
             try:
                 return await _crawl(settings, plan, frontier, address, display, interruption, fresh=fresh)
             finally:
@@ -241,13 +243,21 @@ async def _crawl(
         identity.crawlid, None, worked.tally, time.monotonic() - began, outputs, interrupted=interruption.met
     )
     try:
+        await frontier.check_data()
         summary.info = await frontier.crawl_info(identity)
     except FrontierError as error:
         summary.notes.append(str(error))
+    if frontier.lost_shards:
+        summary.lost = True
+        summary.notes.append(
+            "What was still to be fetched is gone. The same command begins the crawl again."
+            if summary.info is None
+            else "A part of the frontier is left. To fetch everything, begin again with another --crawl-id."
+        )
     if worked.fault:
         summary.unwritten = True
         summary.notes.append(worked.fault)
-    if summary.interrupted and not summary.finished:
+    if summary.interrupted and not summary.finished and not summary.lost:
         summary.notes.append(f"Go on with: {resume_command()}")
     return summary
 

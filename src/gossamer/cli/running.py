@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,12 @@ from gossamer.model.crawl import CrawlId, Run
 from gossamer.model.info import CrawlInfo
 from gossamer.settings import Settings
 from gossamer.sinks.open import missing_folders
+from gossamer.telemetry import names
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.parts import working
 from gossamer.wiring.processes import Processes
+
+log = logging.getLogger("gossamer")
 
 REFRESH_SECONDS = 0.5
 
@@ -63,12 +67,12 @@ async def work(
         display.say(f"There is no folder {folder}; it is made for the output.")
     if settings.worker.processes > 1 or bus:
         crew = Processes(settings, address, pool=pool, spiders=list(spiders), run=run, say=display.say, bus=bus)
-        with _measured(shown, crew):
+        with _measured(shown, crew, frontier):
             return Worked(await _attend(crew, frontier, display, interruption, crawl), crew.fault)
     worked: Worked | None = None
     try:
         async with working(settings, frontier, pool=pool, spiders=spiders, run=run, say=display.say) as worker:
-            with _measured(shown, worker):
+            with _measured(shown, worker, frontier):
                 worked = Worked(await _attend(worker, frontier, display, interruption, crawl))
     except SinkError as error:
         if worked is None:
@@ -78,8 +82,8 @@ async def work(
 
 
 @contextlib.contextmanager
-def _measured(address: str, crew: Crew) -> Iterator[None]:
-    """Show what the crew has done to Prometheus, where that is asked for."""
+def _measured(address: str, crew: Crew, frontier: ValkeyFrontier) -> Iterator[None]:
+    """Show to Prometheus what the crew has done, where that is asked for."""
     if not address:
         yield
         return
@@ -87,6 +91,7 @@ def _measured(address: str, crew: Crew) -> Iterator[None]:
 
     metrics = Metrics()
     metrics.watch_tally(crew.tally)
+    metrics.watch_lost_shards(lambda: frontier.lost_shards)
     with metrics.served(address):
         yield
 
@@ -126,9 +131,24 @@ async def _attend(
 async def _watch(crew: Crew, frontier: ValkeyFrontier, display: Display, crawl: CrawlId | None) -> None:
     began = time.monotonic()
     info: CrawlInfo | None = None
+    lost_shards = 0
     while True:
-        if crawl is not None:
-            with contextlib.suppress(FrontierError):
+        with contextlib.suppress(FrontierError):
+            await frontier.check_data()
+            if crawl is not None:
                 info = await frontier.crawl_info(crawl)
+        if frontier.lost_shards > lost_shards:
+            _on_loss(crew, display, crawl)
+            lost_shards = frontier.lost_shards
         display.update(Snapshot(crew.tally(), info, time.monotonic() - began))
         await asyncio.sleep(REFRESH_SECONDS)
+
+
+def _on_loss(crew: Crew, display: Display, crawl: CrawlId | None) -> None:
+    """The frontier lost its data. A crawl ends; a worker of a pool goes on, since others feed the frontier again."""
+    lost = "The frontier lost its data: its server was emptied, or restarted without them."
+    if crawl is None:
+        log.error("%s %s The worker goes on with the empty frontier.", names.FRONTIER_LOST, lost)
+    else:
+        display.say(lost)
+        crew.stop()

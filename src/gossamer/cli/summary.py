@@ -11,6 +11,8 @@ from gossamer.model.info import CrawlInfo
 from gossamer.model.outcome import Dropped
 from gossamer.telemetry.tally import Tally
 
+LOST_EXIT_CODE = 3
+
 
 @dataclass(slots=True)
 class Summary:
@@ -25,6 +27,8 @@ class Summary:
     already_finished: bool = False
     unwritten: bool = False
     """An output could not be finished."""
+    lost: bool = False
+    """The frontier lost its data in mid-crawl."""
     pool: str = ""
     """The pool of a worker, which belongs to no crawl. Empty: this is a crawl."""
     notes: list[str] = field(default_factory=list)
@@ -34,7 +38,10 @@ class Summary:
         return self.info is not None and self.info.state is CrawlState.FINISHED
 
     def exit_code(self) -> int:
-        """0 finished, 1 nothing could be fetched or an output not be finished, 130 interrupted."""
+        """0 finished, 1 nothing could be fetched or an output not be finished, 3 the frontier lost its data, 130
+        interrupted."""
+        if self.lost:
+            return LOST_EXIT_CODE
         if self.interrupted and not self.finished:
             return 130
         fetched = self.info.total().fetched if self.info else self.tally.pages
@@ -45,11 +52,7 @@ class Summary:
         total = self.info.total() if self.info else None
         values: dict[str, Any] = {
             "crawl_id": self.crawl_id,
-            "state": "interrupted"
-            if self.interrupted and not self.finished
-            else self.info.state
-            if self.info
-            else "unknown",
+            "state": self._state(),
             "run": self.info.run if self.info else None,
             "already_finished": self.already_finished,
             "pages": self.tally.pages,
@@ -67,6 +70,13 @@ class Summary:
             "exit_code": self.exit_code(),
         }
         return json.dumps(values)
+
+    def _state(self) -> str:
+        if self.lost:
+            return "lost"
+        if self.interrupted and not self.finished:
+            return "interrupted"
+        return self.info.state if self.info else "unknown"
 
     def as_text(self) -> str:
         """A few lines."""
@@ -100,6 +110,8 @@ class Summary:
     def _headline(self) -> str:
         if self.pool:
             return f"The worker for the pool {self.pool} has stopped; what it had not done goes to others."
+        if self.lost:
+            return f"The crawl {self.crawl_id} is not finished: the frontier lost its data."
         state = self.info.state if self.info else None
         if self.already_finished:
             return f"The crawl {self.crawl_id} is finished already."

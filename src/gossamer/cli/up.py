@@ -15,7 +15,7 @@ from gossamer.cli.loop import run as run_loop
 from gossamer.errors import GossamerError
 from gossamer.settings import Settings, load
 from gossamer.telemetry import logs
-from gossamer.wiring.joining import frontier_address
+from gossamer.wiring.joining import frontier_address, warn_of_memory_only
 from gossamer.wiring.processes import Processes
 from gossamer.wiring.service import Parts, for_the_bus, keep_all, make_app, make_roles, parts
 
@@ -120,6 +120,7 @@ async def _run(settings: Settings, *, workers: bool) -> None:
         with Interruption(None, standard.say):
             cluster = await arrived("frontier", enter, standard.say)
             await arrived("bus", cluster.bus.ping, standard.say)
+        warn_of_memory_only(cluster.frontier, standard.say)
         crew = None
         if workers:
             crew = Processes(

@@ -17,7 +17,7 @@ from gossamer.errors import BadInput
 from gossamer.settings import Settings, load
 from gossamer.telemetry import logs
 from gossamer.valkey.datadir import running
-from gossamer.wiring.joining import connect
+from gossamer.wiring.joining import connect, warn_of_memory_only
 from gossamer.worker.spiders import load_spider
 
 Spiders = Annotated[
@@ -109,6 +109,7 @@ async def _work(settings: Settings, address: str, pool: str, spiders: list[str],
         Interruption(None, display.say) as interruption,
     ):
         frontier = await arrived("frontier", lambda: connect(settings, address), display.say)
+        warn_of_memory_only(frontier, display.say)
         try:
             began = time.monotonic()
             worked = await work(

@@ -35,7 +35,7 @@ class Patience:
             try:
                 answer = await call()
             except FrontierUnavailable as error:
-                self._troubles.begin("frontier", _sentence(error, "Waiting for it; nothing is lost."))
+                self._troubles.begin("frontier", _sentence(error, "Waiting for it."))
             except FrontierFull as error:
                 self._troubles.begin("frontier", _sentence(error, "Waiting for room; nothing is lost."))
             else:

@@ -63,7 +63,7 @@ class Door:
     def __init__(
         self,
         *,
-        secret: int,
+        secret: Callable[[], int],
         now: Callable[[], float],
         networks: Sequence[Network] = (),
         ignore_robots: bool = False,
@@ -95,7 +95,7 @@ class Door:
             )
         mark = fingerprint(
             url,
-            seed=spider_seed(self._secret, request.spiderid),
+            seed=spider_seed(self._secret(), request.spiderid),
             method=payload.method,
             body=payload.body,
         )

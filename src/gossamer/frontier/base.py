@@ -124,8 +124,18 @@ class Frontier(Protocol):
 
     @property
     def secret(self) -> int:
-        """Keys the fingerprints (unsigned 64-bit); made once per frontier."""
+        """Keys the fingerprints (unsigned 64-bit); made once per frontier. One that lost its data may get another
+        one."""
         ...
+
+    @property
+    def lost_shards(self) -> int:
+        """Number of times this process found a shard without its data: its server restarted without it, or somebody
+        deleted it. `check_data` and `reclaim` look. The frontier can be used on, empty."""
+        ...
+
+    async def check_data(self) -> None:
+        """Look on every shard whether its data are there, for `lost_shards`."""
 
     @property
     def era(self) -> int:

@@ -83,6 +83,8 @@ class Leasing:
     async def _look(self) -> None:
         try:
             info = await self._frontier.crawl_info(self._crawl)
+            if info is None:
+                await self._frontier.check_data()
         except FrontierUnavailable:
             return
         before, self.state = self.state, info.state if info else None

@@ -209,7 +209,10 @@ class Scheduler(Working, BaseScheduler):
     def _over(self) -> None:
         """The crawl is over or goes on again. One that was stopped ends whatever the spider waits for: a `start` that
         never ends, a `spider_idle` that wants to stay."""
-        if self._leasing.over and self.stopped:
+        if self._leasing.over and self.frontier.lost_shards:
+            log.error("The frontier lost its data: its server was emptied, or restarted without them.")
+            self._end_spider("frontier_lost")
+        elif self._leasing.over and self.stopped:
             self._end_spider(str(self._leasing.state))
         else:
             self._engine.wake()

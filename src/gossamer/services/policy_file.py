@@ -32,8 +32,12 @@ class PolicyFile:
         self._seen: tuple[int, int, int] | None = None
         self._wrong = ""
         """What is wrong with the content that was seen."""
+        self._lost_shards = frontier.lost_shards
 
     async def run_once(self) -> bool:
+        lost_shards = self._frontier.lost_shards
+        if lost_shards > self._lost_shards:  # the policies went with the data
+            self._seen = None
         try:
             stamp, text = await asyncio.to_thread(self._look)
         except OSError as error:
@@ -55,6 +59,7 @@ class PolicyFile:
             self._in_force()
             log.info("%s %s version %d", names.POLICIES_LOADED, self._path, version)
         self._seen = stamp
+        self._lost_shards = lost_shards
         return False
 
     async def close(self) -> None:

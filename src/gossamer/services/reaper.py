@@ -1,11 +1,15 @@
-"""Housekeeping: dead workers' leases, what has outlived its retention, old bodies."""
+"""Housekeeping: dead workers' leases, what has outlived its retention, old bodies; and whether the data are there."""
 
+import logging
 import time
 
 from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.base import Frontier
 from gossamer.policy.witness import Witness
 from gossamer.sinks.blobs import BlobStore
+from gossamer.telemetry import names
+
+log = logging.getLogger("gossamer.services.reaper")
 
 _BLOBS_SECONDS = 3600.0
 
@@ -25,6 +29,7 @@ class Reaper:
         self._witness = Witness(heartbeat_seconds)
         self.pause_seconds = heartbeat_seconds / 2
         self._swept = 0.0
+        self._lost_shards = frontier.lost_shards
 
     async def run_once(self) -> bool:
         try:
@@ -33,6 +38,14 @@ class Reaper:
             self._witness.failed()
             raise
         self._witness.answered(now=time.monotonic())
+        if self._frontier.lost_shards > self._lost_shards:
+            log.error(
+                "%s The frontier lost its data (%d shards): its server was emptied, or restarted without them. Crawls, "
+                "policies and waiting requests are gone; the service goes on with the empty frontier.",
+                names.FRONTIER_LOST,
+                self._frontier.lost_shards - self._lost_shards,
+            )
+            self._lost_shards = self._frontier.lost_shards
         if time.monotonic() - self._swept > _BLOBS_SECONDS or not self._swept:
             await self._blobs.sweep(retention_seconds=self._blob_retention_seconds)
             self._swept = time.monotonic()

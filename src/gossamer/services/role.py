@@ -42,7 +42,7 @@ async def keep(role: Role, *, stopping: asyncio.Event, troubles: Troubles) -> No
             try:
                 more = await role.run_once()
             except (FrontierError, BusError, SinkError) as error:
-                troubles.begin(role.name, f"{str(error).rstrip('.')}. The {role.name} waits for it; nothing is lost.")
+                troubles.begin(role.name, f"{str(error).rstrip('.')}. The {role.name} waits for it.")
                 await _sleep(pause * (0.5 + 0.5 * random.random()), stopping)
                 pause = min(pause * 2, _LONGEST_SECONDS)
                 continue

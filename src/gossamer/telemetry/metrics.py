@@ -45,6 +45,9 @@ EVENTS: Final = Name("gossamer_events_total", "counter", ("kind",), "Ends of cra
 RECLAIMED: Final = Name("gossamer_reclaimed_total", "counter", (), "Requests taken back from dead workers")
 TRIMMED: Final = Name("gossamer_trimmed_total", "counter", ("topic",), "Messages that left a stream unread")
 TROUBLE: Final = Name("gossamer_trouble", "gauge", ("name",), "1 while something waits for what is away")
+LOST_SHARDS: Final = Name(
+    "gossamer_lost_shards_total", "counter", (), "Shards of the frontier that this process found without their data"
+)
 HTTP: Final = Name("gossamer_http_requests_total", "counter", ("route", "method", "status"), "Requests to the API")
 HTTP_SECONDS: Final = Name("gossamer_http_seconds", "histogram", ("route",), "How long the API took to answer")
 HTTP_CLOSED: Final = Name(
@@ -57,7 +60,7 @@ HTTP_CLOSED: Final = Name(
 
 NAMES: Final = (
     PAGES, FAILED, DROPPED, RETRIES, ITEMS, RECEIVED, IN_FLIGHT, COMMITTING, PROCESSES, WORKERS, LEASED, QUEUED,
-    REQUESTS, LAG, EVENTS, RECLAIMED, TRIMMED, TROUBLE, HTTP, HTTP_SECONDS, HTTP_CLOSED,
+    REQUESTS, LAG, EVENTS, RECLAIMED, TRIMMED, TROUBLE, LOST_SHARDS, HTTP, HTTP_SECONDS, HTTP_CLOSED,
 )  # fmt: skip
 
 
@@ -93,6 +96,10 @@ class Metrics:
     def watch_troubles(self, current: Callable[[], Iterable[str]]) -> None:
         """Show what is wrong now."""
         self._registry.register(_Troubled(current))
+
+    def watch_lost_shards(self, lost: Callable[[], int]) -> None:
+        """Show how often a shard of the frontier had lost its data."""
+        self._registry.register(_LostShards(lost))
 
     def watch_trimmed(self, trimmed: Callable[[], dict[str, int]]) -> None:
         """Show what streams lost unread."""
@@ -149,6 +156,15 @@ class _Troubled(Collector):
         for name in self._current():
             family.add_metric([name], 1)
         yield family
+
+
+class _LostShards(Collector):
+    def __init__(self, lost: Callable[[], int]) -> None:
+        self._lost = lost
+
+    def collect(self) -> Iterator[Metric]:
+        name = LOST_SHARDS
+        yield CounterMetricFamily(name.name.removesuffix("_total"), name.meaning, value=self._lost())
 
 
 class _Trimmed(Collector):

@@ -13,6 +13,7 @@ from gossamer.valkey.connection import Reply, pack
 _log = logging.getLogger(__name__)
 
 OLDEST = (7, 0)
+MEMORY_ONLY = "keeps nothing on disk: all crawls are lost when its process ends; set appendonly yes"
 _DEFAULT_INTSET_ENTRIES = 512  # redis.conf and valkey.conf, `set-max-intset-entries`
 
 _QUESTIONS: tuple[tuple[str, ...], ...] = (
@@ -21,6 +22,7 @@ _QUESTIONS: tuple[tuple[str, ...], ...] = (
     ("CONFIG", "GET", "set-max-intset-entries"),
     ("CONFIG", "GET", "maxmemory-policy"),
     ("CONFIG", "GET", "appendonly"),
+    ("CONFIG", "GET", "save"),
 )
 
 
@@ -30,6 +32,8 @@ class Fitness:
 
     version: str
     max_intset_entries: int
+    memory_only: bool
+    """It writes neither an append-only file nor snapshots."""
 
 
 async def check_server(client: Client, *, cluster: bool) -> Fitness:
@@ -39,7 +43,7 @@ async def check_server(client: Client, *, cluster: bool) -> Fitness:
     call will tell.
     """
     connection = client.ready or await client.connection()
-    info, exists, intset, eviction, append = await connection.ask_all([pack(command) for command in _QUESTIONS])
+    info, exists, intset, eviction, append, save = await connection.ask_all([pack(command) for command in _QUESTIONS])
     if isinstance(info, ReplyError):
         if first_word(info) != "NOPERM":
             raise translate(info, doing=f"asking {client} for its version")
@@ -57,9 +61,17 @@ async def check_server(client: Client, *, cluster: bool) -> Fitness:
     policy = _setting(eviction, "noeviction")
     if policy != "noeviction":
         _log.warning("%s has maxmemory-policy %s and may forget URLs when it is full; set noeviction", client, policy)
-    if _setting(append, "yes") == "no":
-        _log.warning("%s keeps no append-only file: all crawls are lost with its process; set appendonly yes", client)
-    return Fitness(version, int(_setting(intset, str(_DEFAULT_INTSET_ENTRIES))))
+    without_file = _setting(append, "yes") == "no"
+    memory_only = without_file and not _setting(save, "unknown")
+    if memory_only:
+        _log.warning("%s %s", client, MEMORY_ONLY)
+    elif without_file:
+        _log.warning(
+            "%s keeps no append-only file: with its process everything since its last snapshot is lost; "
+            "set appendonly yes",
+            client,
+        )
+    return Fitness(version, int(_setting(intset, str(_DEFAULT_INTSET_ENTRIES))), memory_only)
 
 
 def _setting(reply: Reply, default: str) -> str:

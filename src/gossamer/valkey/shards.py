@@ -42,6 +42,8 @@ class Shards:
         """The servers' smallest `set-max-intset-entries`; the documented default where they do not tell."""
         self.version = ""
         """The oldest server's version of the Redis protocol, e.g. `7.2.4`."""
+        self.memory_only: tuple[str, ...] = ()
+        """The servers that write nothing to disk."""
         self.unconfirmed = 0
         """How many calls that asked for a replica's confirmation went to a server that has no replica."""
 
@@ -64,6 +66,7 @@ class Shards:
             await shards.close()
             raise
         shards.max_intset_entries = min(fit.max_intset_entries for fit in fitness)
+        shards.memory_only = tuple(str(c) for c, fit in zip(primaries, fitness, strict=True) if fit.memory_only)
         shards.version = min((fit.version for fit in fitness), key=lambda v: [int(n) for n in v.split(".")])
         return shards
 
@@ -72,6 +75,10 @@ class Shards:
         """Grows whenever a server may have lost what it confirmed: a connection ended (it may have been started again
         from an old file) or slots are served elsewhere (a replica took over). Mostly nothing was lost."""
         return self._topology.era
+
+    def begin_era(self) -> None:
+        """Something is known to be lost."""
+        self._topology.begin_era()
 
     # --- calls --------------------------------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ class Topology:
         """The client of one server, made when it is new."""
         found = self._clients.get(endpoint)
         if found is None:
-            found = self._clients[endpoint] = Client(endpoint, self._manner, self._suspect, self._begin_era)
+            found = self._clients[endpoint] = Client(endpoint, self._manner, self._suspect, self.begin_era)
         return found
 
     def ready_client(self, key: str | bytes) -> Client | None:
@@ -138,11 +138,12 @@ class Topology:
         if before and before != self._owners:
             self._tell()
 
-    def _begin_era(self) -> None:
+    def begin_era(self) -> None:
+        """A server may have lost what it confirmed."""
         self.era += 1
 
     def _tell(self) -> None:
-        self._begin_era()
+        self.begin_era()
         for listener in list(self.listeners):
             listener()
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.settings import Settings
+from gossamer.valkey.checks import MEMORY_ONLY
 from gossamer.valkey.embedded import EmbeddedValkey
 
 
@@ -40,3 +41,9 @@ async def connect(settings: Settings, address: str) -> ValkeyFrontier:
         retention_seconds=settings.retention,
         mark_seconds=settings.marks,
     )
+
+
+def warn_of_memory_only(frontier: ValkeyFrontier, say: Callable[[str], None]) -> None:
+    """Warn a person of each server that keeps nothing on disk."""
+    for server in frontier.memory_only_servers:
+        say(f"{server} {MEMORY_ONLY}.")

@@ -92,7 +92,6 @@ async def working(
     tally = Tally()
     waits = Waits(troubles)
     seen = SeenCache(settings.worker.seen_cache, era=lambda: frontier.era)
-    secret = frontier.secret
     sink = _sink(settings, bus)
     resolver = make_resolver(settings)
     budget = ByteBudget(settings.fetch.bodies_in_flight)
@@ -107,7 +106,7 @@ async def working(
             spider,
             terms,
             spider=load_spider(spider),
-            secret=secret,
+            secret=frontier.secret,  # of the moment: a frontier that lost its data has another
             user_agent=settings.fetch.user_agent,
             seen=seen,
             links=bus is not None,

@@ -193,7 +193,7 @@ def _desk(settings: Settings, frontier: ValkeyFrontier, counters: Counters) -> D
         maxdepth=service.max_depth, domain_max_pages=service.max_domain_pages, message_bytes=service.max_body
     )
     door = Door(
-        secret=frontier.secret,
+        secret=lambda: frontier.secret,
         now=time.time,
         networks=parse_networks(settings.allow_networks),
         ignore_robots=settings.fetch.robots != "obey",
@@ -257,6 +257,7 @@ def make_app(settings: Settings, p: Parts) -> "FastAPI":
 
     service = settings.service
     p.metrics.watch_troubles(lambda: list(p.troubles.current))
+    p.metrics.watch_lost_shards(lambda: p.frontier.lost_shards)
     if isinstance(p.bus, StreamsBus):
         p.metrics.watch_trimmed(lambda trimmed=p.bus.trimmed: trimmed)  # type: ignore[misc]
     return create_app(

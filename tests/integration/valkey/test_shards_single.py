@@ -160,8 +160,16 @@ async def test_a_server_that_evicts_is_warned_about(caplog: pytest.LogCaptureFix
 async def test_a_server_that_keeps_nothing_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
     """One that does is not, nor that a single server has no replica."""
     with standalone(options={"appendonly": "no"}) as server:
-        await (await Shards.connect(server.address)).close()
+        shards = await Shards.connect(server.address)
+        assert caplog.text.count("keeps nothing on disk") == 1
+        assert len(shards.memory_only) == 1
+        await shards.close()
+        caplog.clear()
+        server.command("CONFIG", "SET", "save", "3600 1")
+        shards = await Shards.connect(server.address)
         assert caplog.text.count("keeps no append-only file") == 1
+        assert shards.memory_only == ()
+        await shards.close()
         caplog.clear()
         server.command("CONFIG", "SET", "appendonly", "yes")
         shards = await Shards.connect(server.address)

@@ -17,6 +17,7 @@ def everything() -> Metrics:
     )
     metrics.watch_troubles(lambda: ["frontier"])
     metrics.watch_trimmed(lambda: {"demo.crawled_firehose": 7})
+    metrics.watch_lost_shards(lambda: 5)
     return metrics
 
 
@@ -36,6 +37,7 @@ def test_what_others_hold_is_asked_for_when_somebody_looks() -> None:
         'gossamer_failed_total{reason="dns"} 2.0',
         'gossamer_retries_total{reason="http_503"} 4.0',
         'gossamer_trouble{name="frontier"} 1.0',
+        "gossamer_lost_shards_total 5.0",
         'gossamer_trimmed_total{topic="demo.crawled_firehose"} 7.0',
     ):
         assert line in text

@@ -1,19 +1,19 @@
 """The frontier on Valkey or Redis: every verb is one script per shard; what crosses shards is in `finishing`."""
 
 import asyncio
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 import msgspec
 
-from gossamer.errors import BadInput, CrawlRefused, FrontierIncompatible
+from gossamer.errors import BadInput, CrawlRefused
 from gossamer.frontier.base import Added, Submission, Submitted
 from gossamer.frontier.valkey import codec, events, info, listing, lookup
 from gossamer.frontier.valkey.adding import Adding
 from gossamer.frontier.valkey.commands import Commands
 from gossamer.frontier.valkey.finishing import carry_out, read_home
 from gossamer.frontier.valkey.holder import ValkeyHolder
+from gossamer.frontier.valkey.identity import Identity
 from gossamer.frontier.valkey.keeping import Keeping
 from gossamer.frontier.valkey.placing import home_shard, shard_of
 from gossamer.frontier.valkey.policies import (
@@ -30,9 +30,6 @@ from gossamer.model.info import Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerI
 from gossamer.model.request import Batch
 from gossamer.valkey.shards import Shards
 
-FORMAT = "2"
-"""Of the keys; a frontier of another format is recognised before the first write."""
-
 _MOST_TERMS = 100
 
 _ROBOTS_BYTES_A_DOMAIN = 8 * 1024 * 1024
@@ -48,20 +45,20 @@ class ValkeyFrontier:
         self,
         commands: Commands,
         *,
-        secret: int,
+        identity: Identity,
         heartbeat_seconds: float,
         retention_seconds: float,
         mark_seconds: float,
         clock: Callable[[], float] | None,
     ) -> None:
         self._commands = commands
-        self._secret = secret
+        self._identity = identity
         self._heartbeat_ms = int(heartbeat_seconds * 1000)
         self._retention_ms = int(retention_seconds * 1000)
         self._mark_ms = int(mark_seconds * 1000)
         self._clock = clock
         self._adding = Adding(commands, retention_ms=self._retention_ms)
-        self._keeping = Keeping(commands, heartbeat_ms=self._heartbeat_ms, retention_ms=self._retention_ms)
+        self._keeping = Keeping(commands, identity, heartbeat_ms=self._heartbeat_ms, retention_ms=self._retention_ms)
 
     @classmethod
     async def connect(
@@ -109,19 +106,10 @@ class ValkeyFrontier:
         clock: Callable[[], float] | None = None,
     ) -> Self:
         """The same over connections that are there already; closed with the frontier."""
-        first = Commands(connection, prefix=prefix, count=1, clock=clock)
-        wanted = shards or 1
-        form, count, secret = await first.call_confirmed(0, "meta", FORMAT, wanted, secrets.randbits(64))
-        if form.decode() != FORMAT:
-            raise FrontierIncompatible(
-                f"its format is {form.decode()}, this Gossamer writes {FORMAT}; use the version that made it, "
-                f"or another prefix than {prefix!r}"
-            )
-        if shards is not None and int(count) != shards:
-            raise FrontierIncompatible(f"it was made with {int(count)} shards, not {shards}; leave the number out")
+        commands, identity = await Identity.open(connection, prefix=prefix, shards=shards, clock=clock)
         return cls(
-            Commands(connection, prefix=prefix, count=int(count), clock=clock),
-            secret=int(secret),
+            commands,
+            identity=identity,
             heartbeat_seconds=heartbeat_seconds,
             retention_seconds=retention_seconds,
             mark_seconds=mark_seconds,
@@ -130,11 +118,23 @@ class ValkeyFrontier:
 
     @property
     def secret(self) -> int:
-        return self._secret
+        return self._identity.secret
 
     @property
     def era(self) -> int:
         return self._commands.shards.era
+
+    @property
+    def lost_shards(self) -> int:
+        return self._identity.lost_shards
+
+    async def check_data(self) -> None:
+        await self._identity.check()
+
+    @property
+    def memory_only_servers(self) -> Sequence[str]:
+        """The servers that kept nothing on disk when they were connected to."""
+        return self._commands.shards.memory_only
 
     @property
     def shards(self) -> int:
@@ -200,7 +200,7 @@ class ValkeyFrontier:
                 count=commands.count,
                 clock=self._clock,
             ),
-            secret=self._secret,
+            identity=self._identity,
             heartbeat_seconds=self._heartbeat_ms / 1000,
             retention_seconds=self._retention_ms / 1000,
             mark_seconds=self._mark_ms / 1000,

@@ -7,6 +7,7 @@ from typing import Any
 
 from gossamer.frontier.valkey.commands import Commands
 from gossamer.frontier.valkey.finishing import carry_out, purge, read_home, rebalance, try_finish
+from gossamer.frontier.valkey.identity import Identity
 from gossamer.frontier.valkey.policies import rescore
 from gossamer.model.crawl import CrawlState
 
@@ -14,8 +15,9 @@ from gossamer.model.crawl import CrawlState
 class Keeping:
     """`reclaim` of the Frontier; promises are there."""
 
-    def __init__(self, commands: Commands, *, heartbeat_ms: int, retention_ms: int) -> None:
+    def __init__(self, commands: Commands, identity: Identity, *, heartbeat_ms: int, retention_ms: int) -> None:
         self._commands = commands
+        self._identity = identity
         self._heartbeat_ms = heartbeat_ms
         self._retention_ms = retention_ms
         self._server_times: dict[int, tuple[float, float]] = {}
@@ -27,9 +29,10 @@ class Keeping:
     async def _keep_shard(self, shard: int, judge: bool) -> int:
         call = self._commands.call
         asked = time.monotonic()
-        noted = await call(shard, "chores", self._retention_ms)
+        *noted, shard_id = await call(shard, "chores", self._retention_ms)
         # A server that hung until now has not heard anybody; what they said meanwhile may be behind this at its door.
         hung = time.monotonic() - asked > self._heartbeat_ms / 3000
+        await self._identity.compare(shard, shard_id)
         total, more = 0, not hung
         latest = self._in_time(shard) if judge else 0.0
         while more:

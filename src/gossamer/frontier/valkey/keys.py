@@ -25,7 +25,8 @@ class Keys:
 
     @property
     def meta(self) -> str:
-        """hash, shard 0 only: format, shards, secret. Ends never: it is what makes the rest readable."""
+        """hash: format, shards, secret, id. Ends never: shard 0's makes the rest readable, and a shard without its id
+        has lost its data."""
         return f"{self.base}meta"
 
     @property
