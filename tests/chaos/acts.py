@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 from tests.chaos.crew import Crew, Hand
+from tests.chaos.repeats import Blow
 from tests.chaos.schedule import Fault, Kind
 from tests.chaos.stores import Store
 from tests.chaos.tcp_proxy import Link
@@ -20,7 +21,8 @@ class Acts:
         self._store_lock = asyncio.Lock()
         self.silences: list[tuple[float, float]] = []
         self.thaws: list[tuple[str, float]] = []
-        self.done: list[Kind] = []
+        self.blows: list[Blow] = []
+        """The faults that happened, in the order in which they ended."""
 
     async def do(self, fault: Fault) -> None:
         """Return when it is over."""
@@ -32,11 +34,12 @@ class Acts:
             hand = await asyncio.to_thread(self._crew.kill_service, fault.whom)
             self._say(f"{fault.kind} {hand.member.name if hand else 'nobody'}")
             if hand is not None:
-                self.done.append(fault.kind)
+                self._note(fault, time.monotonic())
         elif (hand := self._crew.pick(fault.whom)) is not None:
             self._say(f"{fault.kind} {hand.member.name} {_lasting(fault)}")
-            self.done.append(fault.kind)
+            began = time.monotonic()
             await self._to_worker(fault, hand)
+            self._note(fault, began, agent=hand.member.name)
         else:
             self._say(f"{fault.kind}: nobody works")
 
@@ -44,15 +47,14 @@ class Acts:
         async with self._store_lock:  # one at a time: it cannot be killed while it is frozen
             await self._store.recovered()
             self._say(f"{fault.kind} {_lasting(fault)}")
-            self.done.append(fault.kind)
             began = time.monotonic()
             await self._store.inflict(fault)
+            self._note(fault, began)
             self.silences.append((began, time.monotonic()))
 
     async def _to_all(self, fault: Fault) -> None:
         links = [hand.link for hand in self._crew.everybody]
         self._say(f"{fault.kind} {_lasting(fault)}")
-        self.done.append(fault.kind)
         began = time.monotonic()
         for link in links:
             link.cut() if fault.kind is Kind.CUT_ALL else link.stall()
@@ -60,7 +62,16 @@ class Acts:
             await asyncio.sleep(fault.seconds)
             for link in links:
                 link.resume()
+        self._note(fault, began)
         self.silences.append((began, time.monotonic()))
+
+    def _note(self, fault: Fault, began: float, *, agent: str = "") -> None:
+        self.blows.append(Blow(fault.kind, began, time.monotonic(), agent))
+
+    @property
+    def done(self) -> list[Kind]:
+        """The kinds of the faults that happened."""
+        return [blow.kind for blow in self.blows]
 
     async def _to_worker(self, fault: Fault, hand: Hand) -> None:
         match fault.kind:

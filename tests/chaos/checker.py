@@ -1,11 +1,12 @@
 """The judge: what the web saw, what was kept and what the frontier says, against the web's own graph. Pure."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gossamer.fakeweb.expected import Ends, Expected, fetched
-from gossamer.fakeweb.log import How, Record, by_domain, is_page, repeated
+from gossamer.fakeweb.log import How, Record, by_domain, is_page
+from tests.chaos.repeats import Blow, by_cause, repeats, unexplained
 
 TWICE_AT_MOST = 0.02
 """Of the pages."""
@@ -15,6 +16,8 @@ BLUR_SECONDS = 0.2
 """Between the frontier's charge for a hit and the web server's clock, on a machine that has time for everybody."""
 _MOST_BLUR = 0.9
 """Of a window."""
+FORGIVEN_AT_MOST = 0.02
+"""The largest share of the requests that may be excused because the machine was late or a worker was frozen."""
 _SHOWN = 3
 
 
@@ -65,6 +68,8 @@ class Evidence:
     too."""
     thaws: Sequence[tuple[str, float]] = ()
     """Which worker was thawed, and when (monotonic). What it was about to send when it was frozen leaves it then."""
+    blows: Sequence[Blow] = ()
+    """The faults that happened."""
     troubles: Sequence[str] = ()
     """What the run itself saw go wrong: a process that ended badly."""
 
@@ -82,6 +87,12 @@ class Verdict:
     blur: float = 0.0
     """Seconds by which requests may have come closer than they were let go. Near a window's length the budget was not
     judged at all."""
+    requests: int = 0
+    """That the web saw."""
+    explained: Counter[str] = field(default_factory=Counter)
+    """Repeated fetches by the kind of fault that explains them."""
+    forgiven: int = 0
+    """Requests above a budget that were excused: the machine was late, or a frozen worker woke."""
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -92,20 +103,26 @@ class Verdict:
 def judge(evidence: Evidence, *, twice_at_most: float = TWICE_AT_MOST) -> Verdict:
     """Compare. `twice_at_most`: of the pages; what was under way at a fault is a larger share of a short run."""
     pages = sum(result.ends is Ends.PAGE for result in evidence.expected.values())
-    twice = sum(count - 1 for count in repeated(evidence.log).values())
-    verdict = Verdict(pages, twice, _standstill(evidence), _blur(evidence))
+    again = repeats(evidence.log, evidence.blows, silences=evidence.silences, lags=evidence.lags)
+    rude, forgiven = _rude(evidence)
+    verdict = Verdict(
+        pages, len(again), _standstill(evidence), _blur(evidence), len(evidence.log), by_cause(again), forgiven
+    )
     verdict.faults = [
         *evidence.troubles,
         *_lost(evidence),
         *_strange(evidence),
         *_unlike(evidence),
         *_end(evidence),
-        *_rude(evidence),
+        *rude,
+        *_shown(map(str, unexplained(again)), "fetched again, and no fault explains it"),
     ]
-    if verdict.twice_share > twice_at_most:
+    if forgiven > FORGIVEN_AT_MOST * len(evidence.log):
         verdict.faults.append(
-            f"{twice:,} of {pages:,} pages were fetched again: {verdict.twice_share:.1%}, more than {twice_at_most:.0%}"
+            f"{forgiven:,} of {len(evidence.log):,} requests had to be forgiven: too many to judge the budgets"
         )
+    if verdict.twice_share > twice_at_most:
+        verdict.faults.append(f"{verdict.twice:,} of {pages:,} pages were fetched again, more than {twice_at_most:.0%}")
     limit = evidence.heartbeat_seconds + CONTINUES_WITHIN_SECONDS
     if verdict.standstill is not None and verdict.standstill > limit:
         verdict.faults.append(f"a dead worker's work stood still for {verdict.standstill:.1f} s, not {limit:g} s")
@@ -119,14 +136,14 @@ def _lost(evidence: Evidence) -> list[str]:
     for record in evidence.kept:
         got[record.url].add(record.success)
     unasked = [url for url in fetched(evidence.expected) if url not in asked]
-    faults += _told(unasked, "never asked for")
+    faults += _shown(unasked, "never asked for")
     wanted = {Ends.PAGE: True, Ends.FAILED: False}
     missing = [
         url
         for url, result in evidence.expected.items()
         if result.ends in wanted and wanted[result.ends] not in got.get(url, ())
     ]
-    return faults + _told(missing, "without a record of what it is")
+    return faults + _shown(missing, "without a record of what it is")
 
 
 def _strange(evidence: Evidence) -> list[str]:
@@ -140,9 +157,9 @@ def _strange(evidence: Evidence) -> list[str]:
         if record.success and (known := evidence.expected.get(record.url)) is not None and known.ends is not Ends.PAGE
     ]
     return [
-        *_told(asked, "asked for that no link leads to, or robots.txt forbids"),
-        *_told(kept, "recorded that nobody asked for"),
-        *_told(refused, "recorded as pages that are none"),
+        *_shown(asked, "asked for that no link leads to, or robots.txt forbids"),
+        *_shown(kept, "recorded that nobody asked for"),
+        *_shown(refused, "recorded as pages that are none"),
     ]
 
 
@@ -151,7 +168,7 @@ def _unlike(evidence: Evidence) -> list[str]:
     ids: dict[str, set[str]] = defaultdict(set)
     for record in evidence.kept:
         ids[record.url].add(record.request_id)
-    return _told([url for url, found in ids.items() if len(found) > 1], "recorded under several request ids")
+    return _shown([url for url, found in ids.items() if len(found) > 1], "recorded under several request ids")
 
 
 def _end(evidence: Evidence) -> list[str]:
@@ -163,31 +180,33 @@ def _end(evidence: Evidence) -> list[str]:
     pages = sum(result.ends is Ends.PAGE for result in evidence.expected.values())
     if evidence.fetched is not None and evidence.fetched != pages:
         faults.append(f"the frontier counted {evidence.fetched:,} fetched, not {pages:,}")
-    return faults + _told(evidence.endless, "in the store without an end")
+    return faults + _shown(evidence.endless, "in the store without an end")
 
 
-def _rude(evidence: Evidence) -> list[str]:
+def _rude(evidence: Evidence) -> tuple[list[str], int]:
+    """Return the exceeded budgets, and the number of requests that were forgiven."""
     if evidence.budget is None:
-        return []
+        return [], 0
     hits, window = evidence.budget
 
-    def counted(record: Record) -> bool:
-        return _charged(record) and not any(
-            record.agent == agent and 0 <= record.started - at <= BLUR_SECONDS for agent, at in evidence.thaws
-        )
+    def woke(record: Record) -> bool:
+        return any(record.agent == agent and 0 <= record.started - at <= BLUR_SECONDS for agent, at in evidence.thaws)
 
-    faults = []
+    faults, forgiven = [], 0
     for domain, records in by_domain(evidence.log).items():
-        times = sorted(record.started for record in records if counted(record))
-        close = [
+        charged = [record for record in records if _charged(record)]
+        times = sorted(record.started for record in charged if not woke(record))
+        close = [pair for pair in zip(times, times[hits:], strict=False) if pair[1] - pair[0] < window - BLUR_SECONDS]
+        rude = [
             (first, last)
-            for first, last in zip(times, times[hits:], strict=False)
+            for first, last in close
             if last - first < window - min(BLUR_SECONDS + _lag(evidence, first, last), _MOST_BLUR * window)
         ]
-        if close:
-            first, last = min(close, key=lambda pair: pair[1] - pair[0])
+        forgiven += len(charged) - len(times) + len(close) - len(rude)
+        if rude:
+            first, last = min(rude, key=lambda pair: pair[1] - pair[0])
             faults.append(f"{domain} was asked {hits + 1} times in {last - first:.2f} s, not {hits} in {window:g} s")
-    return faults[:_SHOWN]
+    return faults[:_SHOWN], forgiven
 
 
 def _lag(evidence: Evidence, first: float, last: float) -> float:
@@ -240,7 +259,7 @@ def _died_with(records: Sequence[Record], death: Death) -> bool:
     return last.how in (How.LEFT, How.OPEN) or (last.how is How.WHOLE and last.status == 200)
 
 
-def _told(found: Iterable[str], what: str) -> list[str]:
+def _shown(found: Iterable[str], what: str) -> list[str]:
     some = sorted(set(found))
     if not some:
         return []

@@ -98,7 +98,11 @@ async def run(
         verdict = judge(evidence, twice_at_most=twice_at_most)
         for fault in verdict.faults:
             say(f"FAULT {fault}")
-        say(f"{verdict.pages} pages, {verdict.twice} twice, standstill {verdict.standstill}")
+        causes = ", ".join(f"{count} by {cause}" for cause, count in verdict.explained.most_common())
+        say(
+            f"{verdict.pages} pages, {verdict.twice} fetched twice ({causes or 'none'}), "
+            f"{verdict.forgiven} requests forgiven, standstill {verdict.standstill}"
+        )
     return Outcome(plan, verdict, play.acts.done, time.monotonic() - began, folder)
 
 
@@ -210,6 +214,7 @@ class _Play:
             endless=endless,
             deaths=self._crew.deaths,
             silences=self.acts.silences,
+            blows=self.acts.blows,
             lags=self._lags,
             thaws=self.acts.thaws,
             heartbeat_seconds=HEARTBEAT_SECONDS,

@@ -5,13 +5,13 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.servers import crawling
 from tests.servers.valkey import Server, standalone
 
 
@@ -20,7 +20,7 @@ class Started:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gossamer", *arguments],
+            crawling.command(*arguments),
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

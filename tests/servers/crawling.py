@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from gossamer.fetch.resolve import parse_override
 from gossamer.model.record import ItemRecord, PageRecord
 from gossamer.settings import Settings, load
 from gossamer.sinks.read import read_records
+from tests.servers.program import python
 
 FAST = {
     "crawl.rate": "10000/1",
@@ -84,7 +84,7 @@ def records_of(path: Path) -> list[PageRecord | ItemRecord]:
 
 def command(*arguments: str) -> list[str]:
     """The command line that runs `gossamer` with these arguments."""
-    return [sys.executable, "-m", "gossamer", *arguments]
+    return [python(), "-m", "gossamer", *arguments]
 
 
 def gossamer(

@@ -15,11 +15,12 @@ import os
 import signal
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
+
+from tests.servers.program import python
 
 HOOK = Path(__file__).with_name("hook")
 ROOT = Path(__file__).parents[2]
@@ -151,8 +152,7 @@ class Fleet:
         self, name: str, arguments: Sequence[str], *, environment: Mapping[str, str] | None = None, skew: float = 0.0
     ) -> Member:
         """Any command of the program as a member, e.g. `serve`."""
-        command = [sys.executable, "-m", "gossamer", *arguments]
-        return self.launch(name, command, environment=environment, skew=skew)
+        return self.launch(name, [python(), "-m", "gossamer", *arguments], environment=environment, skew=skew)
 
     def launch(
         self, name: str, command: Sequence[str], *, environment: Mapping[str, str] | None = None, skew: float = 0.0

@@ -3,6 +3,7 @@
 import os
 import shutil
 import socket
+import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -29,6 +30,11 @@ def missing(what: str) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(what)
     pytest.skip(what)
+
+
+def python() -> str:
+    """Return the interpreter that runs the commands: `GOSSAMER_TEST_PYTHON` (see tests/servers/wheel), or the tests' own."""
+    return os.environ.get("GOSSAMER_TEST_PYTHON") or sys.executable
 
 
 def listen() -> socket.socket:

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from gossamer.bus.streams import StreamsBus
 from gossamer.bus.topics import Topics
 from gossamer.valkey.datadir import running
 from gossamer.valkey.shards import Shards
+from tests.servers import crawling
 from tests.servers.schemas import check_outgoing
 
 _START_SECONDS = 60.0
@@ -39,7 +39,7 @@ class Up:
         begun = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "gossamer", *self._command],
+                crawling.command(*self._command),
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

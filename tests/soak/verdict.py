@@ -1,7 +1,7 @@
 """Whether a soak held: nothing lost, nothing failed, and memory that does not grow with the pages."""
 
 from collections.abc import Sequence
-from statistics import linear_regression
+from statistics import linear_regression, median
 
 from tests.scale.sampling import Sample
 from tests.soak.run import Soaked

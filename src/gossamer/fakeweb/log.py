@@ -74,7 +74,7 @@ def fetches(records: Iterable[Record], *, counted: Counted = is_page) -> Counter
 
 def repeated(records: Iterable[Record], *, counted: Counted = is_page) -> dict[str, int]:
     """URLs whose page was sent whole with status 200 more than once: fetched twice for nothing."""
-    whole = fetches(records, counted=lambda record: counted(record) and _arrived(record))
+    whole = fetches(records, counted=lambda record: counted(record) and arrived(record))
     return {url: count for url, count in whole.items() if count > 1}
 
 
@@ -117,7 +117,8 @@ def by_domain(records: Iterable[Record]) -> dict[str, list[Record]]:
     return domains
 
 
-def _arrived(record: Record) -> bool:
+def arrived(record: Record) -> bool:
+    """Return whether the page was sent whole with status 200."""
     return record.status == 200 and record.how is How.WHOLE and record.method != "HEAD"
 
 

@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from gossamer.fakeweb import FakeWeb, WebSpec
+from tests.servers import crawling
 from tests.servers.service import Up, up
 from tests.servers.valkey import standalone
 
@@ -26,7 +26,7 @@ class Folder:
     def run(self, *arguments: str, code: int | None = 0, stdin: str = "") -> str:
         """What the command says on standard output. `code` None: however it ends."""
         done = subprocess.run(
-            [sys.executable, "-m", "gossamer", *arguments],
+            crawling.command(*arguments),
             cwd=self.service.folder,
             input=stdin,
             capture_output=True,
@@ -152,7 +152,7 @@ def test_feeding_where_no_service_listens_is_said(tmp_path: Path) -> None:
     """And not where one does, however young it is."""
     request = json.dumps({"appid": "app", "crawlid": "one", "url": "https://example.com/"})
     with standalone(tcp=True) as server:
-        command = [sys.executable, "-m", "gossamer", "feed", request, "--frontier", server.address]
+        command = crawling.command("feed", request, "--frontier", server.address)
         alone = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
         with up(tmp_path, "--frontier", server.address, command="serve"):
             heard = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -176,9 +176,7 @@ def test_a_log_in_json_has_the_statistics(tmp_path: Path) -> None:
 
 def test_where_nothing_runs_it_is_said(tmp_path: Path) -> None:
     for command in (["info", "app"], ["stats"], ["domains", "list"], ["monitor", "--once"], ["stop", "app", "x"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "gossamer", *command], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(crawling.command(*command), cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert done.stderr.count("\n") == 1
         assert "start gossamer up there" in done.stderr

@@ -6,6 +6,8 @@ import pytest
 from gossamer.fakeweb.expected import Ends, Expected
 from gossamer.fakeweb.log import How, Record
 from tests.chaos.checker import Death, Evidence, Kept, judge
+from tests.chaos.repeats import Blow
+from tests.chaos.schedule import Kind
 
 PAGES = 100
 
@@ -73,7 +75,7 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
     "a record came from nowhere": ({"kept": [*KEPT, kept(7000)]}, "nobody asked for"),
     "a repeat has another id": ({"kept": [*KEPT, kept(3, request_id="other")]}, "several request ids"),
     "records cannot be read": ({"unreadable": ["pages.jsonl: torn"]}, "unreadable: pages.jsonl"),
-    "too many were fetched twice": ({"log": [*LOG, *(page(n, 200.0 + n) for n in range(3))]}, "fetched again"),
+    "too many were fetched twice": ({"log": [*LOG, *(page(n, 200.0 + n) for n in range(3))]}, "were fetched again"),
     "it never ended": ({"state": "running"}, "running, not finished"),
     "its end was never told": ({"ends": []}, "told as []"),
     "its end was told twice": ({"ends": ["finished", "finished"]}, "not once"),
@@ -93,8 +95,28 @@ def test_a_broken_promise_is_found(name: str) -> None:
 
 
 def test_two_in_a_hundred_may_be_fetched_twice() -> None:
-    verdict = judge(evidence(log=[*LOG, page(0, 200.0), page(0, 202.0)]))
-    assert (verdict.twice, verdict.faults) == (2, [])
+    """Where a fault explains each of them; three are too many even so."""
+    killed = [Blow(Kind.KILL_WORKER, 0.5, 0.5, "w0"), Blow(Kind.KILL_WORKER, 201.0, 201.0, "w0")]
+    again = [*LOG, page(0, 200.0), page(0, 202.0)]
+    verdict = judge(evidence(log=again, blows=killed))
+    assert (verdict.twice, verdict.faults, verdict.explained) == (2, [], {"kill-worker": 2})
+    assert any(
+        "3 of 101 pages were fetched again" in f
+        for f in judge(evidence(log=[*again, page(1, 300.0)], blows=killed)).faults
+    )
+
+
+def test_a_repeat_that_no_fault_explains_is_a_fault() -> None:
+    (fault,) = judge(evidence(log=[*LOG, page(0, 200.0)])).faults
+    assert fault == "fetched again, and no fault explains it: http://site0.test/p/0 (by w0 at 0.00, by w0 at 200.00)"
+
+
+def test_a_machine_that_was_late_too_often_judges_no_budget() -> None:
+    times = [(n, 300.0 + n * 0.26) for n in range(12)]
+    log = [*LOG, *(page(100, at, status=404) for _, at in times)]
+    verdict = judge(evidence(log=log, lags=[(299.0, 306.0)]))
+    assert verdict.forgiven == 10
+    assert any("10 of 115 requests had to be forgiven" in fault for fault in verdict.faults)
 
 
 def test_what_a_machine_that_was_late_blurs_is_no_fault() -> None:

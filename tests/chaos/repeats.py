@@ -1,0 +1,131 @@
+"""Attributes every repeated fetch of a chaos run to the fault that explains it. Pure; times are monotonic seconds."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from gossamer.fakeweb.log import Record, arrived, is_page
+from tests.chaos.schedule import Kind
+
+SETTLES_WITHIN_SECONDS = 2.0
+"""A page that was answered longer ago than this is settled, unless its worker could not reach the store meanwhile."""
+WAKES_WITHIN_SECONDS = 1.0
+"""A worker that could not be reached sends what it was about to send this long after it is back, at the latest."""
+
+EXPLAINING = frozenset(
+    {
+        Kind.KILL_WORKER,
+        Kind.FREEZE_WORKER,
+        Kind.PART_LINK,
+        Kind.STALL_LINK,
+        Kind.HALF_OPEN,
+        Kind.KILL_PRIMARY,
+        Kind.FREEZE_PRIMARY,
+        Kind.RESTART_NODE,
+    }
+)
+"""The only faults after which a page may be fetched again: a worker was dead or counted as dead, or a server came back
+without its last steps. Every other fault must repeat nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """One fault as it happened."""
+
+    kind: Kind
+    begin: float
+    end: float
+    agent: str = ""
+    """The worker that was hit, as it signs its requests; empty: all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Two whole fetches of one page, one after the other, and what explains the second."""
+
+    earlier: Record
+    later: Record
+    cause: Kind | None
+
+    def __str__(self) -> str:
+        return (
+            f"{self.later.url} (by {self.earlier.agent} at {self.earlier.started:.2f}, "
+            f"by {self.later.agent} at {self.later.started:.2f})"
+        )
+
+
+def repeats(
+    log: Sequence[Record],
+    blows: Sequence[Blow],
+    *,
+    silences: Sequence[tuple[float, float]] = (),
+    lags: Sequence[tuple[float, float]] = (),
+) -> list[Repeat]:
+    """Return every repeated fetch, each with the latest fault that explains it.
+
+    `silences`: when no worker could reach the store, so that nothing could be settled. `lags`: when the machine was
+    late, which delays settlements too.
+    """
+    whole: dict[str, list[Record]] = defaultdict(list)
+    for record in log:
+        if is_page(record) and arrived(record):
+            whole[record.url].append(record)
+    latest_first = sorted((blow for blow in blows if blow.kind in EXPLAINING), key=lambda blow: -blow.begin)
+    found = []
+    for records in whole.values():
+        for earlier, later in pairwise(sorted(records, key=lambda record: record.started)):
+            causes = (
+                blow.kind
+                for blow in latest_first
+                if _interrupted(earlier, later, blow, blows, silences, lags) or _woke(later, blow)
+            )
+            found.append(Repeat(earlier, later, next(causes, None)))
+    return found
+
+
+def unexplained(found: Sequence[Repeat]) -> list[Repeat]:
+    """Return the repeats without a cause: each is a broken promise."""
+    return [repeat for repeat in found if repeat.cause is None]
+
+
+def by_cause(found: Sequence[Repeat]) -> Counter[str]:
+    """Count the explained repeats by the kind of fault."""
+    return Counter(repeat.cause.value for repeat in found if repeat.cause is not None)
+
+
+def _interrupted(
+    earlier: Record,
+    later: Record,
+    blow: Blow,
+    blows: Sequence[Blow],
+    silences: Sequence[tuple[float, float]],
+    lags: Sequence[tuple[float, float]],
+) -> bool:
+    """Return whether the blow hit the first fetch's worker after the page was asked for and before it was settled."""
+    if blow.agent not in ("", earlier.agent) or later.started < blow.begin:
+        return False
+    if earlier.started > blow.end + WAKES_WITHIN_SECONDS:
+        return False
+    if earlier.ended is None or earlier.ended >= blow.begin:
+        return True
+    away = [*silences, *lags, *((b.begin, b.end) for b in blows if b.agent == earlier.agent)]
+    return blow.begin - earlier.ended - _covered(away, earlier.ended, blow.begin) <= SETTLES_WITHIN_SECONDS
+
+
+def _woke(later: Record, blow: Blow) -> bool:
+    """Return whether the hit worker itself fetched again, when it could not know that others had taken its work."""
+    if blow.kind is Kind.KILL_WORKER or blow.agent != later.agent:
+        return False
+    return blow.begin <= later.started <= blow.end + WAKES_WITHIN_SECONDS
+
+
+def _covered(spans: Sequence[tuple[float, float]], begin: float, end: float) -> float:
+    """Return how many seconds between `begin` and `end` lie in at least one span."""
+    covered, reached = 0.0, begin
+    for first, last in sorted(spans):
+        first, last = max(first, reached), min(last, end)
+        if last > first:
+            covered += last - first
+            reached = last
+    return covered
