@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gossamer.fakeweb import FakeWeb, WebSpec
+from tests import proof
 from tests.command import at_least, run_command
 from tests.hostile import namespace
 from tests.hostile.canary import Canary
-from tests.hostile.judge import MEMORY_BYTES, judged, misled, table, unharmed
+from tests.hostile.judge import Evidence, Row, all_faults, judged, table
 from tests.hostile.names import Names
-from tests.hostile.run import INTERRUPTED, Crawled, Pace, crawl, visited
+from tests.hostile.run import Crawled, Pace, crawl, visited
 from tests.hostile.targets import PUBLIC, hostile, named, spelt
 
 _FULL = Pace(total_seconds=30, first_byte_seconds=15, connect_seconds=10, domain_pages=20, give_up_seconds=600)
@@ -76,24 +77,38 @@ def _run(options: argparse.Namespace, folder: Path) -> list[str]:
         links, no_urls = spelt(canary.port)
         names = named(canary.port) if options.inside else []
         crawled = crawl(web, targets, names, healthy, pace, folder / "hostile")
-        rows = judged(targets, links, names, crawled, pace)
-        faults = [f"the canary sees nobody at {where}" for where in unseen]
-        faults += [f"{row.kind} {row.case}: {fault}" for row in rows for fault in row.faults]
-        faults += unharmed(web.expected(), crawled) + misled(crawled)
-        faults += [f"a refused address was connected to: {visit}" for visit in visited(canary)]
-        faults += _memory_faults(before, crawled)
-        if crawled.exit_code not in (0, INTERRUPTED):
-            faults.append(f"the crawl ended with exit code {crawled.exit_code}: {crawled.said[-500:]}")
-        if names and not canary.welcome:
-            faults.append("nobody came to the address that is not refused: the names prove nothing")
+        evidence = Evidence(
+            targets=targets,
+            links=links,
+            names=names,
+            healthy=set(web.expected()),
+            before=before,
+            crawled=crawled,
+            pace=pace,
+            unseen=unseen,
+            visits=visited(canary),
+            welcomed=bool(canary.welcome),
+        )
+        rows = judged(evidence)
+        faults = all_faults(evidence, rows)
         print(table(rows))
         print(_described(before, crawled, len(rows), len(links), len(no_urls), options.inside))
+    _prove(evidence, rows, faults)
     return faults
 
 
-def _memory_faults(before: Crawled, crawled: Crawled) -> list[str]:
-    grown = max(crawled.memory) - max(before.memory)
-    return [f"the worker grew by {grown / 2**20:.0f} MiB"] if grown > MEMORY_BYTES else []
+def _prove(evidence: Evidence, rows: Sequence[Row], faults: Sequence[str]) -> None:
+    """Write the verdict as JSON."""
+    grown = (max(evidence.crawled.memory) - max(evidence.before.memory)) / 2**20
+    proof.write(
+        "hostile",
+        title=f"hostile, {len(rows)} cases",
+        showed=f"all bounded and recorded, no refused address connected to, the healthy site whole; the worker took "
+        f"{grown:.0f} MiB more than with honest pages, with 64 slots",
+        seconds=evidence.before.seconds + evidence.crawled.seconds,
+        failures=faults,
+        figures={"cases": len(rows), "requests": len(evidence.crawled.log), "more_mib": round(grown)},
+    )
 
 
 def _described(before: Crawled, crawled: Crawled, rows: int, links: int, no_urls: int, inside: bool) -> str:

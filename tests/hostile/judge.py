@@ -1,14 +1,14 @@
 """What the crawl left behind, held against the promises: bounded, recorded, nobody harmed, nothing private touched."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from gossamer.fakeweb import Record
 from gossamer.fakeweb.hostile.addresses import FORMS
 from tests.hostile.expected import CUT, PAGE, WAITS, ends_of
-from tests.hostile.run import Crawled, Line, Pace
+from tests.hostile.run import INTERRUPTED, Crawled, Line, Pace
 from tests.hostile.targets import Target
 
 MEMORY_BYTES = 256 * 2**20
@@ -35,10 +35,50 @@ class Row:
     faults: list[str] = field(default_factory=list)
 
 
-def judged(
-    targets: Sequence[Target], links: Sequence[Target], names: Sequence[Target], crawled: Crawled, pace: Pace
-) -> list[Row]:
-    """A row for each case, with what is wrong about it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything that the crawl and the servers around it left behind."""
+
+    targets: Sequence[Target]
+    links: Sequence[Target]
+    """Spellings of private addresses, as links."""
+    names: Sequence[Target]
+    """Names that resolve to private addresses; empty: they were not tried."""
+    healthy: Collection[str]
+    """URLs of the healthy site."""
+    before: Crawled
+    """The crawl of the healthy site alone."""
+    crawled: Crawled
+    pace: Pace
+    unseen: Sequence[str]
+    """Addresses at which the canary would not notice a visit."""
+    visits: Sequence[str]
+    """Connections to addresses that are refused."""
+    welcomed: bool
+    """The canary's one address that is not refused was connected to."""
+
+
+def all_faults(evidence: Evidence, rows: Sequence[Row]) -> list[str]:
+    """Return every broken promise; empty: all were kept. `rows`: of `judged`."""
+    crawled = evidence.crawled
+    faults = [f"the canary sees nobody at {where}" for where in evidence.unseen]
+    faults += [f"{row.kind} {row.case}: {fault}" for row in rows for fault in row.faults]
+    faults += unharmed(evidence.healthy, crawled) + misled(crawled)
+    faults += [f"a refused address was connected to: {visit}" for visit in evidence.visits]
+    grown = max(crawled.memory) - max(evidence.before.memory)
+    if grown > MEMORY_BYTES:
+        faults.append(f"the worker grew by {grown / 2**20:.0f} MiB")
+    if crawled.exit_code not in (0, INTERRUPTED):
+        faults.append(f"the crawl ended with exit code {crawled.exit_code}: {crawled.said[-500:]}")
+    if evidence.names and not evidence.welcomed:
+        faults.append("nobody came to the address that is not refused: the names prove nothing")
+    return faults
+
+
+def judged(evidence: Evidence) -> list[Row]:
+    """Return a row for each case, with what is wrong about it."""
+    targets, links, names = evidence.targets, evidence.links, evidence.names
+    crawled, pace = evidence.crawled, evidence.pace
     by_url: dict[str, list[Line]] = defaultdict(list)
     for line in crawled.lines:
         by_url[line.url].append(line)

@@ -1,4 +1,4 @@
-"""A short crawl of the hostile web, and that its judge sees what is wrong."""
+"""A short crawl of the hostile web; `test_judge.py` shows that its judge sees what is wrong."""
 
 import subprocess
 import sys

@@ -3,12 +3,27 @@
 import argparse
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Sequence
 
+from tests import proof
 from tests.command import at_least, run_command
 from tests.politeness.plan import make_plan, slower
 from tests.politeness.run import HEARTBEAT_SECONDS, run
-from tests.politeness.verdict import USED_AT_LEAST, faults, judge, silences, table
+from tests.politeness.usage import Usage
+from tests.politeness.verdict import (
+    FORGIVEN_AT_MOST,
+    USED_AT_LEAST,
+    Evidence,
+    Judged,
+    faults,
+    judge,
+    silences,
+    table,
+)
+
+MADE_AT_LEAST = 0.99
+"""The share of the requests asked for without which a run does not count."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -48,12 +63,36 @@ def main(words: Sequence[str] | None = None) -> int:
         f"{len(gaps)} times for {sum(until - since for since, until in gaps):.1f} s."
     )
     wrong = faults(evidence, judged)
-    if (made := sum(one.requests for one in judged)) < options.requests:
+    made, forgiven = sum(one.requests for one in judged), sum(one.forgiven for one in judged)
+    print(f"{forgiven:,} of {made:,} requests were forgiven, at most {FORGIVEN_AT_MOST:.1%} may be.")
+    if made < MADE_AT_LEAST * options.requests:
         wrong.append(f"only {made:,} requests were made in the time for {options.requests:,}: the machine is too slow")
+    _prove(evidence, judged, wrong)
     if wrong:
         print("FAILED:")
     print(*(wrong or [f"No budget and no cap was exceeded; every domain used {USED_AT_LEAST:.0%} or more."]), sep="\n")
     return int(bool(wrong))
+
+
+def _prove(evidence: Evidence, judged: Sequence[Judged], wrong: Sequence[str]) -> None:
+    """Write the verdict as JSON."""
+    plan, made = evidence.plan, sum(one.requests for one in judged)
+    forgiven = sum(one.forgiven for one in judged)
+    used = sum((one.usage for one in judged), Usage()).share
+    blows = Counter(blow.kind.value for blow in plan.blows)
+    changes = sum(one.changes for one in judged)
+    proof.write(
+        "politeness",
+        title=f"politeness, {len(plan.sites)} domains, {plan.workers} workers",
+        showed=f"{made:,} requests, {changes} policy changes, {blows.total()} kills and freezes: no budget and no cap "
+        f"exceeded, {forgiven:,} requests forgiven; {used:.1%} of what is allowed used",
+        seconds=evidence.span[1] - evidence.span[0],
+        failures=wrong,
+        figures={"requests": made, "policy_changes": changes, "used": round(used, 4)},
+        seeds=[plan.seed],
+        faults=blows,
+        forgiven={"requests": forgiven, "of": made, "at_most_share": FORGIVEN_AT_MOST},
+    )
 
 
 def _say(what: str) -> None:

@@ -5,6 +5,8 @@ from tests.politeness.run import HEARTBEAT_SECONDS, run
 from tests.politeness.verdict import faults, judge, table
 
 REQUESTS = 1200
+FORGIVEN_AT_MOST = 0.02
+"""Of so few requests, on a machine that may have much else to do."""
 
 
 async def test_a_short_run() -> None:
@@ -25,6 +27,7 @@ async def test_a_short_run() -> None:
     # A test's machine may have much else to do.
     judged = judge(evidence, forgive_stalls=True)
     # How much was used is a matter of the machine; `python -m tests.politeness` asks for it.
-    assert faults(evidence, judged, used_at_least=0.0) == [], "\n".join([*said, table(judged)])
+    found = faults(evidence, judged, used_at_least=0.0, forgiven_at_most=FORGIVEN_AT_MOST)
+    assert found == [], "\n".join([*said, table(judged)])
     assert sum(one.requests for one in judged) > REQUESTS / 2
     assert any(change.asked > 0 for line in evidence.timelines.values() for change in line)

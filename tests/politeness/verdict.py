@@ -12,6 +12,8 @@ from tests.politeness.checker import BLUR_SECONDS, Change, Checked, Hit, check
 from tests.politeness.plan import SPIDERS, Plan, Site
 from tests.politeness.usage import Interval, Usage, usage
 
+FORGIVEN_AT_MOST = 0.001
+"""The largest share of the requests that the machine's own delays may excuse. With more of them a run shows nothing."""
 USED_AT_LEAST = 0.95
 """Of what a domain's budgets allow."""
 MEASURED_AT_LEAST_SECONDS = 10.0
@@ -49,6 +51,8 @@ class Judged:
     changes: int
     requests: int
     checked: Checked
+    forgiven: int
+    """Requests that were too many by the web's clock and are excused: the machine had kept the web, or all, waiting."""
     usage: Usage
     dry: tuple[str, ...]
     """Spiders that were fed too little to say what they would have used."""
@@ -88,7 +92,8 @@ def hit_of(record: Record, spider: str) -> Hit:
 
 
 def judge(evidence: Evidence, *, forgive_stalls: bool = False) -> list[Judged]:
-    """Every domain of the plan, in its order. `forgive_stalls`: what the machine itself delayed is no fault."""
+    """Judge every domain of the plan, in its order. `forgive_stalls`: what the machine itself delayed is no fault, but
+    it is counted as forgiven."""
     blur = BLUR_SECONDS + (evidence.stall_seconds if forgive_stalls else 0.0)
     plan = evidence.plan
     hits = hits_by_domain(evidence.log)
@@ -97,13 +102,16 @@ def judge(evidence: Evidence, *, forgive_stalls: bool = False) -> list[Judged]:
         mine = hits.get(site.name, [])
         timeline = evidence.timelines[site.name]
         fed = plan.urls(site)
+        checked = check(timeline, mine, blur_seconds=blur)
+        strict = check(timeline, [replace(hit, early=0.0) for hit in mine])
         judged.append(
             Judged(
                 site=site,
                 scope=site.policy.scope or Scope.DOMAIN,
                 changes=len(timeline) - 1,
                 requests=len(mine),
-                checked=check(timeline, mine, blur_seconds=blur),
+                checked=checked,
+                forgiven=len(strict.faults) - len(checked.faults),
                 usage=usage(
                     timeline,
                     mine,
@@ -119,9 +127,21 @@ def judge(evidence: Evidence, *, forgive_stalls: bool = False) -> list[Judged]:
     return judged
 
 
-def faults(evidence: Evidence, judged: Sequence[Judged], *, used_at_least: float = USED_AT_LEAST) -> list[str]:
-    """What is wrong; empty: the cluster was as polite as it was told to be, and no slower."""
+def faults(
+    evidence: Evidence,
+    judged: Sequence[Judged],
+    *,
+    used_at_least: float = USED_AT_LEAST,
+    forgiven_at_most: float = FORGIVEN_AT_MOST,
+) -> list[str]:
+    """Return what is wrong; empty: the cluster was as polite as it was told to be, and no slower."""
     found = list(evidence.troubles)
+    forgiven, requests = sum(one.forgiven for one in judged), sum(one.requests for one in judged)
+    if forgiven > forgiven_at_most * requests:
+        found.append(
+            f"{forgiven:,} of {requests:,} requests had to be forgiven, more than {forgiven_at_most:.1%}: "
+            f"the machine is too busy to judge"
+        )
     begin = evidence.span[0]
     for one in judged:
         for fault in one.checked.faults[:3]:

@@ -3,16 +3,19 @@
 import argparse
 import asyncio
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from tests import proof
 from tests.command import at_least, run_command
 from tests.scale import troubles
 from tests.scale.endless import FETCHES, MEMORY, endless
 from tests.scale.interrupted import Size, Trouble, interrupted
 from tests.scale.lanes import FastLane, Lane, ScrapyLane
 from tests.scale.latency import TIMES, pace
-from tests.scale.verdict import described, faults
+from tests.scale.verdict import described, faults, full_speed
 from tests.servers.small_disk import CannotMount, mounted
 
 _DISK = "128m"
@@ -44,13 +47,36 @@ def main(words: Sequence[str] | None = None) -> int:
     wrong = []
     for name in arguments.what or _RUNS:
         print(f"{name} …", flush=True)
-        wrong += _RUNS[name](arguments)
+        began = time.monotonic()
+        for ran in _RUNS[name](arguments):
+            proof.write(
+                ran.name,
+                title=ran.title,
+                showed=ran.showed,
+                seconds=time.monotonic() - began,
+                failures=ran.wrong,
+                figures=ran.figures,
+            )
+            wrong += [f"{ran.title}: {fault}" for fault in ran.wrong]
     for fault in wrong:
         print(f"! {fault}")
     return int(bool(wrong))
 
 
-def _endless(arguments: argparse.Namespace) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What came of one run."""
+
+    name: str
+    """Of its verdict file."""
+    title: str
+    showed: str
+    wrong: list[str]
+    """What was not as promised; empty: nothing."""
+    figures: dict[str, proof.Figure]
+
+
+def _endless(arguments: argparse.Namespace) -> Iterator[Ran]:
     done = endless(hosts=arguments.hosts, pages=arguments.pages, links=arguments.links)
     last, most = done.shares[-1], max(done.shares, key=lambda share: share.of_memory)
     peak = max(share.memory for share in done.shares)
@@ -68,10 +94,16 @@ def _endless(arguments: argparse.Namespace) -> list[str]:
         wrong.append(f"{last.of_fetches:.2%} of the fetches are the endless one's")
     if most.of_memory > MEMORY:
         wrong.append(f"{most.of_memory:.1%} of the memory is the endless one's")
-    return wrong
+    yield Ran(
+        "scale-endless",
+        f"an endless host among {arguments.hosts:,}",
+        f"{last.of_fetches:.2%} of the fetches, {most.of_memory:.1%} of the frontier's memory; no other page lost",
+        wrong,
+        {"share_of_fetches": round(last.of_fetches, 5), "share_of_memory": round(most.of_memory, 4)},
+    )
 
 
-def _latency(_: argparse.Namespace) -> list[str]:
+def _latency(_: argparse.Namespace) -> Iterator[Ran]:
     one, eight = pace(1), pace(8)
     times = eight.rate / one.rate
     print(f"latency: hosts that take 500 ms, 64 slots a process; eight processes are worth {times:.2f}")
@@ -81,40 +113,51 @@ def _latency(_: argparse.Namespace) -> list[str]:
             f"{result.in_flight} in flight at most; {result.idle:.0%} of the machine's CPU idle"
         )
     idle = f"{eight.idle:.0%} of the machine's CPU was idle"
-    return [f"eight processes are worth {times:.2f} of one, not {TIMES}; {idle}"] if times < TIMES else []
+    yield Ran(
+        "scale-latency",
+        "8 processes against 1, on hosts that take 500 ms",
+        f"{times:.1f} times the pages a second",
+        [f"eight processes are worth {times:.2f} of one, not {TIMES}; {idle}"] if times < TIMES else [],
+        {"times": round(times, 2)},
+    )
 
 
-def _outage(arguments: argparse.Namespace) -> list[str]:
-    wrong = []
-    for name, trouble in (
-        ("Valkey stands still (SIGSTOP)", troubles.frozen),
-        ("Valkey is shut down and started again", troubles.away),
-        ("Valkey is killed and started again", troubles.killed),
+def _outage(arguments: argparse.Namespace) -> Iterator[Ran]:
+    for file, name, trouble in (
+        ("frozen", "Valkey stands still (SIGSTOP)", troubles.frozen),
+        ("away", "Valkey is shut down and started again", troubles.away),
+        ("killed", "Valkey is killed and started again", troubles.killed),
     ):
-        wrong += _interrupted(name, trouble, arguments, None)
-    return wrong
+        yield _interrupted(f"scale-{file}", name, trouble, arguments, None)
 
 
-def _full_disk(arguments: argparse.Namespace) -> list[str]:
+def _full_disk(arguments: argparse.Namespace) -> Iterator[Ran]:
+    title = "the output's disk is full"
     try:
         with tempfile.TemporaryDirectory(prefix="full-") as name, mounted(Path(name, "disk"), _DISK) as disk:
-            return _interrupted("the output's disk is full", troubles.full, arguments, disk)
+            yield _interrupted("scale-full-disk", title, troubles.full, arguments, disk)
     except CannotMount as error:
-        return [f"full_disk was not tried: {error}"]
+        yield Ran("scale-full-disk", title, "", [f"not tried: {error}"], {})
 
 
-def _interrupted(name: str, trouble: Trouble, arguments: argparse.Namespace, outputs: Path | None) -> list[str]:
+def _interrupted(file: str, name: str, trouble: Trouble, arguments: argparse.Namespace, outputs: Path | None) -> Ran:
     lane, hosts, pages = _LANES[arguments.lane]
     size = Size(trouble_seconds=arguments.seconds, workers=arguments.workers, hosts=hosts, pages=pages)
     done = asyncio.run(interrupted(trouble, size, lane=lane, outputs=outputs))
     print(f"{name} for {size.trouble_seconds:g} s, {size.workers} workers ({arguments.lane}):\n{described(done)}")
-    return [f"{name}: {fault}" for fault in faults(done, size)]
+    return Ran(
+        file,
+        f"{name} for {size.trouble_seconds:g} s",
+        f"{done.pages:,} pages: {done.lost:,} lost, {done.twice:,} fetched twice; full speed {full_speed(done)}",
+        faults(done, size),
+        {"pages": done.pages, "lost": done.lost, "twice": done.twice, "before": done.before, "after": done.after},
+    )
 
 
 _LANES: dict[str, tuple[Lane, int, int]] = {"fast": (FastLane(), 100, 160), "scrapy": (ScrapyLane(), 20, 150)}
 """With as many hosts, and pages of each, as they can keep up with."""
 
-_RUNS: dict[str, Callable[[argparse.Namespace], list[str]]] = {
+_RUNS: dict[str, Callable[[argparse.Namespace], Iterator[Ran]]] = {
     "endless": _endless,
     "latency": _latency,
     "outage": _outage,

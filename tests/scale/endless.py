@@ -55,11 +55,18 @@ class Endless:
 
 
 def endless(
-    *, hosts: int = 999, pages: int = 60, links: int = 20, rate: str = "", at_most_seconds: float = 1800
+    *,
+    hosts: int = 999,
+    pages: int = 60,
+    links: int = 20,
+    rate: str = "",
+    max_pending: int | None = None,
+    at_most_seconds: float = 1800,
 ) -> Endless:
     """Crawl them together with everything at its default, until the others are done.
 
-    `pages`: of each of the others; `links`: on each page, of the endless host all new. `rate`: other than the default.
+    `pages`: of each of the others; `links`: on each page, of the endless host all new. `rate` and
+    `max_pending` (URLs that a domain may queue): other than the default.
     Raises TimeoutError when the others are not done in time.
     """
     spec = WebSpec(hosts=hosts, pages=pages, out_degree=links, page_bytes=4000)
@@ -75,9 +82,12 @@ def endless(
         seeds.write_text("\n".join([trap.url, *web.seeds()]))
         arguments = ["crawl", "--seeds", str(seeds), "--frontier", server.address, "-o", str(output.path)]
         arguments += ["--resolve", "*.test:127.0.0.1", "--quiet", *(["--rate", rate] if rate else [])]
+        environment = dict(os.environ)
+        if max_pending is not None:
+            environment["GOSSAMER_CRAWL__DOMAIN_MAX_PENDING"] = str(max_pending)
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
-                command(*arguments), cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=dict(os.environ)
+                command(*arguments), cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
             )
             try:
                 empty = int(server.info("memory")["used_memory_startup"])

@@ -17,7 +17,7 @@ def faults(done: Interrupted, size: Size) -> list[str]:
     if done.during > size.rate * max(size.trouble_seconds / 4, 5.0):
         found.append(f"{done.during:,} pages were fetched in the middle of it")
     if done.again_seconds is None or done.again_seconds > AGAIN_SECONDS:
-        found.append(f"full speed came {_again(done)}")
+        found.append(f"full speed came {full_speed(done)}")
     if done.after < FULL * done.before:
         found.append(f"{done.after:.0f} pages/s afterwards, {done.before:.0f} before")
     return found
@@ -34,9 +34,10 @@ def described(done: Interrupted) -> str:
     return (
         f"  {done.pages:,} pages, {done.lost:,} lost, {done.twice:,} fetched twice, {done.failed:,} failed; "
         f"{done.during:,} fetched meanwhile\n"
-        f"  {done.before:.0f} pages/s before, {done.after:.0f} after; full speed {_again(done)}"
+        f"  {done.before:.0f} pages/s before, {done.after:.0f} after; full speed {full_speed(done)}"
     )
 
 
-def _again(done: Interrupted) -> str:
+def full_speed(done: Interrupted) -> str:
+    """Return when it was at full speed again, for a person."""
     return "never" if done.again_seconds is None else f"{done.again_seconds:.1f} s after its end"

@@ -33,7 +33,7 @@ def missing(what: str) -> NoReturn:
 
 
 def python() -> str:
-    """Return the interpreter that runs the commands: `GOSSAMER_TEST_PYTHON` (see tests/servers/wheel), or the tests' own."""
+    """Return the interpreter that runs the commands: GOSSAMER_TEST_PYTHON (see tests/servers/wheel), or the tests'."""
     return os.environ.get("GOSSAMER_TEST_PYTHON") or sys.executable
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+from tests import proof
 from tests.command import at_least, run_command
 from tests.scale.sampling import Sample
 from tests.soak.chart import Line, Panel, draw
@@ -39,9 +40,30 @@ def main(words: Sequence[str] | None = None) -> int:
     print(described(soaked))
     print(f"The chart is {arguments.folder / 'soak.png'}")
     wrong = faults(soaked) + growth(soaked)
+    _prove(soaked, wrong)
     grows = "nothing grows with the pages" if soaked.pages >= TELLING_PAGES else "the run was too short to see growth"
     print(*(wrong or [f"Nothing failed, and {grows}."]), sep="\n")
     return int(bool(wrong))
+
+
+def _prove(soaked: Soaked, wrong: Sequence[str]) -> None:
+    """Write the verdict as JSON."""
+    most = max(_column(soaked.samples, "worker_memory")) / _MIB
+    grown = {name: round(slope(soaked.samples, f"{name}_memory"), 2) for name in ("worker", "valkey")}
+    proof.write(
+        "soak",
+        title=f"soak, {soaked.pages:,} pages by one worker",
+        showed=f"the worker took {most:.0f} MiB at most; after the warm-up its memory changed by "
+        f"{grown['worker']:+.1f} bytes a page, Valkey's by {grown['valkey']:+.1f}; {len(soaked.failures)} errors",
+        seconds=soaked.samples[-1].seconds,
+        failures=wrong,
+        figures={
+            "pages": soaked.records,
+            "worker_mib_at_most": round(most, 1),
+            "worker_bytes_a_page": grown["worker"],
+            "valkey_bytes_a_page": grown["valkey"],
+        },
+    )
 
 
 def write(soaked: Soaked, folder: Path) -> None:

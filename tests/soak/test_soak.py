@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.scale.sampling import Sample
 from tests.soak.__main__ import described, write
 from tests.soak.run import Soaked, soak
-from tests.soak.verdict import TELLING_PAGES, VALKEY_BYTES_A_PAGE, WORKER_BYTES_A_PAGE, faults, growth
+from tests.soak.verdict import NOISE_BYTES, SEEN_BYTES_A_PAGE, TELLING_PAGES, faults, growth
 
 PAGES = 120_000
 
@@ -25,9 +25,11 @@ def test_memory_that_levels_off_is_flat() -> None:
 
 
 def test_memory_that_grows_with_the_pages_is_seen() -> None:
-    (fault,) = growth(_soaked(lambda pages: pages * (WORKER_BYTES_A_PAGE + 1)))
-    assert "the worker's memory grows" in fault
-    assert len(growth(_soaked(lambda pages: pages * (VALKEY_BYTES_A_PAGE + 1)))) == 2
+    noise = NOISE_BYTES / (PAGES * 2 / 3)
+    assert growth(_soaked(lambda pages: pages * (noise - 1))) == []
+    (fault,) = growth(_soaked(lambda pages: pages * (noise + 1)))
+    assert "the worker's memory grew by 2.1 MiB" in fault
+    assert len(growth(_soaked(lambda pages: pages * (noise + SEEN_BYTES_A_PAGE + 1)))) == 2
 
 
 def test_a_run_too_short_to_tell_tells_nothing() -> None:

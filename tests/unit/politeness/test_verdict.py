@@ -1,7 +1,11 @@
 """What is read from a web's log: who asked, and when the log itself was kept waiting."""
 
 from gossamer.fakeweb import How, Record
-from tests.politeness.verdict import hits_by_domain, silences
+from gossamer.model.domain import DomainPolicy
+from tests.politeness.checker import Change
+from tests.politeness.plan import Plan, Site, Style
+from tests.politeness.rules import rule_of
+from tests.politeness.verdict import Evidence, faults, hits_by_domain, judge, silences
 
 
 def record(started: float, *, path: str = "/p/2", agent: str = "w0/e1") -> Record:
@@ -23,3 +27,17 @@ def test_what_is_noted_right_after_a_silence_may_have_come_in_it() -> None:
     log = [record(0.0), record(0.05), record(1.05), record(1.1), record(1.19), record(1.25)]
     assert silences(log) == [(0.05, 1.05)]
     assert [round(hit.early, 2) for hit in hits_by_domain(log)["site0.test"]] == [0, 0, 1.0, 1.05, 0, 0]
+
+
+def test_what_is_forgiven_is_counted_and_bounded() -> None:
+    """Ten requests of one domain, noted in one moment after the web was silent: excused, but not without limit."""
+    site = Site("site0.test", Style.BURSTS, DomainPolicy(hits=2, window_seconds=1.0, concurrency=64), 2.0)
+    rule = rule_of(site.policy, DomainPolicy())
+    plan = Plan(1, 1, ("e1",), 20.0, (site,), DomainPolicy(), (), ())
+    quiet = [record(float(second), path=f"/p/{2 * second}") for second in range(10)]
+    burst = [record(20.0 + n / 100, path=f"/p/{100 + 2 * n}") for n in range(10)]
+    evidence = Evidence(plan, [*quiet, *burst], {site.name: [Change(rule)]}, (0.0, 20.0), {}, {}, 0.0, ())
+    judged = judge(evidence)
+    assert (judged[0].checked.faults, judged[0].forgiven) == ([], 8)
+    assert any("8 of 20 requests had to be forgiven" in fault for fault in faults(evidence, judged, used_at_least=0.0))
+    assert faults(evidence, judged, used_at_least=0.0, forgiven_at_most=0.5) == []
