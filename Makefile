@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench chaos scale politeness hostile soak kafka lock clean
+.PHONY: setup demo test check bench chaos scale politeness hostile soak proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 
@@ -28,6 +28,7 @@ check: setup  ## Lint, types, arrows.
 test: setup check  ## All tests, on real servers.
 	bash tests/servers/install
 	$(BIN)/pytest
+	bash tests/servers/wheel
 
 bench: setup  ## The comparison table, from one run.
 	bash bench/install
@@ -47,6 +48,9 @@ hostile: setup  ## The hostile web next to a healthy one: all bounded, nobody ha
 
 soak: setup  ## Half a million pages by one worker: its memory, as a chart in .cache/soak.
 	$(BIN)/python -m tests.soak $(ARGS)
+
+proofs: setup  ## Adopt the verdicts of the last chaos, politeness, hostile, soak and scale runs into the documentation.
+	$(BIN)/python -m tests.proof adopt
 
 kafka: setup  ## A Kafka broker to try things with, until Ctrl-C (needs Java and Maven).
 	$(BIN)/python -m tests.servers.kafka

@@ -1,5 +1,5 @@
 """The web platform tests' vectors for URLs, where they are kept: $GOSSAMER_WHATWG_DATA, or `shared/data` beside the
-repository. They are no part of the project; tests that need them skip by name without."""
+repository. They are no part of the project; the tests that need them are skipped without."""
 
 import json
 import os
@@ -9,14 +9,22 @@ from pathlib import Path
 import pytest
 
 _FOLDER = Path(os.environ.get("GOSSAMER_WHATWG_DATA") or Path(__file__).parents[2].parent / "shared" / "data")
+_NAMES = ("urltestdata.json", "toascii.json")
+
+
+def require_vectors() -> None:
+    """Skip the calling test module where a file is missing: one line in the summary says so."""
+    if missing := [name for name in _NAMES if not (_FOLDER / name).exists()]:
+        pytest.skip(
+            f"the URL standard's vectors are not tested: {' and '.join(missing)} (web platform tests) are missing; "
+            "set GOSSAMER_WHATWG_DATA to the folder that holds them",
+            allow_module_level=True,
+        )
 
 
 def vectors(name: str) -> list[dict[str, str]]:
-    """Of a file, in its order, without its comments; skips the test where the file is not."""
-    path = _FOLDER / name
-    if not path.exists():
-        pytest.skip(f"{name} (web platform tests) is not there; set GOSSAMER_WHATWG_DATA to its folder")
-    return [case for case in json.loads(path.read_text(encoding="utf-8")) if isinstance(case, dict)]
+    """Return the cases of a file, in its order, without its comments."""
+    return [case for case in json.loads((_FOLDER / name).read_text("utf-8")) if isinstance(case, dict)]
 
 
 @dataclass(frozen=True)

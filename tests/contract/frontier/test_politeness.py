@@ -154,7 +154,7 @@ async def test_a_closed_domain_keeps_its_backlog(pair: Pair, shut: DomainPolicy)
     await pair.settle(worker, [Settlement(held, Outcome.RETURNED)])
     await pair.add(pair.model.run_of(held.run), PLAIN, [a_batch("a.test", ["more"])])
     await pair.pass_time(20)
-    assert {lease.domain for lease in await pair.lease_all_due(worker)} <= {"b.test"}
+    assert "a.test" not in {lease.domain for lease in await pair.lease_all_due(worker)}
     await pair.check()
     await pair.set_policy("a.test", None)
     assert "a.test" in {lease.domain for lease in await pair.lease_all_due(worker)}

@@ -27,7 +27,9 @@ from gossamer.policy.urls import (
     registered_domain,
     spider_seed,
 )
-from tests.servers.whatwg import UrlCase, url_cases, vectors
+from tests.servers.whatwg import UrlCase, require_vectors, url_cases, vectors
+
+require_vectors()
 
 DEVIATIONS: dict[str, Callable[[UrlCase], bool]] = {
     "the fragment is left out: no server ever sees it": lambda case: "#" in (case.href or ""),
