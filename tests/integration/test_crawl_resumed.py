@@ -85,6 +85,20 @@ def test_a_finished_crawl_says_so_and_begins_anew_only_when_asked(tmp_path: Path
         assert set(fetches(web.log()).values()) == {2}
 
 
+def test_a_crawl_that_runs_out_of_time_has_expired_and_begins_anew_only_when_asked(tmp_path: Path) -> None:
+    rate = ("--rate", "2/1", "--domain-concurrency", "1", "--expires")
+    with FakeWeb.start(WebSpec(hosts=1, pages=30)) as web:
+        code, told, said = end(begin(web, tmp_path, *rate, "1"))
+        assert (code, told["state"]) == (0, "expired"), said
+        assert int(str(told["pages"])) < 30
+        assert told["dropped"]
+        code, again, _ = end(begin(web, tmp_path, *rate, "1"))
+        assert (code, again["state"], again["already_finished"], again["pages"]) == (0, "expired", True, 0)
+        code, fresh, _ = end(begin(web, tmp_path, *rate, "1", "--fresh"))
+        assert (code, fresh["state"], fresh["run"]) == (0, "expired", 2)
+        assert fresh["pages"]
+
+
 def test_twice_ctrl_c_stops_at_once_and_loses_nothing(tmp_path: Path) -> None:
     output = tmp_path / "pages.jsonl"
     with FakeWeb.start(WebSpec(hosts=4, pages=60, latency_ms=300)) as web:

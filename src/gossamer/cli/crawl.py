@@ -206,7 +206,7 @@ async def _crawl(
     identity = plan.crawl.id
     outputs = settings.crawl.output
     before = await frontier.crawl_info(identity)
-    if before is not None and before.state is CrawlState.FINISHED and not fresh:
+    if before is not None and before.state in (CrawlState.FINISHED, CrawlState.EXPIRED) and not fresh:
         note = "To crawl it anew: the same command with --fresh"
         begun = read_note(settings.data_dir, identity.crawlid)
         places = _found(begun.outputs) if begun else ()
@@ -222,7 +222,7 @@ async def _crawl(
             f"--fresh: the crawl {identity.crawlid} is not finished; go on without --fresh, or name another --crawl-id"
         )
     try:
-        run = await frontier.open_crawl(plan.crawl, fresh=fresh)
+        run = await frontier.open_crawl(plan.crawl, fresh=fresh, expires={plan.spider: plan.terms.expires})
         wish = (plan.crawl.rate, plan.crawl.concurrency)
         if (run.crawl.rate, run.crawl.concurrency) != wish:  # of a crawl that goes on, the newest word counts
             run = await frontier.set_wish(run, rate=wish[0], concurrency=wish[1])

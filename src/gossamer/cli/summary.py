@@ -35,7 +35,8 @@ class Summary:
 
     @property
     def finished(self) -> bool:
-        return self.info is not None and self.info.state is CrawlState.FINISHED
+        """Whether nothing is left to do, be it because the crawl's time is over."""
+        return self.info is not None and self.info.state in (CrawlState.FINISHED, CrawlState.EXPIRED)
 
     def exit_code(self) -> int:
         """0 finished, 1 nothing could be fetched or an output not be finished, 3 the frontier lost its data, 130
@@ -113,12 +114,14 @@ class Summary:
         if self.lost:
             return f"The crawl {self.crawl_id} is not finished: the frontier lost its data."
         state = self.info.state if self.info else None
+        if state is CrawlState.EXPIRED:
+            return f"The crawl {self.crawl_id} has expired{' already' if self.already_finished else ''}."
         if self.already_finished:
             return f"The crawl {self.crawl_id} is finished already."
         if state is CrawlState.FINISHED:
             return f"The crawl {self.crawl_id} is finished."
-        if state in (CrawlState.STOPPED, CrawlState.EXPIRED):
-            return f"The crawl {self.crawl_id} was {state}."
+        if state is CrawlState.STOPPED:
+            return f"The crawl {self.crawl_id} was stopped."
         if not self.interrupted:
             return f"The crawl {self.crawl_id} ended; how it stands cannot be said now."
         return f"The crawl {self.crawl_id} was interrupted; nothing is lost."

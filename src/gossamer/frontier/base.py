@@ -150,7 +150,8 @@ class Frontier(Protocol):
 
         `expires`: for each spider that something is about to be submitted for, the epoch seconds at which all of that
         expires (0: not all of it does). A spider's part of the run ends then, at the latest of these, unless something
-        that does not expire was ever submitted for it."""
+        that does not expire was submitted for it in this run. Where the parts of all these spiders were stopped or
+        have expired, no run begins: CrawlRefused; but a fresh one may begin where all have expired."""
 
     async def set_wish(self, run: Run, *, rate: Rate | None, concurrency: int | None) -> Run:
         """Change what a running crawl wishes for every domain, from the next lease on. The run with the new wish."""
@@ -243,12 +244,15 @@ class Frontier(Protocol):
 
     async def expire_due(self, *, limit: int = 100) -> int:
         """Housekeeping for any process: stop as `expired` every part whose time has passed by the server's clock, at
-        most `limit`. How many parts; one of a run that is over, or that has ended already, is none."""
+        most `limit`. How many parts; one of a run that is over, or that has ended already, is none.
+
+        A run that ends by itself after that time ends as expired, too: nothing depends on when this is called."""
 
     async def events(self, *, limit: int = 100) -> list[CrawlEvent]:
         """Ends of runs of the pool `shared` that nobody has confirmed as told, oldest first; one event per run, and
         one for each spider's part that was stopped or expired by itself. A run all of whose parts ended by themselves
-        has no event beside theirs, and what is stopped after it ended has none any more.
+        has no event beside theirs, a run to which nothing was ever added has none, and what is stopped after it ended
+        has none any more. Of a part that expired, `purged` counts all its requests that were dropped for that.
 
         The same again until `forget_events`. Kept for the retention after the end."""
 

@@ -31,6 +31,7 @@ class CrawlInfo:
     crawl: CrawlId
     pool: str
     state: CrawlState
+    """`stopped` or `expired` also where each spider's part was: only other spiders can begin the next run."""
     run: int
     started: float
     """Epoch seconds by the server's clock."""

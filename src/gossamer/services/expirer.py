@@ -4,7 +4,8 @@ from gossamer.frontier.base import Frontier
 
 
 class Expirer:
-    """Implements Role. Nothing expired is handed out before this has seen it: that is the frontier's own doing."""
+    """Implements Role. The frontier hands out nothing that has expired, and ends as expired what ends after its time,
+    whether this role comes by or not; this role ends what would wait longer."""
 
     name = "expirer"
 

@@ -179,7 +179,7 @@ async def test_a_finished_crawl_begins_its_next_run(frontier: ValkeyFrontier, cl
     assert info is not None
     assert info.state is CrawlState.FINISHED
     events = await frontier.events()
-    assert [event.run for event in events] == list(range(1, info.run + 1))
+    assert [event.run for event in events] == [1, info.run]
 
 
 async def test_a_running_crawls_own_options_count(frontier: ValkeyFrontier) -> None:

@@ -5,6 +5,7 @@ Whoever is at it may die between any two steps. So the home shard says first wha
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -104,7 +105,9 @@ async def try_finish(commands: Commands, token: str, *, retention_ms: int, aband
     First all `done` are read, then all `added`: done never runs ahead, so equal sums mean that nothing was open at a
     moment in between. Then every shard closes the run: additions must ask the home shard from then on, and those who
     asked it before the version was read must ask again. The home shard decides only if nobody asked since. All of it
-    is confirmed: a server that was replaced and does not know would close what goes on elsewhere.
+    is confirmed: a server that was replaced and does not know would close what goes on elsewhere. In the same step the
+    home shard ends as expired the parts whose time has passed: whether the expirer or the last lease came first, the
+    end is the same.
 
     `abandoned`: also a run to which nothing was ever added.
     """
@@ -124,19 +127,18 @@ async def try_finish(commands: Commands, token: str, *, retention_ms: int, aband
     if not all(closed):
         return False
     at = home_shard(token, commands.count)
-    silent = int(bool(home.parts) and await _all_parts_ended(commands, home))
-    if not await commands.call_confirmed(at, "finished", token, home.run, home.version, retention_ms, silent):
+    latest = max((float(row[0]) for row in closed), default=0.0)
+    expired: Counter[bytes] = Counter()
+    for row in closed:
+        for spider, count in zip(row[1::2], row[2::2], strict=True):
+            expired[spider] += count
+    spiders = [part for pair in expired.items() for part in pair]
+    if not await commands.call_confirmed(
+        at, "finished", token, home.run, home.version, retention_ms, f"{latest:.3f}", *spiders
+    ):
         return False
     await halt(commands, home, _FINISHED, retention_ms=retention_ms)
     return True
-
-
-async def _all_parts_ended(commands: Commands, home: Home) -> bool:
-    """Whether every spider's part that had requests ended early, so that the end of all was told already. Of a run
-    that every shard closed."""
-    rows = await asyncio.gather(*(commands.plain(s, "HKEYS", commands.keys[s].crawl(home.token)) for s in home.shards))
-    spiders = {name[2:].decode() for row in rows for name in row if name.startswith(b"a:")}
-    return bool(spiders) and spiders <= home.parts.keys()
 
 
 async def halt(

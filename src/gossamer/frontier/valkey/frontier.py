@@ -233,6 +233,7 @@ class ValkeyFrontier:
             counters = info.pairs(part)
             if counters.get(b"run") == home.facts[b"run"]:
                 info.count_shard(answer, counters)
+        info.tell_early_end(answer, home.parts)
         return answer
 
     async def crawl_domains(

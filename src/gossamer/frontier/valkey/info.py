@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from gossamer.frontier.valkey.codec import reading
+from gossamer.model.crawl import CrawlState
 from gossamer.model.info import CrawlInfo, DomainInfo, SpiderCounts
 
 _COUNTERS = {b"a": "added", b"q": "queued", b"l": "later", b"h": "leased", b"f": "fetched"}
@@ -36,6 +37,16 @@ def count_shard(answer: CrawlInfo, row: Mapping[bytes, bytes]) -> None:
         elif kind == b"p":
             priority = int(rest.rpartition(b":")[2])
             answer.queued_by_priority[priority] = answer.queued_by_priority.get(priority, 0) + int(value)
+
+
+def tell_early_end(answer: CrawlInfo, parts: Mapping[str, str]) -> None:
+    """Name the state of a run that is over by its parts, where each that had requests was stopped or has expired.
+
+    `parts`: spider -> letter of how its part ended.
+    """
+    letters = {parts.get(spider, "") for spider, counts in answer.spiders.items() if counts.added}
+    if answer.state is CrawlState.FINISHED and letters and "" not in letters:
+        answer.state = CrawlState.EXPIRED if letters == {"e"} else CrawlState.STOPPED
 
 
 def domain_info(domain: bytes, row: bytes) -> DomainInfo:

@@ -5,21 +5,23 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 single: 1 where there is one shard  7 crawl (opaque)
 --       8 version of the home shard's record before anything was summed
--- Returns 1 closed (or in a later run), 0 there is work
+-- Returns { } while there is work, else { the time, each spider that had requests here, how many of them were dropped as
+--         expired, ... }; of a shard that is in a later run only the time
 -- include common
 -- include finish
 -- include runs
 local token, run = ARGV[3], tonumber(ARGV[4])
 local crawl = crawl_of(token)
 local ahead = run_ahead(crawl, run, ARGV[5])
+local time = string.format("%.3f", now)
 if ahead < 0 then
-  return 1
+  return { time }
 end
 if ahead > 0 then
   crawl = begin_run(token, run, ARGV[5], ARGV[6], ARGV[7], "")
 end
 if not crawl or crawl.added ~= crawl.done then
-  return 0
+  return {}
 end
 local key = P .. "c:" .. token
 if crawl.state == "r" or crawl.state == "b" then
@@ -28,4 +30,4 @@ end
 if tonumber(ARGV[8]) > tonumber(redis.call("HGET", key, "closed") or 0) then
   redis.call("HSET", key, "closed", ARGV[8])
 end
-return 1
+return { time, unpack(spiders_of(token)) }

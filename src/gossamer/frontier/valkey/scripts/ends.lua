@@ -1,4 +1,6 @@
--- Ending a crawl or one spider's part of it early, now or at a time. On the crawl's home shard.
+-- Ending a crawl or one spider's part of it, on the crawl's home shard: because nothing is left, because somebody asked, or
+-- because its time has passed.
+-- include events
 
 -- Marks it as ended, before its shards are halted: `halting` remembers that they are still to be told, and "ev:<spider>"
 -- that the world is, once it is known what was purged. Returns 1, or 0 when there is no such crawl.
@@ -52,5 +54,31 @@ local function forget_expiries(token)
       redis.call("HDEL", key, field)
       redis.call("ZREM", P .. "expiries", token .. "|" .. spider)
     end
+  end
+end
+
+-- Ends a run of which nothing is left. Parts whose time has passed by `at` end as expired, the run as finished; that is
+-- no news where every part ended early, or nothing was ever added. `at`: the latest time by the clock of any shard that
+-- the run touched: one whose clock is ahead may have dropped what expires before this shard thinks it is time.
+-- `spiders`: each that had requests, and how many of them were dropped as expired: name, count, ...
+local function end_run(token, at, retention, spiders)
+  local key, news = P .. "h:" .. token, false
+  for k = 1, #spiders, 2 do
+    local spider = spiders[k]
+    local row = redis.call("HMGET", key, "st:" .. spider, "x:" .. spider)
+    local expires = tonumber(row[2] or 0)
+    if not row[1] and expires > 0 and expires <= at then
+      redis.call("HSET", key, "st:" .. spider, "e")
+      redis.call("HDEL", key, "x:" .. spider)
+      redis.call("ZREM", P .. "expiries", token .. "|" .. spider)
+      tell(token, "e", spider, tonumber(spiders[k + 1]))
+    elseif not row[1] then
+      news = true
+    end
+  end
+  redis.call("HSET", key, "state", "finished", "ended", now)
+  redis.call("ZADD", P .. "ending", now + retention, token)
+  if news then
+    tell(token, "f", "", 0)
   end
 end

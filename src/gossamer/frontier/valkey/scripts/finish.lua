@@ -1,5 +1,5 @@
 -- The end of a run, and the ends of keys.
--- include events
+-- include ends
 
 -- Counts everything that waits (of one spider, or all) as dropped for a reason, at once; queues are unlinked later by
 -- whoever meets them. Returns how many.
@@ -30,27 +30,24 @@ local function drop_waiting(crawl, only_spider, reason)
   return total
 end
 
--- Whether every spider's part that had requests here ended early: each was told of, and the run's end is no news.
-local function all_parts_ended(crawl)
-  if not crawl.parts then
-    return false
-  end
+-- Each spider that had requests of this run here, and how many of them were dropped as expired: name, count, ...
+local function spiders_of(token)
   write_tallies()
-  local had, over = {}, {}
-  for _, field in ipairs(redis.call("HKEYS", P .. "c:" .. crawl.token)) do
-    local kind, spider = string.match(field, "^(%a+):(.*)$")
+  local row, expired, spiders = redis.call("HGETALL", P .. "c:" .. token), {}, {}
+  for i = 1, #row, 2 do
+    local kind, spider = string.match(row[i], "^([aD]):(.*)$")
     if kind == "a" then
-      had[#had + 1] = spider
-    elseif kind == "st" then
-      over[spider] = true
+      spiders[#spiders + 1] = spider
+    elseif kind == "D" then
+      expired[string.match(spider, "^(.*):expired$") or ""] = row[i + 1]
     end
   end
-  for _, spider in ipairs(had) do
-    if not over[spider] then
-      return false
-    end
+  local answer = {}
+  for _, spider in ipairs(spiders) do
+    answer[#answer + 1] = spider
+    answer[#answer + 1] = tonumber(expired[spider] or 0)
   end
-  return #had > 0
+  return answer
 end
 
 -- Notes that everything of this crawl on this shard is done. Where this shard is all the crawl ever touched, that ends
@@ -64,14 +61,10 @@ local function check_done(token, retention)
   local shard = string.match(P, "{(.-)}")
   if home[1] and home[2] == shard and tonumber(home[3]) == crawl.run then
     if home[1] == "running" then
-      redis.call("HSET", P .. "h:" .. token, "state", "finished", "ended", now)
       redis.call("HSET", P .. "c:" .. token, "st", "f", "closed", home[4] or 0)
       crawl.state = "f"
-      redis.call("ZADD", P .. "ending", now + retention, token)
       redis.call("ZREM", P .. "idle", token)
-      if not all_parts_ended(crawl) then
-        tell(token, "f", "", 0)
-      end
+      end_run(token, now, retention, spiders_of(token))
     end
     return false
   end

@@ -44,7 +44,10 @@ else
   end
 end
 local of_end
-if letter ~= "b" and purged > 0 then
+if letter == "e" and spider ~= "" then -- leases may have dropped some of it before
+  write_tallies()
+  of_end = tonumber(redis.call("HGET", key, "D:" .. spider .. ":expired") or 0)
+elseif letter ~= "b" and purged > 0 then
   of_end = redis.call("HINCRBY", key, "pu:" .. spider, purged)
 else
   of_end = tonumber(redis.call("HGET", key, "pu:" .. spider) or 0)

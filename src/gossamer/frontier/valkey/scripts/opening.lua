@@ -2,6 +2,20 @@
 -- include ends
 -- include known
 
+-- How the parts of all these spiders have ended: "stopped", "expired" where all expired, nil where one has not ended.
+-- `expiries`: spider, epoch ms, ...
+local function parts_ended(key, expiries)
+  local reason
+  for k = 1, #expiries, 2 do
+    local letter = redis.call("HGET", key, "st:" .. expiries[k])
+    if not letter then
+      return nil
+    end
+    reason = (letter == "e" and reason ~= "stopped") and "expired" or "stopped"
+  end
+  return reason
+end
+
 -- Arguments and answer are those of `open`; `expiries`: spider, epoch ms (0: never), ... that a submission asks for.
 local function open_run(token, descriptor, fresh, touch, expected, expiries)
   local key = P .. "h:" .. token
@@ -13,7 +27,7 @@ local function open_run(token, descriptor, fresh, touch, expected, expiries)
   if expected > 0 and (not state or run ~= expected or state ~= "running") then
     return { "refused", state or "unknown" }
   end
-  local fields, began = {}, state ~= "running"
+  local fields = {}
   local function set(field, value)
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
@@ -28,6 +42,15 @@ local function open_run(token, descriptor, fresh, touch, expected, expiries)
     end
     if not state or fresh ~= "" then
       gen = math.max(gen + 1, math.floor(now))
+    end
+    -- A run for parts that have ended would take nothing in. A fresh one begins anew what has expired.
+    local reason = state and parts_ended(key, expiries)
+    if reason == "expired" and fresh ~= "" then
+      for k = 1, #expiries, 2 do
+        redis.call("HDEL", key, "st:" .. expiries[k])
+      end
+    elseif reason then
+      return { "refused", reason }
     end
     run = run + 1
     if state then
@@ -63,12 +86,8 @@ local function open_run(token, descriptor, fresh, touch, expected, expiries)
   if #fields > 0 then
     redis.call("HSET", key, unpack(fields))
   end
-  -- A part expires only as long as everything that was ever submitted for it does.
   for k = 1, #expiries, 2 do
-    local spider, at = expiries[k], tonumber(expiries[k + 1])
-    if began and at > 0 or not began and redis.call("HEXISTS", key, "x:" .. spider) == 1 then
-      expire_at(token, spider, at)
-    end
+    expire_at(token, expiries[k], tonumber(expiries[k + 1]))
   end
   local reply = { "ok", run, gen, version, descriptor }
   if state then
