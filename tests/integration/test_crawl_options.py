@@ -216,12 +216,28 @@ async def test_sitemaps_feed_the_crawl(tmp_path: Path) -> None:
         assert paths(crawled) == {"a.test/"}
 
 
-async def test_the_wandering_spider_takes_one_link_a_page_and_counts_its_steps(tmp_path: Path) -> None:
-    crawled, _ = await crawl_mounts(tmp_path, CHAIN, crawl__spider="wandering", crawl__attrs={"who": "me"})
+@pytest.mark.parametrize("depth", [0, 2, None])
+async def test_the_wandering_spider_goes_on_to_a_dead_end_whatever_the_depth(depth: int | None, tmp_path: Path) -> None:
+    crawled, _ = await crawl_mounts(
+        tmp_path, CHAIN, crawl__spider="wandering", crawl__depth=depth, crawl__attrs={"who": "me"}
+    )
     steps = sorted((record.depth, (record.attrs or {})["step"]) for record in crawled.pages)
-    assert steps == [(n, n) for n in range(6 + 1)][: len(steps)]
-    assert len(steps) > 3
+    assert steps == [(n, n) for n in range(6 + 1)]
     assert all((record.attrs or {})["who"] == "me" for record in crawled.pages)
+
+
+async def test_the_wandering_spider_goes_on_where_it_has_been(tmp_path: Path) -> None:
+    """Three pages that link to each other: only the limit ends the walk."""
+    pages = [f"/{n}" for n in range(3)]
+    crawled, _ = await crawl_mounts(
+        tmp_path,
+        {("a.test", path): page(*pages) for path in ("/", *pages)},
+        crawl__spider="wandering",
+        crawl__depth=1,
+        crawl__max_pages=40,
+    )
+    assert sorted((record.attrs or {})["step"] for record in crawled.pages) == list(range(40))
+    assert len({record.request_id for record in crawled.pages}) == 40
 
 
 async def test_links_attrs_headers_and_cookie(tmp_path: Path) -> None:

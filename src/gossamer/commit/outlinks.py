@@ -1,13 +1,16 @@
 """Brings the outlinks of a batch of pages into the frontier, in as few calls as their terms allow."""
 
+import hashlib
 from collections.abc import Collection, Iterable
 from functools import partial
+
+import msgspec
 
 from gossamer.commit.finished import Finished
 from gossamer.commit.patience import Patience
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import Run, Terms
-from gossamer.model.request import Batch
+from gossamer.model.request import Batch, Lease
 
 _NONE: Collection[int] = frozenset()
 
@@ -55,7 +58,9 @@ def _merged(pages: Iterable[Finished]) -> list[Batch]:
     merged: dict[tuple[str, str, int, int], dict[int, str]] = {}
     apart: list[Batch] = []
     for page in pages:
-        for batch in page.batches:
+        for number, batch in enumerate(page.batches):
+            if batch.unfiltered and not batch.call:
+                batch.call = _call(page.settlement.lease, number, batch)
             if batch.payloads is not None or batch.unfiltered:
                 apart.append(batch)
                 continue
@@ -67,3 +72,9 @@ def _merged(pages: Iterable[Finished]) -> list[Batch]:
                 drops["duplicate"] = drops.get("duplicate", 0) + expected - len(known)
     whole = [Batch(*key, urls=list(known.values()), fingerprints=list(known)) for key, known in merged.items()]
     return whole + apart
+
+
+def _call(lease: Lease, number: int, batch: Batch) -> str:
+    """A name for the addition of a page's `number`th batch: a page that is read again after a crash adds it once."""
+    content = (lease.request_id, number, batch.spider, batch.depth, batch.priority, batch.urls, batch.payloads)
+    return hashlib.blake2b(msgspec.msgpack.encode(content), digest_size=16).hexdigest()

@@ -188,7 +188,8 @@ class LinkExtractor:
                         links.domains.append(domain)
                         links.hrefs.append(href if target is href else "")
                         continue
-                if target is href:
+                # A page's link to itself is not remembered: a spider of one's own may follow it from the next page.
+                if target is href and outcome is not KNOWN:
                     self._memory.keep(base, (href,), outcome)
             dropped[outcome] = dropped.get(outcome, 0) + 1
         if known:

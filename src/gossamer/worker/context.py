@@ -62,7 +62,7 @@ class Context:
 
     def follows_from(self, depth: int) -> bool:
         """Whether links of a page at this depth are followed."""
-        return self.terms.maxdepth is None or depth < self.terms.maxdepth
+        return self.spider.ignores_maxdepth or self.terms.maxdepth is None or depth < self.terms.maxdepth
 
     def links_of(self, body: bytes, url: str, *, encoding: str) -> Links:
         """The page's links; of those that the frontier has for certain, only how many there are."""

@@ -81,7 +81,8 @@ class PageReader:
         output = Output(record=record, body=fetched.body, wires=tuple(journey.wires))
         finished = Finished(Settlement(lease, Outcome.FETCHED), [output], size=weight(output))
         if own_parse:
-            if not await self._parse(journey, finished, Page(record, fetched.body, text or "", links), follows):
+            page = Page(record, fetched.body, text or "", links, priority=lease.priority)
+            if not await self._parse(journey, finished, page, follows):
                 return finished
         elif links is not None and follows:
             _follow_all(context, lease, links, finished)

@@ -33,7 +33,9 @@ class Follow:
 class Page:
     """A fetched page, as a spider sees it."""
 
-    def __init__(self, record: PageRecord, body: bytes, text: str, extract: "Links | None") -> None:
+    def __init__(
+        self, record: PageRecord, body: bytes, text: str, extract: "Links | None", *, priority: int = 0
+    ) -> None:
         self.record = record
         """Everything the page's record says; what a spider changes there is what the outputs get."""
         self.body = body
@@ -42,6 +44,8 @@ class Page:
         """The body as text, by the encoding it declares; what cannot be decoded became U+FFFD. Empty if binary."""
         self.links = extract
         """The links in scope, canonical. None where the page is no HTML."""
+        self.priority = priority
+        """Of the page's request."""
 
     @property
     def url(self) -> str:
@@ -81,6 +85,8 @@ class Spider:
 
     follows_all_links: ClassVar[bool] = False
     """True: every link in scope is followed without `parse` being asked, which costs no object per link."""
+    ignores_maxdepth: ClassVar[bool] = False
+    """True: links are followed at any depth, whatever `maxdepth` the crawl asks for."""
 
     def parse(self, page: Page) -> AsyncIterator[Mapping[str, Any] | Follow]:
         """Yield items (mappings, which go to the outputs) and links (`Follow`). An exception fails the page."""

@@ -20,22 +20,24 @@ class LinkSpider(Spider):
 class WanderingSpider(Spider):
     """Follows one random link of each page and counts its steps in `attrs["step"]`.
 
-    A walk ends where a page has no link in scope, or where the link it takes was seen before.
+    The walk may visit a page again. It ends when its crawl is stopped or expires, at a limit of pages, and at a page
+    without a link in scope. `maxdepth` does not end it.
     """
 
-    def __init__(self, choose: random.Random | None = None) -> None:
-        """`choose`: whose choices; None: unpredictable ones."""
-        self._choose = choose or random.SystemRandom()
+    ignores_maxdepth: ClassVar[bool] = True
 
     async def parse(self, page: Page) -> AsyncIterator[Mapping[str, Any] | Follow]:
-        """One link at most, at the page's own priority."""
+        """Yield one link at most, at the page's own priority."""
         step = page.attrs.get("step", 0)
         page.record.attrs = {**page.attrs, "step": step}
         others = [url for url in page.links.urls if url != page.url] if page.links else []
         if others:
             yield Follow(
-                url=self._choose.choice(others),
+                # A page that is read again after a crash leads to the same link, and not to a second walk.
+                url=random.Random(page.record.request_id).choice(others),
                 attrs={**page.attrs, "step": step + 1 if isinstance(step, int) else 1},
+                priority=page.priority,
+                again=True,
             )
 
 

@@ -1,6 +1,7 @@
 """Crawl requests fed to a running service, worked on by Scrapy spiders; what comes out on the bus."""
 
 import asyncio
+import contextlib
 import os
 import secrets
 import subprocess
@@ -277,6 +278,35 @@ async def test_its_answers_count_in_the_statistics(tmp_path: Path, service: Up, 
     await talk.say({"uuid": "figures", "appid": "testapp", "stats": "spider"})
     figures = (await talk.answer("figures"))["spiders"]["stroller"]
     assert figures["200"]["lifetime"] == 2
+
+
+@pytest.mark.parametrize("spider", ["stroller", "wandering"])
+async def test_a_walk_goes_on_whatever_the_depth_until_it_is_stopped(
+    tmp_path: Path, service: Up, talk: Talk, web: FakeWeb, spider: str
+) -> None:
+    """`wandering` is the fast worker's, `stroller` Scrapy's."""
+    web.mount(HOST, "/round", page("/about"))
+    web.mount(HOST, "/about", page("/round"))
+    scraper = lane(tmp_path, service, spider) if spider == "stroller" else contextlib.nullcontext()
+    with scraper as running_spider:
+        asked = {"crawlid": f"walk-{spider}", "spiderid": spider, "url": at(web, "/round")}
+        feed(service, **asked, maxdepth=0, attrs={"mine": 1})
+        found = await pages(talk, asked["crawlid"], 12)
+        assert [(one["attrs"]["step"], one["attrs"]["mine"]) for one in found[:12]] == [(n, 1) for n in range(12)]
+        await talk.say(
+            {
+                "uuid": asked["crawlid"],
+                "appid": "testapp",
+                "action": "stop",
+                "crawlid": asked["crawlid"],
+                "spiderid": spider,
+            }
+        )
+        assert (await talk.answer(asked["crawlid"]))["action"] == "stop"
+        await talk.event("stopped", asked["crawlid"])
+        if running_spider is not None:
+            running_spider.interrupt()
+            running_spider.finish()
 
 
 async def test_a_killed_process_loses_nothing(tmp_path: Path, service: Up, talk: Talk, web: FakeWeb) -> None:

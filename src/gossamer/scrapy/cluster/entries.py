@@ -60,7 +60,9 @@ def _is_plain(request: Request, spider: Spider) -> bool:
     return (
         type(request) is Request
         and (callback is None or callback == spider.parse)
-        and not (request.errback or request.cookies or request.cb_kwargs or request.flags or request.dont_filter)
+        and not (request.errback or request.cookies or request.cb_kwargs or request.flags)
+        # A wanderer's next page is added unfiltered; that it is fetched needs no mark on the request itself.
+        and (not request.dont_filter or getattr(spider, "ignores_maxdepth", False))
         and request.encoding == "utf-8"
         and _NEUTRAL_META.issuperset(request.meta)
         and all(len(request.headers.getlist(name)) == 1 for name in request.headers)

@@ -125,10 +125,14 @@ class Scheduler(scheduler.Scheduler):
                 return None
         elif is_handover(request, live):
             return None
-        elif terms.maxdepth is not None and live.lease.depth >= terms.maxdepth:
+        elif self._is_too_deep(live):
             return str(Dropped.DEPTH)
         refusal = self.scope(terms).refusal(request.url)
         return None if refusal is None else counted_as(refusal.reason)
+
+    def _is_too_deep(self, live: Live) -> bool:
+        maxdepth = live.lease.terms.maxdepth
+        return not (maxdepth is None or live.lease.depth < maxdepth or getattr(self._spider, "ignores_maxdepth", False))
 
     def scope(self, terms: Terms) -> Scope:
         """The filters of a submission."""

@@ -24,6 +24,9 @@ class ClusterSpider(Spider):
     (`curdepth`, `priority`). What the spider yields travels under the same terms. It never closes by itself.
     """
 
+    ignores_maxdepth = False
+    """True: links are followed at any depth, whatever `maxdepth` the crawl request asks for."""
+
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
         """The cluster's scheduler, whatever the project's; the rest only where the project does not say."""
@@ -78,7 +81,7 @@ class ClusterSpider(Spider):
     def deeper(self, response: Response) -> bool:
         """Whether the crawl request wants links of this page followed."""
         maxdepth = response.meta.get("maxdepth")
-        return maxdepth is None or response.meta.get("curdepth", 0) < maxdepth
+        return self.ignores_maxdepth or maxdepth is None or response.meta.get("curdepth", 0) < maxdepth
 
 
 class LinkSpider(ClusterSpider):
@@ -96,9 +99,14 @@ class LinkSpider(ClusterSpider):
 
 
 class WanderingSpider(ClusterSpider):
-    """Every page, and one random link of each; `attrs["step"]` counts the steps."""
+    """Every page, and one random link of each; `attrs["step"]` counts the steps.
+
+    The walk may visit a page again. It ends when its crawl is stopped or expires, at a limit of pages, and at a page
+    without a link in scope. `maxdepth` does not end it.
+    """
 
     name = "wandering"
+    ignores_maxdepth = True
 
     def parse(self, response: Response, **_: Any) -> Iterator[Any]:
         """The page and one of its links, at the page's own priority."""
@@ -109,9 +117,12 @@ class WanderingSpider(ClusterSpider):
         item["attrs"] = attrs
         yield item
         others = [url for url in links.urls if url != response.url]
-        if others and self.deeper(response):
+        if others:
+            live = CURRENT.get()
             onward = {**attrs, "step": step + 1 if isinstance(step, int) else 1}
             yield Request(
-                random.SystemRandom().choice(others),
+                # A page that is read again after a crash leads to the same link, and not to a second walk.
+                random.Random(live.lease.request_id if live else None).choice(others),
                 meta={"attrs": onward, "priority": response.meta.get("priority", 0)},
+                dont_filter=True,
             )
