@@ -1,8 +1,10 @@
 """The application: routes, the layers around them, and what OpenAPI says of both."""
 
 import asyncio
+from functools import cache
 from typing import Any
 
+import msgspec
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
@@ -10,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from gossamer import __version__
-from gossamer.api import classic, crawls, domains, events, health, metrics, pages, queues, stats, submit, workers
+from gossamer.api import classic, crawls, docs, domains, events, health, metrics, pages, queues, stats, submit, workers
 from gossamer.api.auth import OPEN_PATHS, Auth
 from gossamer.api.counting import Fed
 from gossamer.api.describe import ALWAYS, ProblemShape, refusal
@@ -28,7 +30,7 @@ _ABOUT = """Submit crawls, watch them, stop them.
 refusals as `application/problem+json` (RFC 9457). Ids in paths may hold any printable character, percent-encoded."""
 _ROUTERS = (
     submit.router, crawls.router, crawls.one, events.router, pages.router, domains.router, workers.router, stats.router,
-    queues.router, classic.router, health.router, metrics.router,
+    queues.router, classic.router, health.router, metrics.router, docs.router,
 )  # fmt: skip
 _FROM_MESSAGES = {
     **{f"{name.capitalize()}Request": name for name in (*REQUESTS, "poll")},
@@ -45,6 +47,7 @@ def create_app(parts: Parts) -> FastAPI:
     app.state.started = parts.monotonic()
     app.state.waiting = Waiting(parts)
     app.state.fed = Fed(parts)
+    app.state.description = cache(lambda: msgspec.json.encode(app.openapi()))
     app.state.streams = events.Streams()
     app.state.scans = asyncio.Semaphore(pages.AT_ONCE)
     # The last one added is asked first.
@@ -72,6 +75,7 @@ def routes() -> FastAPI:
         title="Gossamer",
         version=__version__,
         description=_ABOUT,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

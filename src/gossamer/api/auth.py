@@ -7,9 +7,12 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gossamer.api.docs import DOCS_PATHS
 from gossamer.api.problems import Problem
 
-OPEN_PATHS = frozenset({"/healthz"})
+UNLIMITED_PATHS = frozenset({"/healthz"})
+"""Answered also to a client that is at a limit."""
+OPEN_PATHS = UNLIMITED_PATHS | DOCS_PATHS
 """Answered to anybody."""
 
 

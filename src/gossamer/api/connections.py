@@ -12,7 +12,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from gossamer.api.auth import OPEN_PATHS
+from gossamer.api.auth import UNLIMITED_PATHS
 from gossamer.api.limits import client_of
 from gossamer.api.problems import Problem, shown
 from gossamer.fetch.guard import Network, within
@@ -219,7 +219,7 @@ class GuardedProtocol(H11Protocol):
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application of this connection."""
-        if scope["path"] in OPEN_PATHS:  # answered at once, also to a client that is at its limit
+        if scope["path"] in UNLIMITED_PATHS:  # answered at once, also to a client that is at its limit
             await self._application(scope, receive, send)
             return
         if not self._running and any(share.is_busy for share in self._shares):

@@ -10,7 +10,7 @@ from math import ceil
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gossamer.api.auth import OPEN_PATHS
+from gossamer.api.auth import UNLIMITED_PATHS
 from gossamer.api.problems import Problem, shown
 
 _CLIENTS = 10_000
@@ -68,7 +68,7 @@ class RateLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         peer = scope.get("client") or ("", 0)
-        if scope["path"] not in OPEN_PATHS and (wait := self._buckets.take(client_of(peer[0]))):
+        if scope["path"] not in UNLIMITED_PATHS and (wait := self._buckets.take(client_of(peer[0]))):
             raise Problem(
                 429,
                 "Too many requests",
@@ -87,7 +87,7 @@ class BodyLimit:
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] in OPEN_PATHS:  # reads no body
+        if scope["path"] in UNLIMITED_PATHS:  # reads no body
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)

@@ -22,7 +22,7 @@ from gossamer.errors import (
 )
 
 TYPES = "urn:gossamer:problem:"
-_NEW_PATHS = ("/v1/", "/healthz", "/readyz", "/metrics", "/openapi.json")
+_NEW_PATHS = ("/v1/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
 _SOON_SECONDS = 5
 _LATER_SECONDS = 30
 

@@ -16,7 +16,7 @@ def greeting(settings: Settings, address: str, topic: str, *, with_workers: bool
     known = _named(settings)
     lines = [
         f"Gossamer {__version__} is up.",
-        f"  REST     {address}   ({address}/openapi.json)",
+        f"  REST     {address}   ({address}/docs)",
         f"  bus      {where}, topics {settings.topics.prefix}.*",
         f"  frontier {settings.frontier or settings.data_dir}",
     ]

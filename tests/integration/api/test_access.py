@@ -16,10 +16,10 @@ from .conftest import Service, Start, in_session
 
 TOKEN = "a long wörd nobody guesses"
 PROBLEM = "application/problem+json"
-EVERYWHERE = ["/v1/crawls", "/v1/domains", "/v1/workers", "/metrics", "/readyz", "/openapi.json", "/v1/nothing"]
+EVERYWHERE = ["/v1/crawls", "/v1/domains", "/v1/workers", "/metrics", "/readyz", "/v1/nothing"]
 
 
-async def test_without_the_token_only_health_answers(start: Start) -> None:
+async def test_without_the_token_only_health_and_documentation_answer(start: Start) -> None:
     async with start(token=TOKEN) as service:
         for given in (None, "", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", "Bearer ü"):
             headers = {} if given is None else {"Authorization": given.encode()}
@@ -29,7 +29,8 @@ async def test_without_the_token_only_health_answers(start: Start) -> None:
                 assert answer.headers["www-authenticate"].startswith("Bearer")
             classic = await service.http.post("/feed", json={}, headers=headers)
             assert (classic.status_code, classic.json()["status"]) == (401, "FAILURE")
-        assert (await service.http.get("/healthz")).status_code == 200
+        for path in ("/healthz", "/docs", "/openapi.json"):
+            assert (await service.http.get(path)).status_code == 200
 
 
 async def test_with_the_token_everything_answers_whatever_the_host(start: Start) -> None:
