@@ -34,8 +34,8 @@ def rest_page() -> str:
 _ANYWHERE = {str(status) for status in ALWAYS} | {"408", "413"}
 _INTRODUCTION = [
     "A running service shows all of this at `/docs`, where requests can be tried, and gives it to tools as",
-    "`/openapi.json`; both need no token. Forms of requests are in [Messages](messages.md); how to use it all stands in",
-    "[Use the REST service](../howto/rest.md). What every endpoint may refuse with:",
+    "`/openapi.json`; both need no token. Forms of requests are in [Messages](messages.md); how to use it all stands",
+    "in [Use the REST service](../howto/rest.md). What every endpoint may refuse with:",
     "",
     "| status | when |",
     "|---|---|",
