@@ -31,7 +31,6 @@ APP_INFO = {
     "uuid": STR, "server_time": INT, "appid": STR, "spiderid": STR, "total_pending": INT, "total_crawlids": INT,
     "total_domains": INT, "crawlids": DICT,
 }  # fmt: skip
-APP_INFO_1_0 = {name: kind for name, kind in APP_INFO.items() if name != "total_domains"}
 STOP = {
     "action": STR, "spiderid": STR, "appid": STR, "crawlid": STR, "total_purged": INT, "uuid": STR, "server_time": INT,
 }  # fmt: skip
@@ -139,7 +138,7 @@ async def ask_for_info(talk: Talk, seeds: list[str], *, old: bool) -> None:
         assert info["domains"] == {host: share}
     await talk.say({**ask, "uuid": "i2", "action": "info"}, topic=topic)
     app = await talk.answer("i2")
-    has_fields(app, APP_INFO_1_0 if old else APP_INFO)
+    has_fields(app, APP_INFO)
     assert app["total_crawlids"] == 1
     crawl = app["crawlids"]["slow"]
     assert crawl["total"] == info["total_pending"] == app["total_pending"]

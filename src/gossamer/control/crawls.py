@@ -42,7 +42,7 @@ async def pending(frontier: Frontier, crawl: CrawlId, *, spider: str) -> Pending
     info = await frontier.crawl_info(crawl)
     if info is None:
         return None
-    found = Pending(crawl, total=waiting(info, spider))
+    found = Pending(crawl, total=waiting(info, spider), expires=int(info.expires_at(spider)))
     cursor = ""
     while True:
         domains, cursor = await frontier.crawl_domains(crawl, cursor=cursor, limit=_PAGE)

@@ -41,6 +41,15 @@ class CrawlInfo:
     seen: int
     queued_by_priority: dict[int, int] = field(default_factory=dict)
     spiders: dict[str, SpiderCounts] = field(default_factory=dict)
+    expires: dict[str, float] = field(default_factory=dict)
+    """By spider: when its part expires, in epoch seconds; 0: never. Of spiders that something was submitted for."""
+
+    def expires_at(self, spider: str) -> float:
+        """When this spider's part expires (empty: the last of all parts), in epoch seconds. 0: never."""
+        if spider:
+            return self.expires.get(spider, 0.0)
+        times = self.expires.values()
+        return max(times) if times and all(times) else 0.0
 
     def total(self) -> SpiderCounts:
         """All spiders together."""

@@ -282,3 +282,24 @@ async def test_a_refused_message_that_is_too_large_to_be_kept_is_kept_elsewhere(
     whole = msgspec.json.decode(await read_blob(letter["whole_address"]))
     assert whole["message"].encode() == large
     assert await stage.waiting() == 0
+
+
+@pytest.mark.parametrize("old", [False, True])
+async def test_information_says_when_a_crawl_expires_in_both_forms(stage: Stage, old: bool) -> None:
+    soon = int(time.time()) + 1000
+    await stage.take(
+        a_crawl("soon", "1", expires=soon), a_crawl("soon", "2", expires=soon + 5),
+        a_crawl("never", "1", expires=soon), a_crawl("never", "2"),
+    )  # fmt: skip
+    ask = {"appid": "app", "spiderid": "link", "action": "info"}
+    for crawlid in ("soon", "never"):
+        await stage.take(
+            {**ask, "uuid": crawlid, "crawlid": crawlid}, topic=stage.topics.inbound_actions if old else None
+        )
+    await stage.take({**ask, "uuid": "app"}, topic=stage.topics.inbound_actions if old else None)
+    one, other, app = await stage.said()
+    assert one["expires"] == str(soon + 5)
+    assert "expires" not in other
+    assert app["crawlids"]["soon"]["expires"] == (str(soon + 5) if old else soon + 5)
+    assert "expires" not in app["crawlids"]["never"]
+    assert app["total_domains"] == 1

@@ -35,6 +35,8 @@ class Home:
     crawl: Crawl
     parts: dict[str, str]
     """Spiders whose part has ended, and the letter of how."""
+    expires: dict[str, float]
+    """When the spiders' parts expire, in epoch seconds; 0: never."""
     facts: dict[bytes, bytes]
 
     def arguments(self, commands: Commands) -> list[Argument]:
@@ -70,6 +72,7 @@ async def read_home(commands: Commands, token: str) -> Home | None:
         shards=[int(shard) for shard in shards.split(",")] if shards else [],
         crawl=codec.unpack_crawl(row[b"crawl"]),
         parts={name[3:].decode(): row[name].decode() for name in row if name.startswith(b"st:")},
+        expires={name[2:].decode(): int(row[name]) / 1000 for name in row if name.startswith(b"x:")},
         facts=row,
     )
 

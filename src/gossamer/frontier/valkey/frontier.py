@@ -226,6 +226,7 @@ class ValkeyFrontier:
             ended=None if ended is None else float(ended) / 1000,
             domains=0,
             seen=0,
+            expires=home.expires,
         )
         for part in await asyncio.gather(
             *(self._commands.plain(s, "HGETALL", self._commands.keys[s].crawl(home.token)) for s in home.shards)

@@ -84,7 +84,7 @@ def info_1_0(answer: dict[str, Any]) -> dict[str, Any]:
         crawl.pop("distinct_domains", None)
         if "expires" in crawl:
             crawl["expires"] = str(crawl["expires"])
-    return {name: part for name, part in answer.items() if name != "total_domains"} | {"crawlids": crawls}
+    return answer | {"crawlids": crawls}
 
 
 def page_1_0(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,6 +57,7 @@ def test_information_in_the_form_of_1_0() -> None:
     crawl = check("info_1_0", answers.info_1_0(crawl_info()))
     assert (crawl["high_priority"], crawl["low_priority"], crawl["expires"]) == (50, -9, "1893456000")
     app = check("info_app_1_0", answers.info_1_0(app_info()))
+    assert app["total_domains"] == 2
     assert app["crawlids"] == {"abc": {"total": 7, "high_priority": 50, "low_priority": -9, "expires": "1893456000"}}
     idle = answers.info_1_0(crawl_info(total=0, domains={}, total_domains=0, expires=0))
     assert check("info_1_0", idle)["high_priority"] == 0
