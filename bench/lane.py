@@ -23,7 +23,7 @@ from gossamer.fakeweb.log import is_page
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, Terms
 from gossamer.model.request import Batch
-from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed
+from gossamer.policy.urls import host, registered_domain
 from tests.servers.scraping import Scraper, together
 from tests.servers.valkey import Server, standalone, wait_until
 
@@ -93,7 +93,8 @@ async def _new_work(folder: Path, server: Server, *, count: int) -> list[Figure]
                 run = await frontier.run_of(CrawlId("scrapybot", "idle"))
                 assert run is not None
                 new = f"{url}?{turn}"
-                mark = fingerprint(new, seed=spider_seed(frontier.secret, "links"))
+                await frontier.spiders.learn(["links"])
+                mark = frontier.spiders.fingerprint("links", new)
                 batch = Batch("links", registered_domain(host(new)), 0, 0, [new], [mark])
                 added = time.monotonic()
                 await frontier.add(run, Terms(), [batch], seeds=True)

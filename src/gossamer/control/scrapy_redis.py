@@ -18,6 +18,7 @@ from gossamer.model.crawl import Crawl, CrawlId, Order, Run, Terms
 from gossamer.model.payload import SCRAPY_DEFAULTS, Payload, pack
 from gossamer.model.request import Batch
 from gossamer.model.values import encode, plain
+from gossamer.policy.scrapy_urls import scrapy_fingerprint
 from gossamer.policy.urls import canonical, fingerprint, host, registered_domain, spider_seed
 from gossamer.valkey.shards import Shards
 
@@ -206,7 +207,7 @@ class Import:
             depth if type(depth) is int and 0 <= depth < 2**16 else 0,
             bool(fields.get("dont_filter")),
             url,
-            fingerprint(url, seed=self._seed, method=method, body=body),
+            fingerprint(scrapy_fingerprint(url, method=method, body=body), seed=self._seed),
             pack(Payload(method=method, body=body if method != "GET" else b"", scrapy=stored)),
         )
 

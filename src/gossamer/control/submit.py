@@ -13,14 +13,14 @@ from gossamer.fetch.guard import Network, host_address, verdict, within
 from gossamer.fetch.proxy import parse_proxy
 from gossamer.fetch.request import check_headers
 from gossamer.frontier import base
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.base import Frontier, Spiders
 from gossamer.model.crawl import Crawl, CrawlId, Terms
 from gossamer.model.messages.requests import CrawlRequest
 from gossamer.model.payload import pack
 from gossamer.model.request import Batch
 from gossamer.policy.regex import check_regex
 from gossamer.policy.scope import compile_scope
-from gossamer.policy.urls import fingerprint, from_person, host, registered_domain, spider_seed
+from gossamer.policy.urls import from_person, host, registered_domain
 
 _FILTERS = ("allowed_domains", "allow_regex", "deny_regex", "deny_extensions")
 _FILTERS_KNOWN = 1000
@@ -44,8 +44,9 @@ class Submission:
     domain: str
     priority: int
     url: str
-    fingerprint: int
     payload: bytes | None
+    method: str = "GET"
+    body: bytes = b""
 
 
 @dataclass(slots=True)
@@ -63,15 +64,13 @@ class Door:
     def __init__(
         self,
         *,
-        secret: Callable[[], int],
         now: Callable[[], float],
         networks: Sequence[Network] = (),
         ignore_robots: bool = False,
         domain_max_pending: int | None = None,
     ) -> None:
-        """`secret`: the frontier's. `networks`: private ones that may be crawled. `ignore_robots`: whether a request
+        """`networks`: private ones that may be crawled. `ignore_robots`: whether a request
         may ask for that; the operator's choice. `domain_max_pending`: the operator's cap on every request's terms."""
-        self._secret = secret
         self._now = now
         self._networks = networks
         self._ignore_robots = ignore_robots
@@ -93,12 +92,6 @@ class Door:
             raise RequestRejected(
                 f"has {len(payload.body):,} bytes; at most {MOST_BODY_BYTES:,} are taken", field="body"
             )
-        mark = fingerprint(
-            url,
-            seed=spider_seed(self._secret(), request.spiderid),
-            method=payload.method,
-            body=payload.body,
-        )
         return Submission(
             crawl=request.crawl(),
             terms=request.terms(domain_max_pending=self._domain_max_pending),
@@ -106,8 +99,9 @@ class Door:
             domain=registered_domain(host(url)),
             priority=request.priority,
             url=url,
-            fingerprint=mark,
             payload=pack(payload),
+            method=payload.method,
+            body=payload.body,
         )
 
     def _check_filters(self, request: CrawlRequest) -> None:
@@ -168,7 +162,8 @@ def _refused(field: str, check: Callable[[], object]) -> None:
 async def submit(frontier: Frontier, submissions: Sequence[Submission]) -> list[Submitted]:
     """Add them; an answer for each, in order. Raises FrontierUnavailable and FrontierFull: repeat it with the same
     objects, then what was added before counts as added, or as a duplicate of itself."""
-    groups = list(_together(submissions))
+    await frontier.spiders.learn({s.spider for s in submissions})
+    groups = list(_together(submissions, frontier.spiders))
     wholes = [
         base.Submission(submissions[places[0][0]].crawl, terms, batches, terms.expires)
         for batches, places, terms in groups
@@ -188,7 +183,9 @@ async def submit(frontier: Frontier, submissions: Sequence[Submission]) -> list[
     return answers
 
 
-def _together(submissions: Sequence[Submission]) -> Iterator[tuple[list[Batch], list[list[int]], Terms]]:
+def _together(
+    submissions: Sequence[Submission], spiders: Spiders
+) -> Iterator[tuple[list[Batch], list[list[int]], Terms]]:
     """What has the same crawl, terms, spider and domain travels together: (batches, their requests' positions, the
     terms: one object for all that are equal)."""
     groups: dict[tuple[CrawlId, bytes, str, str], dict[tuple[int, bool], tuple[Batch, list[int]]]] = {}
@@ -206,7 +203,7 @@ def _together(submissions: Sequence[Submission]) -> Iterator[tuple[list[Batch], 
             batches[key] = (Batch(s.spider, s.domain, s.priority, 0, payloads=payloads), [])
         batch, places = batches[key]
         batch.urls.append(s.url)
-        batch.fingerprints.append(s.fingerprint)
+        batch.fingerprints.append(spiders.fingerprint(s.spider, s.url, method=s.method, body=s.body))
         if batch.payloads is not None:
             batch.payloads.append(s.payload)  # type: ignore[attr-defined]
         places.append(at)

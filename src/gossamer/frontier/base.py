@@ -4,7 +4,7 @@ Errors of every call: FrontierUnavailable (repeat it), FrontierFull (adding only
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -119,6 +119,36 @@ class Leaseholder(Protocol):
         """Give back whatever is still leased, in front of its queue, and leave."""
 
 
+class Lane(StrEnum):
+    """A kind of worker."""
+
+    FAST = "fast"
+    SCRAPY = "scrapy"
+
+
+class Spiders(Protocol):
+    """The spiders that processes have announced, each with the lanes that run it.
+
+    The lane decides what counts as the same request. Requests to a spider that only Scrapy runs are remembered by
+    Scrapy's default fingerprint, all others by method, canonical URL and body. A process that does not know yet that a
+    spider is Scrapy's uses the wrong one; then a page may be fetched a second time, but none is lost.
+    """
+
+    async def announce(self, lane: Lane, names: Collection[str]) -> None:
+        """Say that this lane runs these spiders. It holds for 30 days; repeat it before."""
+
+    async def learn(self, names: Collection[str]) -> None:
+        """Read the announcements again if one of these spiders is not known, or after 10 s."""
+
+    def lanes(self, name: str) -> frozenset[Lane]:
+        """Return the lanes that have announced the spider, as far as was read last."""
+        ...
+
+    def fingerprint(self, spider: str, url: str, *, method: str = "GET", body: bytes = b"") -> int:
+        """Return the signed 64-bit number by which a request to any spider is remembered. `url` is canonical."""
+        ...
+
+
 class Frontier(Protocol):
     """The whole of it: submitting, asking, steering; `holder` gives a worker its seat."""
 
@@ -136,6 +166,11 @@ class Frontier(Protocol):
 
     async def check_data(self) -> None:
         """Look on every shard whether its data are there, for `lost_shards`."""
+
+    @property
+    def spiders(self) -> Spiders:
+        """The spiders that processes have announced."""
+        ...
 
     @property
     def era(self) -> int:

@@ -15,7 +15,7 @@ DEFAULTS: dict[str, tuple[Any, str]] = {
     "SCHEDULER": ("gossamer.scrapy.Scheduler", "The shared frontier"),
     "REQUEST_FINGERPRINTER_CLASS": (
         "gossamer.scrapy.RequestFingerprinter",
-        "The frontier's own idea of one URL, hashed in a tenth of the time",
+        "The same fingerprints as Scrapy's own, in a fraction of the time",
     ),
     "CONCURRENT_ITEMS": (
         8,

@@ -1,16 +1,16 @@
 """From a Scrapy request to what the frontier keeps of it: canonical URL, domain, fingerprint, payload."""
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from scrapy import Request, Spider
 
 from gossamer.errors import BadUrl
+from gossamer.frontier.base import Frontier
 from gossamer.model.payload import Payload, pack, too_large
 from gossamer.policy.names import name_fault
 from gossamer.policy.urls import canonical, fingerprint, host, registered_domain, spider_seed
-from gossamer.scrapy.fingerprinter import is_canonical
+from gossamer.scrapy.fingerprinter import sped_up
 from gossamer.scrapy.stored import Unstorable, attrs_of, store
 
 SPIDER_KEY = "spiderid"
@@ -44,12 +44,11 @@ class Entry:
 class Entries:
     """Makes entries for one spider's process."""
 
-    def __init__(self, spider: Spider, *, secret: int, fingerprinter: Any) -> None:
+    def __init__(self, spider: Spider, *, frontier: Frontier, fingerprinter: Any) -> None:
         """`fingerprinter`: the crawler's."""
         self._spider = spider
-        self._secret = secret
-        self._seed = spider_seed(secret, spider.name)
-        self._own = None if is_canonical(fingerprinter) else fingerprinter
+        self._frontier = frontier
+        self._fingerprinter = sped_up(fingerprinter)
 
     def name(self, request: Request) -> Name:
         """What it is remembered by. Raises Unstorable for a URL that only this process can download, and for a spider
@@ -57,11 +56,11 @@ class Entries:
         url = _canonical(request)
         asked = request.meta.get(SPIDER_KEY) if request._meta else None
         if asked is None or asked == self._spider.name:
-            return Name(self._spider.name, url, self._mark(request, url, self._seed))
+            return Name(self._spider.name, url, self._mark(request, url))
         spider = str(asked)
         if why := name_fault(spider):
             raise Unstorable(why)
-        return Name(spider, url, self._mark(request, url, spider_seed(self._secret, spider)))
+        return Name(spider, url, self._outside(spider, request, url))
 
     def of(self, request: Request, name: Name) -> Entry:
         """The whole of it. Raises Unstorable, whose detail says why."""
@@ -83,11 +82,14 @@ class Entries:
         """What travels with an entry whose URL is `url`, wherever the request itself has got to. Raises Unstorable."""
         return pack(store(request, self._spider, url=url))
 
-    def _mark(self, request: Request, url: str, seed: int) -> int:
-        if self._own is None:
-            return fingerprint(url, seed=seed, method=request.method, body=request.body)
-        mark = hashlib.blake2b(self._own.fingerprint(request), digest_size=8, key=seed.to_bytes(8, "little")).digest()
-        return int.from_bytes(mark, "little", signed=True)
+    def _mark(self, request: Request, url: str) -> int:
+        """Return the fingerprint of a request for this spider: the project's own, keyed with the frontier's secret."""
+        seed = spider_seed(self._frontier.secret, self._spider.name)
+        return fingerprint(self._fingerprinter.fingerprint(request), seed=seed)
+
+    def _outside(self, spider: str, request: Request, url: str) -> int:
+        """Return the fingerprint that anybody gives to a request for this spider."""
+        return self._frontier.spiders.fingerprint(spider, url, method=request.method, body=request.body)
 
 
 def _canonical(request: Request) -> str:

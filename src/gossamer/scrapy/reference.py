@@ -77,8 +77,8 @@ SCRAPYS = {
     "`SCHEDULER_PERSIST`": "True: a finished crawl's next run has seen what the last one saw. False: it begins anew",
     "`SCHEDULER_MEMORY_QUEUE`": "A queue with `Fifo` in its name: first in first out; else last in first out",
     "`REQUEST_FINGERPRINTER_CLASS`": (
-        "One of the project's own decides what is the same request; Scrapy's is passed over for the canonical URL, "
-        "method and body"
+        "Decides what is the same request, as in Scrapy. Requests that the service or another spider adds have the "
+        "fingerprint of Scrapy's default class"
     ),
     "`ROBOTSTXT_OBEY`": "As in Scrapy, but all requests that wait for a robots.txt obey it; `Crawl-delay` holds for "
     "the whole cluster then",

@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from gossamer.commit.committer import Committer
 from gossamer.commit.seat import Seat
 from gossamer.errors import BadInput, CrawlRefused, FrontierError
-from gossamer.frontier.base import Added, Frontier
+from gossamer.frontier.base import Added, Frontier, Lane
 from gossamer.model.crawl import CrawlState, Run, Terms
 from gossamer.model.request import Batch
 from gossamer.scrapy.commands import refuse, runs_alone
@@ -40,6 +40,7 @@ from gossamer.wiring.joining import connect
 log = logging.getLogger(__name__)
 
 _CLOSING_SECONDS = 30.0
+_ANNOUNCE_SECONDS = 10.0
 
 
 class Scheduler(Working, BaseScheduler):
@@ -116,6 +117,7 @@ class Scheduler(Working, BaseScheduler):
         self._crawler.signals.connect(self._spider_idle, signal=signals.spider_idle)
         try:
             run = await self._join(frontier)
+            await frontier.spiders.announce(Lane.SCRAPY, [spider.name])
             self.holder = await frontier.holder(pool=options.crawl.pool, spiders=[spider.name], egress=settings.egress)
         except CrawlRefused as refused:
             await frontier.close()
@@ -125,7 +127,7 @@ class Scheduler(Working, BaseScheduler):
         except BaseException:
             await frontier.close()
             raise
-        entries = Entries(spider, secret=frontier.secret, fingerprinter=self._crawler.request_fingerprinter)
+        entries = Entries(spider, frontier=frontier, fingerprinter=self._crawler.request_fingerprinter)
         self._entries = await self._joined(run, entries)
         self._part = part_of(run)
         self._committer = Committer(frontier, self.holder, await self._output(), self._patience, linger_seconds=0.002)
@@ -168,12 +170,20 @@ class Scheduler(Working, BaseScheduler):
             )
         )
         self._crawler.signals.connect(self._spider_error, signal=signals.spider_error)
-        self._task = asyncio.gather(self._seat.keep(), self._leasing.run(), self._committer.run(), self._inbox.run())
+        self._task = asyncio.gather(
+            self._seat.keep(), self._leasing.run(), self._committer.run(), self._inbox.run(), self._announce()
+        )
         self._task.add_done_callback(self._broke)
         # What is there by now stays: the collector need not look at all of Scrapy again and again, 50 ms at a time.
         gc.collect()
         gc.freeze()
         log.info("%s, as %s", self._purpose(run), self.holder.worker)
+
+    async def _announce(self) -> None:
+        """Keep this spider's name announced, and learn of others'. Runs until it is cancelled."""
+        while True:
+            await asyncio.sleep(_ANNOUNCE_SECONDS)
+            await self._patience.frontier(lambda: self.frontier.spiders.announce(Lane.SCRAPY, [self._spider.name]))
 
     def close(self, reason: str) -> "Deferred[None]":
         """Give back what was not started, commit what is done, leave. Never touches what others work on."""

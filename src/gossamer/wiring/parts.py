@@ -14,6 +14,7 @@ from gossamer.fetch.limits import Limits, Timeouts
 from gossamer.fetch.proxy import parse_proxy
 from gossamer.fetch.resolve import Resolver
 from gossamer.fetch.robots import RobotsService
+from gossamer.frontier.base import Lane
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.holder import ValkeyHolder
 from gossamer.model.crawl import SHARED, Run, Terms
@@ -37,6 +38,8 @@ from gossamer.worker.seen_cache import SeenCache
 from gossamer.worker.spiders import known_spiders, load_spider
 from gossamer.worker.waits import Waits
 from gossamer.worker.worker import Worker
+
+_ANNOUNCE_SECONDS = 60.0
 
 
 def make_resolver(settings: Settings) -> Resolver:
@@ -116,7 +119,10 @@ async def working(
         )
 
     try:
-        async with _seated(settings, frontier, resolver, troubles, pool=pool, spiders=spiders) as holder:
+        async with (
+            _announced(frontier, spiders or known_spiders(), patience, pool=pool),
+            _seated(settings, frontier, resolver, troubles, pool=pool, spiders=spiders) as holder,
+        ):
             committer = Committer(frontier, holder, sink, patience)
             fetching = Fetching(
                 frontier,
@@ -124,7 +130,7 @@ async def working(
                 clients,
                 Access(frontier, robots, patience, waits, obedience=_obedience(settings, pool)),
                 Contexts(make_context),
-                PageReader(tally, troubles),
+                PageReader(tally, troubles, frontier.spiders),
                 patience,
                 tally,
                 keep_wire=sink.wants_wire,
@@ -151,6 +157,30 @@ async def working(
         await clients.close()
         resolver.close()
         await sink.close()
+
+
+@asynccontextmanager
+async def _announced(
+    frontier: ValkeyFrontier, spiders: Sequence[str], patience: Patience, *, pool: str
+) -> AsyncIterator[None]:
+    """Announce the spiders of a worker of the service, again every minute, for as long as the context lasts."""
+    if pool != SHARED:
+        yield
+        return
+
+    async def announce() -> None:
+        while True:
+            await asyncio.sleep(_ANNOUNCE_SECONDS)
+            await patience.frontier(lambda: frontier.spiders.announce(Lane.FAST, spiders))
+
+    await frontier.spiders.announce(Lane.FAST, spiders)
+    task = asyncio.create_task(announce())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 @asynccontextmanager

@@ -193,7 +193,6 @@ def _desk(settings: Settings, frontier: ValkeyFrontier, counters: Counters) -> D
         maxdepth=service.max_depth, domain_max_pages=service.max_domain_pages, message_bytes=service.max_body
     )
     door = Door(
-        secret=lambda: frontier.secret,
         now=time.time,
         networks=parse_networks(settings.allow_networks),
         ignore_robots=settings.fetch.robots != "obey",

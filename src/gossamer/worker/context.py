@@ -44,7 +44,6 @@ class Context:
         self.links = links or terms.links
         """Whether records name the links of their page."""
         self.scope: Scope = scope_of(terms)
-        self.secret = secret
         self.seed = spider_seed(secret, spider_name)
         self.extractor = LinkExtractor(
             self.scope, seed=self.seed, follow_nofollow=terms.follow_nofollow, texts=self.links

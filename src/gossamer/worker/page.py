@@ -1,20 +1,22 @@
 """From an answer to its record, its links and its items."""
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
 
 from gossamer.commit.finished import Confirmed, Finished
-from gossamer.errors import BadInput, BadUrl
+from gossamer.errors import BadInput, BadUrl, FrontierUnavailable
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import Links
 from gossamer.fetch.exchange import Fetched
+from gossamer.frontier.base import Spiders
 from gossamer.model.outcome import Dropped, Outcome
 from gossamer.model.payload import Payload, pack, too_large
 from gossamer.model.record import Output
 from gossamer.model.request import Batch, Lease, Settlement
 from gossamer.policy.names import name_fault
-from gossamer.policy.urls import fingerprint, host, join, registered_domain, spider_seed
+from gossamer.policy.urls import fingerprint, host, join, registered_domain
 from gossamer.telemetry import names
 from gossamer.telemetry.tally import Tally
 from gossamer.telemetry.troubles import Troubles
@@ -37,8 +39,12 @@ _UNKNOWN_TOLD = 20
 class PageReader:
     """Reads answers that are pages. Never raises for what is in one."""
 
-    def __init__(self, tally: Tally, troubles: Troubles, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, tally: Tally, troubles: Troubles, spiders: Spiders, *, now: Callable[[], float] = time.time
+    ) -> None:
+        """`spiders`: of the frontier."""
         self._tally = tally
+        self._spiders = spiders
         self._troubles = troubles
         self._now = now
         self._unknown: set[str] = set()
@@ -104,7 +110,7 @@ class PageReader:
                     if not follows:
                         _count(drops, Dropped.DEPTH)
                         continue
-                    batch = self._batch_of(journey, found, drops)
+                    batch = await self._batch_of(journey, found, drops)
                     if batch is not None:
                         batches.append(batch)
                 else:
@@ -123,14 +129,17 @@ class PageReader:
         finished.settlement.drops = drops or None
         return True
 
-    def _batch_of(self, journey: Journey, follow: Follow, drops: dict[str, int]) -> Batch | None:
+    async def _batch_of(self, journey: Journey, follow: Follow, drops: dict[str, int]) -> Batch | None:
         spiders = journey.context.spiders
         if follow.spider and spiders is not None and follow.spider not in spiders:
             # It would wait in the frontier for somebody who never comes, and its crawl would never end.
             _count(drops, Dropped.UNKNOWN_SPIDER)
             self._tell_unknown(journey.lease.spider, follow.spider)
             return None
-        return _batch_of(journey, follow, drops)
+        if follow.spider and follow.spider != journey.lease.spider:
+            with contextlib.suppress(FrontierUnavailable):  # what was learned before will do
+                await self._spiders.learn([follow.spider])
+        return _batch_of(journey, follow, drops, self._spiders)
 
     def _tell_unknown(self, sender: str, spider: str) -> None:
         if len(self._unknown) < _UNKNOWN_TOLD:
@@ -215,7 +224,7 @@ def _grouped(lease: Lease, links: Links, positions: list[int] | None) -> list[Ba
     return list(batches.values())
 
 
-def _batch_of(journey: Journey, follow: Follow, drops: dict[str, int]) -> Batch | None:
+def _batch_of(journey: Journey, follow: Follow, drops: dict[str, int], spiders: Spiders) -> Batch | None:
     """A spider's link as a batch of one; None: it goes nowhere, which is counted.
 
     Raises BadInput: it is too large, or for a spider of an impossible name."""
@@ -232,7 +241,6 @@ def _batch_of(journey: Journey, follow: Follow, drops: dict[str, int]) -> Batch 
     spider = follow.spider or lease.spider
     if why := name_fault(spider):
         raise BadInput(f"the link to {url[:200]}: {why}")
-    seed = context.seed if spider == lease.spider else spider_seed(context.secret, spider)
     payload = Payload(
         method=follow.method.upper(),
         body=follow.body,
@@ -242,7 +250,10 @@ def _batch_of(journey: Journey, follow: Follow, drops: dict[str, int]) -> Batch 
     packed = pack(payload)
     if why := too_large(packed):
         raise BadInput(f"the link to {url[:200]} is too large: {why}")
-    mark = fingerprint(url, seed=seed, method=payload.method, body=follow.body)
+    if spider == lease.spider:
+        mark = fingerprint(url, seed=context.seed, method=payload.method, body=follow.body)
+    else:
+        mark = spiders.fingerprint(spider, url, method=payload.method, body=follow.body)
     priority = child_priority(lease.priority) if follow.priority is None else follow.priority
     domain = registered_domain(host(url))
     return Batch(spider, domain, priority, lease.depth + 1, [url], [mark], [packed], unfiltered=follow.again)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from gossamer.errors import FrontierUnavailable
+from gossamer.frontier.base import Lane
 from gossamer.frontier.valkey.keys import Keys
 from gossamer.model.crawl import CrawlId, Order, Rate, Terms
 from gossamer.model.domain import DomainPolicy, Scope
@@ -74,6 +75,7 @@ async def test_every_key_is_documented(stage_of: Callable[[int], Stage], shards:
     await frontier.block_domain("d2.test", seconds=50)
     await frontier.set_crawl_delay("d3.test", seconds=2)
     await frontier.claim_robots("d3.test", "https://d3.test", seconds=60)
+    await frontier.spiders.announce(Lane.SCRAPY, ["shop"])
     await frontier.save_robots("d4.test", "https://d4.test", b"x", ttl_seconds=60)
     seats = [
         await frontier.holder(pool=pool, spiders=["link"], egress=egress)

@@ -90,7 +90,7 @@ def make_parts(
         desk=Desk(
             frontier,
             Reader(kinds),
-            Door(secret=lambda: frontier.secret, now=time.time),
+            Door(now=time.time),
             {**handlers, **built_in(frontier, counters, now=time.time)},
             now=time.time,
         ),

@@ -8,7 +8,6 @@ import pytest
 from gossamer.control.submit import DUPLICATE, Submission, submit
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms
-from gossamer.policy.urls import fingerprint
 from tests.servers.valkey import Server
 
 
@@ -28,7 +27,6 @@ def asked(crawlid: str, url: str, *, spider: str = "link", payload: bytes | None
         domain=url.split("/")[2],
         priority=0,
         url=url,
-        fingerprint=fingerprint(url, seed=len(spider)),
         payload=payload,
     )
 

@@ -52,6 +52,17 @@ class Finder(spiders.ClusterSpider):
             yield response.follow(href, meta={"spiderid": "link"})
 
 
+class Passing(spiders.ClusterSpider):
+    """Hands every page to `walker`."""
+
+    name = "passing"
+    custom_settings = HERE
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield self.page(response)
+        yield Request(response.url, meta={"spiderid": "walker"})
+
+
 class Login(spiders.ClusterSpider):
     """Gets what others hand over."""
 

@@ -24,6 +24,7 @@ from tests.integration.scrapy_lane.lane import HOST, at, page
 from tests.servers.kafka import broker
 from tests.servers.scraping import ROOT, Scraper
 from tests.servers.service import Talk, Up, talking, up
+from tests.servers.valkey import wait_until
 
 FILE = ROOT / "tests" / "integration" / "scrapy_lane" / "cluster_spiders.py"
 PAGES = "demo.crawled_firehose"
@@ -235,6 +236,33 @@ async def test_the_fast_worker_hands_over_to_scrapy(tmp_path: Path, service: Up,
     assert (sent["X-Own"], sent["Cookie"]) == (["yes"], ["c=1"])
     assert [record.method for record in web.log() if record.path == "/given"] == ["POST"]
     assert found[at(web, "/more"), "walker"]["depth"] == 2
+
+
+async def test_a_request_from_outside_is_the_same_as_scrapys_own(
+    tmp_path: Path, service: Up, talk: Talk, web: FakeWeb
+) -> None:
+    """Whoever adds it: the service, a fast worker, or another Scrapy spider."""
+    web.mount(HOST, "/fed?b=2&a=1", page("/fed?a=1&b=2", "/after?x"))
+    web.mount(HOST, "/after?x", page("/after?x=", "/fed?a=1&b=2"))
+    web.mount(HOST, "/hand?b=2&a=1", page("/hand?a=1&b=2"))
+    web.mount(HOST, "/given", page())
+    web.mount(HOST, "/pass?b=2&a=1", page("/pass?a=1&b=2"))
+    with lane(tmp_path, service, "walker") as walker, lane(tmp_path, service, "passing"):
+        wait_until(lambda: "Waiting for what is fed" in walker.log, "the spider to be announced")
+        feed(service, crawlid="same", spiderid="walker", url=at(web, "/fed?b=2&a=1"), maxdepth=3)
+        feed(service, crawlid="same2", spiderid="handing", url=at(web, "/hand?b=2&a=1"), maxdepth=3)
+        feed(service, crawlid="same3", spiderid="passing", url=at(web, "/pass?b=2&a=1"), maxdepth=3)
+        found = {}
+        for crawl in ("same", "same2", "same3"):
+            await talk.event("finished", crawl)
+        for crawl, count in (("same", 2), ("same2", 3), ("same3", 2)):
+            records = await pages(talk, crawl, count)
+            found[crawl] = sorted((one["url"].removeprefix(at(web, "/")), one["spiderid"]) for one in records)
+    assert found == {
+        "same": [("after?x", "walker"), ("fed?b=2&a=1", "walker")],
+        "same2": [("given", "walker"), ("hand?b=2&a=1", "handing"), ("hand?b=2&a=1", "walker")],
+        "same3": [("pass?b=2&a=1", "passing"), ("pass?b=2&a=1", "walker")],
+    }
 
 
 async def test_what_one_crawl_has_seen_another_has_not(tmp_path: Path, service: Up, talk: Talk, web: FakeWeb) -> None:

@@ -168,6 +168,19 @@ async def test_a_projects_own_fingerprinter_decides(tmp_path: Path, server: Serv
     assert len(done.items) == 3
 
 
+@pytest.mark.parametrize("addon", [False, True])
+async def test_what_scrapy_takes_for_one_request_is_fetched_once(
+    tmp_path: Path, server: Server, web: FakeWeb, addon: bool
+) -> None:
+    links = ("/f?a=1&b=2", "/f?b=2&a=1", "/e?x", "/e?x=", "/~joe", "/%7Ejoe")
+    web.mount(HOST, "/start", page(*links))
+    for path in links:
+        web.mount(HOST, path, page(*links))
+    settings = {"ADDONS": '{"gossamer.scrapy.Addon": 0}'} if addon else {}
+    done = run(tmp_path, server, "links", web, "/start", **settings)
+    assert len(done.items) == 4, sorted(item["url"] for item in done.items)
+
+
 async def test_without_a_dupefilter_nothing_is_a_duplicate(tmp_path: Path, server: Server, web: FakeWeb) -> None:
     web.mount(HOST, "/start", page("/a", "/a"))
     web.mount(HOST, "/a", page())

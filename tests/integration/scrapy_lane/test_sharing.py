@@ -13,7 +13,6 @@ from gossamer.fakeweb.expected import fetched
 from gossamer.fakeweb.log import fetches, max_concurrency, max_in_any_window, repeated
 from gossamer.model.crawl import Crawl, CrawlId, Order, Terms
 from gossamer.model.request import Batch
-from gossamer.policy.urls import fingerprint, spider_seed
 from gossamer.scrapy.join import join
 from gossamer.scrapy.options import UNSPACED
 from tests.servers.scraping import together
@@ -109,7 +108,8 @@ async def test_a_process_that_stays_knows_nothing_of_the_next_run(tmp_path: Path
             while run.number == 1:  # not finished yet
                 run = await join(frontier, first, fresh=True)
             url = at(web, "/start")
-            mark = fingerprint(url, seed=spider_seed(frontier.secret, "links"))
+            await frontier.spiders.learn(["links"])
+            mark = frontier.spiders.fingerprint("links", url)
             await frontier.add(run, Terms(), [Batch("links", "site0.test", 0, 0, [url], [mark])], seeds=True)
         wait_until(lambda: len(web.log()) == 4, "all of the second run to be fetched")
         wait_until(lambda: len(staying.items) == 4, "its items")

@@ -59,7 +59,7 @@ class Stage:
         counters = Counters(bus.shards, prefix=f"c{next(_numbers)}")
         kinds = [Kind("greeting", GREETING, 50, lambda given: given)]
         handlers = {**built_in(frontier, counters, now=time.time), "greeting": Greeter()}
-        door = Door(secret=lambda: frontier.secret, now=time.time)
+        door = Door(now=time.time)
         desk = Desk(frontier, Reader(kinds), door, handlers, now=time.time)
         self.intake = Intake(
             bus, self.topics, desk, Outbound(bus, self.topics, blobs), counters, Metrics(), group="g", batch=100

@@ -23,6 +23,7 @@ from gossamer.frontier.valkey.policies import (
     replace_policies,
     set_policy,
 )
+from gossamer.frontier.valkey.spiders import ValkeySpiders
 from gossamer.frontier.valkey.submitting import check_names, submit
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy
@@ -53,6 +54,7 @@ class ValkeyFrontier:
     ) -> None:
         self._commands = commands
         self._identity = identity
+        self.spiders = ValkeySpiders(commands, identity)
         self._heartbeat_ms = int(heartbeat_seconds * 1000)
         self._retention_ms = int(retention_seconds * 1000)
         self._mark_ms = int(mark_seconds * 1000)

@@ -193,6 +193,10 @@ class Keys:
         """set, home shard: an application's crawls in the pool `shared`. Rows end with their home record."""
         return f"{self.base}crawls:{appid}"
 
+    def spiders(self, lane: str) -> str:
+        """zset, shard 0 only: spiders by when a process of the lane announced them. Rows end after 30 days."""
+        return f"{self.base}spiders:{lane}"
+
     @property
     def events(self) -> str:
         """zset, home shard: ids of the ends that are to be told, by time. Rows end when told or after the retention."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from scrapy import Request, Spider
 
 from gossamer.errors import BadUrl
+from gossamer.frontier.base import Lane
 from gossamer.model.payload import pack
 from gossamer.policy.urls import canonical
 from gossamer.scrapy.cluster.terms import stripped
@@ -32,6 +33,12 @@ class ClusterEntries(Entries):
             # Either lane may run a spider of this name.
             entry = replace(entry, payload=pack(_neutral(child)))
         return replace(entry, priority=priority, depth=min(depth, 2**16 - 1))
+
+    def _mark(self, request: Request, url: str) -> int:
+        # Fast workers that run a spider of this name know nothing of the project's fingerprinter.
+        if Lane.FAST in self._frontier.spiders.lanes(self._spider.name):
+            return self._outside(self._spider.name, request, url)
+        return super()._mark(request, url)
 
 
 def is_handover(request: Request, parent: Live) -> bool:

@@ -82,9 +82,7 @@ class Scheduler(scheduler.Scheduler):
     async def _joined(self, run: Run, entries: Entries) -> Entries:
         self._guard = Guard(self.options.settings)
         self._engine.add_middleware(self._guard)
-        return ClusterEntries(
-            self._spider, secret=self.frontier.secret, fingerprinter=self._crawler.request_fingerprinter
-        )
+        return ClusterEntries(self._spider, frontier=self.frontier, fingerprinter=self._crawler.request_fingerprinter)
 
     async def _close(self) -> None:
         await super()._close()
