@@ -1,52 +1,79 @@
 """Brings the outlinks of a batch of pages into the frontier, in as few calls as their terms allow."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 
 from gossamer.commit.finished import Finished
 from gossamer.commit.patience import Patience
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.base import Added, Frontier
 from gossamer.model.crawl import Run, Terms
 from gossamer.model.request import Batch, Lease
 
 _NONE: Collection[int] = frozenset()
 
 
+@dataclass(slots=True)
+class _Group:
+    """Pages of one spider under one set of terms: their outlinks travel in one call."""
+
+    run: Run
+    terms: Terms
+    pages: list[Finished]
+    batches: list[Batch]
+    era: int | None = None
+    """The era in which the frontier confirmed them; None: not yet."""
+
+
 class Outlinks:
     """Of these pages, those of one spider, domain, priority and depth together."""
 
     def __init__(self, pages: Iterable[Finished]) -> None:
-        self._groups = [(run, terms, group, _merged(group)) for (run, terms), group in _by_terms(pages)]
+        self._groups = [_Group(run, terms, group, _merged(group)) for run, terms, group in _together(pages)]
 
     async def add(self, frontier: Frontier, patience: Patience) -> None:
         """Return when all of them are queued, known or rejected; each page's `confirmed` has been called then.
-        May be repeated."""
-        for run, terms, group, batches in self._groups:
+
+        May be repeated: outlinks that the frontier has confirmed in its current era are not sent again. What became of
+        them is entered in the settlements of their pages, once."""
+        for group in self._groups:
+            era = frontier.era
+            if group.era == era:
+                continue
             rejected = _NONE
-            if batches:
-                added = await patience.frontier(partial(frontier.add, run, terms, batches))
+            if group.batches:
+                added = await patience.frontier(partial(frontier.add, group.run, group.terms, group.batches))
                 if added.rejected:
-                    rejected = {batches[batch].fingerprints[position] for batch, position in added.rejected}
-            for page in group:
+                    rejected = {group.batches[batch].fingerprints[position] for batch, position in added.rejected}
+                if group.era is None:
+                    _count(group.pages[0], added)
+            group.era = era
+            for page in group.pages:
                 if page.confirmed:
                     page.confirmed(rejected)
 
 
-def _by_terms(pages: Iterable[Finished]) -> list[tuple[tuple[Run, Terms], list[Finished]]]:
-    """Pages that may share a call. Told apart by identity: leases of one submission share the objects, and where they
-    do not, a call more is all it costs."""
-    groups: dict[tuple[int, int], tuple[tuple[Run, Terms], list[Finished]]] = {}
+def _count(page: Finished, added: Added) -> None:
+    """Enter what was not added in this page's settlement."""
+    drops = Counter(page.settlement.drops)
+    drops.update(added.dropped)
+    drops["duplicate"] += added.duplicates
+    page.settlement.drops = +drops or None
+
+
+def _together(pages: Iterable[Finished]) -> list[tuple[Run, Terms, list[Finished]]]:
+    """Pages that may share a call. Run and terms are told apart by identity: leases of one submission share the
+    objects, and where they do not, a call more is all it costs."""
+    groups: dict[tuple[int, int, str], tuple[Run, Terms, list[Finished]]] = {}
     for page in pages:
         if page.batches or page.confirmed:
             lease = page.settlement.lease
-            key = (id(lease.run), id(lease.terms))
-            group = groups.get(key)
-            if group is None:
-                group = groups[key] = ((lease.run, lease.terms), [])
-            group[1].append(page)
+            group = groups.setdefault((id(lease.run), id(lease.terms), lease.spider), (lease.run, lease.terms, []))
+            group[2].append(page)
     return list(groups.values())
 
 

@@ -192,10 +192,12 @@ class Frontier(Protocol):
         """Change what a running crawl wishes for every domain, from the next lease on. The run with the new wish."""
 
     async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> Added:
-        """Queue what this run has not seen. Dedupe and enqueue are one step. Repeat it with the same Batch objects.
+        """Queue what this run has not seen. Dedupe and enqueue are one step. Repeat a call that raised
+        FrontierUnavailable with the same Batch objects: within an hour it has the answer of a single call.
 
-        `seeds`: somebody submits these; where the run has just finished they begin the next one (CrawlRefused when it
-        was stopped). Otherwise they are outlinks: of a run that is over they are dropped, as `stopped`."""
+        `seeds`: a person or program submits these; where the run has just finished they begin the next one
+        (CrawlRefused when it was stopped). Otherwise they are outlinks: of a run that is over they are rejected, as
+        `stopped`, and those not added are counted when the settlement of their page says so (`Settlement.drops`)."""
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Submitted | CrawlRefused | BadInput]:
         """Hundreds of submissions of any crawls in a few calls: `open_crawl`, `set_expiry` and `add` (as seeds) of

@@ -26,7 +26,9 @@ class Batch:
     """Added even when seen (`dont_filter`)."""
     call: str = ""
     """A name for this addition: under the same one the same answer is given for an hour, and nothing is added twice. Of
-    an unfiltered batch it is set by the frontier at the first attempt. Empty: what is repeated is a duplicate."""
+    an unfiltered batch it is set by the frontier at the first attempt."""
+    attempt: tuple[str, int] | None = None
+    """Name and number of the `add` that begins with this batch, while its answer is not known. Set by the frontier."""
 
 
 @dataclass(frozen=True, slots=True)

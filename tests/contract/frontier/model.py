@@ -86,8 +86,6 @@ class ModelRun:
     """By domain; counted as they end, for it is asked of every entry."""
     late: Counter[str] = field(default_factory=Counter)
     """By spider: additions after the end that shards may never have heard of, so that nobody counted them."""
-    inexact: bool = False
-    """A reply was lost: drops that are no requests may have been counted twice."""
 
     def of(self, *statuses: Status) -> list[Entry]:
         return [entry for entry in self.entries if entry.status in statuses]
@@ -222,19 +220,21 @@ class Model:
             return None
         return current
 
-    def add(self, run: ModelRun, terms: Terms, batches: Sequence[Batch], answer: Added, now: float) -> None:
+    def add(
+        self, run: ModelRun, terms: Terms, batches: Sequence[Batch], answer: Added, now: float, *, seeds: bool
+    ) -> None:
         """Take in what the frontier says it took in; what it refused must deserve it."""
         if run.state is CrawlState.FINISHED:
             everything = {(i, k): "stopped" for i, batch in enumerate(batches) for k in range(len(batch.urls))}
             assert answer == Added(rejected=everything), "outlinks of a run that is over"
-            run.inexact = True  # counted or not: nobody's answer waits for them
             return
         rejected = set(answer.rejected)
         added = duplicates = 0
         dropped: Counter[str] = Counter()
         for number, batch in enumerate(batches):
+            before = Counter(dropped)
             refusal = run.refusal(batch.spider) or ("expired" if 0 < terms.expires <= now else None)
-            if refusal is not None and self.shards > 1:
+            if refusal is not None and self.shards > 1 and seeds:
                 run.late[batch.spider] += len(batch.urls)
             for position, (url, fingerprint) in enumerate(zip(batch.urls, batch.fingerprints, strict=True)):
                 payload = batch.payloads[position] if batch.payloads else None
@@ -242,12 +242,10 @@ class Model:
                 if refusal is not None:
                     assert (number, position) in rejected, f"{url} is not in the seen-set, and is not rejected either"
                     dropped[refusal] += 1
-                    run.links_dropped.setdefault(batch.spider, Counter())[refusal] += 1
                 elif fingerprint in run.seen and not batch.unfiltered:
                     duplicates += 1
                 elif (number, position) in rejected:
                     dropped["budget"] += 1
-                    run.links_dropped.setdefault(batch.spider, Counter())["budget"] += 1
                     self._deserves_rejection(run, entry)
                 else:
                     added += 1
@@ -259,6 +257,8 @@ class Model:
                         queued = sum(1 for e in run.of(Status.DISCOVERED) if e.domain == batch.domain and not e.loose)
                         came_back = sum(1 for e in run.entries if e.domain == batch.domain and e.attempt)
                         assert queued <= cap + came_back, f"{queued} queued for {batch.domain}, {cap} are allowed"
+            if seeds and dropped:  # of outlinks it is counted with the settlement of their page
+                run.links_dropped.setdefault(batch.spider, Counter()).update(dropped - before)
         told = Counter(answer.dropped)
         if self.shards > 1 and told["stopped"] and dropped["expired"]:
             # A shard that hears of the crawl for the first time knows that it is over, and not why.
@@ -550,10 +550,9 @@ class Model:
         if late:
             was, should = (which.pop("stopped", 0) + which.pop("expired", 0) for which in (counts, expected))
             assert should - late <= was, f"{where}: {should} links came too late"
-            assert was <= should or run.inexact, f"{where}: only {should} links came too late"
+            assert was <= should, f"{where}: only {should} links came too late"
         for reason in (set(counts) | set(expected)) - {"duplicate"}:
-            right = counts[reason] >= expected[reason] if run.inexact else counts[reason] == expected[reason]
-            assert right, f"{where}: links dropped, not {expected}"
+            assert counts[reason] == expected[reason], f"{where}: links dropped, not {expected}"
 
     def _check_state(self, run: ModelRun, info: CrawlInfo, now: float) -> None:
         run.close_if_done(now)

@@ -84,35 +84,11 @@ class Pair:
         return expected
 
     async def add(self, run: ModelRun, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> Added:
-        """A lost reply is followed by the same call; a filtered one then meets what it has added itself."""
+        """A lost reply is followed by the same call, which gets the answer of the first."""
         handle = self.handles[run.crawl.id]
         answer = await self.frontier_again(lambda: self.frontier.add(handle, terms, batches, seeds=seeds))
-        if self.lost:
-            run.inexact = True
-            answer = self._as_if_once(run, batches, answer)
-        self.model.add(run, terms, batches, answer, self.clock.now)
+        self.model.add(run, terms, batches, answer, self.clock.now, seeds=seeds)
         return answer
-
-    def _as_if_once(self, run: ModelRun, batches: Sequence[Batch], answer: Added) -> Added:
-        """The repeated call's answer with its own additions counted as such, not as duplicates."""
-        seen = set(run.seen)
-        rejected = set(answer.rejected)
-        duplicates = added = 0
-        for number, batch in enumerate(batches):
-            if run.refusal(batch.spider) is not None:
-                continue
-            for position, fingerprint in enumerate(batch.fingerprints):
-                if (number, position) in rejected:
-                    continue
-                if fingerprint in seen and not batch.unfiltered:
-                    duplicates += 1
-                else:
-                    added += 1
-                    seen.add(fingerprint)
-        if not answer.added and not answer.duplicates:
-            return answer
-        assert answer.added + answer.duplicates == added + duplicates
-        return Added(added, duplicates, answer.rejected)
 
     async def stop(self, crawl: CrawlId, *, spider: str | None = None, state: CrawlState = CrawlState.STOPPED) -> None:
         waiting = self.model.runs.get(crawl)

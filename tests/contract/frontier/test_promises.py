@@ -11,6 +11,7 @@ from gossamer.model.request import Batch, Lease, Settlement
 
 from .asking import a_batch, a_crawl
 from .pair import Pair
+from .stage import Stage
 
 PLAIN = Terms()
 
@@ -65,8 +66,7 @@ async def test_many_at_once_take_each_request_once(pair: Pair) -> None:
 async def test_the_same_url_from_many_at_once_is_one_entry(pair: Pair) -> None:
     """Dedupe and enqueue are one step."""
     run = await pair.frontier.open_crawl(a_crawl())
-    batch = a_batch("a.test", range(20))
-    answers = await asyncio.gather(*[pair.frontier.add(run, PLAIN, [batch]) for _ in range(8)])
+    answers = await asyncio.gather(*[pair.frontier.add(run, PLAIN, [a_batch("a.test", range(20))]) for _ in range(8)])
     assert sum(answer.added for answer in answers) == 20
     assert sum(answer.duplicates for answer in answers) == 7 * 20
     info = await pair.frontier.crawl_info(run.crawl.id)
@@ -629,3 +629,25 @@ async def test_domain_max_pending_bounds_an_endless_site_and_nothing_else(pair: 
     again = await pair.add(run, terms, [a_batch("endless.test", range(50), depth=1)])
     assert (again.added, again.duplicates, next(iter(again.rejected))) == (1, 4, (0, 5))
     await pair.check()
+
+
+async def test_a_repeated_add_has_the_answer_of_a_single_one(pair: Pair) -> None:
+    """What the first attempt added is no duplicate, however many calls it took and whichever answer was lost."""
+    run = await pair.open(a_crawl())
+    assert run is not None
+    for lost in range(4):
+        first = lost * 1000
+        long = a_batch("long.test", range(first, first + 1300))  # more than one call takes
+        short = [a_batch(f"d{number}.test", range(first, first + 3)) for number in range(5)]
+        pair.lose_reply(lost)
+        answer = await pair.add(run, PLAIN, [long, *short], seeds=True)
+        assert (answer.added, answer.duplicates) == ((1315, 0) if lost == 0 else (1015, 300))
+
+
+async def test_answers_to_additions_are_not_kept_for_every_one(pair: Pair, stage: Stage) -> None:
+    run = await pair.open(a_crawl())
+    assert run is not None
+    for number in range(30):
+        await pair.add(run, PLAIN, [a_batch("a.test", [number])])
+    kept = [key for key in await stage.keys() if "}:call:" in key]
+    assert len(kept) == 1

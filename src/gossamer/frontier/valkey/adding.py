@@ -1,11 +1,10 @@
 """Into the frontier: opening crawls and adding requests, with what this client remembers of both."""
 
-import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from gossamer.errors import CrawlRefused, FrontierFull
 from gossamer.frontier.base import Added
@@ -14,7 +13,7 @@ from gossamer.frontier.valkey.commands import Argument, Commands
 from gossamer.frontier.valkey.finishing import carry_out, patiently, try_finish
 from gossamer.frontier.valkey.largest import full
 from gossamer.frontier.valkey.placing import home_shard, shard_of
-from gossamer.frontier.valkey.submitting import check_batch, check_names, note_added
+from gossamer.frontier.valkey.submitting import check_batch, check_names, every, note_added
 from gossamer.model.crawl import Crawl, CrawlState, Run, Terms
 from gossamer.model.request import Batch
 
@@ -25,6 +24,46 @@ _TERMS_KNOWN = 1000
 
 Group = list[tuple[int, int, Batch]]
 """What one call adds: (index of the batch, offset in it, part of the batch)."""
+
+
+class _Call(NamedTuple):
+    """One call of the script `add`."""
+
+    group: Group
+    name: str
+    """Under this name the answer is kept; empty: it is not."""
+    number: int
+    """Tells the calls of one name apart."""
+
+
+class _Attempts:
+    """Names of additions whose answer is not known yet: a repeated addition gets its first answer.
+
+    A name is used again by a later addition, so that the servers keep no more answers than there are additions under
+    way, and those that were given up in the last hour.
+    """
+
+    def __init__(self) -> None:
+        self._client = secrets.token_hex(8)
+        self._free: list[str] = []
+        self._names = 0
+        self._number = 0
+
+    def begin(self, first: Batch) -> None:
+        """Name an addition by its first batch. A repeated one has its name already."""
+        if first.attempt is not None:
+            return
+        if not self._free:
+            self._free.append(f"{self._client}.{self._names}")
+            self._names += 1
+        self._number += 1
+        first.attempt = (self._free.pop(), self._number)
+
+    def end(self, first: Batch) -> None:
+        """Its answer is known."""
+        if first.attempt is not None:
+            self._free.append(first.attempt[0])
+            first.attempt = None
 
 
 class Adding:
@@ -38,6 +77,7 @@ class Adding:
         self._ended: dict[tuple[str, int, int], str] = {}
         self._touched_era = 0
         self._fresh: dict[str, str] = {}
+        self._attempts = _Attempts()
         self._packed: OrderedDict[int, tuple[Terms, codec.PackedTerms]] = OrderedDict()
 
     async def open_crawl(self, crawl: Crawl, *, fresh: bool = False, expires: Mapping[str, float] | None = None) -> Run:
@@ -97,6 +137,14 @@ class Adding:
             self._ended.clear()
 
     async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> Added:
+        if not batches:
+            return Added()
+        self._attempts.begin(batches[0])
+        added = await self._add(run, terms, batches, seeds=seeds)
+        self._attempts.end(batches[0])
+        return added
+
+    async def _add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool) -> Added:
         added = Added()
         by_shard: dict[int, list[tuple[int, Batch]]] = {}
         for index, batch in enumerate(batches):
@@ -113,16 +161,11 @@ class Adding:
                 _reject(added, [(index, 0, batch) for index, batch in enumerate(batches)])
                 return added
             run, _ = confirmed
-        calls = [(shard, group) for shard, part in by_shard.items() for group in _groups(part)]
-        whole = len(calls) == 1
-        by_call: dict[int, list[Group]] = {}
-        for shard, group in calls:
-            by_call.setdefault(shard, []).append(group)
-        await asyncio.gather(
-            *(self._add_shard(run, terms, shard, groups, added, seeds, whole) for shard, groups in by_call.items())
-        )
-        if calls and not whole and added.added == 0:  # only now it is known that nothing in it was new
-            await self._add_shard(run, terms, calls[0][0], [[]], added, False, True)
+        calls = {shard: _calls(batches[0].attempt, part) for shard, part in by_shard.items()}
+        whole = sum(map(len, calls.values())) == 1
+        await every(self._add_shard(run, terms, shard, few, added, seeds, whole) for shard, few in calls.items())
+        if not whole and added.added == 0:  # only now it is known that nothing in it was new
+            await self._add_shard(run, terms, next(iter(calls)), [_Call([], "", 0)], added, False, True)
         return added
 
     async def _confirm(self, run: Run, touch: Sequence[int], *, seeds: bool) -> tuple[Run, int] | None:
@@ -135,29 +178,26 @@ class Adding:
             return None
 
     async def _add_shard(
-        self, run: Run, terms: Terms, shard: int, groups: list[Group], added: Added, seeds: bool, last: bool
+        self, run: Run, terms: Terms, shard: int, calls: list[_Call], added: Added, seeds: bool, last: bool
     ) -> None:
-        for group in groups:
+        for call in calls:
             version = 0
-            while (reply := await self._add_group(run, terms, shard, group, version, last=last, tell=seeds))[
-                0
-            ] == b"closed":
+            while (reply := await self._call(run, terms, shard, call, version, last=last, seeds=seeds))[0] == b"closed":
                 confirmed = await self._confirm(run, [shard], seeds=seeds)
                 if confirmed is None:
                     break
                 run, version = confirmed
             if reply[0] == b"closed":
-                _reject(added, group)
+                _reject(added, call.group)
                 continue
-            if note_added(added, reply, group):
+            if note_added(added, reply, call.group):
                 await try_finish(self._commands, run.crawl.id.token, retention_ms=self._retention_ms)
 
-    async def _add_group(
-        self, run: Run, terms: Terms, shard: int, group: Group, version: int, *, last: bool, tell: bool
+    async def _call(
+        self, run: Run, terms: Terms, shard: int, call: _Call, version: int, *, last: bool, seeds: bool
     ) -> Any:
         packed = self.pack_terms(terms)
         token = run.crawl.id.token
-        call = f"{group[0][2].call}.{group[0][1]}" if group and group[0][2].call else ""
         arguments: list[Argument] = [
             token,
             run.number,
@@ -167,13 +207,14 @@ class Adding:
             packed.digest,
             packed.blob,
             version,
-            call,
+            call.name,
+            call.number,
             self._ended.get((token, run.generation, run.number), ""),
             self._retention_ms,
             int(last),
-            int(tell),
+            int(seeds),
         ]
-        for _, _, batch in group:
+        for _, _, batch in call.group:
             arguments += codec.batch_arguments(batch)
         try:
             return await patiently(
@@ -204,12 +245,19 @@ def _reject(added: Added, group: Group) -> None:
             added.rejected[index, position] = "stopped"
 
 
-def _groups(part: list[tuple[int, Batch]]) -> list[Group]:
+def _calls(attempt: tuple[str, int] | None, part: list[tuple[int, Batch]]) -> list[_Call]:
     """Splits one shard's batches into calls; a batch that must be made once is a call of its own."""
-    once = [pair for pair in part if pair[1].call]
-    calls = [[pair for pair in part if not pair[1].call], *([pair] for pair in once)]
+    name, number = attempt or ("", 0)
+    filtered = _groups([pair for pair in part if not pair[1].call])
+    calls = [_Call(group, f"{name}.{index}", number) for index, group in enumerate(filtered)]
+    for pair in part:
+        if pair[1].call:
+            calls += [_Call(group, f"{pair[1].call}.{group[0][1]}", 0) for group in _groups([pair])]
+    return calls
+
+
+def _groups(part: list[tuple[int, Batch]]) -> list[Group]:
     return [
-        [(batches[index][0], offset, batch) for index, offset, batch in group]
-        for batches in calls
-        for group in codec.split_batches([batch for _, batch in batches], _URLS_A_CALL)
+        [(part[index][0], offset, batch) for index, offset, batch in group]
+        for group in codec.split_batches([batch for _, batch in part], _URLS_A_CALL)
     ]

@@ -223,7 +223,7 @@ class Keys:
         return f"{self.base}old"
 
     def call(self, name: str) -> str:
-        """string: the answer to the addition of this name. Ends after an hour."""
+        """string: number and answer of the last addition of this name. Ends after an hour."""
         return f"{self.base}call:{name}"
 
     @property

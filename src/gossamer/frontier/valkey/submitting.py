@@ -92,7 +92,7 @@ async def submit(
     # In parts, each on its way while the next is prepared: the servers and we do not wait for each other.
     size = _PART * commands.count
     parts = [submissions[first : first + size] for first in range(0, len(submissions), size)]
-    answers = await _every(
+    answers = await every(
         _submit(commands, part, pack_terms=pack_terms, retention_ms=retention_ms, one=one) for part in parts
     )
     return [answer for part in answers for answer in part]
@@ -159,7 +159,7 @@ async def _submit(
             if note_added(submitted.added, reply, group_of_one):
                 await try_finish(commands, run.crawl.id.token, retention_ms=retention_ms)
 
-    await _every(add(shard, group) for shard, group in _split(calls))
+    await every(add(shard, group) for shard, group in _split(calls))
 
     async def do_alone(index: int) -> None:
         try:
@@ -167,11 +167,11 @@ async def _submit(
         except (CrawlRefused, BadInput) as exc:
             answers[index] = exc
 
-    await _every(map(do_alone, alone))
+    await every(map(do_alone, alone))
     return [answers[index] for index in range(len(submissions))]
 
 
-async def _every(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def every(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """What they give. Raises the first's error once none is under way any more: whoever repeats them does not meet
     them."""
     found = await asyncio.gather(*calls, return_exceptions=True)
@@ -204,7 +204,7 @@ async def _open(commands: Commands, openings: dict[str, _Opening]) -> None:
         for (token, _), reply in zip(group, replies, strict=True):
             openings[token].hear(reply)
 
-    await _every(ask(home, group) for home, group in _split(by_home))
+    await every(ask(home, group) for home, group in _split(by_home))
 
 
 async def _call(commands: Commands, shard: int, script: str, *arguments: Argument) -> Any:

@@ -13,7 +13,7 @@ while i <= #ARGV do
   local first = i + 9
   local final = first + tonumber(ARGV[i + 8]) - 1
   answers[#answers + 1] = add_batches(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], single, ARGV[i + 3], ARGV[i + 4],
-    ARGV[i + 5], tonumber(ARGV[i + 6]), "", ARGV[i + 7], retention, true, true, first, final)
+    ARGV[i + 5], tonumber(ARGV[i + 6]), "", "", ARGV[i + 7], retention, true, true, first, final)
   i = final + 1
 end
 write_all()

@@ -7,12 +7,13 @@
 local SHORT = 64 -- bytes: a hash with a longer value is kept in another form, which takes several times the memory
 
 -- Arguments and answer are those of `add`; the batches stand in ARGV from `first` to `final`. Afterwards: write_all.
-local function add_batches(token, run, gen, single, blob, digest, packed_terms, confirmed, once, stopped, retention, last,
-  tell, first, final)
+local function add_batches(token, run, gen, single, blob, digest, packed_terms, confirmed, once, number, stopped, retention,
+  last, seeds, first, final)
   if once ~= "" then
-    local answer = redis.call("GET", P .. "call:" .. once)
-    if answer then
-      return cmsgpack.unpack(answer)
+    local known = redis.call("GET", P .. "call:" .. once)
+    known = known and cmsgpack.unpack(known)
+    if known and known[1] == number then
+      return known[2]
     end
   end
 
@@ -71,8 +72,8 @@ local function add_batches(token, run, gen, single, blob, digest, packed_terms, 
 
   local function duplicate(spider, at)
     duplicates = duplicates + 1
-    tally(token, "L:" .. spider .. ":duplicate", 1)
-    if tell then
+    if seeds then
+      tally(token, "L:" .. spider .. ":duplicate", 1)
       known[#known + 1] = at
     end
   end
@@ -80,7 +81,9 @@ local function add_batches(token, run, gen, single, blob, digest, packed_terms, 
   -- Everything that does not enter the seen-set goes through here: the caller must know each by name.
   local function reject(spider, at, reason)
     rejected[#rejected + 1], rejected[#rejected + 2] = at, reason
-    tally(token, "L:" .. spider .. ":" .. reason, 1)
+    if seeds then
+      tally(token, "L:" .. spider .. ":" .. reason, 1)
+    end
   end
 
   local i = first
@@ -132,7 +135,7 @@ local function add_batches(token, run, gen, single, blob, digest, packed_terms, 
   end
   local answer = { "ok", added, duplicates, idle, known, rejected }
   if once ~= "" then
-    redis.call("SET", P .. "call:" .. once, cmsgpack.pack(answer), "PX", 3600000)
+    redis.call("SET", P .. "call:" .. once, cmsgpack.pack({ number, answer }), "PX", 3600000)
   end
   return answer
 end
