@@ -208,6 +208,9 @@ class ServiceSettings(_Group):
     """Of the API. 0: any free one, shown at the start"""
     token: str = ""
     """Who sends Authorization: Bearer <token> may use the API. Empty: everybody who reaches it, loopback only"""
+    metrics: str = ""
+    """ADDRESS:PORT where /metrics, /readyz and /healthz are answered without a token, for example 0.0.0.0:9091. Empty:
+    only by the API itself"""
     max_body: Annotated[int, Field(ge=1024, le=2**30)] = 2**20
     """Bytes of a request to the API or on the bus"""
     max_requests: Annotated[float, Field(gt=0, le=10**6)] = 1000.0

@@ -58,6 +58,17 @@ def create_app(parts: Parts) -> FastAPI:
     return app
 
 
+def create_probes(parts: Parts) -> FastAPI:
+    """`/healthz`, `/readyz` and `/metrics` alone, for probes and scrapers that have no token."""
+    app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers={HTTPException: _http})
+    app.state.parts = parts
+    app.include_router(health.router)
+    app.include_router(metrics.router)
+    app.add_middleware(RateLimit, a_second=parts.max_requests, monotonic=parts.monotonic)
+    app.add_middleware(Watch, parts=parts)
+    return app
+
+
 def end_streams(app: FastAPI) -> None:
     """Let those who listen to events go: the server waits for them."""
     app.state.streams.closing.set()

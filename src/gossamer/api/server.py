@@ -18,6 +18,7 @@ from gossamer.api.auth import is_loopback_name
 from gossamer.api.connections import Connections, GuardedProtocol
 from gossamer.api.parts import Parts
 from gossamer.errors import BadInput
+from gossamer.telemetry.metrics import metrics_address
 
 log = logging.getLogger("gossamer.api")
 
@@ -48,46 +49,67 @@ async def serve_api(
     `ready` is called once, with the address, when connections are taken. Raises BadInput for an address that cannot be
     had, and for one that others can reach when the application has no token.
     """
+    listening = await _listen(host, port, token=bool(app.state.parts.token))
+    ready(_address(host, listening[0].getsockname()[1]))
+    try:
+        await _serve(app, listening, stopping, drain_seconds=drain_seconds, on_stopping=lambda: end_streams(app))
+    finally:
+        await close_app(app)
+
+
+async def serve_probes(app: FastAPI, *, address: str, stopping: asyncio.Event, ready: Callable[[str], None]) -> None:
+    """The same for the application of probes, at `ADDRESS:PORT`, which needs no token."""
+    host, port = metrics_address(address)
+    listening = await _listen(host, port, token=True)
+    ready(_address(host, listening[0].getsockname()[1]))
+    await _serve(app, listening, stopping, drain_seconds=0, on_stopping=lambda: None)
+
+
+async def _serve(
+    app: FastAPI,
+    listening: list[socket.socket],
+    stopping: asyncio.Event,
+    *,
+    drain_seconds: float,
+    on_stopping: Callable[[], None],
+) -> None:
     parts: Parts = app.state.parts
     limits = replace(parts.connections, total=min(parts.connections.total, _files() // 4))
     guard = Connections(limits, on_closed=lambda reason: parts.metrics.http_closed.labels(reason).inc())
-    listening = await _listen(host, port, token=bool(parts.token))
-    try:
-        server = _Server(
-            uvicorn.Config(
-                app,
-                # Its reader bounds the headers; the faster one does not.
-                http=partial(GuardedProtocol, guard=guard),  # type: ignore[arg-type]
-                h11_max_incomplete_event_size=_HEADER_BYTES,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=bool(limits.trusted_proxies),
-                forwarded_allow_ips=[str(network) for network in limits.trusted_proxies],
-                backlog=_BACKLOG,
-                timeout_keep_alive=limits.idle,
-                timeout_graceful_shutdown=max(1, round(drain_seconds)),
-            )
+    server = _Server(
+        uvicorn.Config(
+            app,
+            # Its reader bounds the headers; the faster one does not.
+            http=partial(GuardedProtocol, guard=guard),  # type: ignore[arg-type]
+            h11_max_incomplete_event_size=_HEADER_BYTES,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=bool(limits.trusted_proxies),
+            forwarded_allow_ips=[str(network) for network in limits.trusted_proxies],
+            backlog=_BACKLOG,
+            timeout_keep_alive=limits.idle,
+            timeout_graceful_shutdown=max(1, round(drain_seconds)),
         )
-        serving = asyncio.create_task(server.serve(sockets=listening))
-        ready(_address(host, listening[0].getsockname()[1]))
-        ending = asyncio.create_task(stopping.wait())
-        try:
-            await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            server.force_exit = True
-            raise
-        finally:
-            ending.cancel()
-            end_streams(app)
-            server.should_exit = True
-            await serving
-            await close_app(app)
+    )
+    serving = asyncio.create_task(server.serve(sockets=listening))
+    ending = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        server.force_exit = True
+        raise
     finally:
-        for sock in listening:
-            sock.close()
+        ending.cancel()
+        on_stopping()
+        server.should_exit = True
+        try:
+            await serving
+        finally:
+            for sock in listening:
+                sock.close()
 
 
 def is_loopback(host: str) -> bool:

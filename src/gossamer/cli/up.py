@@ -5,7 +5,8 @@ import contextlib
 
 import typer
 
-from gossamer.api.server import serve_api
+from gossamer.api.app import create_probes
+from gossamer.api.server import serve_api, serve_probes
 from gossamer.bus.open import STREAMS, check_bus
 from gossamer.cli import inputs, options, signals, standard
 from gossamer.cli.arrival import arrived
@@ -158,15 +159,22 @@ async def _work(
     settings: Settings, cluster: Parts, crew: Processes | None, draining: asyncio.Event, stopping: asyncio.Event
 ) -> None:
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    app = make_app(settings, cluster)
     async with asyncio.TaskGroup() as group:
         serving = serve_api(
-            make_app(settings, cluster),
+            app,
             host=settings.service.host,
             port=settings.service.port,
             stopping=stopping,
             ready=ready.set_result,
         )
         group.create_task(serving)
+        if settings.service.metrics:
+            probed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            probes = create_probes(app.state.parts)
+            place = settings.service.metrics
+            group.create_task(serve_probes(probes, address=place, stopping=stopping, ready=probed.set_result))
+            await probed
         address = await ready  # what has no place to listen at has not begun anything else yet
         roles = make_roles(settings, cluster)
         group.create_task(keep_all(roles, stopping=stopping, troubles=cluster.troubles))

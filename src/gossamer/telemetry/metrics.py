@@ -109,15 +109,13 @@ class Metrics:
     def served(self, address: str) -> Iterator[str]:
         """Show all of it at `ADDRESS:PORT` (port 0: a free one) as long as the context; the address it got. Raises
         BadInput for an address that is none or cannot be had."""
-        host, colon, port = address.rpartition(":")
-        if not colon or not port.isdecimal() or int(port) > 65535:
-            raise BadInput(f"{address!r} is no place for metrics; write ADDRESS:PORT, for example 0.0.0.0:9090")
+        host, port = metrics_address(address)
         try:
-            server, thread = start_http_server(int(port), host.strip("[]"), registry=self._registry)
+            server, thread = start_http_server(port, host, registry=self._registry)
         except OSError as error:
             raise BadInput(f"the metrics cannot be shown at {address}: {error.strerror or error}") from None
         try:
-            yield f"{host}:{server.server_port}"
+            yield f"{address.rpartition(':')[0]}:{server.server_port}"
         finally:
             server.shutdown()
             server.server_close()
@@ -126,6 +124,14 @@ class Metrics:
     def shown(self) -> bytes:
         """All of it in Prometheus's text format."""
         return generate_latest(self._registry)
+
+
+def metrics_address(address: str) -> tuple[str, int]:
+    """Host and port of `ADDRESS:PORT`. Raises BadInput."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise BadInput(f"{address!r} is no place for metrics; write ADDRESS:PORT, for example 0.0.0.0:9090")
+    return host.strip("[]"), int(port)
 
 
 class _Tallied(Collector):

@@ -7,9 +7,10 @@ from contextlib import suppress
 import httpx
 import pytest
 
+from gossamer.api.app import create_probes
 from gossamer.api.auth import is_loopback_name
 from gossamer.api.limits import Buckets, client_of
-from gossamer.api.server import serve_api
+from gossamer.api.server import serve_api, serve_probes
 from gossamer.errors import BadInput
 
 from .conftest import Service, Start, in_session
@@ -70,6 +71,29 @@ def test_only_this_machine_is_loopback(name: str, loopback: bool) -> None:
 async def test_an_open_address_needs_a_token(shared: Service, host: str) -> None:
     with pytest.raises(BadInput, match=r"service\.token"):
         await serve_api(shared.app, host=host, port=0, stopping=asyncio.Event(), ready=lambda _: None)
+
+
+async def test_a_scraper_without_the_token_has_a_port_of_its_own(start: Start) -> None:
+    async with start(token=TOKEN) as service:
+        stopping, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+        serving = asyncio.create_task(
+            serve_probes(create_probes(service.parts), address="0.0.0.0:0", stopping=stopping, ready=ready.set_result)
+        )
+        port = httpx.URL(await ready).port
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+            assert (await http.get("/metrics")).text.startswith("# HELP gossamer_")
+            assert (await http.get("/readyz")).json()["status"] == "ready"
+            assert (await http.get("/healthz")).json() == {"status": "ok"}
+            for path in ("/", "/feed", "/v1/crawls", "/docs", "/openapi.json"):
+                assert (await http.get(path)).status_code in (404, 405)
+        stopping.set()
+        await serving
+
+
+@in_session
+async def test_an_address_that_is_none_is_refused(shared: Service) -> None:
+    with pytest.raises(BadInput, match="ADDRESS:PORT"):
+        await serve_probes(create_probes(shared.parts), address="9091", stopping=asyncio.Event(), ready=print)
 
 
 @in_session

@@ -2,12 +2,14 @@
 
 import json
 import re
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from gossamer.fakeweb import FakeWeb, WebSpec
@@ -172,6 +174,14 @@ def test_a_log_in_json_has_the_statistics(tmp_path: Path) -> None:
             dumps = [line for line in lines if line["message"] == "Kafka Monitor Stats Dump"]
     assert dumps[-1]["total_900"] == 1
     assert {"level", "logger", "timestamp"} <= set(dumps[-1])
+
+
+def test_metrics_have_a_port_of_their_own(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with up(tmp_path, environment={"GOSSAMER_SERVICE__METRICS": f"127.0.0.1:{port}", "GOSSAMER_SERVICE__TOKEN": "t"}):
+        assert httpx.get(f"http://127.0.0.1:{port}/readyz").json()["status"] == "ready"
+        assert "gossamer_workers" in httpx.get(f"http://127.0.0.1:{port}/metrics").text
 
 
 def test_where_nothing_runs_it_is_said(tmp_path: Path) -> None:

@@ -46,6 +46,24 @@ def test_manifests_are_yaml_and_call_commands_that_exist(path: Path) -> None:
     assert {name for name in called if name != "valkey"} <= set(COMMANDS)
 
 
+def test_kubernetes_probes_and_scrapes_the_port_that_needs_no_token() -> None:
+    documents = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "gossamer.yaml").read_text()))
+    [template] = [
+        one["spec"]["template"]
+        for one in documents
+        if one["metadata"]["name"] == "gossamer-service" and one["kind"] == "Deployment"
+    ]
+    [container] = template["spec"]["containers"]
+    [address] = [row["value"] for row in container["env"] if row["name"] == "GOSSAMER_SERVICE__METRICS"]
+    port = address.rpartition(":")[2]
+    assert template["metadata"]["annotations"]["prometheus.io/port"] == port
+    ready = container["readinessProbe"]["httpGet"]
+    named = {row["name"]: row["containerPort"] for row in container["ports"]}
+    assert (ready["path"], named[ready["port"]]) == ("/readyz", int(port))
+    [service] = [one for one in documents if one["kind"] == "Service"]
+    assert int(port) not in [row["port"] for row in service["spec"]["ports"]]
+
+
 @pytest.mark.parametrize("path", [*DEPLOY.rglob("*.service")], ids=lambda path: path.name)
 def test_units_call_commands_that_exist(path: Path) -> None:
     [command] = re.findall(r"ExecStart=\S+/gossamer (\w+)", path.read_text())
