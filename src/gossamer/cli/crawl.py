@@ -26,7 +26,13 @@ from gossamer.telemetry.tally import Tally
 from gossamer.wiring.checks import check_asked
 from gossamer.wiring.joining import connect, frontier_address, warn_of_memory_only
 from gossamer.wiring.notes import CrawlNote, read_note, write_note
-from gossamer.wiring.parts import finish_outputs, make_resolver
+from gossamer.wiring.parts import (
+    finish_outputs,
+    forget_written,
+    make_resolver,
+    missing_records,
+    missing_sentence,
+)
 from gossamer.wiring.plan import Plan, make_plan
 from gossamer.wiring.private import private_hosts
 from gossamer.worker.spiders import known_spiders
@@ -86,8 +92,8 @@ def crawl(
 
     gossamer crawl https://example.com/docs/ --scope path --depth 3 --rate 5/1 -o docs.jsonl.zst
 
-    Exit code: 0 finished, 1 nothing could be fetched or an output not be finished, 2 bad input, 3 the frontier lost its
-    data, 130 interrupted.
+    Exit code: 0 finished, 1 nothing could be fetched, an output not be finished or records are missing from it, 2 bad
+    input, 3 the frontier lost its data, 130 interrupted.
     """
     settings = load(
         {
@@ -235,16 +241,38 @@ async def _crawl(
         display.say(f"Going on with {identity.crawlid}: {done:,} done, {before.total().added - done:,} to do.")
     elif not added.added:
         display.say("Nothing new is among the URLs given.")
+    missing = await missing_records(settings, run)
+    for path, records in missing.items():
+        display.say(missing_sentence(path, records))
     began = time.monotonic()
     worked = await work(
         settings, frontier, address, display, interruption, pool=plan.crawl.pool, spiders=spiders_for(plan), run=run
     )
     summary = Summary(
-        identity.crawlid, None, worked.tally, time.monotonic() - began, outputs, interrupted=interruption.met
+        identity.crawlid,
+        None,
+        worked.tally,
+        time.monotonic() - began,
+        outputs,
+        interrupted=interruption.met,
+        missing=missing,
+        unwritten=bool(worked.fault),
     )
+    await _add_end(summary, frontier, run)
+    if worked.fault:
+        summary.notes.append(worked.fault)
+    if summary.finished:
+        forget_written(settings, run)
+    elif summary.interrupted and not summary.lost:
+        summary.notes.append(f"Go on with: {resume_command()}")
+    return summary
+
+
+async def _add_end(summary: Summary, frontier: ValkeyFrontier, run: Run) -> None:
+    """Add how the crawl stands, as the frontier knows it."""
     try:
         await frontier.check_data()
-        summary.info = await frontier.crawl_info(identity)
+        summary.info = await frontier.crawl_info(run.crawl.id)
     except FrontierError as error:
         summary.notes.append(str(error))
     if frontier.lost_shards:
@@ -254,12 +282,6 @@ async def _crawl(
             if summary.info is None
             else "A part of the frontier is left. To fetch everything, begin again with another --crawl-id."
         )
-    if worked.fault:
-        summary.unwritten = True
-        summary.notes.append(worked.fault)
-    if summary.interrupted and not summary.finished and not summary.lost:
-        summary.notes.append(f"Go on with: {resume_command()}")
-    return summary
 
 
 def _note(settings: Settings, plan: Plan, run: Run) -> CrawlNote:

@@ -29,6 +29,8 @@ class Summary:
     """An output could not be finished."""
     lost: bool = False
     """The frontier lost its data in mid-crawl."""
+    missing: dict[str, int] = field(default_factory=dict)
+    """Records that vanished from an output before this command began, by output. What vanished since is in `tally`."""
     pool: str = ""
     """The pool of a worker, which belongs to no crawl. Empty: this is a crawl."""
     notes: list[str] = field(default_factory=list)
@@ -38,15 +40,20 @@ class Summary:
         """Whether nothing is left to do, be it because the crawl's time is over."""
         return self.info is not None and self.info.state in (CrawlState.FINISHED, CrawlState.EXPIRED)
 
+    @property
+    def missing_records(self) -> int:
+        """Number of records that were written and are gone."""
+        return self.tally.missing + sum(self.missing.values())
+
     def exit_code(self) -> int:
-        """0 finished, 1 nothing could be fetched or an output not be finished, 3 the frontier lost its data, 130
-        interrupted."""
+        """0 finished, 1 nothing could be fetched, an output not be finished or records are missing from it, 3 the
+        frontier lost its data, 130 interrupted."""
         if self.lost:
             return LOST_EXIT_CODE
         if self.interrupted and not self.finished:
             return 130
         fetched = self.info.total().fetched if self.info else self.tally.pages
-        return 0 if fetched and not self.unwritten else 1
+        return 0 if fetched and not self.unwritten and not self.missing_records else 1
 
     def as_json(self) -> str:
         """One object, on one line."""
@@ -67,6 +74,7 @@ class Summary:
             "bytes": self.tally.bytes,
             "seconds": round(self.seconds, 3),
             "pages_per_second": round(self.tally.pages / self.seconds, 3) if self.seconds else 0.0,
+            "missing_records": self.missing_records,
             "outputs": [shown(path) for path in self.outputs],
             "exit_code": self.exit_code(),
         }
@@ -105,6 +113,10 @@ class Summary:
             written = [shown(path) for path in self.outputs if path != "-"]
             if written and (self.already_finished or tally.pages or tally.failed or tally.dropped):
                 lines.append(f"  pages are in {', '.join(written)}")
+        if self.missing_records:
+            lines.append(
+                f"  missing from the output: {counted(self.missing_records, 'record')}; it was deleted or cut short"
+            )
         lines += [f"  {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -124,7 +136,7 @@ class Summary:
             return f"The crawl {self.crawl_id} was stopped."
         if not self.interrupted:
             return f"The crawl {self.crawl_id} ended; how it stands cannot be said now."
-        return f"The crawl {self.crawl_id} was interrupted; nothing is lost."
+        return f"The crawl {self.crawl_id} was interrupted{'.' if self.missing_records else '; nothing is lost.'}"
 
 
 def _not_fetched(dropped: dict[str, int]) -> str:

@@ -92,7 +92,7 @@ def worker(
         )
     summary = run_loop(_work(settings, address, pool, spider or [], quiet=quiet or json))
     tell(summary, as_json=json, quiet=quiet, on_stderr="-" in settings.crawl.output)
-    raise typer.Exit(1 if summary.unwritten else 0)
+    raise typer.Exit(1 if summary.unwritten or summary.missing_records else 0)
 
 
 def _places(settings: Settings) -> str:

@@ -55,6 +55,7 @@ async def _work(settings: Settings, errand: Errand) -> None:
                 status.tell(Word(tally=tally))
                 if tally.given_up:  # what takes nothing may not let itself be closed either
                     signals.end_within(GRACE_SECONDS, "", 0)
+        status.tell(Word(tally=worker.tally()))  # again: closing the outputs counts what is missing from them
     except SinkError as error:
         status.tell(Word(fault=error.detail))
     finally:

@@ -4,12 +4,14 @@ import errno
 import fcntl
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gossamer.errors import SinkError, SinkFull
-from gossamer.sinks.framing import Framing
+from gossamer.sinks.framing import Framing, read_at
+from gossamer.sinks.ledger import Ledger
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
@@ -18,33 +20,88 @@ class AppendFile:
     """Blocking; for one thread of one process at a time (the lock is between processes). Opened at the first `append`.
 
     The lock is `flock` on the file itself: the kernel lets it go when its holder dies, however it dies. A file that was
-    moved away meanwhile is made anew. `head` makes the units that a new file begins with.
+    moved away or deleted meanwhile is made anew. `head` makes the units that a new file begins with.
     """
 
-    def __init__(self, path: Path, framing: Framing, head: Callable[[], Sequence[bytes]] = tuple) -> None:
+    def __init__(
+        self,
+        path: Path,
+        framing: Framing,
+        head: Callable[[], Sequence[bytes]] = tuple,
+        *,
+        ledger: Ledger | None = None,
+    ) -> None:
+        """`ledger` counts what is written; None: nothing is counted, and nothing that vanishes is noticed."""
         self.path = path
         self.framing = framing
         self.head = head
         self._fd = -1
         self._whole = -1
         """Up to here the file is known to be whole; -1 before the first look."""
+        self._ledger = ledger
+        self._left: os.stat_result | None = None
+        """The file that was open until it was found no longer to be at `path`."""
+        self.missing: deque[int] = deque()
+        """Each time that this process found records missing, which any process wrote: how many. Other threads may take
+        from it."""
 
-    def append(self, units: Sequence[bytes]) -> None:
-        """Append these units in one piece and return when they are on the disk; raises as `Sink.write` does."""
+    def append(self, units: Sequence[bytes], *, records: int = 0) -> None:
+        """Append these units, which hold so many records, in one piece and return when they are on the disk; raises as
+        `Sink.write` does."""
         with border(self.path), self._locked() as fd:
-            glue = self._cut_torn_tail(fd)
-            begin = self._whole
-            packed = glue + self.framing.pack([*self.head(), *units] if begin == 0 else units)
-            try:
-                _write_at(fd, packed, begin)
-                flush(fd)
-            except OSError:
-                # What is half written must not count; if even this fails, the next append cuts it.
-                with suppress(OSError):
-                    os.ftruncate(fd, begin)
+            while not self._append(fd, units, records):
                 self._whole = -1
-                raise
-            self._whole = begin + len(packed)
+
+    def _append(self, fd: int, units: Sequence[bytes], records: int) -> bool:
+        """False: somebody cut the file meanwhile; nothing of the batch is in it."""
+        glue = self._cut_torn_tail(fd)
+        self._count_missing(fd, self._whole)
+        begin = self._whole
+        packed = glue + self.framing.pack([*self.head(), *units] if begin == 0 else units)
+        try:
+            _write(fd, packed)
+            flush(fd)
+        except OSError:
+            # What is half written must not count; if even this fails, the next append cuts it.
+            with suppress(OSError):
+                os.ftruncate(fd, min(begin, os.fstat(fd).st_size))
+            self._whole = -1
+            raise
+        size = os.fstat(fd).st_size
+        if size != begin + len(packed):
+            before = size - len(packed)
+            if before >= 0 and read_at(fd, before, len(packed)) == packed:
+                os.ftruncate(fd, before)
+            return False
+        self._whole = size
+        if self._ledger is not None:
+            with suppress(OSError):  # a count must not make a durable batch fail; it may be too low then
+                self._ledger.note(fd, begin, size, records)
+        return True
+
+    def verify(self) -> None:
+        """Count what is missing, as `append` does, without writing a record."""
+        if self._ledger is None:
+            return
+        with border(self.path):
+            if self._fd >= 0 and not _is_at(self._fd, self.path):
+                self._leave()
+            if not self.path.exists():
+                self._count_missing(-1, 0)
+                return
+            with self._locked() as fd:
+                whole = os.fstat(fd).st_size
+                if whole < self._ledger.end():
+                    self._cut_torn_tail(fd)
+                    whole = self._whole
+                self._count_missing(fd, whole)
+
+    def _count_missing(self, fd: int, whole: int) -> None:
+        if self._ledger is not None:
+            missing = self._ledger.missing(self.path, self.framing, fd, whole, left=self._left)
+            self._left = None
+            if missing:
+                self.missing.append(missing)
 
     def repair(self) -> None:
         """Cut what a killed writer left torn, if anything. Nothing happens to a file that is not there."""
@@ -56,6 +113,14 @@ class AppendFile:
         """Let the file go. `append` opens it again."""
         if self._fd >= 0:
             os.close(self._fd)
+        self._fd = self._whole = -1
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def _leave(self) -> None:
+        """Let go of a file that is no longer at `path`."""
+        self._left = os.fstat(self._fd)
+        os.close(self._fd)
         self._fd = self._whole = -1
 
     def _cut_torn_tail(self, fd: int) -> bytes:
@@ -80,7 +145,7 @@ class AppendFile:
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             if _is_at(self._fd, self.path):
                 break
-            self.close()  # it was renamed or deleted while we waited or wrote
+            self._leave()  # it was renamed or deleted while we waited or wrote
         try:
             yield self._fd
         finally:
@@ -123,7 +188,7 @@ def make_folder(path: Path) -> None:
 
 
 def _open(path: Path) -> int:
-    flags = os.O_RDWR | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC  # to the end, even where somebody cuts the file meanwhile
     try:
         return os.open(path, flags)
     except FileNotFoundError:
@@ -140,9 +205,7 @@ def _is_at(fd: int, path: Path) -> bool:
         return False
 
 
-def _write_at(fd: int, packed: bytes, offset: int) -> None:
+def _write(fd: int, packed: bytes) -> None:
     rest = memoryview(packed)
     while rest:
-        written = os.pwrite(fd, rest, offset)
-        offset += written
-        rest = rest[written:]
+        rest = rest[os.write(fd, rest) :]

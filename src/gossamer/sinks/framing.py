@@ -34,6 +34,9 @@ class Framing(Protocol):
     def pack(self, units: Sequence[bytes]) -> bytes:
         """The bytes to append for these units."""
 
+    def count(self, fd: int, start: int, end: int) -> int:
+        """Number of whole records in a part of a batch; 0 where a batch is whole or nothing, or does not tell."""
+
     def tail(self, fd: int, start: int, size: int, *, doubt: bool) -> Tail:
         """The end of the last whole unit between `start` (known to be whole) and `size`, both in bytes.
 

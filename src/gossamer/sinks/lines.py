@@ -16,6 +16,9 @@ class Lines:
     def pack(self, units: Sequence[bytes]) -> bytes:
         return b"".join(units)
 
+    def count(self, fd: int, start: int, end: int) -> int:
+        return sum(chunk.count(b"\n") for chunk in chunks_at(fd, start, end))
+
     def tail(self, fd: int, start: int, size: int, *, doubt: bool) -> Tail:
         if doubt:
             size = _first_nul(fd, max(start, size - RECENT), size)

@@ -11,9 +11,10 @@ from urllib.parse import unquote, urlsplit
 from gossamer.errors import BadInput, SinkError
 from gossamer.sinks.base import Sink
 from gossamer.sinks.fanout import Fanout
-from gossamer.sinks.file import FileSink
+from gossamer.sinks.file import FileSink, Missing
 from gossamer.sinks.finish import concatenate, finish_local, finish_remote
 from gossamer.sinks.kinds import JSONL_ZST, kind_of
+from gossamer.sinks.ledger import Ledger
 from gossamer.sinks.parquet import build_parquet, check_parquet, require_parquet
 from gossamer.sinks.remote import Remote
 from gossamer.sinks.spool import SpooledSink
@@ -49,14 +50,25 @@ def missing_folders(paths: Sequence[str]) -> list[Path]:
     return [folder for folder in dict.fromkeys(folders) if not folder.exists()]
 
 
-def open_sinks(paths: Sequence[str], *, spool_dir: Path) -> list[Sink]:
+def open_sinks(
+    paths: Sequence[str], *, spool_dir: Path, run: str = "", on_missing: Missing | None = None
+) -> list[Sink]:
     """One sink a path, for this process, unlocked and unopened until the first write; `-` is standard output.
 
     `spool_dir`: where locks, and what is not finished yet, may wait; the same for all processes of a crawl and when it
     is resumed. Opening and closing without a write finishes what an earlier run left there. `BadInput` for an unknown
     ending or a missing extra; the rest is what `check_outputs` is for.
+
+    `on_missing` is told of records that vanish from a local file that is appended to. `run`: a name of the run, under
+    which its records are counted for all processes and when it is resumed; empty: this process counts for itself.
     """
-    return [_open_sink(path, spool_dir) for path in paths]
+    return [_open_sink(path, spool_dir, run, on_missing) for path in paths]
+
+
+def forget_ledgers(paths: Sequence[str], *, spool_dir: Path, run: str) -> None:
+    """The run is finished: it is not resumed, and what becomes of its outputs is no concern any more."""
+    for path in paths:
+        _ledger(_folder(path, spool_dir), run).forget()
 
 
 def open_output(paths: Sequence[str], *, spool_dir: Path) -> Sink:
@@ -65,13 +77,13 @@ def open_output(paths: Sequence[str], *, spool_dir: Path) -> Sink:
     return sinks[0] if len(sinks) == 1 else Fanout(sinks)
 
 
-def _open_sink(path: str, spool_dir: Path) -> Sink:
+def _open_sink(path: str, spool_dir: Path, run: str = "", on_missing: Missing | None = None) -> Sink:
     if path == "-":
         return StdoutSink(spool_dir)
     kind = kind_of(path)
     if kind is None:
         require_parquet()
-    folder = spool_dir / "outputs" / hashlib.sha256(os.fsencode(_place(path))).hexdigest()[:16]
+    folder = _folder(path, spool_dir)
     if _is_url(path):
         remote = Remote(path)
         remote.require()
@@ -79,7 +91,16 @@ def _open_sink(path: str, spool_dir: Path) -> Sink:
         return SpooledSink(remote.shown, folder, kind or JSONL_ZST, partial(finish_remote, remote, build))
     if kind is None:
         return SpooledSink(path, folder, JSONL_ZST, partial(finish_local, _local(path)))
-    return FileSink(_local(path), kind)
+    ledger = _ledger(folder, run) if on_missing is not None else None
+    return FileSink(_local(path), kind, ledger=ledger, on_missing=on_missing)
+
+
+def _folder(path: str, spool_dir: Path) -> Path:
+    return spool_dir / "outputs" / hashlib.sha256(os.fsencode(_place(path))).hexdigest()[:16]
+
+
+def _ledger(folder: Path, run: str) -> Ledger:
+    return Ledger(folder / f"{hashlib.sha256(run.encode()).hexdigest()[:16]}.ledger" if run else None)
 
 
 def _is_url(path: str) -> bool:

@@ -35,6 +35,8 @@ class Tally(msgspec.Struct):
     """Origins whose requests wait for their robots.txt now, the first 20."""
     given_up: int = 0
     """Pages that were fetched, and neither written nor settled before the end; they will be fetched again."""
+    missing: int = 0
+    """Records that were durable in an output and vanished from it: the file was deleted or cut."""
     statuses: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
     """Answers by spider and status code; 504 is what never came, as in Scrapy Cluster."""
 
@@ -71,6 +73,7 @@ class Tally(msgspec.Struct):
             committing=self.committing + other.committing,
             waits=self.waits | other.waits,
             given_up=self.given_up + other.given_up,
+            missing=self.missing + other.missing,
             statuses={
                 spider: _added(self.statuses.get(spider, {}), other.statuses.get(spider, {}))
                 for spider in self.statuses | other.statuses

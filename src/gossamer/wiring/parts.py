@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,7 +24,9 @@ from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
 from gossamer.sinks.bus import BusSink
 from gossamer.sinks.fanout import Fanout
-from gossamer.sinks.open import open_sinks
+from gossamer.sinks.file import FileSink, Missing
+from gossamer.sinks.open import forget_ledgers, open_sinks
+from gossamer.telemetry import names
 from gossamer.telemetry.tally import Tally
 from gossamer.telemetry.troubles import Troubles
 from gossamer.wiring.checks import address_service, check_asked
@@ -38,6 +41,8 @@ from gossamer.worker.seen_cache import SeenCache
 from gossamer.worker.spiders import known_spiders, load_spider
 from gossamer.worker.waits import Waits
 from gossamer.worker.worker import Worker
+
+log = logging.getLogger("gossamer.worker")
 
 _ANNOUNCE_SECONDS = 60.0
 
@@ -95,7 +100,15 @@ async def working(
     tally = Tally()
     waits = Waits(troubles)
     seen = SeenCache(settings.worker.seen_cache, era=lambda: frontier.era)
-    sink = _sink(settings, bus)
+
+    def on_missing(path: str, records: int) -> None:
+        tally.missing += records
+        sentence = missing_sentence(path, records)
+        log.warning("%s %s", names.RECORDS_MISSING, sentence)
+        if say is not None:
+            say(sentence)
+
+    sink = _sink(settings, bus, run, on_missing)
     resolver = make_resolver(settings)
     budget = ByteBudget(settings.fetch.bodies_in_flight)
     clients = make_clients(settings, resolver, budget=budget)
@@ -236,8 +249,8 @@ def _obedience(settings: Settings, pool: str) -> Obedience:
     return obedience if pool == SHARED or obedience is Obedience.IGNORE else Obedience.ALLOW_OVERRIDE
 
 
-def _sink(settings: Settings, bus: BusSink | None) -> Sink:
-    sinks: list[Sink] = list(open_sinks(settings.crawl.output, spool_dir=_spool_dir(settings)))
+def _sink(settings: Settings, bus: BusSink | None, run: Run | None, on_missing: Missing) -> Sink:
+    sinks = _sinks(settings, run, on_missing)
     if bus is not None:
         sinks.append(bus)
     return sinks[0] if len(sinks) == 1 else Fanout(sinks)
@@ -248,6 +261,35 @@ async def finish_outputs(settings: Settings) -> None:
     files = [path for path in settings.crawl.output if path != "-"]
     for sink in open_sinks(files, spool_dir=_spool_dir(settings)):
         await sink.close()
+
+
+async def missing_records(settings: Settings, run: Run) -> dict[str, int]:
+    """Number of records that an earlier command wrote for this run and that are no longer there, by output. Each is
+    reported once."""
+    found: dict[str, int] = {}
+    for sink in _sinks(settings, run, found.__setitem__):
+        if isinstance(sink, FileSink):
+            await sink.close()
+    return found
+
+
+def forget_written(settings: Settings, run: Run) -> None:
+    """Stop watching what this run has written: it is finished."""
+    forget_ledgers(settings.crawl.output, spool_dir=_spool_dir(settings), run=_name(run))
+
+
+def missing_sentence(path: str, records: int) -> str:
+    """What a person is told of records that vanished."""
+    return f"{path} was deleted or cut short: {records:,} of the records written to it are missing."
+
+
+def _sinks(settings: Settings, run: Run | None, on_missing: Missing) -> list[Sink]:
+    name = _name(run) if run is not None else ""
+    return open_sinks(settings.crawl.output, spool_dir=_spool_dir(settings), run=name, on_missing=on_missing)
+
+
+def _name(run: Run) -> str:
+    return f"{run.crawl.id.token}/{run.number}/{run.generation}"
 
 
 def _spool_dir(settings: Settings) -> Path:
