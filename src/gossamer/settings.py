@@ -170,8 +170,8 @@ class TopicSettings(_Group):
     per_app: bool = True
     """Publish to crawled_<appid> and outbound_<appid>"""
     wire: Literal["1.2", "1.0"] = "1.2"
-    """Whose pages and answers consumers expect: Scrapy Cluster 1.2's or 1.0's. Actions from inbound_actions are
-    answered in 1.0's form anyway"""
+    """Whose pages and answers consumers expect: Scrapy Cluster 1.2's or 1.0's, on the bus and from /feed and /poll.
+    Actions from inbound_actions are answered in 1.0's form anyway"""
     base64: bool = False
     """Every body as base64 of its bytes, not only those that are no text"""
     body: Annotated[int, Field(ge=0, le=2**40)] | None = None
@@ -229,6 +229,8 @@ class ServiceSettings(_Group):
     """The largest domain_max_pages a request may ask for. Unset: any"""
     domain_max_pending: Annotated[int, Field(ge=1, le=_MOST)] | None = 1_000_000
     """At most so many queued URLs of a crawl on one domain"""
+    allow_default_policy: bool = False
+    """Whether a domain request for * may change the default policy, which counts for every domain without its own"""
     policies: str = ""
     """A YAML file of domain policies that is watched; what somebody writes there is in force within a second"""
     dump: Annotated[float, Field(ge=0, le=_DAY)] = 60.0

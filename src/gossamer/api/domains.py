@@ -15,12 +15,18 @@ from gossamer.api.bodies import check_known, decoded, media_type, read_object
 from gossamer.api.describe import Limit, Shape, refusals
 from gossamer.api.parts import Given, Parts
 from gossamer.api.problems import Problem, bad_request
-from gossamer.control.policy_yaml import checked_domain, dump_policies, fields_of, load_policies, merged, policy_of
+from gossamer.control.policy_yaml import (
+    EVERY_DOMAIN,
+    checked_domain,
+    dump_policies,
+    fields_of,
+    load_policies,
+    merged,
+    policy_of,
+)
 from gossamer.errors import PoliciesChanged, RequestRejected
 from gossamer.model.domain import BUILT_IN, DomainPolicy
 
-DEFAULT = "*"
-"""In a path: the policy of every domain that has none of its own."""
 YAML = "application/yaml"
 _YAMLS = (YAML, "application/x-yaml", "text/yaml", "text/x-yaml")
 _ATTEMPTS = 20
@@ -296,13 +302,13 @@ async def _shown(parts: Parts, name: str | None, policy: DomainPolicy) -> Respon
     default = policy if name is None else await parts.frontier.domain_policy(None)
     in_force = merged(merged(BUILT_IN, default), policy)
     return _json(
-        {"domain": name or DEFAULT, "policy": fields_of(policy), "in_force": fields_of(in_force)},
+        {"domain": name or EVERY_DOMAIN, "policy": fields_of(policy), "in_force": fields_of(in_force)},
         _etag(fields_of(policy)),
     )
 
 
 def _checked(domain: str) -> str | None:
-    return None if domain == DEFAULT else checked_domain(domain)
+    return None if domain == EVERY_DOMAIN else checked_domain(domain)
 
 
 # --- versions ---------------------------------------------------------------------------------------------------------

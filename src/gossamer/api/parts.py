@@ -57,7 +57,7 @@ class Parts:
     monotonic: Callable[[], float] = monotonic
     """For durations."""
     id: str = field(default_factory=lambda: token_hex(6))
-    """12 hex digits: this process, as `/` tells it."""
+    """12 hex digits: this process, as `/` and the statistics name it."""
 
 
 async def _given(request: Request) -> Parts:

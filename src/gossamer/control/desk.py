@@ -34,13 +34,16 @@ class Desk:
         handlers: Mapping[str, Handler],
         *,
         now: Callable[[], float],
+        old: bool = False,
     ) -> None:
-        """`handlers`: by kind of request. `now`: epoch seconds."""
+        """`handlers`: by kind of request. `now`: epoch seconds. `old`: answers have Scrapy Cluster 1.0's form unless a
+        question is asked for in another."""
         self._frontier = frontier
         self._reader = reader
         self._door = door
         self._handlers = handlers
         self.now = now
+        self._old = old
 
     def read(self, value: bytes | dict[str, Any]) -> tuple[str, Any]:
         """(kind, request); of the kind `crawl` the request is a Submission. Raises RequestRejected."""
@@ -58,6 +61,7 @@ class Desk:
         """Put crawl requests into the frontier; an answer for each, in order."""
         return await submit(self._frontier, submissions)
 
-    async def handle(self, kind: str, request: Any, *, old: bool = False) -> list[dict[str, Any]]:
-        """The answers to a request of another kind."""
-        return await self._handlers[kind].handle(request, old=old)
+    async def handle(self, kind: str, request: Any, *, old: bool | None = None) -> list[dict[str, Any]]:
+        """Return the answers to a request of another kind, in the form of 1.0 (`old`), of 1.2 (False), or the cluster's
+        (None)."""
+        return await self._handlers[kind].handle(request, old=self._old if old is None else old)

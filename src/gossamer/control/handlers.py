@@ -6,6 +6,7 @@ from typing import Any
 from gossamer.control import domains, stats
 from gossamer.control.counters import Counters
 from gossamer.control.crawls import Pending, pending, pending_of_app
+from gossamer.control.policy_yaml import EVERY_DOMAIN
 from gossamer.errors import BadInput
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import CrawlId
@@ -89,10 +90,14 @@ class Statistics:
 class Domains:
     """`domain-update` and its three siblings, which the original kept in ZooKeeper."""
 
-    def __init__(self, frontier: Frontier, counters: Counters, *, now: Callable[[], float]) -> None:
+    def __init__(
+        self, frontier: Frontier, counters: Counters, *, now: Callable[[], float], default_policy: bool
+    ) -> None:
+        """`default_policy`: whether the domain `*` stands for the default policy; else it is refused."""
         self._frontier = frontier
         self._counters = counters
         self._now = now
+        self._default_policy = default_policy
 
     async def handle(self, request: DomainRequest, *, old: bool) -> list[dict[str, Any]]:
         del old
@@ -117,18 +122,28 @@ class Domains:
         match request.action:
             case "domain-update":
                 policy = DomainPolicy(hits=request.hits, window_seconds=float(request.window), scale=request.scale)
-                await domains.put(self._frontier, request.domain, policy)
+                await domains.put(self._frontier, self._named(request.domain), policy)
             case "domain-remove":
-                await domains.remove(self._frontier, request.domain)
+                await domains.remove(self._frontier, self._named(request.domain))
             case "blacklist-update" | "blacklist-remove":
                 on = request.action == "blacklist-update"
                 await domains.blacklist(self._frontier, request.domain, blacklisted=on)
 
+    def _named(self, domain: str) -> str | None:
+        """The domain whose policy is meant; None: the default policy. Raises BadInput where that is not allowed."""
+        if domain != EVERY_DOMAIN:
+            return domain
+        if not self._default_policy:
+            raise BadInput("* is the policy of every domain, and the operator allows no change of it by a request")
+        return None
 
-def built_in(frontier: Frontier, counters: Counters, *, now: Callable[[], float]) -> Mapping[str, Any]:
-    """The handlers of the built-in kinds, by kind."""
+
+def built_in(
+    frontier: Frontier, counters: Counters, *, now: Callable[[], float], default_policy: bool = False
+) -> Mapping[str, Any]:
+    """The handlers of the built-in kinds, by kind. `default_policy`: whether a domain request may change that."""
     return {
         "action": Actions(frontier, counters, now=now),
         "stats": Statistics(frontier, counters, now=now),
-        "domain": Domains(frontier, counters, now=now),
+        "domain": Domains(frontier, counters, now=now, default_policy=default_policy),
     }

@@ -10,6 +10,8 @@ from gossamer.model.domain import DomainPolicy, Scope
 from gossamer.policy.urls import registered_domain
 
 MOST_BYTES = 16 * 1024 * 1024
+EVERY_DOMAIN = "*"
+"""What stands for the default policy where a domain is asked for."""
 _DEEPEST = 10
 
 _FIELDS: dict[str, tuple[str, str, Callable[[Any], Any]]] = {}
@@ -104,6 +106,8 @@ def checked_domain(name: object) -> str:
     """The registered domain that is meant: budgets are kept for nothing smaller. Raises BadInput."""
     if not isinstance(name, str) or not name or len(name) > 253 or any(mark in name for mark in " /:@?#\t\n"):
         raise BadInput(f"{name!r:.80} is no domain; write one like example.com")
+    if name == EVERY_DOMAIN:
+        raise BadInput("* is no domain; what counts for every domain is the default policy")
     lowered = name.lower().rstrip(".")
     try:
         ascii_name = lowered if lowered.isascii() else lowered.encode("idna").decode()

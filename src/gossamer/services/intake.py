@@ -153,7 +153,7 @@ class Intake:
                 item.fault = RequestRejected(submitted.reason)
 
     async def _handle(self, item: _Item) -> None:
-        old = item.message.topic == self._topics.inbound_actions
+        old = True if item.message.topic == self._topics.inbound_actions else None
         try:
             async with asyncio.timeout(_HANDLER_SECONDS):
                 item.out = await self._desk.handle(item.kind, item.request, old=old)

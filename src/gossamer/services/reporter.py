@@ -1,7 +1,6 @@
 """Says what the cluster is and does: heartbeats of this process, gauges, and statistics dumped into the log."""
 
 import logging
-import secrets
 import socket
 import time
 
@@ -30,14 +29,16 @@ class Reporter:
         *,
         roles: tuple[str, ...],
         dump_seconds: float,
+        id: str,
     ) -> None:
-        """`roles`: what this process is, for the heartbeats. `dump_seconds`: between two dumps; 0: none."""
+        """`id`: 12 hex digits, as the original's; this process in the statistics.
+        `roles`: what this process is, for the heartbeats. `dump_seconds`: between two dumps; 0: none."""
         self._frontier = frontier
         self._counters = counters
         self._metrics = metrics
         self._roles = roles
         self._dump_seconds = dump_seconds
-        self._node = f"{socket.gethostname()}:{secrets.token_hex(6)}"  # 12 digits, as the original's
+        self._node = f"{socket.gethostname()}:{id}"
         self._beaten = self._dumped = 0.0
 
     async def run_once(self) -> bool:

@@ -6,9 +6,10 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from gossamer.bus.base import Bus
@@ -65,6 +66,8 @@ class Parts:
     metrics: Metrics
     troubles: Troubles
     blobs: BlobStore
+    id: str = field(default_factory=lambda: token_hex(6))
+    """12 hex digits that name this process, in its statistics and by the API's `/`."""
 
 
 @asynccontextmanager
@@ -198,8 +201,9 @@ def _desk(settings: Settings, frontier: ValkeyFrontier, counters: Counters) -> D
         ignore_robots=settings.fetch.robots != "obey",
         domain_max_pending=service.domain_max_pending,
     )
-    every = {**handlers, **built_in(frontier, counters, now=time.time)}
-    return Desk(frontier, Reader(kinds, limits=limits), door, every, now=time.time)
+    default = service.allow_default_policy
+    every = {**handlers, **built_in(frontier, counters, now=time.time, default_policy=default)}
+    return Desk(frontier, Reader(kinds, limits=limits), door, every, now=time.time, old=settings.topics.wire == "1.0")
 
 
 def load_plugins() -> tuple[list[Kind], dict[str, Handler]]:
@@ -237,6 +241,7 @@ def make_roles(settings: Settings, p: Parts) -> list[Role]:
         ),
         Reporter(
             frontier, p.counters, p.metrics,
+            id=p.id,
             roles=(stats.INTAKE, stats.ACTIONS, stats.REST),
             # A line for people has no room for some hundred numbers; gossamer stats shows them.
             dump_seconds=service.dump if settings.log_format == "json" else 0.0,
@@ -261,6 +266,7 @@ def make_app(settings: Settings, p: Parts) -> "FastAPI":
         p.metrics.watch_trimmed(lambda trimmed=p.bus.trimmed: trimmed)  # type: ignore[misc]
     return create_app(
         ApiParts(
+            id=p.id,
             shards=p.shards,
             frontier=p.frontier,
             bus=p.bus,

@@ -18,6 +18,7 @@ from gossamer.control.submit import Door
 from gossamer.errors import FrontierUnavailable, RequestRejected
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId
+from gossamer.model.domain import DomainPolicy
 from gossamer.model.messages.read import Kind, Reader
 from gossamer.services import intake as room
 from gossamer.services.intake import Intake
@@ -52,13 +53,18 @@ class Greeter:
 class Stage:
     """An intake and all around it; `lose` makes the frontier's next calls fail."""
 
-    def __init__(self, frontier: ValkeyFrontier, bus: StreamsBus, blobs: BlobStore) -> None:
+    def __init__(
+        self, frontier: ValkeyFrontier, bus: StreamsBus, blobs: BlobStore, *, default_policy: bool = False
+    ) -> None:
         self.frontier = frontier
         self.bus = bus
         self.topics = Topics()
         counters = Counters(bus.shards, prefix=f"c{next(_numbers)}")
         kinds = [Kind("greeting", GREETING, 50, lambda given: given)]
-        handlers = {**built_in(frontier, counters, now=time.time), "greeting": Greeter()}
+        handlers = {
+            **built_in(frontier, counters, now=time.time, default_policy=default_policy),
+            "greeting": Greeter(),
+        }
         door = Door(now=time.time)
         desk = Desk(frontier, Reader(kinds), door, handlers, now=time.time)
         self.intake = Intake(
@@ -125,6 +131,27 @@ async def test_a_url_that_was_seen_is_answered(stage: Stage) -> None:
     await stage.take(a_crawl(path="1"), a_crawl(path="1"), a_crawl(path="2"))
     [answer] = await stage.said()
     assert (answer["action"], answer["url"]) == ("duplicate", "https://a.test/1")
+    assert (answer["field"], "seen this URL already" in answer["reason"]) == ("url", True)
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_the_policy_of_every_domain_is_changed_only_where_the_operator_allows_that(
+    stage: Stage, blobs: BlobStore, allowed: bool
+) -> None:
+    asked = Stage(stage.frontier, stage.bus, blobs, default_policy=allowed)
+    everybody = {"uuid": "d", "appid": "app", "domain": "*"}
+    await asked.take(
+        {**everybody, "action": "domain-update", "hits": 3, "window": 60}, {**everybody, "action": "blacklist-update"}
+    )
+    update, blacklist = await asked.said()
+    default, policies = await stage.frontier.domain_policies()
+    assert ("error" in update, default.hits) == ((False, 3) if allowed else (True, None))
+    assert "error" in blacklist
+    assert policies == {}
+    if allowed:
+        await asked.take({**everybody, "action": "domain-remove"})
+        assert await stage.frontier.domain_policy(None) == DomainPolicy()
+    await asked.intake.close()
 
 
 async def test_a_plug_in_answers_and_its_faults_are_its_own(

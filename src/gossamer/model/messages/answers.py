@@ -170,9 +170,11 @@ def rejected(given: Mapping[str, Any], *, field: str, reason: str, now: float) -
 
 
 def duplicate(crawl: CrawlId, *, spider: str, url: str, now: float) -> dict[str, Any]:
-    """A crawl request whose URL was seen in this run already: nothing was added."""
+    """The answer to a crawl request whose URL this run of the crawl has seen already: it added nothing."""
     return {
         "action": "duplicate",
+        "field": "url",
+        "reason": "this run of the crawl has seen this URL already; nothing was added",
         "appid": crawl.appid,
         "crawlid": crawl.crawlid,
         "spiderid": spider,
