@@ -10,6 +10,7 @@ from tests import proof
 from tests.command import at_least, run_command
 from tests.politeness.plan import make_plan, slower
 from tests.politeness.run import HEARTBEAT_SECONDS, run
+from tests.politeness.stalls import WORKERS, Stall, run_stalls
 from tests.politeness.usage import Usage
 from tests.politeness.verdict import (
     FORGIVEN_AT_MOST,
@@ -22,6 +23,7 @@ from tests.politeness.verdict import (
     table,
 )
 
+_STALLED_DOMAINS = 10
 MADE_AT_LEAST = 0.99
 """The share of the requests asked for without which a run does not count."""
 
@@ -41,7 +43,10 @@ def main(words: Sequence[str] | None = None) -> int:
         help="all budgets together; default: 380",
     )
     parser.add_argument("--calm", action="store_true", help="no change of policy, no worker dies")
+    parser.add_argument("--stalls", action="store_true", help="stall a steady crawl in several ways instead")
     options = parser.parse_args(words)
+    if options.stalls:
+        return _stalls()
     plan = make_plan(
         options.seed,
         requests=options.requests,
@@ -93,6 +98,22 @@ def _prove(evidence: Evidence, judged: Sequence[Judged], wrong: Sequence[str]) -
         faults=blows,
         forgiven={"requests": forgiven, "of": made, "at_most_share": FORGIVEN_AT_MOST},
     )
+
+
+def _stalls() -> int:
+    began = time.monotonic()
+    wrong = asyncio.run(run_stalls(list(Stall), domains=_STALLED_DOMAINS, say=_say))
+    proof.write(
+        "politeness-stalls",
+        title=f"politeness, {_STALLED_DOMAINS} domains, {WORKERS} workers, stalled",
+        showed=f"stalled in {len(Stall)} ways: no budget exceeded, no burst, {USED_AT_LEAST:.0%} or more used between",
+        seconds=time.monotonic() - began,
+        failures=wrong,
+        figures={},
+        faults={stall.name.lower().replace("_", "-"): 1 for stall in Stall},
+    )
+    print(*(["FAILED:", *wrong] if wrong else ["Even spacing was regained after every stall."]), sep="\n")
+    return int(bool(wrong))
 
 
 def _say(what: str) -> None:

@@ -21,7 +21,7 @@ class DomainPolicy(msgspec.Struct, frozen=True, kw_only=True):
     window_seconds: float | None = None
     moderated: bool | None = None
     elastic: bool | None = None
-    """After a stall, catch up without spacing while the window holds fewer than `hits`."""
+    """After a stall, the even gap shrinks by a tenth while the window holds fewer than `hits`."""
     scale: float | None = None
     """0..1, multiplies hits; below one hit the window is stretched; 0 pauses."""
     scope: Scope | None = None

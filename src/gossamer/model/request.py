@@ -56,6 +56,15 @@ class Lease:
     """What makes the entry unique beyond spider and URL; empty: nothing does. The frontier's own business."""
     charged: float = field(compare=False)
     """When its hit was charged, at the earliest, on this process's monotonic clock: before its answer arrived."""
+    ahead_seconds: float = field(default=0.0, compare=False)
+    """So long after that its request is to start."""
+    spacing_seconds: float = field(default=0.0, compare=False)
+    """The even gap between two requests of its scope. 0: they may start together."""
+
+    @property
+    def start(self) -> float:
+        """When its request is to start, on this process's monotonic clock."""
+        return self.charged + self.ahead_seconds
 
 
 @dataclass(slots=True)

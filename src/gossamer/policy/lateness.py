@@ -1,15 +1,27 @@
-"""How late a hit is used: it is charged when the frontier hands a request out, and meant for then.
+"""Decides whether a hit may still be used.
+
+Each hit is charged for a certain moment. Used much later, it would come together with hits that were charged for later
+moments.
 
 Neither side's clock is the other's. What is known is when the frontier was asked, how long its answer took, and how
 long its answers usually take: what this one took beyond that, it was held up, perhaps after the charge.
 """
 
+import math
+
 START_WITHIN_SECONDS = 0.1
-"""A lease that could not be started so soon after its charge goes back; its hit was meant for then, not for later."""
+"""A lease that could not be started so soon after its start time goes back."""
 
-SEND_WITHIN_SECONDS = 0.15
-"""What has no connection so soon after its charge is not sent on it. The rest of 0.2 s is the network's."""
+_SEND_WITHIN = 1.5
+"""A request that has no connection when so many times `start_within` have passed since its start time is not sent. The
+rest of the 0.2 s, by which a site may see hits closer together than they were charged, is the network's."""
 
+_SHARE = 2 / 3
+"""Of the even gap: three requests in a row cannot come together while none is later than the gap."""
+_LEAST_SECONDS = 0.02
+"""An event loop is not more punctual than this."""
+
+_DOMAINS_KEPT = 10_000
 _GROWTH = 1.5
 _STEP_SECONDS = 0.005
 
@@ -22,11 +34,36 @@ def usual_seconds(before: float, took: float) -> float:
     return min(took, before * _GROWTH + _STEP_SECONDS)
 
 
-def send_by(charged: float) -> float:
-    """The latest moment, on the clock of `charged`, at which a request may be sent on that hit."""
-    return charged + SEND_WITHIN_SECONDS
+def start_within(spacing: float) -> float:
+    """How many seconds a request may start late where hits are `spacing` seconds apart (0: they may come together)."""
+    return min(START_WITHIN_SECONDS, max(_LEAST_SECONDS, _SHARE * spacing)) if spacing else START_WITHIN_SECONDS
 
 
-def is_late(charged: float, *, now: float) -> bool:
-    """Whether what was charged then (both on one monotonic clock) may no longer begin."""
-    return now - charged > START_WITHIN_SECONDS
+def send_by(start: float, spacing: float = 0.0) -> float:
+    """The latest moment, on the clock of `start`, at which a request may be sent on the hit for `start`."""
+    return start + _SEND_WITHIN * start_within(spacing)
+
+
+def is_late(start: float, spacing: float = 0.0, *, now: float) -> bool:
+    """Whether a request that was to start then (both on one monotonic clock) may no longer begin."""
+    return now - start > start_within(spacing)
+
+
+class Pacing:
+    """Keeps the requests that one process sends to a domain apart, also when several were held up together.
+
+    After a pause of the process, or a robots.txt that several requests waited for, they may all be due at once.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, float] = {}
+
+    def next_start(self, domain: str, start: float, spacing: float, *, now: float) -> float:
+        """Return when a request that was to start at `start` may start, and take that moment."""
+        at = max(now, start)
+        if spacing:
+            at = max(at, self._last.get(domain, -math.inf) + spacing / 2)
+            if len(self._last) >= _DOMAINS_KEPT:
+                self._last.clear()
+            self._last[domain] = at
+        return at

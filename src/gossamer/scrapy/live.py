@@ -48,12 +48,12 @@ class Live:
     over: bool = False
     batches: dict[tuple[str, str, int, int, bool], Batch] = field(default_factory=dict)
 
-    charged: float = field(init=False)
-    """When the hit of its request was charged, at the earliest; monotonic."""
+    start: float = field(init=False)
+    """When its request is to start; monotonic."""
     part: Part = field(init=False)
 
     def __post_init__(self) -> None:
-        self.charged = self.lease.charged
+        self.start = self.lease.start
         self.part = part_of(self.lease.run)
 
     def add(self, entry: Entry, *, unfiltered: bool) -> None:

@@ -166,7 +166,7 @@ class Scheduler(Working, BaseScheduler):
                 run,
                 spider.name,
                 self._crawler.settings,
-                charged=self._charged,
+                send_by=self._send_by,
             )
         )
         self._crawler.signals.connect(self._spider_error, signal=signals.spider_error)

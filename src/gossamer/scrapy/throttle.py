@@ -14,7 +14,6 @@ from gossamer.errors import BadUrl
 from gossamer.fetch.robots import Robots
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.crawl import Run
-from gossamer.policy.lateness import send_by
 from gossamer.policy.retry import parse_retry_after
 from gossamer.policy.urls import canonical, host, registered_domain
 
@@ -41,22 +40,22 @@ class SharedThrottle:
         spider: str,
         settings: BaseSettings,
         *,
-        charged: Callable[[Request], float | None],
+        send_by: Callable[[Request], float | None],
     ) -> None:
-        """`charged`: when the hit of a leased request was charged (monotonic); None: it is none."""
+        """`send_by`: until when a leased request may be sent on its hit (monotonic); None: it is none."""
         self._frontier = frontier
         self._holder = holder
         self._patience = patience
         self._run = run
         self._spider = spider
-        self._charged = charged
+        self._send_by = send_by
         self._agent = str(settings["ROBOTSTXT_USER_AGENT"] or settings["USER_AGENT"])
         self._delays: dict[str, float] = {}
 
     async def process_request(self, request: Request) -> None:
         """Return when the request may go."""
-        charged = self._charged(request)
-        if charged is not None and time.monotonic() <= send_by(charged):
+        latest = self._send_by(request)
+        if latest is not None and time.monotonic() <= latest:
             return
         place = _place(request)
         if place is None or place[1] == _ROBOTS:
@@ -68,7 +67,7 @@ class SharedThrottle:
             )
             if wait == 0.0:
                 return
-            if wait is None and charged is not None:
+            if wait is None and latest is not None:
                 return  # paused since: it has its hit, and a spider that closes would wait for it
             seconds = _PAUSED_SECONDS if wait is None else min(wait, _LONGEST_SECONDS)
             await asyncio.sleep(seconds * (1.0 + 0.1 * random.random()))

@@ -22,7 +22,7 @@ from gossamer.model.outcome import Dropped, Outcome
 from gossamer.model.payload import Payload, unpack
 from gossamer.model.record import Output
 from gossamer.model.request import Batch, Lease, Settlement
-from gossamer.policy.lateness import is_late
+from gossamer.policy.lateness import is_late, send_by
 from gossamer.scrapy.engine import EngineDoor
 from gossamer.scrapy.entries import Entries, Entry
 from gossamer.scrapy.feeds import Feeds
@@ -41,6 +41,8 @@ from gossamer.worker.seen_cache import SeenCache
 log = logging.getLogger(__name__)
 
 _TOO_MANY_DEATHS = 3
+_PUNCTUAL_SECONDS = 0.001
+"""A request that is to start so soon starts now."""
 _PENDING_PAGES = 512
 """Finished requests that wait for the frontier; beyond it nothing more is leased."""
 
@@ -70,7 +72,7 @@ class Working:
         self._seen = SeenCache(options.settings.worker.seen_cache, era=lambda: self.frontier.era)
         self._local = LocalRequests(crawler, self._seen)
         self._ready: deque[tuple[Lease, int]] = deque()
-        """Leased, and in which epoch; not begun."""
+        """Leased, and in which epoch; not begun. The next to start is the first."""
         self._live: dict[Request, Live] = {}
         self._granted: deque[Live] = deque()
         """Redirects that may go on at once."""
@@ -114,12 +116,16 @@ class Working:
             return self._next_suspect()
         now = time.monotonic()
         while self._ready:
-            lease, epoch = self._ready.popleft()
+            lease, epoch = self._ready[0]
+            if (ahead := lease.start - now) > _PUNCTUAL_SECONDS:
+                asyncio.get_running_loop().call_later(ahead, self._engine.wake)
+                break
+            self._ready.popleft()
             if lease.deaths == _TOO_MANY_DEATHS - 1:
                 self._suspect = (lease, epoch)
                 self._give_back_ready()
                 return self._next_suspect()
-            if is_late(lease.charged, now=now):
+            if is_late(lease.start, lease.spacing_seconds, now=now):
                 self._settle(Settlement(lease, Outcome.RETURNED))
                 continue
             if (begun := self._begin(lease, epoch)) is not None:
@@ -163,10 +169,10 @@ class Working:
         self._stats.inc_value("scheduler/dequeued")
         return live
 
-    def _charged(self, request: Request) -> float | None:
-        """When its hit was charged; None: it was not leased."""
+    def _send_by(self, request: Request) -> float | None:
+        """The latest moment at which the request may be sent on the hit it has; None: it was not leased."""
         live = self._live.get(request)
-        return None if live is None else live.charged
+        return None if live is None else send_by(live.start, live.lease.spacing_seconds)
 
     def _room(self) -> int:
         if self._closing or self._suspect or self._committer.pending >= _PENDING_PAGES or self._engine.backs_out:
@@ -175,7 +181,8 @@ class Working:
         return self.options.concurrency + ahead - self._engine.downloading - len(self._ready)
 
     def _give(self, leases: Sequence[Lease]) -> None:
-        self._ready.extend((lease, self._seat.epoch) for lease in leases)
+        waiting = [*self._ready, *((lease, self._seat.epoch) for lease in leases)]
+        self._ready = deque(sorted(waiting, key=lambda one: one[0].start))
         if self._suspect:
             self._give_back_ready()
         self._engine.wake()
@@ -264,7 +271,7 @@ class Working:
                 settlement.outcome, settlement.reason = Outcome.DROPPED, str(Dropped.DUPLICATE)
             elif live.successor and await move(live, settlement, self._entries, self.holder, self._patience):
                 successor = self._live[live.successor[0]] = Live(live.lease, live.epoch, live.successor[0])
-                successor.charged = asked
+                successor.start = asked
                 self._granted.append(successor)
                 self._engine.wake()
                 return

@@ -1,5 +1,6 @@
 """One lease from its start to its end: robots, the exchange, redirects, retries, and then the page."""
 
+import asyncio
 import logging
 import random
 import time
@@ -18,7 +19,7 @@ from gossamer.model.outcome import Dropped, Outcome
 from gossamer.model.payload import too_large
 from gossamer.model.record import Output
 from gossamer.model.request import Batch, Lease, Settlement
-from gossamer.policy.lateness import is_late, send_by
+from gossamer.policy.lateness import Pacing, is_late, send_by
 from gossamer.policy.locations import location_target
 from gossamer.policy.retry import Retry, decide, parse_retry_after
 from gossamer.policy.urls import fingerprint, host, registered_domain
@@ -39,6 +40,8 @@ log = logging.getLogger("gossamer.worker")
 DEATHS = 3
 """A request with which so many workers died is not touched again."""
 _BLOCKING = (429, 503)
+_PUNCTUAL_SECONDS = 0.001
+"""A request that is to start so soon starts now."""
 _SLOW_SECONDS = 10.0
 """So long a host is known to connect slowly."""
 _SLOW_HOSTS = 10_000
@@ -87,6 +90,7 @@ class Fetching:
         self._now = now
         self._chance = chance
         self._slow: dict[str, float] = {}
+        self._pacing = Pacing()
 
     async def work(self, lease: Lease) -> Finished:
         """How the lease ends. Raises StaleWorker and nothing else: what a page does to us is a record too."""
@@ -113,11 +117,12 @@ class Fetching:
                 verdict = await self._access.check(journey, exchange)
                 if verdict is not None:
                     return self._not_allowed(journey, verdict)
-                if is_late(journey.charged, now=time.monotonic()):
+                if await self._starts_late(journey):
                     # Its robots.txt took long. Others wait for it too: now they would all go at once.
                     return self._too_late(journey)
                 if not self._connects_slowly(journey.url):
-                    exchange = structs.replace(exchange, send_by=send_by(journey.charged))
+                    latest = send_by(journey.start, journey.lease.spacing_seconds)
+                    exchange = structs.replace(exchange, send_by=latest)
                 timeout = journey.context.terms.timeout_seconds
                 fetched = await self._clients.fetch(exchange, timeout, waits_for_room=self._budget is not None)
                 self._tally.bytes += fetched.received_bytes
@@ -138,6 +143,16 @@ class Fetching:
                 return self._fetch_failed(journey, error)
             if ended is not None:
                 return ended
+
+    async def _starts_late(self, journey: Journey) -> bool:
+        """Wait until the journey's next request may start. Returns True when that is too late for its hit."""
+        domain, spacing, now = journey.lease.domain, journey.lease.spacing_seconds, time.monotonic()
+        if is_late(journey.start, spacing, now=now):
+            return True
+        at = self._pacing.next_start(domain, journey.start, spacing, now=now)
+        if at - now > _PUNCTUAL_SECONDS:
+            await asyncio.sleep(at - now)
+        return is_late(journey.start, spacing, now=time.monotonic())
 
     async def _answered(self, journey: Journey, fetched: Fetched) -> Finished | None:
         """None: a redirect leads on. What is large is counted until it is committed: sixty pages of 5 MiB that wait
@@ -198,7 +213,7 @@ class Fetching:
             lambda: self._holder.hop(journey.lease, fingerprint=mark, payload=journey.packed())
         )
         if hop is Hop.GRANTED:
-            journey.charged = asked
+            journey.start = asked
             return None
         if hop is Hop.WAIT:
             return self._later(journey, Outcome.FORWARDED)

@@ -20,7 +20,6 @@ class Journey:
         "attrs",
         "body",
         "chain",
-        "charged",
         "context",
         "cookies",
         "extra_headers",
@@ -28,6 +27,7 @@ class Journey:
         "method",
         "payload",
         "request_id",
+        "start",
         "url",
         "wires",
     )
@@ -36,8 +36,8 @@ class Journey:
         """Raises msgspec.ValidationError for a payload of another make."""
         payload = unpack(lease.payload)
         self.lease = lease
-        self.charged = lease.charged
-        """When the hit of the next request was charged, at the earliest; monotonic."""
+        self.start = lease.start
+        """When the next request is to start; monotonic."""
         self.context = context
         self.payload = payload
         self.url = payload.location or lease.url

@@ -181,7 +181,7 @@ class Worker:
         # Apart from the loop, whose variables would hold a finished page until the next one is finished.
         epoch = self._seat.epoch
         try:
-            if is_late(lease.charged, now=time.monotonic()):
+            if is_late(lease.start, lease.spacing_seconds, now=time.monotonic()):
                 finished = _returned(lease)
             else:
                 finished = await self._fetching.work(lease)

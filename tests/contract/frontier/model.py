@@ -299,7 +299,8 @@ class Model:
             entry = self._which(run, lease, now)
             self._may_leave(run, entry, worker, now)
             flight = (worker, lease.shard, lease.id)
-            self.politeness.begin(flight, entry.domain, entry.spider, worker.egress, run.crawl, now)
+            start = now + lease.ahead_seconds
+            self.politeness.begin(flight, entry.domain, entry.spider, worker.egress, run.crawl, now, start=start)
             if entry.status is Status.LATER:
                 entry.step(Event.DUE)
             entry.step(Event.LEASE)

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from gossamer.model.crawl import Crawl
 from gossamer.model.domain import BUILT_IN, DomainPolicy, Scope
 
+AHEAD_SECONDS = 0.02
+"""A request may be handed out so long before it is to start."""
+CATCH_UP = 0.9
 BLUR_SECONDS = 0.002
 """Stores round times to a millisecond or so; a hit that is early by less is not one."""
 
@@ -14,19 +17,19 @@ ScopeKey = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Allowance:
-    """At most `hits` in any rolling `window_seconds`; hits at least `spacing_seconds` apart."""
+    """At most `hits` in any rolling `window_seconds`; hits at least `gap_seconds` apart."""
 
     hits: int
     window_seconds: float
-    spacing_seconds: float
+    gap_seconds: float
 
 
-def scaled(hits: float, window: float, scale: float, *, spaced: bool) -> Allowance:
-    """Below one hit the window is stretched instead."""
+def scaled(hits: float, window: float, scale: float, *, spaced: bool, elastic: bool) -> Allowance:
+    """Below one hit the window is stretched instead. `elastic`: to make up for missed hits the gap may shrink."""
     allowed = hits * scale
     if allowed < 1:
         window, allowed = window / allowed, 1
-    return Allowance(math.floor(allowed), window, window / allowed if spaced else 0.0)
+    return Allowance(math.floor(allowed), window, window / allowed * (CATCH_UP if elastic else 1.0) if spaced else 0.0)
 
 
 @dataclass
@@ -76,12 +79,12 @@ class Politeness:
             hits, window = self.in_force(domain, "hits"), self.in_force(domain, "window_seconds")
             assert isinstance(hits, int)
             assert isinstance(window, float | int)
-            bounds.append(scaled(hits, window, scale, spaced=moderated and not elastic))
+            bounds.append(scaled(hits, window, scale, spaced=moderated, elastic=elastic))
         if crawl.rate is not None:
             wish = crawl.rate
             slower = not bounds or wish.hits / wish.window_seconds < bounds[0].hits / bounds[0].window_seconds
             if slower:
-                bounds.append(scaled(wish.hits, wish.window_seconds, scale, spaced=wish.moderated and not elastic))
+                bounds.append(scaled(wish.hits, wish.window_seconds, scale, spaced=wish.moderated, elastic=elastic))
         return bounds
 
     def concurrency(self, domain: str, crawl: Crawl) -> int:
@@ -113,24 +116,27 @@ class Politeness:
             self.longest_window = max(self.longest_window, bound.window_seconds)
             recent = [at for at in before if at > now - bound.window_seconds + BLUR_SECONDS]
             assert len(recent) < bound.hits, f"{len(recent) + 1} hits of {key} within {bound}: {recent} and {now}"
-            if before and bound.spacing_seconds:
+            if before and bound.gap_seconds:
                 gap = now - before[-1]
-                assert gap >= bound.spacing_seconds - BLUR_SECONDS, f"hits of {key} only {gap} s apart: {bound}"
+                assert gap >= bound.gap_seconds - BLUR_SECONDS, f"hits of {key} only {gap} s apart: {bound}"
         delay = self.crawl_delay.get(domain, 0.0)
         if before and delay:
             gap = now - before[-1]
             assert gap >= delay - BLUR_SECONDS, f"hits of {key} only {gap} s apart, robots.txt asks for {delay}"
         before.append(now)
 
-    def begin(self, lease: object, domain: str, spider: str, egress: str, crawl: Crawl, now: float) -> None:
-        """A request is handed out: a hit, and one more in flight."""
+    def begin(
+        self, lease: object, domain: str, spider: str, egress: str, crawl: Crawl, now: float, *, start: float
+    ) -> None:
+        """A request is handed out that is to start at `start`: a hit then, and one more in flight."""
+        assert now <= start <= now + AHEAD_SECONDS + BLUR_SECONDS, f"handed out {start - now} s before it starts"
         key = self.key(domain, spider, egress)
-        self.charge(key, domain, crawl, now)
+        self.charge(key, domain, crawl, start)
         flying = sum(1 for other in self.in_flight.values() if other == key)
         cap = self.concurrency(domain, crawl)
         assert flying < cap, f"{flying + 1} requests of {key} in flight, {cap} are allowed"
         self.in_flight[lease] = key
-        self.charged[lease] = now
+        self.charged[lease] = start
 
     def redirected(self, lease: object) -> None:
         """Its request was sent, and led on."""

@@ -245,8 +245,12 @@ def _unwrapped(part: bytes) -> bytes:
     return part[{0xD9: 2, 0xDA: 3, 0xDB: 5}.get(kind, 0) :]
 
 
+LEASE_ROW = 9
+"""Fields of a lease in a reply."""
+
+
 def decode_lease(shard: int, row: Sequence[bytes], run: Run, terms: Terms, *, charged: float) -> Lease:
-    """A lease from its row of a reply: id, token, run, spider, domain, priority, entry."""
+    """A lease from its row of a reply: id, token, run, spider, domain, priority, entry, start, even gap."""
     try:  # not `reading`: this is done for every request
         deaths, attempt, depth, _, url, payload, identity = decode_entry(row[6])
     except (struct.error, UnicodeDecodeError) as exc:
@@ -268,4 +272,6 @@ def decode_lease(shard: int, row: Sequence[bytes], run: Run, terms: Terms, *, ch
         request_id=request_id(run, identity or f"{spider}\0{url}".encode()),
         identity=identity,
         charged=charged,
+        ahead_seconds=float(row[7]) / 1000,
+        spacing_seconds=float(row[8]) / 1000,
     )

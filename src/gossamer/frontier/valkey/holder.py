@@ -28,6 +28,8 @@ _CALL = 2**20
 _SHARDS_AT_ONCE = 8
 _CACHED_TERMS = 10_000
 _SHORTLY_SECONDS = 0.001
+_NEAR_SECONDS = 0.003
+"""A frontier whose answers take no longer is asked when work is due; one further away so much earlier."""
 _ASK_AGAIN_SECONDS = 30.0
 """A shard that has nothing due is asked again after so long, woken or not: between the nodes of a cluster the message
 that there is work may be lost, and is sent once. (A shard remembers for an hour who waits.)"""
@@ -146,12 +148,13 @@ class ValkeyHolder:
         leases = self._decode(shard, rows, crawls, terms, charged=charged)
         self._held[shard].update([lease.id for lease in leases])
         self._found += leases
-        found = len(rows) // 7
+        found = len(rows) // codec.LEASE_ROW
         if found >= limit or self._heard[shard] != heard:  # it may have more, or got some while it answered
             self._due[shard] = 0.0
         else:
             seconds = _ASK_AGAIN_SECONDS if due == b"" else min(float(due) / 1000, _ASK_AGAIN_SECONDS)
-            self._due[shard] = self._time() + seconds
+            # The next call travels, too: it should arrive when the work is due.
+            self._due[shard] = self._time() + seconds - max(0.0, self._usual[shard] - _NEAR_SECONDS)
         self._spiders.append(self._spiders.pop(0))
         if self._commands.count > 1:
             for token in starved:
@@ -178,8 +181,8 @@ class ValkeyHolder:
         for i in range(0, len(terms), 3):
             told[terms[i], int(terms[i + 1])] = self._terms_of(terms[i], terms[i + 2])
         leases = []
-        for i in range(0, len(rows), 7):
-            row = rows[i : i + 7]
+        for i in range(0, len(rows), codec.LEASE_ROW):
+            row = rows[i : i + codec.LEASE_ROW]
             token, run = row[1], row[2]
             entry = row[6]
             number = entry[4] << 16 | entry[5] << 8 | entry[6]
@@ -289,16 +292,20 @@ class ValkeyHolder:
         if answer < 0:
             raise StaleWorker(self.worker)
         hop = (Hop.SEEN, Hop.GRANTED, Hop.WAIT)[answer]
-        return Hop.WAIT if hop is Hop.GRANTED and is_late(charged, now=time.monotonic()) else hop
+        late = is_late(charged, lease.spacing_seconds, now=time.monotonic())
+        return Hop.WAIT if hop is Hop.GRANTED and late else hop
 
     async def hit(self, run: Run, *, spider: str, domain: str) -> float | None:
         rate = run.crawl.rate
         wish = ("", "", "") if rate is None else (rate.hits, rate.window_seconds * 1000, int(rate.moderated))
         shard, asked = shard_of(domain, self._commands.count), time.monotonic()
         granted, wait = await self._commands.call(shard, "hit", run.crawl.id.token, spider, domain, self._egress, *wish)
-        if granted:
-            return _SHORTLY_SECONDS if is_late(self._charged(shard, asked), now=time.monotonic()) else 0.0
-        return None if wait == b"" else max(float(wait) / 1000, _SHORTLY_SECONDS)
+        if not granted:
+            return None if wait == b"" else max(float(wait) / 1000, _SHORTLY_SECONDS)
+        start = self._charged(shard, asked) + float(wait) / 1000
+        if (ahead := start - time.monotonic()) > 0:
+            await asyncio.sleep(ahead)
+        return _SHORTLY_SECONDS if is_late(start, now=time.monotonic()) else 0.0
 
     # --- living -------------------------------------------------------------------------------------------------------
 

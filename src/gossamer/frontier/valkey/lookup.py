@@ -73,10 +73,11 @@ class _Entry:
         return self._is_mine(token, run, spider) and self.is_in(entry)
 
     def is_leased(self, raw: bytes) -> bool:
-        """Of a lease: run, token, priority, spider, domain, scope, entry, two of its last hop, and its charge."""
+        """Of a lease: run, token, priority, spider, domain, scope, entry, two of its last hop, its start, and the
+        even gap."""
         if not self._may_be_in(raw):
             return False
-        run, token, _, spider, _, _, entry, _, _, _ = codec.unpack_parts(raw, 10)
+        run, token, _, spider, _, _, entry, *_ = codec.unpack_parts(raw, 11)
         return self._is_mine(token, run, spider) and self.is_in(entry)
 
     def _may_be_in(self, raw: bytes) -> bool:

@@ -2,7 +2,7 @@
 -- Charge a hit for a request that no queue holds.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 spider  5 domain  6 egress  7 hits  8 window ms  9 moderated: the crawl's wish, or ""
--- Returns { 1 when it was charged, else 0, ms until the next is free or "" when nobody knows }
+-- Returns { 1 when it was charged, ms until it starts }, or { 0, ms until it is worth asking again, "" when nobody knows }
 -- include common
 -- include throttle
 -- include queues
@@ -16,9 +16,10 @@ local blocked = block_of(domain)[1]
 local scope = scope_of(policy, spider, domain, egress)
 local record = record_of(scope)
 local budgets = budgets_of(policy, { token = token, wish = wish }, domain)
-if blocked <= now and free_hits(record, policy, budgets) >= 1 then
-  charge(scope, policy, budgets, 1)
+local hits = blocked <= now and free_hits(record, policy, budgets, 1)
+if hits and hits.starts[1] then
+  charge(scope, budgets, hits, 1)
   write_all()
-  return { 1, "0" }
+  return { 1, string.format("%.3f", hits.starts[1] - now) }
 end
-return { 0, string.format("%.3f", math.max(blocked, next_allowed(scope, budgets)) - now) }
+return { 0, string.format("%.3f", math.max(blocked, next_allowed(scope, policy, budgets)) - now) }

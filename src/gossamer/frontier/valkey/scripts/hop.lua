@@ -14,7 +14,7 @@ if not raw then
   return -1
 end
 redis.call("ZADD", P .. "workers", now, worker)
-local run, token, priority, spider, domain, scope, entry, hopped, answer, charged = cmsgpack.unpack(raw)
+local run, token, priority, spider, domain, scope, entry, hopped, answer, start, spacing = cmsgpack.unpack(raw)
 if hopped == fingerprint then
   return answer -- the same call again
 end
@@ -30,8 +30,9 @@ else
   local policy = policy_of(domain)
   local budgets = budgets_of(policy, crawl, domain)
   local record = record_of(scope)
-  if not policy.off and block_of(domain)[1] <= now and free_hits(record, policy, budgets) >= 1 then
-    charge(scope, policy, budgets, 1)
+  local hits = free_hits(record, policy, budgets, 1)
+  if not policy.off and block_of(domain)[1] <= now and hits.starts[1] and hits.starts[1] <= now then
+    charge(scope, budgets, hits, 1)
     answer = 1
     local home = crawl.pool .. "|" .. spider
     local _, head = head_of(home, domain)
@@ -43,6 +44,6 @@ else
   end
 end
 redis.call("HSET", leases_key, id,
-  cmsgpack.pack(run, token, priority, spider, domain, scope, entry, fingerprint, answer, charged or 0))
+  cmsgpack.pack(run, token, priority, spider, domain, scope, entry, fingerprint, answer, start, spacing))
 write_all()
 return answer

@@ -6,7 +6,8 @@
 --       10 joins: 1 in the worker's first call to this shard  11... spiders, the first is served first
 -- Returns { "stale" } or { "ok", ms until the next is due or "", { leases }, { crawls }, { terms }, { starved tokens }, { idle tokens },
 --         enroll: 1 when this egress is new here }
---   leases: id, token, run, spider, domain, priority, entry, ...  crawls: token, generation, crawl, ...
+--   leases: id, token, run, spider, domain, priority, entry, ms from this call to its start, even gap in ms, ...
+--   crawls: token, generation, crawl, ...
 --   terms: token, number, blob, ...
 -- include common
 -- include throttle
@@ -26,10 +27,12 @@ redis.call("ZADD", P .. "workers", now, worker)
 local leases, crawl_rows, terms_rows, starved, idle = {}, {}, {}, {}, {}
 local shown, last_token, last_run, last_terms = {}, nil, nil, nil
 
-local function show(id, run, token, priority, spider, domain, _, entry)
+local function show(called, id, run, token, priority, spider, domain, _, entry, _, _, start, spacing)
   local n = #leases
   leases[n + 1], leases[n + 2], leases[n + 3], leases[n + 4] = id, token, run, spider
   leases[n + 5], leases[n + 6], leases[n + 7] = domain, priority, entry
+  leases[n + 8] = start > called and string.format("%.3f", start - called) or "0"
+  leases[n + 9] = spacing > 0 and string.format("%.3f", spacing) or "0"
   local terms_number = entry_terms(entry)
   if token == last_token and run == last_run and terms_number == last_terms then
     return
@@ -56,13 +59,13 @@ end
 -- its way, and answered long since: its ids have been used.
 local last = redis.call("HGET", leases_key, "last")
 if last then
-  local done, first, count = string.match(last, "^(%d+) (%d+) (%d+)$")
+  local done, first, count, called = string.match(last, "^(%d+) (%d+) (%d+) (%S+)$")
   if done == number then
     for number_of_id = tonumber(first), tonumber(first) + tonumber(count) - 1 do
       local id = string.format("%.0f", number_of_id)
       local raw = redis.call("HGET", leases_key, id)
       if raw then
-        show(id, cmsgpack.unpack(raw))
+        show(tonumber(called), id, cmsgpack.unpack(raw))
       end
     end
   end
@@ -84,11 +87,11 @@ end
 
 local MOST_DROPPED = 2000 -- expired entries a call may meet; the next call goes on
 local dropped = 0
-local taken = {} -- { run, token, priority, spider, domain, scope, entry } of each
+local taken = {} -- of each: { run, token, priority, spider, domain, scope, entry, no hop yet, its answer, start, even gap }
 
 -- Lets a queue rest that only its own crawl's wish holds up, if a crawl with another wish waits behind it. True if so.
-local function give_way(home, domain, scope, crawl, budgets, token, priority)
-  local at = next_allowed(scope, budgets)
+local function give_way(home, domain, scope, crawl, policy, budgets, token, priority)
+  local at = next_allowed(scope, policy, budgets)
   if at <= now or #other_wishes(home, domain, crawl) == 0 then
     return false
   end
@@ -110,10 +113,12 @@ local function take(home, spider, domain, lease_egress, policy, token, priority,
   local scope = scope_of(policy, spider, domain, lease_egress)
   local record = record_of(scope)
   local budgets = budgets_of(policy, crawl, domain)
-  local allowed = math.min(free_hits(record, policy, budgets), cap_of(policy, crawl, budgets) - record[INFLIGHT])
-  local free = math.min(limit - #taken, allowed)
-  if free <= 0 then
-    return give_way(home, domain, scope, crawl, budgets, token, priority)
+  local hits = free_hits(record, policy, budgets,
+    math.min(limit - #taken, cap_of(policy, crawl, budgets) - record[INFLIGHT]))
+  local allowed = #hits.starts
+  local free = allowed
+  if free == 0 then
+    return give_way(home, domain, scope, crawl, policy, budgets, token, priority)
   end
   if crawl.max_pages then
     if crawl.reserved >= crawl.quota then
@@ -151,7 +156,8 @@ local function take(home, spider, domain, lease_egress, policy, token, priority,
         share.dirty = true
       end
       count = count + 1
-      taken[#taken + 1] = { crawl.run, token, priority, spider, domain, scope, entry }
+      taken[#taken + 1] = { crawl.run, token, priority, spider, domain, scope, entry, "", 0, hits.starts[count],
+        hits.spacing }
     end
   end
   if gone > 0 and check_done(token, retention) then
@@ -171,7 +177,7 @@ local function take(home, spider, domain, lease_egress, policy, token, priority,
   count_queued(token, spider, priority, -left)
   if count > 0 then
     tally(token, "h:" .. spider, count)
-    charge(scope, policy, budgets, count)
+    charge(scope, budgets, hits, count)
     record[INFLIGHT] = record[INFLIGHT] + count
     if crawl.max_pages then
       crawl.reserved = crawl.reserved + count
@@ -272,14 +278,13 @@ if #taken > 0 then
   local rows = {}
   for index, lease in ipairs(taken) do
     local id = string.format("%.0f", tonumber(number) * CALL + index - 1)
-    lease[8], lease[9], lease[10] = "", 0, now -- no hop yet; when its hit was charged
     rows[2 * index - 1] = id
     rows[2 * index] = cmsgpack.pack(unpack(lease))
-    show(id, unpack(lease))
+    show(now, id, unpack(lease))
   end
   push("HSET", leases_key, rows)
 end
-redis.call("HSET", leases_key, "last", number .. " " .. first .. " " .. #taken)
+redis.call("HSET", leases_key, "last", string.format("%s %s %d %.3f", number, first, #taken, now))
 
 local next_due = ""
 if #taken < limit then

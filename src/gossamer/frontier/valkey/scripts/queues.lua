@@ -250,7 +250,7 @@ local function keep_hits(domain, window)
   load_records(scopes)
   for _, scope in ipairs(scopes) do
     local record = record_of(scope)
-    if record[LAST] > 0 and record[KEEP] < window then
+    if #record >= HITS and record[KEEP] < window then
       record[KEEP], changed[scope] = window, true
     end
   end
@@ -294,7 +294,7 @@ local function due_of(home, spider, domain, egress, token, resting)
   local budgets = budgets_of(policy, crawl, domain)
   local scope = scope_of(policy, spider, domain, egress)
   local record = record_of(scope)
-  local at = math.max(resting or next_allowed(scope, budgets), block_of(domain)[1])
+  local at = math.max(resting or next_allowed(scope, policy, budgets), block_of(domain)[1])
   local function park()
     if not string.find("\n" .. record[PARKED], "\n" .. home .. "\n", 1, true) then
       record[PARKED] = record[PARKED] .. home .. "\n"
@@ -309,7 +309,7 @@ local function due_of(home, spider, domain, egress, token, resting)
   if at > now and crawl and not resting then
     for _, other in ipairs(other_wishes(home, domain, crawl)) do
       local theirs = budgets_of(policy, other, domain)
-      local free_at = next_allowed(scope, theirs)
+      local free_at = next_allowed(scope, policy, theirs)
       if free_at <= now and record[INFLIGHT] >= cap_of(policy, other, theirs) then
         free_at = park()
       end

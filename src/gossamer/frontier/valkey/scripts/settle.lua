@@ -32,12 +32,12 @@ local touched = {}
 
 -- `drops`: where in ARGV the drop counts begin; `count`: how many there are.
 local function settle(lease, outcome, reason, delay, tail, drops, count)
-  local run, token, priority, spider, domain, scope, entry, hopped, _, charged = unpack(lease)
+  local run, token, priority, spider, domain, scope, entry, hopped, _, start = unpack(lease)
   release(scope, domain)
   local crawl = crawl_of(token)
-  local unused = outcome == "returned" and hopped == "" and charged
+  local unused = outcome == "returned" and hopped == ""
   if unused then
-    refund(scope, policy_of(domain), budgets_of(policy_of(domain), crawl or nil, domain), charged)
+    refund(scope, policy_of(domain), budgets_of(policy_of(domain), crawl or nil, domain), start)
   end
   if not crawl or crawl.run ~= run then
     return

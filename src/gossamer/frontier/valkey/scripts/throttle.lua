@@ -128,15 +128,20 @@ local function cap_of(policy, crawl, budgets)
   return rate <= 1 and 1 or math.min(16, math.ceil(2 * rate))
 end
 
--- A scope's record is flat, for there are many. LAST: the slot of the last hit, from which even spacing counts; IDLE: 1
--- while nothing waited, so that a pause without work earns no catch-up; PARKED: homes that wait for a request in flight
--- to end; KEEP: how long hits matter, the longest window asked about; from HITS on: time, count, ...
-local LAST, INFLIGHT, IDLE, PARKED, KEEP, HITS = 1, 2, 3, 4, 5, 6
+-- A scope's record is flat, for there are many. DEBT: ms by which the last hit started later than even spacing asked for;
+-- IDLE: 1 while nothing waited, so that a pause without work earns no catch-up; PARKED: homes that wait for a request in
+-- flight to end; KEEP: how long hits matter, the longest window asked about; from HITS on: start time, count, ... in order.
+local DEBT, INFLIGHT, IDLE, PARKED, KEEP, HITS = 1, 2, 3, 4, 5, 6
 local LINGER = 2000 -- ms that a record lives longer: a new default policy reaches its domains one after the other
 local records, changed = {}, {} -- by scope
 
 local function record_from(raw)
   return raw and { cmsgpack.unpack(raw) } or { 0, 0, 1, "", 0 }
+end
+
+-- When the last hit started; nil: no hit is known.
+local function last_of(record)
+  return #record >= HITS and record[#record - 1] or nil
 end
 
 local function record_of(scope)
@@ -181,8 +186,7 @@ local function write_records()
   local busy, over = {}, {} -- those without an end, and those at it: in one command each
   for scope in pairs(changed) do
     local record, key = records[scope], P .. "w:" .. scope
-    local last = #record >= HITS and record[#record - 1] or 0
-    local life = math.ceil(math.max(last, record[LAST]) + record[KEEP] + LINGER - now)
+    local life = math.ceil((last_of(record) or 0) + record[KEEP] + LINGER - now)
     if record[INFLIGHT] > 0 then
       busy[#busy + 1] = key
       busy[#busy + 1] = cmsgpack.pack(unpack(record))
@@ -197,11 +201,16 @@ local function write_records()
   records, changed = {}, {}
 end
 
--- Hits still free in a budget's rolling window, and when the next one is if there is none.
-local function window_of(record, b)
+-- A hit is handed out before it starts, so that the time until a worker asks again costs none: the first of a domain up
+-- to EARLY ms before, and with it the others that start within AHEAD ms. The worker waits until then.
+local EARLY, AHEAD = 10, 20
+local CATCH_UP = 0.9 -- the shortest gap between two hits while missed ones are made up for, as a share of the even gap
+
+-- Hits free in a budget's rolling window that ends at `at`, and when the next one is if there is none.
+local function window_of(record, b, at)
   local used = 0
   for i = #record - 1, HITS, -2 do
-    if record[i] <= now - b.window then
+    if record[i] <= at - b.window then
       break
     end
     used = used + record[i + 1]
@@ -209,66 +218,83 @@ local function window_of(record, b)
       return 0, record[i] + b.window
     end
   end
-  return b.hits - used, now
+  return b.hits - used, at
 end
 
-local function spacing_of(budgets)
-  local spacing = 0
+-- The even gap between two hits (0: hits may start together), and the window of the budget that asks for it.
+local function pace_of(budgets)
+  local spacing, window = 0, budgets[1].window
   for _, b in ipairs(budgets) do
-    spacing = math.max(spacing, b.spacing)
+    if b.spacing > spacing then
+      spacing, window = b.spacing, b.window
+    end
   end
-  return spacing
+  return spacing, window
 end
 
--- The slot of the next hit. With elastic, slots missed while work waited are made up for, one window's at most.
-local function next_slot(record, policy, budgets, spacing)
-  local slot = record[LAST] + spacing
-  if policy.elastic and record[IDLE] == 0 then
-    return math.max(slot, now - budgets[1].window)
-  end
-  return math.max(slot, now)
+-- The gap before the next hit, and what is left of the debt then.
+local function next_gap(spacing, debt)
+  local gap = math.max(CATCH_UP * spacing, spacing - debt)
+  return gap, debt - spacing + gap
 end
 
--- The earliest time of the next hit.
-local function next_allowed(scope, budgets)
-  local record, at = record_of(scope), now
+-- When the next hit may start, how many may by the windows alone, and the debt after it. Only while the windows leave
+-- room are missed hits made up for, and one window's at most.
+local function next_hit(record, policy, budgets)
+  local spacing, window = pace_of(budgets)
+  local catches_up = policy.elastic and record[IDLE] == 0 and spacing > 0
+  local last, debt, at = last_of(record), 0, now
+  if last then
+    local gap
+    gap, debt = next_gap(spacing, catches_up and record[DEBT] or 0)
+    at = math.max(now, last + gap)
+    debt = catches_up and math.min(window, debt + at - last - gap) or 0
+  end
+  local paced, free = at, nil
+  repeat
+    local moved = false
+    free = INF
+    for _, b in ipairs(budgets) do
+      local left, free_at = window_of(record, b, at)
+      if free_at > at then
+        at, moved = free_at, true
+      end
+      free = math.min(free, left)
+    end
+  until not moved
+  return at, free, at > paced and 0 or debt, spacing
+end
+
+-- From when on the next hit may be handed out.
+local function next_allowed(scope, policy, budgets)
+  local record = record_of(scope)
   for _, b in ipairs(budgets) do
     if b.window > record[KEEP] and #record >= HITS then
       record[KEEP], changed[scope] = b.window, true -- what the shorter one has kept, the longer one needs
     end
-    local _, free_at = window_of(record, b)
-    at = math.max(at, free_at)
   end
-  local spacing = spacing_of(budgets)
-  if spacing > 0 then
-    at = math.max(at, record[LAST] + spacing)
-  end
-  return at
+  return math.max(now, (next_hit(record, policy, budgets)) - EARLY)
 end
 
--- How many hits are free at this moment.
-local function free_hits(record, policy, budgets)
-  local free = INF
-  for _, b in ipairs(budgets) do
-    free = math.min(free, (window_of(record, b)))
-  end
-  local spacing = spacing_of(budgets)
-  if spacing > 0 then
-    local slot = next_slot(record, policy, budgets, spacing)
-    if slot > now then
-      return 0
+-- The hits that may be handed out at this moment, at most so many: { start times, debts after each, the even gap }.
+local function free_hits(record, policy, budgets, most)
+  local at, free, debt, spacing = next_hit(record, policy, budgets)
+  local starts, debts, gap = {}, {}, 0
+  if at <= now + EARLY then
+    while #starts < most and #starts < free and at <= now + AHEAD do
+      starts[#starts + 1], debts[#debts + 1] = at, debt
+      gap, debt = next_gap(spacing, debt)
+      at = at + gap
     end
-    free = math.min(free, math.floor((now - slot) / spacing) + 1)
   end
-  return free
+  return { starts = starts, debts = debts, spacing = spacing }
 end
 
-local function charge(scope, policy, budgets, count)
+-- Charges the first `count` of the hits that `free_hits` found.
+local function charge(scope, budgets, hits, count)
   local record = record_of(scope)
   changed[scope] = true
-  local spacing = spacing_of(budgets)
-  record[LAST] = spacing > 0 and next_slot(record, policy, budgets, spacing) + spacing * (count - 1) or now
-  record[IDLE] = 0
+  record[DEBT], record[IDLE] = hits.debts[count], 0
   for _, b in ipairs(budgets) do
     record[KEEP] = math.max(record[KEEP], b.window)
   end
@@ -283,40 +309,38 @@ local function charge(scope, policy, budgets, count)
     size = size - gone
   end
   local slot = keep / SLOTS
-  local last = size >= HITS and record[size - 1]
-  if last and (last == now
-    or (size > HITS + 2 * SLOTS and math.floor(last / slot) == math.floor(now / slot))) then
-    record[size - 1], record[size] = now, record[size] + count
-  else
-    record[size + 1], record[size + 2] = now, count
+  for index = 1, count do
+    local at, last = hits.starts[index], size >= HITS and record[size - 1]
+    if last and (last == at
+      or (size > HITS + 2 * SLOTS and math.floor(last / slot) == math.floor(at / slot))) then
+      record[size - 1], record[size] = at, record[size] + 1
+    else
+      record[size + 1], record[size + 2] = at, 1
+      size = size + 2
+    end
   end
 end
 
--- Takes back a hit that was charged then and never used. One that matters no longer is not looked for: the hits that
+-- Takes back a hit that was to start then and never did. One that matters no longer is not looked for: the hits that
 -- came after it are others'.
-local function refund(scope, policy, budgets, charged)
+local function refund(scope, policy, budgets, start)
   local record = record_of(scope)
   local at, size, slot = HITS, #record, record[KEEP] / SLOTS
-  while at < size and record[at] < charged do -- hits of one slot share its latest time
+  while at < size and record[at] < start do -- hits of one slot share its latest time
     at = at + 2
   end
-  if at >= size or charged <= now - record[KEEP]
-    or (record[at] ~= charged and math.floor(record[at] / slot) ~= math.floor(charged / slot)) then
+  if at >= size or start <= now - record[KEEP]
+    or (record[at] ~= start and math.floor(record[at] / slot) ~= math.floor(start / slot)) then
     return
   end
   changed[scope] = true
-  local spacing = spacing_of(budgets)
+  local even = last_of(record) - record[DEBT] - pace_of(budgets) -- the last hit's place in an even row, without this one
   record[at + 1] = record[at + 1] - 1
-  if policy.elastic then
-    record[LAST] = record[LAST] - spacing
+  if record[at + 1] == 0 then
+    for i = at, size do
+      record[i] = record[i + 2]
+    end
   end
-  if record[at + 1] > 0 then
-    return
-  end
-  if not policy.elastic and at == size - 1 then
-    record[LAST] = at > HITS and record[at - 2] or record[LAST] - spacing
-  end
-  for i = at, size do
-    record[i] = record[i + 2]
-  end
+  local last = last_of(record)
+  record[DEBT] = policy.elastic and last and math.max(0, last - even) or 0
 end
