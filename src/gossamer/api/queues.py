@@ -43,7 +43,7 @@ class DomainBacklogs(Shape):
 
 @router.get("", operation_id="queues", summary="Backlogs by spider", response_model=Queues, responses=refusals(503))
 async def queues(parts: Given) -> Queues:
-    """Of all crawls of the service; from counters. Retries that are not due are left out."""
+    """Of all crawls, whoever began them; from counters. Retries that are not due are left out."""
     found = await parts.frontier.backlog()
     return Queues(
         total=sum(backlog.queued for backlog in found),

@@ -14,7 +14,7 @@ COMMANDS = {
     "fetch": ("fetch:fetch", "Fetch one page and show all that a worker would know of it."),
     "why": (
         "why:why",
-        "Say what became of a URL: in scope by which rule, allowed by robots.txt, waiting behind what, done how.",
+        "Explain the state of a URL in a crawl: scope rule, robots.txt verdict, position in the queue, result.",
     ),
     "up": (
         "up:up",
@@ -29,7 +29,10 @@ COMMANDS = {
         "feed:feed",
         "Check requests and put them on the bus of a running cluster: crawls, actions, statistics, domain requests.",
     ),
-    "info": ("info:info", "Say what waits, by crawl, domain and priority; of one crawl also what was done."),
+    "info": (
+        "info:info",
+        "List all crawls, or show what waits of an application or a crawl; of one crawl also what was done.",
+    ),
     "stop": ("stop:stop", "Stop a crawl: nothing of it is fetched any more, and what waits is dropped."),
     "stats": ("stats:stats", "Show requests taken, answers by status code, processes alive, and what waits."),
     "domains": ("domains:app", "Show and change how fast sites are fetched, and which are not fetched at all."),

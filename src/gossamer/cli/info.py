@@ -1,5 +1,6 @@
-"""`gossamer info`: what waits of a crawl or an application."""
+"""`gossamer info`: all crawls, or what waits of an application or of one crawl."""
 
+import asyncio
 import secrets
 from typing import Annotated, Any
 
@@ -11,16 +12,19 @@ from rich.table import Table
 from gossamer.cli import options
 from gossamer.cli.asking import ask
 from gossamer.cli.display import counted
-from gossamer.model.crawl import CrawlId
+from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo
 from gossamer.settings import load
 from gossamer.wiring.service import Parts
 
 _ROWS = 20
+_MOST_CRAWLS = 1000
 
 
 def info(
-    appid: options.AppId,
+    appid: Annotated[
+        str | None, typer.Argument(metavar="[APPID]", help="Application of the crawls; unset: all crawls.")
+    ] = None,
     crawlid: Annotated[
         str | None, typer.Argument(metavar="[CRAWLID]", help="One crawl; unset: all of the application.")
     ] = None,
@@ -30,11 +34,19 @@ def info(
     config: options.Config = None,
     json: Annotated[bool, typer.Option("--json", help="The answer as it goes over the bus.")] = False,
 ) -> None:
-    """Say what waits, by crawl, domain and priority; of one crawl also what was done.
+    """List all crawls, or show what waits of an application or a crawl; of one crawl also what was done.
+
+    gossamer info
 
     gossamer info mine first
+
+    Crawls of the command line belong to the application cli, those of a Scrapy project to its BOT_NAME.
     """
     settings = load({"frontier": frontier, "data_dir": data_dir}, config=config)
+
+    if appid is None:
+        _show_all(ask(settings, _all_crawls), as_json=json)
+        raise typer.Exit(0)
 
     async def question(cluster: Parts) -> tuple[dict[str, Any], CrawlInfo | None]:
         request = {"uuid": secrets.token_hex(16), "appid": appid, "spiderid": spider or "link", "action": "info"}
@@ -53,6 +65,38 @@ def info(
     else:
         _show_app(answer)
     raise typer.Exit(0 if known or not crawlid else 2)
+
+
+async def _all_crawls(cluster: Parts) -> tuple[list[CrawlInfo], bool]:
+    """The crawls, the running ones first, and whether there are more than were looked at."""
+    names, cursor = await cluster.frontier.crawls(limit=_MOST_CRAWLS)
+    found = await asyncio.gather(*(cluster.frontier.crawl_info(name) for name in names))
+    infos = [one for one in found if one is not None]
+    return sorted(infos, key=lambda one: (one.state is not CrawlState.RUNNING, -one.started)), bool(cursor)
+
+
+def _show_all(found: tuple[list[CrawlInfo], bool], *, as_json: bool) -> None:
+    crawls, more = found
+    if as_json:
+        print(msgspec.json.encode({"crawls": crawls, "more": more}).decode())
+        return
+    console = Console(highlight=False)
+    table = Table("crawl", "state", "run", "fetched", "waiting", "in flight", box=None, padding=(0, 1))
+    table.columns[0].overflow = "fold"  # a name that is cut short cannot be used
+    for one in crawls[:_ROWS]:
+        total = one.total()
+        table.add_row(
+            str(one.crawl),
+            one.state.value,
+            str(one.run),
+            f"{total.fetched:,}",
+            f"{total.queued + total.later:,}",
+            f"{total.leased:,}",
+        )
+    console.print(table if crawls else "There is no crawl.")
+    left = len(crawls) - _ROWS
+    if left > 0 or more:
+        console.print(f"and {max(left, 0):,}{' or more' if more else ''} others")
 
 
 def _show_crawl(answer: dict[str, Any], known: CrawlInfo | None) -> None:

@@ -4,28 +4,27 @@ import json as json_module
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from gossamer.cli import inputs, options, standard
+from gossamer.cli.crawl_search import KnownCrawl, find_crawl, last_record
 from gossamer.cli.display import span
 from gossamer.cli.loop import run as run_loop
-from gossamer.errors import BadInput, BadScheme, BlockedAddress, DnsFailed, FetchError
+from gossamer.errors import BadScheme, BlockedAddress, DnsFailed, FetchError
 from gossamer.fetch.exchange import Exchange, Fetched
 from gossamer.fetch.robots import MemoryRobotsStore, RobotsService, RobotsUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlId
+from gossamer.model.crawl import Terms
 from gossamer.model.info import UrlInfo
-from gossamer.model.record import PageRecord
 from gossamer.policy.robots import Obedience
-from gossamer.policy.urls import fingerprint, from_person, host, registered_domain, spider_seed
+from gossamer.policy.scope import Refusal
+from gossamer.policy.urls import from_person, host, registered_domain
 from gossamer.settings import Settings, load
-from gossamer.sinks.read import read_records
 from gossamer.valkey.datadir import running
 from gossamer.wiring.joining import connect, frontier_address
-from gossamer.wiring.notes import CrawlNote, known_crawls, read_note
+from gossamer.wiring.notes import CrawlNote
 from gossamer.wiring.parts import make_clients, make_resolver
 from gossamer.wiring.plan import APPID
 from gossamer.worker.context import scope_of
@@ -39,7 +38,17 @@ CrawlIdArgument = Annotated[
     typer.Option(
         "--crawl-id",
         metavar="ID",
-        help="Which crawl. Unset: the one begun last with this data directory.",
+        help="Id of the crawl. Unset: the crawl that has queued or fetched the URL, else the one begun last here.",
+        rich_help_panel=options.RUN,
+        show_default=False,
+    ),
+]
+AppOption = Annotated[
+    str | None,
+    typer.Option(
+        "--app",
+        metavar="APPID",
+        help="Application of the crawl: of a service's request, or the BOT_NAME of a Scrapy project. Unset: any.",
         rich_help_panel=options.RUN,
         show_default=False,
     ),
@@ -49,22 +58,25 @@ CrawlIdArgument = Annotated[
 def why(
     url: Annotated[str, typer.Argument(metavar="URL", help="The URL in question.", show_default=False)],
     crawl_id: CrawlIdArgument = None,
+    app: AppOption = None,
     resolve: options.Resolve = None,
     frontier: options.FrontierOption = None,
     data_dir: options.DataDir = None,
     config: options.Config = None,
     json: options.Json = False,
 ) -> None:
-    """Say what became of a URL: in scope by which rule, allowed by robots.txt, waiting behind what, done how.
+    """Explain the state of a URL in a crawl: scope rule, robots.txt verdict, position in the queue, result.
 
     gossamer why https://example.com/missing --crawl-id example.com-1a2b3c4d
+
+    The crawl may be one of the command line, of a service (--app APPID) or of a Scrapy project (--app BOT_NAME).
 
     It may be asked while the crawl runs. It asks the site's robots.txt, and nothing else of the site.
     """
     settings = load(
         {"fetch.resolve": inputs.overrides(resolve), "frontier": frontier, "data_dir": data_dir}, config=config
     )
-    found = run_loop(_why(settings, _web_page(url), crawl_id))
+    found = run_loop(_why(settings, _web_page(url), app, crawl_id))
     standard.show(json_module.dumps(found) if json else "\n".join(_told(found)))
     raise typer.Exit(0)
 
@@ -77,31 +89,37 @@ def _web_page(text: str) -> str:
     return from_person(text)
 
 
-async def _why(settings: Settings, url: str, crawl_id: str | None) -> dict[str, Any]:
-    names = known_crawls(settings.data_dir)
-    name = crawl_id or (names[-1] if names else "")
-    if not name:
-        raise BadInput(f"no crawl was begun with {settings.data_dir}; name one by --crawl-id, --data-dir or --frontier")
-    note = read_note(settings.data_dir, name)
-    found: dict[str, Any] = {"url": url, "crawl_id": name, "domain": registered_domain(host(url))}
+async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"url": url}
     async with _asked(settings) as frontier:
-        identity = CrawlId(APPID, name)
-        info = await frontier.crawl_info(identity)
-        if info is None and note is None:
-            known = f"; known here are {', '.join(names[-5:])}" if names else ""
-            raise BadInput(f"there is no crawl {name}{known}")
-        found["crawl"] = info.state.value if info else "forgotten: its retention is over"
-        if note is None:
-            found["note"] = "it was begun elsewhere: its filters and what it has seen are not known here"
-            return found
-        refusal = scope_of(note.terms).refusal(url)
-        found["scope"] = "inside" if refusal is None else f"{refusal.reason}: {refusal.rule}"
-        if info is not None:
-            found["known"] = _known(await _find(frontier, note, url))
-            found["waits"] = await _waits(settings, frontier, note, url)
-    found["robots"] = await _robots(settings, note, url) if refusal is None else "not asked: out of scope"
-    found["record"] = _record(note, url)
+        crawl, known = await find_crawl(frontier, settings.data_dir, url, appid=appid, crawl_id=crawl_id)
+        found |= {"appid": crawl.id.appid, "crawl_id": crawl.id.crawlid, "domain": registered_domain(host(url))}
+        found["crawl"] = crawl.info.state.value if crawl.info else "forgotten: its retention is over"
+        terms, refusal = _judged(crawl, url)
+        found["scope"] = _scope(crawl, refusal)
+        if known is not None:
+            found["known"] = _known(known)
+            found["waits"] = await _waits(settings, frontier, terms, url)
+    found["robots"] = await _robots(settings, crawl, terms, url) if refusal is None else "not asked: out of scope"
+    found["record"] = _record(crawl.note, url) if crawl.note is not None else None
     return found
+
+
+def _judged(crawl: KnownCrawl, url: str) -> tuple[Terms, Refusal | None]:
+    """The terms under which the URL is in scope; where it is under none, the first ones with their refusal."""
+    first: tuple[Terms, Refusal | None] | None = None
+    for terms in crawl.terms:
+        refusal = scope_of(terms).refusal(url)
+        if refusal is None:
+            return terms, None
+        first = first or (terms, refusal)
+    return first or (Terms(), None)
+
+
+def _scope(crawl: KnownCrawl, refusal: Refusal | None) -> str:
+    if crawl.is_scrapys:
+        return "the Scrapy project's own rules"
+    return "inside" if refusal is None else f"{refusal.reason}: {refusal.rule}"
 
 
 @asynccontextmanager
@@ -123,13 +141,6 @@ async def _asked(settings: Settings) -> AsyncIterator[ValkeyFrontier]:
             await frontier.close()
 
 
-async def _find(frontier: ValkeyFrontier, note: CrawlNote, url: str) -> UrlInfo:
-    mark = fingerprint(url, seed=spider_seed(frontier.secret, note.spider))
-    return await frontier.find(
-        note.run, spider=note.spider, domain=registered_domain(host(url)), url=url, fingerprint=mark
-    )
-
-
 def _known(info: UrlInfo) -> dict[str, Any]:
     return {
         "seen": info.seen,
@@ -145,12 +156,12 @@ def _known(info: UrlInfo) -> dict[str, Any]:
     }
 
 
-async def _waits(settings: Settings, frontier: ValkeyFrontier, note: CrawlNote, url: str) -> dict[str, Any] | None:
+async def _waits(settings: Settings, frontier: ValkeyFrontier, terms: Terms, url: str) -> dict[str, Any] | None:
     """What the crawl itself knows of a robots.txt that cannot be had. None: it waits for none."""
-    if _ignores_robots(settings, note):
+    if _ignores_robots(settings, terms):
         return None
     known = RobotsService(_nothing_is_asked, FrontierRobotsStore(frontier))
-    wait = await known.waited_for(url, insecure=note.terms.insecure)
+    wait = await known.waited_for(url, insecure=terms.insecure)
     if wait is None:
         return None
     now = time.time()
@@ -165,23 +176,24 @@ async def _nothing_is_asked(exchange: Exchange) -> Fetched:
     raise AssertionError(exchange.url)
 
 
-def _ignores_robots(settings: Settings, note: CrawlNote) -> bool:
-    return note.terms.ignore_robots or Obedience(settings.fetch.robots) is Obedience.IGNORE
+def _ignores_robots(settings: Settings, terms: Terms) -> bool:
+    return terms.ignore_robots or Obedience(settings.fetch.robots) is Obedience.IGNORE
 
 
-async def _robots(settings: Settings, note: CrawlNote, url: str) -> str:
-    if _ignores_robots(settings, note):
+async def _robots(settings: Settings, crawl: KnownCrawl, terms: Terms, url: str) -> str:
+    if _ignores_robots(settings, terms):
         return "not asked: the crawl ignores it"
-    settings = _as_crawled(settings, note)
+    if crawl.note is not None:
+        settings = _as_crawled(settings, crawl.note)
     resolver = make_resolver(settings)
     clients = make_clients(settings, resolver)
     robots = RobotsService(clients.fetch, MemoryRobotsStore())
-    agent = note.terms.useragent or settings.fetch.user_agent
+    agent = terms.useragent or settings.fetch.user_agent
     template = Exchange(
         url,
-        proxy=note.terms.proxy,
-        insecure=note.terms.insecure,
-        allow_private=host(url) in note.terms.private_hosts,
+        proxy=terms.proxy,
+        insecure=terms.insecure,
+        allow_private=host(url) in terms.private_hosts,
     )
     try:
         verdict = await robots.check(url, user_agent=agent, template=template, explain=True)
@@ -195,7 +207,8 @@ async def _robots(settings: Settings, note: CrawlNote, url: str) -> str:
         resolver.close()
     if isinstance(verdict, RobotsUnavailable):
         return f"cannot be had from here now ({verdict.reason}); a crawl that meets this waits and asks again"
-    return f"{'allowed' if verdict.allowed else 'refused'}: {verdict.rule}"
+    project = ", where the Scrapy project obeys it" if crawl.is_scrapys else ""
+    return f"{'allowed' if verdict.allowed else 'refused'}: {verdict.rule}{project}"
 
 
 def _as_crawled(settings: Settings, note: CrawlNote) -> Settings:
@@ -208,21 +221,7 @@ def _as_crawled(settings: Settings, note: CrawlNote) -> Settings:
 
 
 def _record(note: CrawlNote, url: str) -> dict[str, Any] | None:
-    """The last record of this URL in the crawl's own outputs, where they can be read back."""
-    identity = note.run.crawl.id
-    last: PageRecord | None = None
-    for output in note.outputs:
-        path = Path(output)
-        if ".jsonl" not in path.name or not path.is_file():
-            continue
-        try:
-            for record in read_records(path):
-                if not isinstance(record, PageRecord) or record.crawlid != identity.crawlid:
-                    continue
-                if url in (record.url, record.response_url) or any(hop.url == url for hop in record.redirects):
-                    last = record
-        except BadInput:
-            continue
+    last = last_record(note, url)
     if last is None:
         return None
     return {
@@ -239,9 +238,8 @@ def _record(note: CrawlNote, url: str) -> dict[str, Any] | None:
 
 
 def _told(found: dict[str, Any]) -> list[str]:
-    lines = [f"{found['url']} in the crawl {found['crawl_id']} ({found['crawl']})"]
-    if "note" in found:
-        return [*lines, f"  {found['note']}"]
+    name = found["crawl_id"] if found["appid"] == APPID else f"{found['appid']}/{found['crawl_id']}"
+    lines = [f"{found['url']} in the crawl {name} ({found['crawl']})"]
     lines.append(f"  scope    {found['scope']}")
     lines.append(f"  robots   {found['robots']}")
     known = found.get("known")

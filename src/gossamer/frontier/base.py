@@ -235,7 +235,7 @@ class Frontier(Protocol):
     async def crawls(
         self, *, appid: str | None = None, cursor: str = "", limit: int = 100
     ) -> tuple[list[CrawlId], str]:
-        """A page of the crawls of the pool `shared` that are known (running, within their retention, or marked as
+        """A page of the crawls of all pools that are known (running, within their retention, or marked as
         stopped or expired), of one application or of all; about `limit`, and the next page's cursor ('' at the end).
 
         Every crawl that is there all the while is found; one that comes or goes meanwhile perhaps, and a crawl may be
@@ -252,14 +252,14 @@ class Frontier(Protocol):
         """Everyone with a seat, in every pool, who was heard of within the heartbeat; by name."""
 
     async def backlog(self) -> list[Backlog]:
-        """What waits in the queues of the pool `shared` for each spider (retries that are not due apart), whatever the
-        size. The requests are exact. So are the domains, but that those whose requests all wait for a page of their
-        crawl's budget are left out, and those just stopped are counted until their queues are gone."""
+        """What waits in the queues of all pools for each spider (retries that are not due apart), whatever the size.
+        The requests are exact. So are the domains, but that those whose requests all wait for a page of their crawl's
+        budget are left out, and those just stopped are counted until their queues are gone."""
 
     async def backlog_domains(
         self, spider: str, *, cursor: str = "", limit: int = 100
     ) -> tuple[list[tuple[str, int]], str]:
-        """A page of the domains where requests of this spider wait in the pool `shared`, with their number (of the
+        """A page of the domains where requests of this spider wait, with their number (of the
         first 1,000 queues there), about `limit`, and the next page's cursor ('' at the end). A domain whose urgency
         changes meanwhile may be on two pages or on none. Raises BadInput for a cursor that is none."""
 

@@ -96,12 +96,12 @@ class WorkerInfo:
 
 @dataclass(slots=True)
 class Backlog:
-    """What waits for one spider, all crawls of the service together."""
+    """What waits for one spider, all crawls together."""
 
     spider: str
     queued: int
     domains: int
-    """With queued requests."""
+    """With queued requests; counted again for each pool that has some."""
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gossamer.commit.committer import Committer
 from gossamer.commit.patience import Patience
+from gossamer.control.counters import Counters
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import Client
 from gossamer.fetch.limits import Limits, Timeouts
@@ -36,6 +37,7 @@ from gossamer.worker.context import Context, Contexts
 from gossamer.worker.egress import ANSWER_BYTES, Egress
 from gossamer.worker.fetching import Fetching
 from gossamer.worker.page import PageReader
+from gossamer.worker.reporting import Reporting
 from gossamer.worker.robots_store import FrontierRobotsStore
 from gossamer.worker.seen_cache import SeenCache
 from gossamer.worker.spiders import known_spiders, load_spider
@@ -135,6 +137,7 @@ async def working(
         async with (
             _announced(frontier, spiders or known_spiders(), patience, pool=pool),
             _seated(settings, frontier, resolver, troubles, pool=pool, spiders=spiders) as holder,
+            _reported(settings, frontier, tally, spiders or known_spiders()),
         ):
             committer = Committer(frontier, holder, sink, patience)
             fetching = Fetching(
@@ -194,6 +197,22 @@ async def _announced(
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+@asynccontextmanager
+async def _reported(
+    settings: Settings, frontier: ValkeyFrontier, tally: Tally, spiders: Sequence[str]
+) -> AsyncIterator[None]:
+    """Add the worker to the cluster's statistics, every few seconds, for as long as the context lasts."""
+    reporting = Reporting(Counters(frontier.connection, prefix=settings.prefix), lambda: tally, spiders)
+    task = asyncio.create_task(reporting.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await reporting.tell()
 
 
 @asynccontextmanager

@@ -1,7 +1,6 @@
 """Builds the services from settings: the bus, the desk, the roles."""
 
 import asyncio
-import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -41,8 +40,6 @@ from gossamer.telemetry.metrics import Metrics
 from gossamer.telemetry.troubles import Troubles
 from gossamer.valkey.shards import Shards
 from gossamer.wiring.parts import working
-from gossamer.worker.reporting import Reporting
-from gossamer.worker.spiders import known_spiders
 from gossamer.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -166,23 +163,16 @@ async def serving(
     spiders: Sequence[str] = (),
     say: Callable[[str], None] | None = None,
 ) -> AsyncIterator[Worker]:
-    """A worker of this process whose pages go to the bus and whose answers are counted in the statistics."""
-    names = spiders or known_spiders()
+    """A worker of this process whose pages go to the bus."""
     shards = await Shards.connect(address)
     try:
         bus = make_bus(settings, shards)
         try:
             sink = make_bus_sink(settings, bus)
-            async with working(for_the_bus(settings), frontier, pool=pool, spiders=names, bus=sink, say=say) as worker:
-                reporting = Reporting(Counters(shards, prefix=settings.prefix), worker.tally, names)
-                task = asyncio.create_task(reporting.run())
-                try:
-                    yield worker
-                finally:
-                    task.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await task
-                    await reporting.tell()
+            async with working(
+                for_the_bus(settings), frontier, pool=pool, spiders=spiders, bus=sink, say=say
+            ) as worker:
+                yield worker
         finally:
             await bus.close()
     finally:

@@ -233,7 +233,7 @@ class Pair:
             assert info is not None
             self.model.check_info(info, self.clock.now)
             await self._check_domains(crawl, info.total().queued)
-            for spider, counts in info.spiders.items() if info.pool == "shared" else ():
+            for spider, counts in info.spiders.items():
                 waiting[spider] = waiting.get(spider, 0) + counts.queued
         backlog = await self.frontier_again(self.frontier.backlog)
         assert {part.spider: part.queued for part in backlog} == {s: count for s, count in waiting.items() if count}

@@ -134,6 +134,11 @@ class ValkeyFrontier:
         await self._identity.check()
 
     @property
+    def connection(self) -> Shards:
+        """The connections to its servers; closed with the frontier."""
+        return self._commands.shards
+
+    @property
     def memory_only_servers(self) -> Sequence[str]:
         """The servers that kept nothing on disk when they were connected to."""
         return self._commands.shards.memory_only

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 from gossamer.valkey.shards import CONFIRM_KEY
 
-SHARED = "shared"
-"""The pool of the service: its crawls are listed, their ends are told, and what waits for its workers is counted."""
-
 
 @dataclass(frozen=True, slots=True)
 class Keys:
@@ -93,7 +90,7 @@ class Keys:
 
     @property
     def backlog(self) -> str:
-        """hash: spider -> requests that wait in queues of the pool `shared`. Rows end when none does."""
+        """hash: "<pool>|<spider>" -> requests that wait in queues. Rows end when none does."""
         return f"{self.base}backlog"
 
     @property
@@ -186,11 +183,11 @@ class Keys:
 
     @property
     def apps(self) -> str:
-        """zset, home shard, by name: applications that have crawls in the pool `shared`. Rows end with their last."""
+        """zset, home shard, by name: applications that have crawls. Rows end with their last."""
         return f"{self.base}apps"
 
     def crawls(self, appid: str) -> str:
-        """set, home shard: an application's crawls in the pool `shared`. Rows end with their home record."""
+        """set, home shard: an application's crawls. Rows end with their home record."""
         return f"{self.base}crawls:{appid}"
 
     def spiders(self, lane: str) -> str:

@@ -4,7 +4,6 @@ from gossamer.errors import BadInput
 from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import Commands
 from gossamer.frontier.valkey.finishing import read_home
-from gossamer.frontier.valkey.keys import SHARED
 from gossamer.model.crawl import CrawlId, Terms
 from gossamer.model.info import Backlog, WorkerInfo
 
@@ -71,9 +70,9 @@ async def workers(commands: Commands, *, heartbeat_ms: int) -> list[WorkerInfo]:
 async def backlog(commands: Commands) -> list[Backlog]:
     """By spider."""
     found: dict[str, Backlog] = {}
-    for row in await commands.everywhere("backlog", SHARED):
+    for row in await commands.everywhere("backlog"):
         for index in range(0, len(row), 3):
-            spider = row[index].decode()
+            spider = row[index].decode().partition("|")[2]
             part = found.setdefault(spider, Backlog(spider, 0, 0))
             part.queued += int(row[index + 1])
             part.domains += row[index + 2]
@@ -87,10 +86,10 @@ async def backlog_domains(
     at, inner = read_cursor(cursor, commands.count)
     found: dict[str, int] = {}
     while at < commands.count and len(found) < limit:
-        position, row = await commands.call(
-            at, "backlog_domains", f"{SHARED}|{spider}", inner, max(1, limit - len(found))
-        )
-        found |= {row[index].decode(): int(row[index + 1]) for index in range(0, len(row), 2)}
+        position, row = await commands.call(at, "backlog_domains", spider, inner, max(1, limit - len(found)))
+        for index in range(0, len(row), 2):  # a domain may be in several pools
+            domain = row[index].decode()
+            found[domain] = found.get(domain, 0) + int(row[index + 1])
         inner = position.decode()
         if not inner:
             at += 1

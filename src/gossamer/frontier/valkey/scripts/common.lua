@@ -15,7 +15,7 @@ end
 local REASON = { s = "stopped", e = "expired", b = "budget", f = "stopped" }
 
 local tallies, crawls = {}, {}
-local waiting = {} -- how many more requests of each spider wait in queues of the pool `shared`
+local waiting = {} -- how many more requests wait in queues, by pool and spider ("<pool>|<spider>")
 
 -- Adds to a crawl's counter; written once per script by write_all.
 local function tally(token, field, count)
@@ -66,9 +66,9 @@ local function write_tallies()
     end
   end
   tallies = {}
-  for spider, count in pairs(waiting) do
-    if count ~= 0 and redis.call("HINCRBY", P .. "backlog", spider, count) == 0 then
-      redis.call("HDEL", P .. "backlog", spider)
+  for home, count in pairs(waiting) do
+    if count ~= 0 and redis.call("HINCRBY", P .. "backlog", home, count) == 0 then
+      redis.call("HDEL", P .. "backlog", home)
     end
   end
   waiting = {}
@@ -121,8 +121,9 @@ end
 
 local function count_waiting(token, spider, count)
   local crawl = crawls[token]
-  if crawl and crawl.pool == "shared" then
-    waiting[spider] = (waiting[spider] or 0) + count
+  if crawl then
+    local home = crawl.pool .. "|" .. spider
+    waiting[home] = (waiting[home] or 0) + count
   end
 end
 

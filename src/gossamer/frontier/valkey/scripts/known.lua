@@ -1,16 +1,14 @@
--- Which crawls there are: by application, those of the pool `shared`. On a crawl's home shard, as long as its record.
+-- Which crawls there are, by application. On a crawl's home shard, as long as its record.
 
 local noted_apps = {}
 
--- `blob`: the crawl as the client packed it (msgpack: appid, crawlid, pool, ...).
+-- `blob`: the crawl as the client packed it (msgpack: appid, crawlid, ...).
 local function note_crawl(token, blob)
-  local crawl = cmsgpack.unpack(blob)
-  if crawl[3] == "shared" then
-    redis.call("SADD", P .. "crawls:" .. crawl[1], token)
-    if not noted_apps[crawl[1]] then
-      redis.call("ZADD", P .. "apps", 0, crawl[1])
-      noted_apps[crawl[1]] = true
-    end
+  local appid = cmsgpack.unpack(blob)[1]
+  redis.call("SADD", P .. "crawls:" .. appid, token)
+  if not noted_apps[appid] then
+    redis.call("ZADD", P .. "apps", 0, appid)
+    noted_apps[appid] = true
   end
 end
 

@@ -1,0 +1,169 @@
+"""Finds the crawl that `gossamer why` is to judge a URL by."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gossamer.errors import BadInput
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import CrawlId, CrawlState, Run, Terms
+from gossamer.model.info import CrawlInfo, UrlInfo
+from gossamer.model.record import PageRecord
+from gossamer.policy.scrapy_urls import scrapy_fingerprint
+from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed
+from gossamer.sinks.read import read_records
+from gossamer.wiring.notes import CrawlNote, known_crawls, read_note
+from gossamer.wiring.plan import APPID
+
+MOST_CRAWLS = 500
+"""Crawls that are looked through where none is named."""
+_SCRAPY_POOL = "scrapy-"
+
+
+@dataclass(slots=True)
+class KnownCrawl:
+    """What the frontier and this data directory know of a crawl."""
+
+    id: CrawlId
+    info: CrawlInfo | None
+    """None: the frontier does not know it, or no longer."""
+    run: Run | None
+    terms: list[Terms]
+    """Those of every submission; empty where nobody knows."""
+    spiders: list[str]
+    note: CrawlNote | None
+    """What the command that began it left in the data directory."""
+
+    @property
+    def is_scrapys(self) -> bool:
+        """Whether processes of a Scrapy project crawl it, by the project's own settings."""
+        return self.info is not None and self.info.pool.startswith(_SCRAPY_POOL)
+
+
+async def find_crawl(
+    frontier: ValkeyFrontier, data_dir: Path, url: str, *, appid: str | None, crawl_id: str | None
+) -> tuple[KnownCrawl, UrlInfo | None]:
+    """Return the crawl and what its frontier knows of the URL; None where the frontier knows nothing of the crawl.
+
+    Of the crawls that fit, it is the first that has queued or seen the URL, else the first with a record of it, else
+    the first: those begun with this data directory, the latest first, then those of the frontier, the running ones
+    first. Raises BadInput where none fits.
+    """
+    crawls = [crawl async for crawl in _candidates(frontier, data_dir, appid=appid, crawl_id=crawl_id)]
+    if not crawls:
+        raise BadInput(_nothing(data_dir, appid, crawl_id))
+    first: UrlInfo | None = None
+    for crawl in crawls:
+        known = await _find(frontier, crawl, url)
+        if known is not None and known.seen:
+            return crawl, known
+        if crawl is crawls[0]:
+            first = known
+    for crawl in crawls if len(crawls) > 1 else ():
+        if crawl.note is not None and last_record(crawl.note, url) is not None:
+            return crawl, await _find(frontier, crawl, url)
+    return crawls[0], first
+
+
+def last_record(note: CrawlNote, url: str) -> PageRecord | None:
+    """The last record of this URL in the crawl's own outputs, where they can be read back."""
+    last: PageRecord | None = None
+    for record in _records(note):
+        if url in (record.url, record.response_url) or any(hop.url == url for hop in record.redirects):
+            last = record
+    return last
+
+
+def _records(note: CrawlNote) -> Iterator[PageRecord]:
+    for output in note.outputs:
+        path = Path(output)
+        if ".jsonl" not in path.name or not path.is_file():
+            continue
+        try:
+            for record in read_records(path):
+                if isinstance(record, PageRecord) and record.crawlid == note.run.crawl.id.crawlid:
+                    yield record
+        except BadInput:
+            continue
+
+
+async def _candidates(
+    frontier: ValkeyFrontier, data_dir: Path, *, appid: str | None, crawl_id: str | None
+) -> AsyncIterator[KnownCrawl]:
+    here = [CrawlId(APPID, name) for name in reversed(known_crawls(data_dir))]
+    if crawl_id is not None:
+        named = [CrawlId(appid or APPID, crawl_id)]
+    else:
+        named = [crawl for crawl in here if appid in (None, APPID)]
+    seen: set[CrawlId] = set()
+    for crawl in named:
+        seen.add(crawl)
+        if (known := await _known(frontier, data_dir, crawl)) is not None:
+            yield known
+    if crawl_id is not None and appid is not None:
+        return
+    others = [crawl for crawl in await _listed(frontier, appid) if crawl not in seen]
+    found = await asyncio.gather(
+        *(_known(frontier, data_dir, crawl) for crawl in others if crawl_id in (None, crawl.crawlid))
+    )
+    for known in sorted((one for one in found if one is not None), key=_liveliness):
+        yield known
+
+
+async def _listed(frontier: ValkeyFrontier, appid: str | None) -> Sequence[CrawlId]:
+    found: list[CrawlId] = []
+    cursor = ""
+    while True:
+        page, cursor = await frontier.crawls(appid=appid, cursor=cursor, limit=MOST_CRAWLS)
+        found += page
+        if not cursor or len(found) >= MOST_CRAWLS:
+            return found[:MOST_CRAWLS]
+
+
+def _liveliness(crawl: KnownCrawl) -> tuple[bool, float]:
+    assert crawl.info is not None
+    return crawl.info.state is not CrawlState.RUNNING, -crawl.info.started
+
+
+async def _known(frontier: ValkeyFrontier, data_dir: Path, crawl: CrawlId) -> KnownCrawl | None:
+    note = read_note(data_dir, crawl.crawlid) if crawl.appid == APPID else None
+    info = await frontier.crawl_info(crawl)
+    if info is None and note is None:
+        return None
+    run = await frontier.run_of(crawl) if info is not None else None
+    terms = [note.terms] if note is not None else await frontier.terms_of(crawl)
+    spiders = dict.fromkeys([*([note.spider] if note is not None else []), *(info.spiders if info is not None else [])])
+    return KnownCrawl(crawl, info, run or (note.run if note is not None else None), terms, list(spiders), note)
+
+
+async def _find(frontier: ValkeyFrontier, crawl: KnownCrawl, url: str) -> UrlInfo | None:
+    if crawl.info is None or crawl.run is None:
+        return None
+    domain = registered_domain(host(url))
+    await frontier.spiders.learn(crawl.spiders)
+    known: UrlInfo | None = None
+    for spider in crawl.spiders:
+        seed = spider_seed(frontier.secret, spider)
+        # Which of them counts depends on who runs the spider; nobody may run it now.
+        marks = (
+            frontier.spiders.fingerprint(spider, url),
+            fingerprint(url, seed=seed),
+            fingerprint(scrapy_fingerprint(url), seed=seed),
+        )
+        for mark in dict.fromkeys(marks):
+            found = await frontier.find(crawl.run, spider=spider, domain=domain, url=url, fingerprint=mark)
+            if found.seen:
+                return found
+            known = known or found
+    return known
+
+
+def _nothing(data_dir: Path, appid: str | None, crawl_id: str | None) -> str:
+    names = known_crawls(data_dir)
+    here = f"; known here are {', '.join(names[-5:])}" if names else ""
+    if crawl_id is not None:
+        return f"there is no crawl {crawl_id}{f' of {appid}' if appid else ''}{here}"
+    if appid is not None:
+        return f"there is no crawl of {appid}{here}"
+    return f"no crawl was begun with {data_dir}; name one by --crawl-id, --data-dir or --frontier"
