@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from gossamer.errors import BadInput, CrawlRefused
+from gossamer.errors import BadInput, CrawlRefused, FrontierError
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy
 from gossamer.model.info import Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
@@ -119,6 +119,14 @@ class Leaseholder(Protocol):
         """Give back whatever is still leased, in front of its queue, and leave."""
 
 
+class RunFinished(FrontierError):
+    """This run has finished."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(f"{run.crawl.id}, run {run.number}")
+        self.run = run
+
+
 class Lane(StrEnum):
     """A kind of worker."""
 
@@ -179,9 +187,19 @@ class Frontier(Protocol):
         rely on what it was told in an earlier era."""
         ...
 
-    async def open_crawl(self, crawl: Crawl, *, fresh: bool = False, expires: Mapping[str, float] | None = None) -> Run:
+    async def open_crawl(
+        self,
+        crawl: Crawl,
+        *,
+        fresh: bool = False,
+        expires: Mapping[str, float] | None = None,
+        age_seconds: float | None = None,
+    ) -> Run:
         """The run that submissions join: the running one, or the next after a finished one. `fresh`: a new run with
         an empty seen-set, of a finished crawl only. Raises CrawlRefused for a stopped or expired crawl.
+
+        `age_seconds`: how long ago the process that joins was started. It belongs to a run that finished since then:
+        no run begins, and RunFinished is raised. The time is measured by the server's clock.
 
         `expires`: for each spider that something is about to be submitted for, the epoch seconds at which all of that
         expires (0: not all of it does). A spider's part of the run ends then, at the latest of these, unless something

@@ -26,7 +26,7 @@ from gossamer.scrapy.commands import refuse, runs_alone
 from gossamer.scrapy.engine import EngineDoor
 from gossamer.scrapy.entries import Entries
 from gossamer.scrapy.inbox import Inbox
-from gossamer.scrapy.join import join
+from gossamer.scrapy.join import join, note_end
 from gossamer.scrapy.leasing import Leasing
 from gossamer.scrapy.live import CURRENT, Live, Part, part_of
 from gossamer.scrapy.options import Options, read
@@ -203,6 +203,7 @@ class Scheduler(Working, BaseScheduler):
         left = self._committer.pending + self._inbox.pending
         if left:
             log.error("%d requests could not be reported; the frontier gives them to others.", left)
+        note_end()
         self._task.remove_done_callback(self._broke)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)

@@ -34,6 +34,15 @@ class StatsFile:
         return extension
 
 
+class LoadsSlowly:
+    """An extension that has loaded when somebody writes into the named pipe LOADS_WHEN."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> "LoadsSlowly":
+        Path(crawler.settings["LOADS_WHEN"]).read_bytes()
+        return cls()
+
+
 class ExamplePipeline:
     """Marks what passed it."""
 

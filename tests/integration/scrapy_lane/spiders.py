@@ -39,6 +39,15 @@ class StatsFile:
             Path(path).write_bytes(msgspec.json.encode(stats))
 
 
+class LoadsSlowly:
+    """An extension that has loaded when somebody writes into the named pipe LOADS_WHEN."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> "LoadsSlowly":
+        Path(crawler.settings["LOADS_WHEN"]).read_bytes()
+        return cls()
+
+
 class LocalSpider(scrapy.Spider):
     """Every host of the fake web is this machine."""
 

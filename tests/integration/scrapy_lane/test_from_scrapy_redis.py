@@ -1,6 +1,7 @@
 """A project of scrapy-redis with its dotted paths changed: its example spiders, feeding scripts, and no losses."""
 
 import json
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -221,6 +222,21 @@ def test_flush_on_start_begins_anew_and_leaves_others_alone(
     done = together([moved(tmp_path, server, "dmoz", name=name, **slow) for name in "ab"])
     assert [part.stats["finish_reason"] for part in done] == ["finished"] * 2
     assert set(fetches(web.log()).values()) == {3}
+
+
+def test_a_process_that_loads_slowly_flushes_nothing_that_others_did_meanwhile(
+    tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    flush = {"SCHEDULER_FLUSH_ON_START": "True", "arguments": {"seeds": ",".join(web.seeds())}}
+    slow = {"EXTENSIONS": '{"tests.integration.scrapy_lane.spiders.LoadsSlowly": 0}', "LOADS_WHEN": str(pipe)}
+    with moved(tmp_path, server, "dmoz", name="late", **flush, **slow) as late:
+        with moved(tmp_path, server, "dmoz", **flush) as running:
+            running.finish()
+        pipe.write_bytes(b"")
+        assert late.finish().exit_code == 0
+    assert set(fetches(web.log()).values()) == {1}
 
 
 def test_persist_keeps_what_was_seen(tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb) -> None:

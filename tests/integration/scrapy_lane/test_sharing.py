@@ -1,5 +1,6 @@
 """Many Scrapy processes on one frontier behave as one, whatever becomes of some of them."""
 
+import asyncio
 import os
 import random
 from pathlib import Path
@@ -7,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gossamer.errors import CrawlRefused
 from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.fakeweb.answer import plain
 from gossamer.fakeweb.expected import fetched
 from gossamer.fakeweb.log import fetches, max_concurrency, max_in_any_window, repeated
 from gossamer.model.crawl import Crawl, CrawlId, Order, Terms
 from gossamer.model.request import Batch
-from gossamer.scrapy.join import join
 from gossamer.scrapy.options import UNSPACED
 from tests.servers.scraping import together
 from tests.servers.valkey import Server, standalone, wait_until
@@ -46,6 +47,22 @@ async def test_three_processes_share_it(tmp_path: Path, server: Server, web: Fak
     assert len(items) == len(whole(web))
     assert not repeated(web.log())
     assert [part.stats["finish_reason"] for part in done] == ["finished"] * 3
+
+
+async def test_processes_that_were_started_together_are_one_run_however_long_one_loads(
+    tmp_path: Path, server: Server, web: FakeWeb
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    slow = {"EXTENSIONS": '{"tests.integration.scrapy_lane.spiders.LoadsSlowly": 0}', "LOADS_WHEN": str(pipe)}
+    with scraper(tmp_path, server, "links", web.seeds(), name="late", **slow) as late:
+        scraper(tmp_path, server, "links", web.seeds()).finish()
+        pipe.write_bytes(b"")
+        done = late.finish()
+    assert done.exit_code == 0
+    assert not done.items
+    assert not repeated(web.log())
+    assert set(fetches(web.log())) == whole(web)
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("KILLS", "3"))))
@@ -104,9 +121,12 @@ async def test_a_process_that_stays_knows_nothing_of_the_next_run(tmp_path: Path
         async with asking(tmp_path, server) as frontier:
             mine = CrawlId("scrapybot", "links")
             first = Crawl(id=mine, pool=f"scrapy-{mine.token}", order=Order.LIFO, rate=UNSPACED, concurrency=8)
-            run = await join(frontier, first, fresh=True)
-            while run.number == 1:  # not finished yet
-                run = await join(frontier, first, fresh=True)
+            while True:
+                try:
+                    run = await frontier.open_crawl(first, fresh=True)
+                    break
+                except CrawlRefused:  # not finished yet
+                    await asyncio.sleep(0.01)
             url = at(web, "/start")
             await frontier.spiders.learn(["links"])
             mark = frontier.spiders.fingerprint("links", url)

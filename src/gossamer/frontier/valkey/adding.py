@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gossamer.errors import CrawlRefused, FrontierFull
-from gossamer.frontier.base import Added
+from gossamer.frontier.base import Added, RunFinished
 from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import Argument, Commands
 from gossamer.frontier.valkey.finishing import carry_out, patiently, try_finish
@@ -80,7 +80,14 @@ class Adding:
         self._attempts = _Attempts()
         self._packed: OrderedDict[int, tuple[Terms, codec.PackedTerms]] = OrderedDict()
 
-    async def open_crawl(self, crawl: Crawl, *, fresh: bool = False, expires: Mapping[str, float] | None = None) -> Run:
+    async def open_crawl(
+        self,
+        crawl: Crawl,
+        *,
+        fresh: bool = False,
+        expires: Mapping[str, float] | None = None,
+        age_seconds: float | None = None,
+    ) -> Run:
         check_names(crawl.pool, *(expires or ()))
         token = crawl.id.token
         name = ""
@@ -88,8 +95,9 @@ class Adding:
             name = self._fresh.setdefault(token, secrets.token_hex(8))
         try:
             touch = [0] if self._commands.count == 1 else []
-            run, _ = await self._open(crawl, fresh=name, touch=touch, expires=expires or {})
-        except CrawlRefused:
+            age = -1.0 if age_seconds is None else age_seconds * 1000
+            run, _ = await self._open(crawl, fresh=name, touch=touch, expires=expires or {}, age_ms=age)
+        except (CrawlRefused, RunFinished):
             self._fresh.pop(token, None)
             raise
         self._fresh.pop(token, None)
@@ -103,12 +111,13 @@ class Adding:
         touch: Sequence[int] = (),
         expected: int = 0,
         expires: Mapping[str, float] = MappingProxyType({}),
+        age_ms: float = -1.0,
     ) -> tuple[Run, int]:
         """The run, and the version at which the home shard confirmed it."""
         token = crawl.id.token
         home = home_shard(token, self._commands.count)
         touched = ",".join(map(str, touch))
-        arguments: list[Argument] = [token, codec.pack_crawl(crawl), fresh, touched, expected]
+        arguments: list[Argument] = [token, codec.pack_crawl(crawl), fresh, touched, expected, age_ms]
         for spider, at in expires.items():
             arguments += (spider, round(at * 1000))
         self._forget_touched()
@@ -121,6 +130,8 @@ class Adding:
             hint = "; it can start afresh when it is finished or given up" if goes_on else ""
             raise CrawlRefused(f"{crawl.id} is {state}{hint}")
         run = Run(codec.unpack_crawl(reply[4]), int(reply[1]), int(reply[2]))
+        if reply[0] == b"finished":
+            raise RunFinished(run)
         key = (token, run.generation, run.number)
         self._touched.setdefault(key, set()).update(touch if era == self._commands.shards.era else ())
         self._ended[key] = ",".join(spider.decode() for spider in reply[5:])

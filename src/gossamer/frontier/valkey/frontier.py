@@ -150,8 +150,15 @@ class ValkeyFrontier:
 
     # --- submitting ---------------------------------------------------------------------------------------------------
 
-    async def open_crawl(self, crawl: Crawl, *, fresh: bool = False, expires: Mapping[str, float] | None = None) -> Run:
-        return await self._adding.open_crawl(crawl, fresh=fresh, expires=expires)
+    async def open_crawl(
+        self,
+        crawl: Crawl,
+        *,
+        fresh: bool = False,
+        expires: Mapping[str, float] | None = None,
+        age_seconds: float | None = None,
+    ) -> Run:
+        return await self._adding.open_crawl(crawl, fresh=fresh, expires=expires, age_seconds=age_seconds)
 
     async def set_wish(self, run: Run, *, rate: Rate | None, concurrency: int | None) -> Run:
         crawl = msgspec.structs.replace(run.crawl, rate=rate, concurrency=concurrency)

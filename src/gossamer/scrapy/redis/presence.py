@@ -7,6 +7,7 @@ from importlib.resources import files
 
 from gossamer.errors import FrontierUnavailable
 from gossamer.model.crawl import CrawlId
+from gossamer.scrapy.join import age_seconds
 from gossamer.scrapy.redis.connection import Link
 from gossamer.valkey.scripts import load
 
@@ -20,7 +21,7 @@ class Presence:
 
     def __init__(self, link: Link, crawl: CrawlId) -> None:
         self._link = link
-        self._keys = [f"gossamer:{{{crawl.token}}}:{what}" for what in ("flushes", "there")]
+        self._keys = [f"gossamer:{{{crawl.token}}}:{what}" for what in ("flushes", "there", "flushed")]
         self._name = uuid.uuid4().hex
         self._task: asyncio.Task[None] | None = None
 
@@ -33,7 +34,8 @@ class Presence:
 
     async def _say(self, flush: bool) -> tuple[int, bool]:
         shards = await self._link.shards()
-        number, flushed = await shards.call(0, SCRIPTS["flush"], self._keys, [int(flush), self._name, _THERE_MS])
+        arguments: list[int | str] = [int(flush), self._name, _THERE_MS, int(age_seconds() * 1000)]
+        number, flushed = await shards.call(0, SCRIPTS["flush"], self._keys, arguments)
         return int(number), bool(flushed)
 
     async def _stay(self) -> None:

@@ -17,7 +17,7 @@ local function parts_ended(key, expiries)
 end
 
 -- Arguments and answer are those of `open`; `expiries`: spider, epoch ms (0: never), ... that a submission asks for.
-local function open_run(token, descriptor, fresh, touch, expected, expiries)
+local function open_run(token, descriptor, fresh, touch, expected, age, expiries)
   local key = P .. "h:" .. token
   local row = redis.call("HMGET", key, "state", "run", "gen", "shards", "crawl", "fresh", "version")
   local state, run, gen = row[1], tonumber(row[2] or 0), tonumber(row[3] or 0)
@@ -26,6 +26,9 @@ local function open_run(token, descriptor, fresh, touch, expected, expiries)
   end
   if expected > 0 and (not state or run ~= expected or state ~= "running") then
     return { "refused", state or "unknown" }
+  end
+  if state == "finished" and now - tonumber(redis.call("HGET", key, "ended") or 0) <= age then
+    return { "finished", run, gen, tonumber(row[7] or 0), row[5] }
   end
   local fields = {}
   local function set(field, value)
