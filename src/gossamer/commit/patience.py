@@ -24,6 +24,11 @@ class Patience:
         self._troubles = troubles
 
     @property
+    def troubles(self) -> list[str]:
+        """Names of all that is wrong in this process now."""
+        return list(self._troubles.current)
+
+    @property
     def tried(self) -> bool:
         """Whether the frontier or an output is being waited for now."""
         return not {"frontier", "output"}.isdisjoint(self._troubles.current)

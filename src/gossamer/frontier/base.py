@@ -167,6 +167,11 @@ class Frontier(Protocol):
         ...
 
     @property
+    def reclaimed(self) -> int:
+        """Requests that this client has taken back from dead workers."""
+        ...
+
+    @property
     def lost_shards(self) -> int:
         """Number of times this process found a shard without its data: its server restarted without it, or somebody
         deleted it. `check_data` and `reclaim` look. The frontier can be used on, empty."""

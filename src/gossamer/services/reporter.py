@@ -40,6 +40,8 @@ class Reporter:
         self._dump_seconds = dump_seconds
         self._node = f"{socket.gethostname()}:{id}"
         self._beaten = self._dumped = 0.0
+        self._spiders: set[str] = set()
+        """Spiders whose requests have ever waited since the start."""
 
     async def run_once(self) -> bool:
         now = time.monotonic()
@@ -60,8 +62,10 @@ class Reporter:
         workers = await self._frontier.workers()
         self._metrics.workers.set(len(workers))
         self._metrics.leased.set(sum(worker.leased for worker in workers))
-        for backlog in await self._frontier.backlog():
-            self._metrics.queued.labels(backlog.spider).set(backlog.queued)
+        queued = {backlog.spider: backlog.queued for backlog in await self._frontier.backlog()}
+        self._spiders |= queued.keys()
+        for spider in self._spiders:
+            self._metrics.queued.labels(spider).set(queued.get(spider, 0))
         for role in (stats.INTAKE, stats.ACTIONS, stats.CRAWLER, stats.REST):
             nodes = await self._counters.nodes(role)
             self._metrics.processes.labels(role).set(sum(map(len, nodes.values())))

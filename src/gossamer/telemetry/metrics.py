@@ -1,6 +1,6 @@
 """Every metric's name, in one table, and the registry that `/metrics` shows."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -69,9 +69,10 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        self._tallies: list[Callable[[], Tally]] = []
+        self._registry.register(_Tallied(self._tallies))
         self.requests = self._counter(REQUESTS)
         self.events = self._counter(EVENTS)
-        self.reclaimed = self._counter(RECLAIMED)
         self.http = self._counter(HTTP)
         self.http_closed = self._counter(HTTP_CLOSED)
         self.http_seconds = Histogram(
@@ -90,20 +91,12 @@ class Metrics:
         return Gauge(name.name, name.meaning, name.labels, registry=self._registry)
 
     def watch_tally(self, tally: Callable[[], Tally]) -> None:
-        """Show what the workers of this process and its children have done."""
-        self._registry.register(_Tallied(tally))
-
-    def watch_troubles(self, current: Callable[[], Iterable[str]]) -> None:
-        """Show what is wrong now."""
-        self._registry.register(_Troubled(current))
+        """Show what this process, or the workers that it started, have done. Of several tallies, their sum."""
+        self._tallies.append(tally)
 
     def watch_lost_shards(self, lost: Callable[[], int]) -> None:
         """Show how often a shard of the frontier had lost its data."""
         self._registry.register(_LostShards(lost))
-
-    def watch_trimmed(self, trimmed: Callable[[], dict[str, int]]) -> None:
-        """Show what streams lost unread."""
-        self._registry.register(_Trimmed(trimmed))
 
     @contextmanager
     def served(self, address: str) -> Iterator[str]:
@@ -135,15 +128,18 @@ def metrics_address(address: str) -> tuple[str, int]:
 
 
 class _Tallied(Collector):
-    def __init__(self, tally: Callable[[], Tally]) -> None:
-        self._tally = tally
+    def __init__(self, tallies: Sequence[Callable[[], Tally]]) -> None:
+        self._tallies = tallies
 
     def collect(self) -> Iterator[Metric]:
-        tally = self._tally()
+        tally = Tally()
+        for part in self._tallies:
+            tally = tally.plus(part())
         for name, value in (
             (PAGES, tally.pages),
             (ITEMS, tally.items),
             (RECEIVED, tally.bytes),
+            (RECLAIMED, tally.reclaimed),
         ):
             yield CounterMetricFamily(name.name.removesuffix("_total"), name.meaning, value=value)
         for name, value in ((IN_FLIGHT, tally.in_flight), (COMMITTING, tally.committing)):
@@ -151,17 +147,11 @@ class _Tallied(Collector):
         yield _labelled(FAILED, tally.failed)
         yield _labelled(RETRIES, tally.retried)
         yield _labelled(DROPPED, tally.dropped)
-
-
-class _Troubled(Collector):
-    def __init__(self, current: Callable[[], Iterable[str]]) -> None:
-        self._current = current
-
-    def collect(self) -> Iterator[Metric]:
-        family = GaugeMetricFamily(TROUBLE.name, TROUBLE.meaning, labels=TROUBLE.labels)
-        for name in self._current():
-            family.add_metric([name], 1)
-        yield family
+        yield _labelled(TRIMMED, tally.trimmed)
+        troubles = GaugeMetricFamily(TROUBLE.name, TROUBLE.meaning, labels=TROUBLE.labels)
+        for trouble in tally.troubles:
+            troubles.add_metric([trouble], 1)
+        yield troubles
 
 
 class _LostShards(Collector):
@@ -171,14 +161,6 @@ class _LostShards(Collector):
     def collect(self) -> Iterator[Metric]:
         name = LOST_SHARDS
         yield CounterMetricFamily(name.name.removesuffix("_total"), name.meaning, value=self._lost())
-
-
-class _Trimmed(Collector):
-    def __init__(self, trimmed: Callable[[], dict[str, int]]) -> None:
-        self._trimmed = trimmed
-
-    def collect(self) -> Iterator[Metric]:
-        yield _labelled(TRIMMED, self._trimmed())
 
 
 def _labelled(name: Name, counts: dict[str, int]) -> CounterMetricFamily:

@@ -33,6 +33,12 @@ class Tally(msgspec.Struct):
     """Finished pages that wait to be written and settled."""
     waits: dict[str, Wait] = msgspec.field(default_factory=dict)
     """Origins whose requests wait for their robots.txt now, the first 20."""
+    reclaimed: int = 0
+    """Requests that this process took back from dead workers."""
+    trimmed: dict[str, int] = msgspec.field(default_factory=dict)
+    """Messages by topic that left a stream unread because this process published more."""
+    troubles: list[str] = msgspec.field(default_factory=list)
+    """Names of what is wrong now."""
     given_up: int = 0
     """Pages that were fetched, and neither written nor settled before the end; they will be fetched again."""
     missing: int = 0
@@ -60,6 +66,10 @@ class Tally(msgspec.Struct):
         code = code or 504
         codes[code] = codes.get(code, 0) + 1
 
+    def ended(self) -> "Tally":
+        """What is left when the process has ended: its counts, and nothing that goes on."""
+        return msgspec.structs.replace(self, in_flight=0, committing=0, waits={}, troubles=[])
+
     def plus(self, other: "Tally") -> "Tally":
         """The sum of two processes, as a new object."""
         return Tally(
@@ -72,6 +82,9 @@ class Tally(msgspec.Struct):
             in_flight=self.in_flight + other.in_flight,
             committing=self.committing + other.committing,
             waits=self.waits | other.waits,
+            reclaimed=self.reclaimed + other.reclaimed,
+            trimmed=_added(self.trimmed, other.trimmed),
+            troubles=sorted({*self.troubles, *other.troubles}),
             given_up=self.given_up + other.given_up,
             missing=self.missing + other.missing,
             statuses={

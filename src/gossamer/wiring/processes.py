@@ -178,8 +178,7 @@ class Processes:
             self._alive.pop(number, None)
             last = self._current.pop(number, None)
             if last is not None:
-                last.in_flight = last.committing = 0
-                self._gone = self._gone.plus(last)
+                self._gone = self._gone.plus(last.ended())
 
     async def _listen(self, number: int, reader: asyncio.StreamReader) -> None:
         decoder = msgspec.json.Decoder(Word)

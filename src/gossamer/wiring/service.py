@@ -37,6 +37,7 @@ from gossamer.settings import Settings
 from gossamer.sinks.blobs import BlobStore
 from gossamer.sinks.bus import BusSink
 from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.tally import Tally
 from gossamer.telemetry.troubles import Troubles
 from gossamer.valkey.shards import Shards
 from gossamer.wiring.parts import working
@@ -172,6 +173,8 @@ async def serving(
             async with working(
                 for_the_bus(settings), frontier, pool=pool, spiders=spiders, bus=sink, say=say
             ) as worker:
+                if isinstance(bus, StreamsBus):
+                    worker.tally().trimmed = bus.trimmed
                 yield worker
         finally:
             await bus.close()
@@ -250,10 +253,11 @@ def make_app(settings: Settings, p: Parts) -> "FastAPI":
     from gossamer.api.parts import Parts as ApiParts
 
     service = settings.service
-    p.metrics.watch_troubles(lambda: list(p.troubles.current))
+    trimmed = p.bus.trimmed if isinstance(p.bus, StreamsBus) else {}
+    p.metrics.watch_tally(
+        lambda: Tally(reclaimed=p.frontier.reclaimed, trimmed=trimmed, troubles=list(p.troubles.current))
+    )
     p.metrics.watch_lost_shards(lambda: p.frontier.lost_shards)
-    if isinstance(p.bus, StreamsBus):
-        p.metrics.watch_trimmed(lambda trimmed=p.bus.trimmed: trimmed)  # type: ignore[misc]
     return create_app(
         ApiParts(
             id=p.id,

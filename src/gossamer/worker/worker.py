@@ -86,6 +86,8 @@ class Worker:
         """The counters as they stand."""
         self._tally.in_flight = self._slots.busy
         self._tally.committing = self._committer.pending
+        self._tally.reclaimed = self._frontier.reclaimed
+        self._tally.troubles = self._patience.troubles
         self._waits.show(self._tally)
         return self._tally
 

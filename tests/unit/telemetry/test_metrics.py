@@ -15,8 +15,9 @@ def everything() -> Metrics:
     metrics.watch_tally(
         lambda: Tally(pages=3, failed={"dns": 2}, dropped={"robots": 1}, retried={"http_503": 4}, bytes=10)
     )
-    metrics.watch_troubles(lambda: ["frontier"])
-    metrics.watch_trimmed(lambda: {"demo.crawled_firehose": 7})
+    metrics.watch_tally(
+        lambda: Tally(pages=1, reclaimed=6, trimmed={"demo.crawled_firehose": 7}, troubles=["frontier"])
+    )
     metrics.watch_lost_shards(lambda: 5)
     return metrics
 
@@ -33,9 +34,10 @@ def test_every_documented_metric_is_there_and_no_other() -> None:
 def test_what_others_hold_is_asked_for_when_somebody_looks() -> None:
     text = everything().shown().decode()
     for line in (
-        "gossamer_pages_total 3.0",
+        "gossamer_pages_total 4.0",
         'gossamer_failed_total{reason="dns"} 2.0',
         'gossamer_retries_total{reason="http_503"} 4.0',
+        "gossamer_reclaimed_total 6.0",
         'gossamer_trouble{name="frontier"} 1.0',
         "gossamer_lost_shards_total 5.0",
         'gossamer_trimmed_total{topic="demo.crawled_firehose"} 7.0',
@@ -45,7 +47,7 @@ def test_what_others_hold_is_asked_for_when_somebody_looks() -> None:
 
 def test_a_worker_shows_its_own_where_it_is_told() -> None:
     with everything().served("127.0.0.1:0") as address, urllib.request.urlopen(f"http://{address}/metrics") as answer:
-        assert b"gossamer_pages_total 3.0" in answer.read()
+        assert b"gossamer_pages_total 4.0" in answer.read()
 
 
 @pytest.mark.parametrize("address", ["9090", "127.0.0.1:x", "127.0.0.1:70000", "256.0.0.1:0"])

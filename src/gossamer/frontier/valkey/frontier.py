@@ -127,6 +127,10 @@ class ValkeyFrontier:
         return self._commands.shards.era
 
     @property
+    def reclaimed(self) -> int:
+        return self._keeping.reclaimed
+
+    @property
     def lost_shards(self) -> int:
         return self._identity.lost_shards
 

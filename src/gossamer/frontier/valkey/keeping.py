@@ -20,6 +20,7 @@ class Keeping:
         self._identity = identity
         self._heartbeat_ms = heartbeat_ms
         self._retention_ms = retention_ms
+        self.reclaimed = 0
         self._server_times: dict[int, tuple[float, float]] = {}
 
     async def reclaim(self, *, judge: bool = True) -> int:
@@ -43,6 +44,7 @@ class Keeping:
             if isinstance(latest, float) and now > latest:
                 latest = 0.0
             total += count
+            self.reclaimed += count
             for token in reply[3:]:
                 await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
         await self._chores(shard, noted)

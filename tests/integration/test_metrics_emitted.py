@@ -1,0 +1,65 @@
+"""What the metrics of a running service count, wherever in its processes it happens."""
+
+import asyncio
+from pathlib import Path
+
+import httpx
+
+from gossamer.bus.streams import StreamsBus
+from gossamer.fakeweb import FakeWeb, WebSpec, html
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import Terms
+from gossamer.model.domain import DomainPolicy
+from gossamer.valkey.shards import Shards
+from tests.servers import crawls
+from tests.servers.crawling import resolving
+from tests.servers.service import up
+from tests.servers.valkey import standalone, wait_until
+
+HOSTS = 6
+LARGE = 400_000
+SMALLEST_STREAM = 2**20
+TOPIC = "demo.crawled_firehose"
+
+
+async def leased_by_a_worker_that_dies(address: str, web: FakeWeb) -> None:
+    """A crawl all of whose requests are in the hands of somebody who is never heard of again."""
+    frontier = await ValkeyFrontier.connect(address, heartbeat_seconds=2.0)
+    try:
+        await frontier.set_domain_policy(None, DomainPolicy(hits=1000, window_seconds=1, moderated=False))
+        await crawls.open_crawl(frontier, web.seeds(), Terms(maxdepth=0))
+        seat = await frontier.holder(pool="shared", spiders=["link"])
+        assert len(await seat.lease(limit=HOSTS)) == HOSTS
+    finally:
+        await frontier.close()
+
+
+async def a_group_that_reads_nothing(address: str) -> None:
+    shards = await Shards.connect(address)
+    bus = StreamsBus(shards, prefix="gossamer", kept=())
+    consumer = await bus.consume([TOPIC], group="asleep")
+    await consumer.take(at_most=1, wait_seconds=0.01)
+    await consumer.close()
+    await shards.close()
+
+
+def test_what_workers_do_is_counted_where_the_service_is_asked(tmp_path: Path) -> None:
+    """Requests taken back from the dead, messages that a full stream lost, and queues that are empty again."""
+    with standalone(tcp=True) as server, FakeWeb.start(WebSpec(hosts=HOSTS)) as web:
+        for number in range(HOSTS):
+            web.mount(f"site{number}.test", "/", html("x" * LARGE))
+        asyncio.run(leased_by_a_worker_that_dies(server.address, web))
+        asyncio.run(a_group_that_reads_nothing(server.address))
+        environment = {"GOSSAMER_TOPICS__BYTES": str(SMALLEST_STREAM), "GOSSAMER_TOPICS__BODY": str(2 * LARGE)}
+        flags = ["--frontier", server.address, *resolving(web.resolve_overrides())]
+        with up(tmp_path, *flags, environment=environment) as service, httpx.Client(base_url=service.api) as api:
+
+            def shown() -> list[str]:
+                return api.get("/metrics").text.splitlines()
+
+            wait_until(lambda: f"gossamer_pages_total {HOSTS}.0" in shown(), "the pages")
+            assert f"gossamer_reclaimed_total {HOSTS}.0" in shown()
+            trimmed = 'gossamer_trimmed_total{topic="' + TOPIC
+            wait_until(lambda: any(line.startswith(trimmed) for line in shown()), "a trimmed stream")
+            wait_until(lambda: 'gossamer_queued{spider="link"} 0.0' in shown(), "the empty queue")
+            assert service.stop() == 0
