@@ -49,7 +49,7 @@ class CrawlSummary(Shape):
     """Epoch seconds"""
     ended: float | None
     domains: int
-    """With queued requests"""
+    """With requests that wait"""
     total: Counts
 
 
@@ -58,8 +58,12 @@ class DomainShare(Shape):
 
     domain: str
     queued: int
+    later: int
+    """Waiting for a retry"""
     by_priority: dict[int, int]
+    """All that waits, for a retry too"""
     by_spider: dict[str, int]
+    """The same"""
 
 
 class DomainPage(Shape):
@@ -195,7 +199,8 @@ async def _domains(parts: Parts, crawl: CrawlId, cursor: str | None, limit: int)
             DomainShare(
                 domain=share.domain,
                 queued=share.queued,
-                by_priority={priority: count for priority, count in share.by_priority.items() if count},
+                later=share.later,
+                by_priority=share.by_priority,
                 by_spider={spider: sum(counts.values()) for spider, counts in share.by_spider.items()},
             )
             for share in found

@@ -92,6 +92,7 @@ ANSWERS: dict[tuple[str, str], Any] = {
                 {
                     "domain": "example.com",
                     "queued": 20,
+                    "later": 0,
                     "by_priority": {"1": 2, "-9": 18},
                     "by_spider": {"link": 20},
                 }

@@ -253,7 +253,7 @@ class Frontier(Protocol):
     async def crawl_domains(
         self, crawl: CrawlId, *, cursor: str = "", limit: int = 100
     ) -> tuple[list[DomainInfo], str]:
-        """A page of the domains with queued requests, about `limit`, and the next page's cursor ('' at the end)."""
+        """A page of the domains with waiting requests, about `limit`, and the next page's cursor ('' at the end)."""
 
     async def crawls(
         self, *, appid: str | None = None, cursor: str = "", limit: int = 100

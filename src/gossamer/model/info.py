@@ -37,7 +37,7 @@ class CrawlInfo:
     """Epoch seconds by the server's clock."""
     ended: float | None
     domains: int
-    """With queued requests now."""
+    """With requests that wait: in queues or for a retry."""
     seen: int
     queued_by_priority: dict[int, int] = field(default_factory=dict)
     spiders: dict[str, SpiderCounts] = field(default_factory=dict)
@@ -72,15 +72,18 @@ class CrawlInfo:
 
 @dataclass(slots=True)
 class DomainInfo:
-    """One domain's share of a crawl's queue."""
+    """What of a crawl waits on one domain."""
 
     domain: str
-    queued: int
-    by_priority: dict[int, int]
-    pages: int
+    queued: int = 0
+    later: int = 0
+    """Requests that wait for a retry."""
+    by_priority: dict[int, int] = field(default_factory=dict)
+    """All that waits: in queues or for a retry."""
+    pages: int = 0
     """Handed out or fetched, where a budget per domain is kept; else 0."""
     by_spider: dict[str, dict[int, int]] = field(default_factory=dict)
-    """Each spider's share of the queue, by priority."""
+    """The same for each spider, by priority."""
 
 
 @dataclass(slots=True)

@@ -500,8 +500,10 @@ class Model:
             low = sum(1 for entry in sure if entry.priority == priority)
             high = low + sum(1 for entry in maybe if entry.priority == priority)
             assert low <= told <= high, f"{told} queued at priority {priority}, not {low}..{high}"
-        low, high = len({e.domain for e in sure}), len({e.domain for e in sure + maybe})
-        assert low <= info.domains <= high, f"{info.domains} domains with queued requests, not {low}..{high}"
+        waiting = [entry for entry in run.entries if entry.waiting]
+        low = len({entry.domain for entry in waiting if not run.doomed(entry, now)})
+        high = len({entry.domain for entry in waiting})
+        assert low <= info.domains <= high, f"{info.domains} domains with waiting requests, not {low}..{high}"
 
     def _queued(self, run: ModelRun, now: float) -> tuple[list[Entry], list[Entry]]:
         """Surely in a queue; perhaps in one (due again and not yet moved, or doomed)."""

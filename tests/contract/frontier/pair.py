@@ -8,6 +8,7 @@ from gossamer.errors import CrawlRefused, FrontierUnavailable, StaleWorker
 from gossamer.frontier.base import Added, Frontier, Hop, Leaseholder
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Run, Terms
 from gossamer.model.domain import DomainPolicy
+from gossamer.model.info import CrawlInfo
 from gossamer.model.lifecycle import Status
 from gossamer.model.outcome import Outcome, Settled
 from gossamer.model.request import Batch, Lease, Settlement
@@ -232,24 +233,26 @@ class Pair:
             info = await self.frontier_again(partial(self.frontier.crawl_info, crawl))
             assert info is not None
             self.model.check_info(info, self.clock.now)
-            await self._check_domains(crawl, info.total().queued)
+            await self._check_domains(crawl, info)
             for spider, counts in info.spiders.items():
                 waiting[spider] = waiting.get(spider, 0) + counts.queued
         backlog = await self.frontier_again(self.frontier.backlog)
         assert {part.spider: part.queued for part in backlog} == {s: count for s, count in waiting.items() if count}
 
-    async def _check_domains(self, crawl: CrawlId, queued: int) -> None:
-        cursor, total, names = "", 0, []
+    async def _check_domains(self, crawl: CrawlId, info: CrawlInfo) -> None:
+        cursor, queued, later, names = "", 0, 0, []
         for _ in range(50):
             ask = partial(self.frontier.crawl_domains, crawl, cursor=cursor, limit=3)
             page, cursor = await self.frontier_again(ask)
             for domain in page:
-                assert domain.queued == sum(domain.by_priority.values())
+                assert domain.queued + domain.later == sum(domain.by_priority.values())
                 names.append(domain.domain)
-                total += domain.queued
+                queued += domain.queued
+                later += domain.later
             if not cursor:
                 break
-        assert total == queued, f"{total} queued by domain, {queued} in all"
+        total = info.total()
+        assert (queued, later) == (total.queued, total.later), f"by domain {queued} and {later}, in all {total}"
         assert len(names) == len(set(names)), f"a domain is listed twice: {names}"
 
     async def drain(self) -> None:

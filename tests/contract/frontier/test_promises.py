@@ -426,6 +426,40 @@ async def test_domains_are_listed_page_by_page(pair: Pair) -> None:
     assert found == {f"d{n}.test": (1 + n % 3, {n % 2: 1 + n % 3}) for n in range(130)}
 
 
+async def test_requests_that_wait_for_a_retry_are_part_of_their_domain(pair: Pair) -> None:
+    await submit(pair, "one", a_batch("a.test", ["x"], priority=20), a_batch("b.test", ["z"]))
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    leases = await pair.lease_all_due(worker)
+    crawl = CrawlId("app", "one")
+    for lease in leases:
+        await pair.settle(worker, [Settlement(lease, Outcome.RETRY, delay_seconds=60)])
+    assert await domains_of(pair, crawl) == {"a.test": (0, 1, {10: 1}), "b.test": (0, 1, {-10: 1})}
+    info = await pair.frontier.crawl_info(crawl)
+    assert info is not None
+    assert info.domains == 2
+    await pair.check()
+    pair.clock.now += 60
+    assert len(await pair.lease_all_due(worker)) == 2
+    assert await domains_of(pair, crawl) == {}
+    await pair.check()
+
+
+async def test_a_stop_forgets_the_domains_of_requests_that_wait_for_a_retry(pair: Pair) -> None:
+    await submit(pair, "one", a_batch("a.test", ["x"]))
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    [lease] = await pair.lease_all_due(worker)
+    await pair.settle(worker, [Settlement(lease, Outcome.RETRY, delay_seconds=60)])
+    await pair.stop(CrawlId("app", "one"))
+    assert await domains_of(pair, CrawlId("app", "one")) == {}
+    await pair.check()
+
+
+async def domains_of(pair: Pair, crawl: CrawlId) -> dict[str, tuple[int, int, dict[int, int]]]:
+    """Of each domain: requests in queues, requests that wait for a retry, and all of them by priority."""
+    found, _ = await pair.frontier.crawl_domains(crawl)
+    return {domain.domain: (domain.queued, domain.later, domain.by_priority) for domain in found}
+
+
 # --- stopping ---------------------------------------------------------------------------------------------------------
 
 

@@ -121,6 +121,7 @@ async def test_domains_come_by_page(service: Service) -> None:
     assert found["d4.example"] == {
         "domain": "d4.example",
         "queued": 1,
+        "later": 0,
         "by_priority": {"2": 1},
         "by_spider": {"link": 1},
     }

@@ -20,6 +20,8 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId
 from gossamer.model.domain import DomainPolicy
 from gossamer.model.messages.read import Kind, Reader
+from gossamer.model.outcome import Outcome
+from gossamer.model.request import Settlement
 from gossamer.services import intake as room
 from gossamer.services.intake import Intake
 from gossamer.services.outbound import Outbound
@@ -330,3 +332,22 @@ async def test_information_says_when_a_crawl_expires_in_both_forms(stage: Stage,
     assert app["crawlids"]["soon"]["expires"] == (str(soon + 5) if old else soon + 5)
     assert "expires" not in app["crawlids"]["never"]
     assert app["total_domains"] == 1
+
+
+@pytest.mark.parametrize("old", [False, True])
+async def test_information_counts_a_request_that_waits_for_a_retry_in_its_domain(stage: Stage, old: bool) -> None:
+    await stage.take(a_crawl(priority=20))
+    holder = await stage.frontier.holder(pool="shared", spiders=["link"])
+    [lease] = await holder.lease(limit=1)
+    await holder.settle([Settlement(lease, Outcome.RETRY, delay_seconds=600)])
+    ask = {"appid": "app", "spiderid": "link", "action": "info"}
+    topic = stage.topics.inbound_actions if old else None
+    await stage.take({**ask, "uuid": "crawl", "crawlid": "c"}, {**ask, "uuid": "app"}, topic=topic)
+    crawl, app = await stage.said()
+    assert (crawl["total_pending"], app["total_pending"], app["total_domains"]) == (1, 1, 1)
+    shares = [crawl, app["crawlids"]["c"]]
+    if not old:
+        assert crawl["total_domains"] == app["crawlids"]["c"]["distinct_domains"] == 1
+        shares = [*crawl["domains"].values(), *app["crawlids"]["c"]["domains"].values()]
+    assert [(share["high_priority"], share["low_priority"]) for share in shares] == [(10, 10), (10, 10)]
+    await holder.close()

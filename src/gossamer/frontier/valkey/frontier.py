@@ -265,7 +265,7 @@ class ValkeyFrontier:
             inner_bytes, row = await self._commands.plain(
                 at, "HSCAN", self._commands.keys[at].shares(token), inner, "COUNT", limit
             )
-            domains += [d for d in (info.domain_info(k, v) for k, v in info.pairs(row).items()) if d.queued]
+            domains += [d for d in (info.domain_info(k, v) for k, v in info.pairs(row).items()) if d.by_priority]
             inner = inner_bytes.decode()
             if inner == "0":
                 at += 1

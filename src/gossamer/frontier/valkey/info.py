@@ -50,14 +50,19 @@ def tell_early_end(answer: CrawlInfo, parts: Mapping[str, str]) -> None:
 
 
 def domain_info(domain: bytes, row: bytes) -> DomainInfo:
-    """One row of a crawl's shares: [reserved, fetched, spider, priority, count, ...]."""
-    by_priority: dict[int, int] = {}
-    by_spider: dict[str, dict[int, int]] = {}
+    """One row of a crawl's shares: [reserved, fetched, spider, priority, count, ...]; the priority of what waits for a
+    retry begins with `l`."""
     with reading("a domain's record"):
         share = msgspec.msgpack.decode(row)
+        found = DomainInfo(domain.decode(), pages=int(share[0]))
         for index in range(2, len(share), 3):
-            spider, priority, count = str(share[index]), int(share[index + 1]), int(share[index + 2])
-            by_priority[priority] = by_priority.get(priority, 0) + count
-            if count:
-                by_spider.setdefault(spider, {})[priority] = count
-        return DomainInfo(domain.decode(), sum(by_priority.values()), by_priority, int(share[0]), by_spider)
+            spider, place, count = str(share[index]), str(share[index + 1]), int(share[index + 2])
+            priority = int(place.removeprefix("l"))
+            if place.startswith("l"):
+                found.later += count
+            else:
+                found.queued += count
+            found.by_priority[priority] = found.by_priority.get(priority, 0) + count
+            shares = found.by_spider.setdefault(spider, {})
+            shares[priority] = shares.get(priority, 0) + count
+        return found

@@ -80,7 +80,7 @@ for _, member in ipairs(redis.call("ZRANGEBYSCORE", P .. "later", "-inf", now, "
   redis.call("ZREM", P .. "later", member)
   local crawl = crawl_of(token)
   if crawl and crawl.run == run and not ended(crawl, spider) then
-    tally(token, "l:" .. spider, -1)
+    count_later(token, spider, domain, priority, -1)
     enqueue(crawl, spider, domain, priority, { entry }, false)
   end
 end

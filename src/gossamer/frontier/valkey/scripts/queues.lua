@@ -35,7 +35,8 @@ local function place_key(home, place)
 end
 
 -- A crawl's share of a domain: { reserved pages, fetched pages, spider, priority, count, ... }: what `info` shows by
--- domain, and where `stop` finds the queues. By token, then domain.
+-- domain, and where `stop` finds the queues. A priority "l-10" counts requests of priority -10 that wait for a retry; they
+-- are in no queue. By token, then domain.
 local shares = {}
 
 local function shares_of(token)
@@ -74,10 +75,13 @@ local function share_of(token, domain)
   return share
 end
 
+-- Requests in the queues of a share.
 local function share_total(share)
   local row, total = share.row, 0
   for i = 5, #row, 3 do
-    total = total + row[i]
+    if type(row[i - 1]) == "number" then
+      total = total + row[i]
+    end
   end
   return total
 end
@@ -116,6 +120,12 @@ local function share_count(share, spider, priority)
     end
   end
   return 0
+end
+
+-- Counts requests that wait for a retry, or (negative) wait no more.
+local function count_later(token, spider, domain, priority, count)
+  tally(token, "l:" .. spider, count)
+  share_add(share_of(token, domain), spider, "l" .. priority, count)
 end
 
 local function write_shares()
@@ -465,10 +475,12 @@ local function enqueue(crawl, spider, domain, priority, entries, front)
   end
 end
 
--- Removes a queue whose crawl (or part) has ended; its entries were counted when it did.
+-- Removes a queue whose crawl (or part) has ended, or its requests that wait for a retry; all were counted when it did.
 local function discard_queue(token, home, spider, domain, priority)
-  redis.call("UNLINK", queue_key(token, spider, domain, priority))
-  change_agenda("ZREM", home, domain, token .. "|" .. priority)
+  if type(priority) == "number" then
+    redis.call("UNLINK", queue_key(token, spider, domain, priority))
+    change_agenda("ZREM", home, domain, token .. "|" .. priority)
+  end
   local share = share_of(token, domain)
   share_add(share, spider, priority, -share_count(share, spider, priority))
 end
@@ -485,14 +497,16 @@ local function unstarve(crawl, domain)
   local row = share_of(crawl.token, domain).row
   for i = 3, #row, 3 do
     local spider, priority = row[i], row[i + 1]
-    local home = crawl.pool .. "|" .. spider
-    local _, old, resting = head_of(home, domain)
-    if not old then
-      redis.call("ZADD", P .. "homes", now, home)
-    end
-    if change_agenda("ZADD", home, domain, "NX", agenda_score(priority, next_turn()),
-      crawl.token .. "|" .. priority) == 1 and (not old or resting or priority > old) then
-      place(home, domain, old and band_of(old))
+    if type(priority) == "number" then
+      local home = crawl.pool .. "|" .. spider
+      local _, old, resting = head_of(home, domain)
+      if not old then
+        redis.call("ZADD", P .. "homes", now, home)
+      end
+      if change_agenda("ZADD", home, domain, "NX", agenda_score(priority, next_turn()),
+        crawl.token .. "|" .. priority) == 1 and (not old or resting or priority > old) then
+        place(home, domain, old and band_of(old))
+      end
     end
   end
 end

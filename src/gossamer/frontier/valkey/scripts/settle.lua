@@ -76,7 +76,7 @@ local function settle(lease, outcome, reason, delay, tail, drops, count)
       priority = math.max(LOWEST, priority - CHILD)
     end
     redis.call("ZADD", P .. "later", now + delay, cmsgpack.pack(token, run, priority, spider, domain, entry))
-    tally(token, "l:" .. spider, 1)
+    count_later(token, spider, domain, priority, 1)
     wake(crawl.pool, now + delay)
   else
     enqueue(crawl, spider, domain, priority, { with_tail(entry, tail) }, true)
