@@ -4,7 +4,7 @@ Errors of every call: BusUnavailable (repeat it: what was done may be done again
 for what is no topic's name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -86,6 +86,9 @@ class Bus(Protocol):
 
     async def topics(self) -> list[TopicInfo]:
         """All topics under this bus's prefix, by name."""
+
+    async def existing(self, topics: Collection[str]) -> set[str]:
+        """Return those of these topics that are there: somebody has published to them or reads them. Creates none."""
 
     async def ping(self) -> None:
         """Return when the bus answers; BusUnavailable when it does not within a few seconds."""

@@ -4,7 +4,7 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -37,12 +37,13 @@ class KafkaBus:
         partitions: int = 8,
         replicas: int = -1,
         largest: int = 8 * 1024 * 1024,
+        prefix: str = "",
     ) -> None:
         """`servers`: `host:port,host:port`. `options`: librdkafka's (SASL, TLS, compression ...); they win over the
         bus's own. Raises BadInput for one that cannot be set (`check_options`). A topic that is missing is made with so
         many `partitions` and `replicas` (-1: the broker's default) and messages of up to `largest` bytes; one that is
         there and allows less lowers `largest` when it is first used, and what was too large for it is MessageTooLarge.
-        Nothing is connected yet."""
+        `prefix`: of the names that `topics` lists; others may use the broker, too. Nothing is connected yet."""
         self._options = dict(options or {})
         check_options(self._options)
         self._common: dict[str, Any] = {
@@ -55,6 +56,7 @@ class KafkaBus:
         self._partitions = partitions
         self._replicas = replicas
         self._largest = largest
+        self._prefix = prefix
         self._known: set[str] = set()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="kafka-admin")
         self._admin: Any = None
@@ -169,7 +171,8 @@ class KafkaBus:
     async def topics(self) -> list[TopicInfo]:
         def ask(admin: Any) -> dict[str, int]:
             found = admin.list_topics(timeout=ANSWER_SECONDS).topics
-            return {name: len(topic.partitions) for name, topic in found.items() if not name.startswith("__")}
+            own = [name for name in found if name.startswith(self._prefix) and not name.startswith("__")]
+            return {name: len(found[name].partitions) for name in own}
 
         names = await self._ask(ask)
         reader = KafkaConsumer(self._common, group="gossamer-asking")
@@ -177,6 +180,13 @@ class KafkaBus:
             return [TopicInfo(name, await reader.size(name, count)) for name, count in sorted(names.items())]
         finally:
             await reader.close()
+
+    async def existing(self, topics: Collection[str]) -> set[str]:
+        wanted = set(topics)
+        if wanted <= self._known:
+            return wanted
+        # All names: asked for one by name, a broker may make it.
+        return wanted.intersection(await self._ask(lambda admin: admin.list_topics(timeout=ANSWER_SECONDS).topics))
 
     async def ping(self) -> None:
         await self._ask(lambda admin: admin.list_topics(timeout=ANSWER_SECONDS))

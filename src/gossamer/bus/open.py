@@ -47,4 +47,6 @@ def open_bus(
         raise BadInput("a Kafka bus needs more than the core; pip install gossamer-crawl[kafka]") from exc
 
     servers = address.removeprefix(_KAFKA).rstrip("/")
-    return KafkaBus(servers, options=kafka, partitions=partitions, replicas=replicas, largest=largest)
+    return KafkaBus(
+        servers, options=kafka, partitions=partitions, replicas=replicas, largest=largest, prefix=f"{topics.prefix}."
+    )

@@ -1,7 +1,7 @@
 """The bus on Valkey Streams, in the frontier's own server: nothing more to run."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from gossamer.bus.base import TopicInfo
 from gossamer.bus.streams_consumer import StreamsConsumer
@@ -91,7 +91,7 @@ class StreamsBus:
 
     async def read(self, topics: Sequence[str], *, from_beginning: bool, after: str = "") -> StreamsReader:
         for topic in topics:
-            check_topic(topic)
+            await self._name(topic)
         reader = StreamsReader(self._store, topics, after=read_mark(after))
         try:
             await reader.start(from_beginning=from_beginning)
@@ -103,6 +103,9 @@ class StreamsBus:
     async def topics(self) -> list[TopicInfo]:
         names = await self._store.names()
         return [TopicInfo(*row) for row in zip(names, await self._store.lengths(names), strict=True)]
+
+    async def existing(self, topics: Collection[str]) -> set[str]:
+        return set(topics).intersection(await self._store.names())
 
     async def ping(self) -> None:
         key = self._store.keys.names

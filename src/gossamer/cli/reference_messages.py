@@ -21,7 +21,8 @@ _GROUPS = (
         "Answers",
         schemas.ANSWERS,
         "Sent to `<prefix>.outbound_firehose` and to `<prefix>.outbound_<appid>`. An answer repeats only under its "
-        "`uuid`. Actions that came by `<prefix>.inbound_actions` are answered in the form of 1.0.",
+        "`uuid`. A refusal goes to `<prefix>.outbound_<appid>` only where that topic is there: somebody was answered "
+        "on it, or reads it. Actions that came by `<prefix>.inbound_actions` are answered in the form of 1.0.",
     ),
     (
         "Events",
@@ -77,8 +78,8 @@ _PLUGINS = [
     "| `rank` | an integer; requests are tried in rising rank, and the first whose schema fits is meant. Built in are "
     "`crawl` 100, `action` 200, `stats` 300, `domain` 400 |",
     "| `async handle(request, *, old)` | returns the answers, a list of dictionaries, each with an `appid`. `request` "
-    "is the message without its nulls; `old` tells that it came by a topic of 1.0. May be called again with the same "
-    "request after a failure |",
+    "is the message without its nulls; `old` tells that answers are to have 1.0's form. May be called again with the "
+    "same request after a failure |",
     "",
 ]
 

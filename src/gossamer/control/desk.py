@@ -45,10 +45,12 @@ class Desk:
         self.now = now
         self._old = old
 
-    def read(self, value: bytes | dict[str, Any]) -> tuple[str, Any]:
-        """(kind, request); of the kind `crawl` the request is a Submission. Raises RequestRejected."""
+    def read(self, value: bytes | dict[str, Any], *, sent: float | None = None) -> tuple[str, Any]:
+        """(kind, request); of the kind `crawl` the request is a Submission. Raises RequestRejected.
+
+        `sent`: epoch seconds when the request was sent, where it had to wait: one that has expired since is read."""
         kind, request = self._reader.read(value)
-        return kind, self._door.admit(request) if kind == CRAWL else request
+        return kind, self._door.admit(request, sent=sent) if kind == CRAWL else request
 
     def given(self, value: bytes | dict[str, Any]) -> dict[str, Any]:
         """What can be made out of a refused message, for its answer; nothing where that is not an object."""

@@ -48,6 +48,10 @@ class Submission:
     method: str = "GET"
     body: bytes = b""
 
+    def has_expired(self, now: float) -> bool:
+        """Whether its time is over. `now`: epoch seconds."""
+        return 0 < self.terms.expires <= now
+
 
 @dataclass(slots=True)
 class Submitted:
@@ -79,10 +83,12 @@ class Door:
         """Why a host is refused; empty: it is not."""
         self._filters: OrderedDict[tuple[Any, ...], None] = OrderedDict()
 
-    def admit(self, request: CrawlRequest) -> Submission:
-        """Raises RequestRejected with the field and the reason."""
+    def admit(self, request: CrawlRequest, *, sent: float | None = None) -> Submission:
+        """Raises RequestRejected with the field and the reason. `sent`: epoch seconds when the request was sent, where
+        it had to wait; `expires` is judged by that."""
         url = self._url(request.url)
-        request.check_expires(now=self._now())
+        now = self._now()
+        request.check_expires(now=now if sent is None else min(sent, now))
         if request.ignore_robots and not self._ignore_robots:
             raise RequestRejected("robots.txt is obeyed here; the operator allows no exception", field="ignore_robots")
         self._check_filters(request)

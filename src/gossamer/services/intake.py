@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import hashlib
 import itertools
 import logging
 import time
@@ -118,7 +119,7 @@ class Intake:
     def _read(self, message: Message) -> _Item:
         item = _Item(message)
         try:
-            item.kind, item.request = self._desk.read(message.value)
+            item.kind, item.request = self._desk.read(message.value, sent=message.published)
         except RequestRejected as fault:
             item.fault = fault
         return item
@@ -141,14 +142,21 @@ class Intake:
         )
 
     async def _submit(self, items: Sequence[_Item], *, again: bool) -> None:
+        if not again:  # else it may be in the frontier, which knows
+            for item in items:
+                if item.request.has_expired(self._desk.now()):
+                    item.done, item.out = True, [self._expired(item)]
+            items = [item for item in items if not item.done]
         submissions: list[Submission] = [item.request for item in items]
         for item, submitted in zip(items, await self._desk.submit(submissions), strict=True):
             item.done = True
+            s: Submission = item.request
             if submitted.added or (again and submitted.reason == DUPLICATE):
                 continue
             if submitted.reason == DUPLICATE:
-                s: Submission = item.request
                 item.out = [answers.duplicate(s.crawl.id, spider=s.spider, url=s.url, now=self._desk.now())]
+            elif s.has_expired(self._desk.now()):
+                item.out = [self._expired(item)]
             else:
                 item.fault = RequestRejected(submitted.reason)
 
@@ -177,6 +185,16 @@ class Intake:
             self._desk.given(item.message.value),
             field=item.fault.field,
             reason=item.fault.reason,
+            now=self._desk.now(),
+        )
+
+    def _expired(self, item: _Item) -> dict[str, Any]:
+        s: Submission = item.request
+        return answers.expired_request(
+            s.crawl.id,
+            spider=s.spider,
+            url=s.url,
+            event_id=_event_id(item.message),
             now=self._desk.now(),
         )
 
@@ -213,4 +231,10 @@ class Intake:
 def _result(item: _Item) -> str:
     if item.fault is not None:
         return "rejected"
-    return "duplicate" if item.kind == CRAWL and item.out else "accepted"
+    return str(item.out[0]["action"]) if item.kind == CRAWL and item.out else "accepted"
+
+
+def _event_id(message: Message) -> str:
+    """The same for a message however often it is taken, by whichever intake."""
+    name = f"{message.topic} {message.place} {message.published}".encode() + message.value
+    return hashlib.blake2b(name, digest_size=16).hexdigest()

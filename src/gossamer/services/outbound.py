@@ -9,6 +9,7 @@ import msgspec
 from gossamer.bus.base import Bus
 from gossamer.bus.topics import Topics
 from gossamer.errors import MessageTooLarge
+from gossamer.model.messages import answers
 from gossamer.sinks.blobs import BlobStore
 
 _encoder = msgspec.json.Encoder()
@@ -18,7 +19,8 @@ _SHORT = 1000
 
 
 class Outbound:
-    """Publishes messages; one without an `appid` goes to everybody's topic only.
+    """Publishes messages. One without an `appid` goes to everybody's topic only, and so does a refusal whose
+    application has no topic yet.
 
     Raises what the bus raises; repeating repeats messages."""
 
@@ -55,13 +57,20 @@ class Outbound:
 
     async def _send(self, messages: Sequence[dict[str, Any]]) -> None:
         by_topic: dict[str, list[bytes]] = {}
+        doubtful: set[str] = set()
         for message in messages:
             value = await self._encoded(message)
             if self._firehose:
                 by_topic.setdefault(self._topics.outbound, []).append(value)
             appid = message.get("appid")
             if self._per_app and appid:
-                by_topic.setdefault(self._topics.outbound_to(appid), []).append(value)
+                topic = self._topics.outbound_to(appid)
+                by_topic.setdefault(topic, []).append(value)
+                if message.get("action") == answers.REJECTED:
+                    doubtful.add(topic)
+        if doubtful:  # a refused request may name any application: it must not make topics
+            for topic in doubtful - await self._bus.existing(doubtful):
+                del by_topic[topic]
         await asyncio.gather(*(self._bus.publish(topic, values) for topic, values in by_topic.items()))
 
     async def _bury(self, letters: Sequence[dict[str, Any]]) -> None:

@@ -38,7 +38,10 @@ WORKERS: Final = Name("gossamer_workers", "gauge", (), "Workers with a seat at t
 LEASED: Final = Name("gossamer_leased", "gauge", (), "Requests that workers hold")
 QUEUED: Final = Name("gossamer_queued", "gauge", ("spider",), "Requests that wait")
 REQUESTS: Final = Name(
-    "gossamer_requests_total", "counter", ("kind", "result"), "Requests from the bus: accepted, duplicate or rejected"
+    "gossamer_requests_total",
+    "counter",
+    ("kind", "result"),
+    "Requests from the bus: accepted, duplicate, expired or rejected",
 )
 LAG: Final = Name("gossamer_intake_lag", "gauge", (), "Requests on the bus that the intake has not taken")
 EVENTS: Final = Name("gossamer_events_total", "counter", ("kind",), "Ends of crawls that were told")

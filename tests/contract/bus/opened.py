@@ -28,7 +28,8 @@ async def opened(place: Place, *, partitions: int = 1, soon_missed: bool = False
         from gossamer.bus.kafka import KafkaBus
 
         options = {"session.timeout.ms": "2000", "heartbeat.interval.ms": "500"} if soon_missed else {}
-        kafka = Prefixed(KafkaBus(place.address, partitions=partitions, options=options), place.prefix)
+        bus = KafkaBus(place.address, partitions=partitions, options=options, prefix=place.prefix)
+        kafka = Prefixed(bus, place.prefix)
         yield kafka
         await kafka.close()
         return

@@ -1,6 +1,6 @@
 """A broker shared by tests: each has its topics under a prefix of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from gossamer.bus.base import Bus, Consumer, Message, Reader, TopicInfo
@@ -30,11 +30,11 @@ class Prefixed:
         return _StrippedReader(there, self._prefix)
 
     async def topics(self) -> list[TopicInfo]:
-        return [
-            replace(topic, name=topic.name.removeprefix(self._prefix))
-            for topic in await self._bus.topics()
-            if topic.name.startswith(self._prefix)
-        ]
+        return [replace(topic, name=topic.name.removeprefix(self._prefix)) for topic in await self._bus.topics()]
+
+    async def existing(self, topics: Collection[str]) -> set[str]:
+        there = await self._bus.existing([self._prefix + topic for topic in topics])
+        return {topic.removeprefix(self._prefix) for topic in there}
 
     async def ping(self) -> None:
         await self._bus.ping()

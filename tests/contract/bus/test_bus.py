@@ -1,11 +1,14 @@
 """What every bus promises."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from gossamer.bus.base import Bus, Consumer, Message, Reader
 from gossamer.errors import BadInput, MessageTooLarge
+
+from .opened import Place, opened
 
 
 async def take(consumer: Consumer, count: int) -> list[Message]:
@@ -117,6 +120,27 @@ async def test_topics_are_listed(bus: Bus) -> None:
     await bus.publish("pages", [b"1", b"2"])
     await bus.publish("other", [b"1"])
     assert [(topic.name, topic.messages) for topic in await bus.topics()] == [("other", 1), ("pages", 2)]
+
+
+async def test_topics_of_another_prefix_are_not_listed(place: Place) -> None:
+    async with opened(place) as ours, opened(replace(place, prefix=f"else-{place.prefix}")) as theirs:
+        await ours.publish("pages", [b"1"])
+        await theirs.publish("others", [b"1"])
+        assert [topic.name for topic in await ours.topics()] == ["pages"]
+        assert [topic.name for topic in await theirs.topics()] == ["others"]
+
+
+async def test_it_says_which_topics_are_there_and_makes_none(bus: Bus) -> None:
+    asked = ["pages", "in", "other", "none"]
+    assert await bus.existing(asked) == set()
+    await bus.publish("pages", [b"1"])
+    consumer = await bus.consume(["in"], group="g")
+    reader = await bus.read(["other"], from_beginning=False)
+    assert await bus.existing(asked) == {"pages", "in", "other"}
+    assert await bus.existing(["pages"]) == {"pages"}
+    assert "none" not in {topic.name for topic in await bus.topics()}
+    await consumer.close()
+    await reader.close()
 
 
 async def test_what_is_too_large_is_refused(bus: Bus) -> None:

@@ -15,7 +15,7 @@ from gossamer.control.counters import Counters
 from gossamer.control.desk import Desk
 from gossamer.control.handlers import built_in
 from gossamer.control.submit import Door
-from gossamer.errors import FrontierUnavailable, RequestRejected
+from gossamer.errors import BusUnavailable, FrontierUnavailable, RequestRejected
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId
 from gossamer.model.domain import DomainPolicy
@@ -27,6 +27,7 @@ from gossamer.services.intake import Intake
 from gossamer.services.outbound import Outbound
 from gossamer.sinks.blobs import BlobStore, read_blob
 from gossamer.telemetry.metrics import Metrics
+from tests.servers.schemas import check_outgoing
 
 _numbers = count()
 
@@ -67,11 +68,16 @@ class Stage:
             **built_in(frontier, counters, now=time.time, default_policy=default_policy),
             "greeting": Greeter(),
         }
-        door = Door(now=time.time)
-        desk = Desk(frontier, Reader(kinds), door, handlers, now=time.time)
+        self.now: float | None = None
+        """Epoch seconds, where it is not the time it is."""
+        door = Door(now=self._clock)
+        desk = Desk(frontier, Reader(kinds), door, handlers, now=self._clock)
         self.intake = Intake(
             bus, self.topics, desk, Outbound(bus, self.topics, blobs), counters, Metrics(), group="g", batch=100
         )
+
+    def _clock(self) -> float:
+        return time.time() if self.now is None else self.now
 
     async def take(self, *requests: dict[str, Any] | bytes, topic: str | None = None) -> None:
         """Publish them and let the intake do one step."""
@@ -121,6 +127,22 @@ async def test_a_bad_request_is_answered_and_kept_and_holds_up_nobody(stage: Sta
     assert await stage.waiting() == 0
 
 
+async def test_a_refused_request_makes_no_topic(stage: Stage) -> None:
+    """An application that has one, or listens to it, is told there, too."""
+    known, listening = stage.topics.outbound_to("known"), stage.topics.outbound_to("listening")
+    await stage.take({"uuid": "u", "appid": "known", "stats": "rest"})
+    reader = await stage.bus.read([listening], from_beginning=True)
+    await stage.take(*(a_crawl(appid=app, maxdepth=-1) for app in ("known", "listening", "unknown", "\u2028 any")))
+    assert [m["action"] for m in await stage.said() if "action" in m] == ["rejected"] * 4
+    for topic in (known, listening):
+        assert [m["action"] for m in await stage.said(topic) if "action" in m] == ["rejected"]
+    topics = {topic.name for topic in await stage.bus.topics()}
+    assert topics == {
+        known, listening, stage.topics.outbound, stage.topics.dead_letter, *stage.topics.requests,
+    }  # fmt: skip
+    await reader.close()
+
+
 async def test_what_is_asked_before_a_stop_is_stopped_and_what_comes_after_is_refused(stage: Stage) -> None:
     await stage.take(a_crawl(path="1"), a_crawl(path="2"), a_stop(), a_crawl(path="3"))
     refused, stopped = await stage.said()
@@ -154,6 +176,46 @@ async def test_the_policy_of_every_domain_is_changed_only_where_the_operator_all
         await asked.take({**everybody, "action": "domain-remove"})
         assert await stage.frontier.domain_policy(None) == DomainPolicy()
     await asked.intake.close()
+
+
+async def test_a_request_that_expires_while_it_waits_on_the_bus_is_answered_as_expired(stage: Stage) -> None:
+    """One that had expired before it was sent is refused."""
+    values = [a_crawl(expires=1000), a_crawl(path="late", expires=int(time.time()) + 50), a_crawl(path="1")]
+    await stage.bus.publish(stage.topics.incoming, [msgspec.json.encode(value) for value in values])
+    stage.now = time.time() + 100
+    await stage.intake.run_once()
+    refused, expired = await stage.said()
+    assert (refused["action"], refused["field"]) == ("rejected", "expires")
+    assert (expired["action"], expired["run"], expired["total_expired"]) == ("expired", 0, 1)
+    assert (expired["crawlid"], expired["spiderid"], expired["url"]) == ("c", "link", "https://a.test/late")
+    check_outgoing(expired)
+    assert len(await stage.said(stage.topics.dead_letter)) == 1
+    info = await stage.frontier.crawl_info(CrawlId("app", "c"))
+    assert info is not None
+    assert info.total().added == 1
+
+
+async def test_a_request_that_expires_between_two_attempts_is_answered_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer goes out, its confirmation is lost: the repeat has the same event id."""
+    real = stage.bus.publish
+
+    async def lost(topic: str, values: Any, **named: Any) -> None:
+        await real(topic, values, **named)
+        if topic == stage.topics.outbound:
+            monkeypatch.setattr(stage.bus, "publish", real)
+            raise BusUnavailable("the answer was lost")
+
+    await stage.bus.publish(stage.topics.incoming, [msgspec.json.encode(a_crawl(expires=int(time.time()) + 50))])
+    stage.now = time.time() + 100
+    monkeypatch.setattr(stage.bus, "publish", lost)
+    with pytest.raises(BusUnavailable):
+        await stage.intake.run_once()
+    await stage.intake.run_once()
+    first, second = await stage.said()
+    assert first["event_id"] == second["event_id"]
+    assert await stage.frontier.crawl_info(CrawlId("app", "c")) is None
 
 
 async def test_a_plug_in_answers_and_its_faults_are_its_own(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gossamer.model.crawl import CrawlEvent, CrawlId
+from gossamer.model.crawl import CrawlEvent, CrawlId, CrawlState
 
 Shares = Mapping[int, int]
 """Requests that wait, by priority."""
@@ -153,6 +153,23 @@ def event(told: CrawlEvent, *, now: float) -> dict[str, Any]:
     return message
 
 
+def expired_request(crawl: CrawlId, *, spider: str, url: str, event_id: str, now: float) -> dict[str, Any]:
+    """The answer to a crawl request that expired while it waited on the bus: an `expired` event of no run."""
+    return {
+        "action": CrawlState.EXPIRED.value,
+        "event_id": event_id,
+        "appid": crawl.appid,
+        "crawlid": crawl.crawlid,
+        "spiderid": spider,
+        "url": url,
+        "run": 0,
+        "total_expired": 1,
+        "server_time": int(now),
+    }
+
+
+REJECTED = "rejected"
+"""The action of a refusal."""
 _ECHOED = {"uuid": 100, "appid": 100, "crawlid": 100, "spiderid": 100, "url": 2000}
 """What a refusal says of the request, so that its sender knows which was meant; characters at most."""
 
@@ -162,7 +179,7 @@ def rejected(given: Mapping[str, Any], *, field: str, reason: str, now: float) -
     known = {name: value[:most] for name, most in _ECHOED.items() if isinstance(value := given.get(name), str)}
     return {
         **known,
-        "action": "rejected",
+        "action": REJECTED,
         "field": field,
         "reason": reason,
         "server_time": int(now),

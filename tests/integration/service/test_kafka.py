@@ -1,17 +1,22 @@
-"""What the operator says about Kafka, and what a plain client can read by default."""
+"""Kafka in particular: the operator's options, what a plain client can read, and the list of topics."""
 
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import msgspec
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from gossamer.bus.base import TopicInfo
 from gossamer.bus.kafka import KafkaBus
+from gossamer.bus.open import open_bus
 from gossamer.bus.topics import Topics
 from gossamer.errors import BadInput
 from gossamer.sinks.blobs import BlobStore
 from gossamer.sinks.bus import BusSink
+from gossamer.valkey.shards import Shards
 from tests.servers.kafka import Broker, broker
 
 from .test_bus_sink import a_page
@@ -66,6 +71,24 @@ async def test_the_operators_options_win(one_broker: Broker) -> None:
     ran = plain_client(one_broker, "packed.pages", ["packed.pages"])
     assert "UnsupportedCodec" in ran.stderr
     await bus.close()
+
+
+async def test_the_list_of_topics_has_the_clusters_own_with_all_their_partitions(one_broker: Broker) -> None:
+    admin = AdminClient({"bootstrap.servers": one_broker.servers})
+    names = ("listed.pages", "listed.empty", "listedtoo.pages", "unlisted.pages")
+    for made in admin.create_topics([NewTopic(name, 3, 1) for name in names]).values():
+        made.result(20)
+    all_topics = KafkaBus(one_broker.servers)
+    for name in ("listed.pages", "listedtoo.pages", "unlisted.pages"):
+        await all_topics.publish(name, [b"1"] * 20, keys=[b"%d" % number for number in range(20)])
+    bus = open_bus(
+        f"kafka://{one_broker.servers}", cast(Shards, None), Topics("listed"), prefix="g", retention_seconds=1,
+        most_bytes=1, kafka={}, partitions=1, replicas=1, largest=100_000,
+    )  # fmt: skip
+    assert await bus.topics() == [TopicInfo("listed.empty", 0), TopicInfo("listed.pages", 20)]
+    assert not [topic.name for topic in await all_topics.topics() if topic.name.startswith("__")]
+    await bus.close()
+    await all_topics.close()
 
 
 @pytest.mark.parametrize(
