@@ -76,6 +76,9 @@ class CrawlSettings(_Group):
     """Of the URLs given; higher is sooner"""
     expires: str = ""
     """Give up what is left at this time: seconds from now, 90m, 12h, 3d, or an ISO 8601 time. Empty: never"""
+    idle_seconds: Annotated[float, Field(ge=0, le=_DAY)] | None = None
+    """Seconds without anything to do after which a run is finished; until then more requests join it. Unset: 5 for a
+    service's crawls, 0 for a crawl from the command line"""
     attrs: dict[str, Any] | None = None
     """A JSON object that travels with every request to its record"""
     links: bool = False

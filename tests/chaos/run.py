@@ -125,7 +125,11 @@ class _Play:
         self._say = say
         self._troubles: list[str] = []
         self._lags: list[tuple[float, float]] = []
-        environment = {"GOSSAMER_WORKER__HEARTBEAT": str(HEARTBEAT_SECONDS), "GOSSAMER_TOPICS__PER_APP": "false"}
+        environment = {
+            "GOSSAMER_WORKER__HEARTBEAT": str(HEARTBEAT_SECONDS),
+            "GOSSAMER_TOPICS__PER_APP": "false",
+            "GOSSAMER_CRAWL__IDLE_SECONDS": "1",
+        }
         home = folder / "fleet"
         home.mkdir()
         self._fleet = Fleet(home, resolve=web.resolve_overrides(), environment=environment)

@@ -85,18 +85,24 @@ def test_a_finished_crawl_says_so_and_begins_anew_only_when_asked(tmp_path: Path
         assert set(fetches(web.log()).values()) == {2}
 
 
+def test_a_crawl_may_stay_idle_before_it_is_finished_and_its_worker_ends_it(tmp_path: Path) -> None:
+    (tmp_path / "gossamer.toml").write_text("[crawl]\nidle_seconds = 0.3\n")
+    with FakeWeb.start(WebSpec(hosts=1, pages=10)) as web:
+        code, told, said = end(begin(web, tmp_path))
+    assert (code, told["state"], told["pages"]) == (0, "finished", 10), said
+
+
 def test_a_crawl_that_runs_out_of_time_has_expired_and_begins_anew_only_when_asked(tmp_path: Path) -> None:
-    rate = ("--rate", "2/1", "--domain-concurrency", "1", "--expires")
+    slow = ("--rate", "2/1", "--domain-concurrency", "1", "--expires", "5")
     with FakeWeb.start(WebSpec(hosts=1, pages=30)) as web:
-        code, told, said = end(begin(web, tmp_path, *rate, "1"))
+        code, told, said = end(begin(web, tmp_path, *slow))
         assert (code, told["state"]) == (0, "expired"), said
         assert int(str(told["pages"])) < 30
         assert told["dropped"]
-        code, again, _ = end(begin(web, tmp_path, *rate, "1"))
+        code, again, _ = end(begin(web, tmp_path, *slow))
         assert (code, again["state"], again["already_finished"], again["pages"]) == (0, "expired", True, 0)
-        code, fresh, _ = end(begin(web, tmp_path, *rate, "1", "--fresh"))
-        assert (code, fresh["state"], fresh["run"]) == (0, "expired", 2)
-        assert fresh["pages"]
+        code, fresh, _ = end(begin(web, tmp_path, "--fresh"))
+        assert (code, fresh["state"], fresh["run"], fresh["pages"]) == (0, "finished", 2, 30)
 
 
 def test_twice_ctrl_c_stops_at_once_and_loses_nothing(tmp_path: Path) -> None:

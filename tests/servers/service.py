@@ -99,6 +99,7 @@ def up(
         "GOSSAMER_FETCH__RETRY_BASE": "0.02",
         "GOSSAMER_FETCH__TIMEOUT": "5",
         "GOSSAMER_WORKER__HEARTBEAT": "2",
+        "GOSSAMER_CRAWL__IDLE_SECONDS": "0.2",
         **(environment or {}),
     }
     port = ("--port", "0") if command in ("up", "serve") else ()

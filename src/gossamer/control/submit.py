@@ -72,13 +72,16 @@ class Door:
         networks: Sequence[Network] = (),
         ignore_robots: bool = False,
         domain_max_pending: int | None = None,
+        idle_seconds: float = 0.0,
     ) -> None:
         """`networks`: private ones that may be crawled. `ignore_robots`: whether a request
-        may ask for that; the operator's choice. `domain_max_pending`: the operator's cap on every request's terms."""
+        may ask for that; the operator's choice. `domain_max_pending`: the operator's cap on every request's terms.
+        `idle_seconds`: how long a run has nothing to do before it is finished."""
         self._now = now
         self._networks = networks
         self._ignore_robots = ignore_robots
         self._domain_max_pending = domain_max_pending
+        self._idle_seconds = idle_seconds
         self._hosts: dict[str, str] = {}
         """Why a host is refused; empty: it is not."""
         self._filters: OrderedDict[tuple[Any, ...], None] = OrderedDict()
@@ -99,7 +102,7 @@ class Door:
                 f"has {len(payload.body):,} bytes; at most {MOST_BODY_BYTES:,} are taken", field="body"
             )
         return Submission(
-            crawl=request.crawl(),
+            crawl=request.crawl(idle_seconds=self._idle_seconds),
             terms=request.terms(domain_max_pending=self._domain_max_pending),
             spider=request.spiderid,
             domain=registered_domain(host(url)),

@@ -308,6 +308,10 @@ class Frontier(Protocol):
 
         A run that ends by itself after that time ends as expired, too: nothing depends on when this is called."""
 
+    async def finish_idle(self, *, limit: int = 100) -> int:
+        """Housekeeping for any process: end the runs that have had nothing to do for their crawl's `idle_seconds`, at
+        most `limit` of each shard. How many were looked at. A run that is to end at once needs no such call."""
+
     async def events(self, *, limit: int = 100) -> list[CrawlEvent]:
         """Ends of runs of the pool `shared` that nobody has confirmed as told, oldest first; one event per run, and
         one for each spider's part that was stopped or expired by itself. A run all of whose parts ended by themselves

@@ -62,6 +62,8 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     """The crawl's own wish for every domain; capped by what the operator set and by robots.txt. None: the default."""
     concurrency: int | None = None
     """The crawl's own wish for requests in flight per domain. None: the default for the rate."""
+    idle_seconds: float = 0.0
+    """How long a run has nothing to do before it is finished: until then more requests join it."""
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Tells the world of the ends of crawls: finished, stopped, expired."""
+"""Ends runs that have been idle for long enough, and publishes the ends of crawls: finished, stopped, expired."""
 
 from collections.abc import Callable
 
@@ -36,9 +36,10 @@ class Finisher:
         self.pause_seconds = pause_seconds
 
     async def run_once(self) -> bool:
+        ended = await self._frontier.finish_idle(limit=100)
         events = await self._frontier.events(limit=100)
         if not events:
-            return False
+            return ended > 0
         await self._outbound.send(answers.event(event, now=self._now()) for event in events)
         await self._frontier.forget_events(events)
         for event in events:

@@ -164,6 +164,7 @@ async def working(
                 tally,
                 crawl=run.crawl.id if run else None,
                 run=run.number if run else 0,
+                idle_seconds=run.crawl.idle_seconds if run else 0.0,
                 concurrency=settings.worker.concurrency,
                 heartbeat_seconds=settings.worker.heartbeat,
                 drain_seconds=settings.worker.drain,

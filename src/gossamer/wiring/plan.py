@@ -72,6 +72,7 @@ def make_plan(
             max_pages=crawl.max_pages,
             rate=parse_rate(crawl.rate) if crawl.rate else None,
             concurrency=crawl.domain_concurrency,
+            idle_seconds=crawl.idle_seconds or 0.0,
         ),
         terms=terms,
         seeds=seeds,

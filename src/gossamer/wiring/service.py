@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 PLUGINS = "gossamer.requests"
 """Entry points of further kinds of request: objects with `schema`, `rank` and `handle`."""
 
+IDLE_SECONDS = 5.0
+"""How long a service's crawl has nothing to do before it is finished, where no setting says."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -193,6 +196,7 @@ def _desk(settings: Settings, frontier: ValkeyFrontier, counters: Counters) -> D
         networks=parse_networks(settings.allow_networks),
         ignore_robots=settings.fetch.robots != "obey",
         domain_max_pending=service.domain_max_pending,
+        idle_seconds=IDLE_SECONDS if settings.crawl.idle_seconds is None else settings.crawl.idle_seconds,
     )
     default = service.allow_default_policy
     every = {**handlers, **built_in(frontier, counters, now=time.time, default_policy=default)}

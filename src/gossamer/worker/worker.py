@@ -50,11 +50,13 @@ class Worker:
         *,
         crawl: CrawlId | None = None,
         run: int = 0,
+        idle_seconds: float = 0.0,
         concurrency: int = 64,
         heartbeat_seconds: float = 10.0,
         drain_seconds: float = 30.0,
     ) -> None:
-        """`crawl`, `run`: end when this run is over; None: never. `drain_seconds`: the longest that `stop` waits for
+        """`crawl`, `run`: end when this run is over; None: never. `idle_seconds`: how long it has nothing to do before
+        it is over, in which case this worker helps to end it. `drain_seconds`: the longest that `stop` waits for
         requests under way, and again for their commits; what is not done then is given back. Less where waiting is in
         vain: `STUCK_SECONDS`."""
         self._frontier = frontier
@@ -66,6 +68,7 @@ class Worker:
         self._tally = tally
         self._crawl = crawl
         self._run = run
+        self._idle_seconds = idle_seconds
         self._drain_seconds = drain_seconds
         self._slots = Slots(concurrency)
         self._seat = Seat(frontier, holder, patience, heartbeat_seconds=heartbeat_seconds, forget=self._forget)
@@ -153,6 +156,8 @@ class Worker:
         if self._crawl is None:
             return False
         try:
+            if self._idle_seconds:
+                await self._frontier.finish_idle()
             info = await self._frontier.crawl_info(self._crawl)
         except FrontierUnavailable:
             return False

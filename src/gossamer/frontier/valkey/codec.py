@@ -34,6 +34,7 @@ class _CrawlRow(msgspec.Struct, array_like=True, frozen=True):
     max_pages: int | None
     rate: tuple[int, float, bool] | None
     concurrency: int | None
+    idle_ms: int = 0
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -78,8 +79,9 @@ def pack_crawl(crawl: Crawl) -> bytes:
     """Short, for there are many: the servers keep a hash compact while no value in it is longer than 64 bytes."""
     rate = (crawl.rate.hits, crawl.rate.window_seconds, crawl.rate.moderated) if crawl.rate else None
     lifo = crawl.order is Order.LIFO
+    idle_ms = round(crawl.idle_seconds * 1000)
     return _pack(
-        _CrawlRow(crawl.id.appid, crawl.id.crawlid, crawl.pool, lifo, crawl.max_pages, rate, crawl.concurrency)
+        _CrawlRow(crawl.id.appid, crawl.id.crawlid, crawl.pool, lifo, crawl.max_pages, rate, crawl.concurrency, idle_ms)
     )
 
 
@@ -93,6 +95,7 @@ def unpack_crawl(blob: bytes) -> Crawl:
         max_pages=row.max_pages,
         rate=Rate(*row.rate) if row.rate else None,
         concurrency=row.concurrency,
+        idle_seconds=row.idle_ms / 1000,
     )
 
 

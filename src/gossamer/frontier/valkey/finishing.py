@@ -144,6 +144,16 @@ async def try_finish(commands: Commands, token: str, *, retention_ms: int, aband
     return True
 
 
+async def finish_idle(commands: Commands, shard: int, *, limit: int, retention_ms: int) -> int:
+    """End the runs that have been idle on this shard for long enough, at most `limit`; how many were looked at."""
+    if not await commands.call(shard, "resting"):
+        return 0
+    due, *tokens = await commands.call_confirmed(shard, "rested", limit, retention_ms)
+    for token in tokens:
+        await try_finish(commands, token.decode(), retention_ms=retention_ms)
+    return int(due)
+
+
 async def halt(
     commands: Commands, home: Home, ends: Sequence[tuple[str, str]], *, stop: int = 0, retention_ms: int
 ) -> Halted:

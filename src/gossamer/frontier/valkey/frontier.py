@@ -11,7 +11,7 @@ from gossamer.frontier.base import Added, Submission, Submitted
 from gossamer.frontier.valkey import codec, events, info, listing, lookup
 from gossamer.frontier.valkey.adding import Adding
 from gossamer.frontier.valkey.commands import Commands
-from gossamer.frontier.valkey.finishing import carry_out, read_home
+from gossamer.frontier.valkey.finishing import carry_out, finish_idle, read_home
 from gossamer.frontier.valkey.holder import ValkeyHolder
 from gossamer.frontier.valkey.identity import Identity
 from gossamer.frontier.valkey.keeping import Keeping
@@ -321,6 +321,15 @@ class ValkeyFrontier:
     async def expire_due(self, *, limit: int = 100) -> int:
         return await events.expire_due(
             self._commands, limit=limit, mark_ms=self._mark_ms, retention_ms=self._retention_ms
+        )
+
+    async def finish_idle(self, *, limit: int = 100) -> int:
+        shards = range(self._commands.count)
+        retention_ms = self._retention_ms
+        return sum(
+            await asyncio.gather(
+                *(finish_idle(self._commands, shard, limit=limit, retention_ms=retention_ms) for shard in shards)
+            )
         )
 
     async def events(self, *, limit: int = 100) -> list[CrawlEvent]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gossamer.frontier.valkey.commands import Commands
-from gossamer.frontier.valkey.finishing import carry_out, purge, read_home, rebalance, try_finish
+from gossamer.frontier.valkey.finishing import carry_out, finish_idle, purge, read_home, rebalance, try_finish
 from gossamer.frontier.valkey.identity import Identity
 from gossamer.frontier.valkey.policies import rescore
 from gossamer.model.crawl import CrawlState
@@ -48,6 +48,8 @@ class Keeping:
             for token in reply[3:]:
                 await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
         await self._chores(shard, noted)
+        while await finish_idle(self._commands, shard, limit=100, retention_ms=self._retention_ms):
+            pass
         while await call(shard, "sweep", 1000, self._retention_ms):
             pass
         return total

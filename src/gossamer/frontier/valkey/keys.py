@@ -151,6 +151,12 @@ class Keys:
         return f"{self.base}idle"
 
     @property
+    def resting(self) -> str:
+        """zset: crawls with nothing to do on this shard, by when they have been idle for long enough to end. Rows end
+        then, or with the crawl."""
+        return f"{self.base}resting"
+
+    @property
     def opened(self) -> str:
         """zset, home shard: runs by when they began. Rows end with the first request there, or after the retention:
         a run without any then finishes."""

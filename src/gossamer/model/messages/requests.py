@@ -51,14 +51,16 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
         if self.expires > now + LONGEST_AHEAD_SECONDS:
             raise RequestRejected("must be within a hundred years", field="expires")
 
-    def crawl(self) -> Crawl:
-        """What belongs to the whole crawl; of a running one the first request's counts."""
+    def crawl(self, *, idle_seconds: float = 0.0) -> Crawl:
+        """What belongs to the whole crawl; of a running one the first request's counts. `idle_seconds`: the
+        operator's choice."""
         return Crawl(
             id=CrawlId(self.appid, self.crawlid),
             order=Order(self.order),
             max_pages=self.max_pages,
             rate=_rate(self.rate) if self.rate else None,
             concurrency=self.domain_concurrency,
+            idle_seconds=idle_seconds,
         )
 
     def terms(self, *, domain_max_pending: int | None = None) -> Terms:

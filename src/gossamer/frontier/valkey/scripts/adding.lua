@@ -126,7 +126,7 @@ local function add_batches(token, run, gen, single, blob, digest, packed_terms, 
   grow_seen(crawl)
   -- A run that begins with nothing but duplicates is over at once; if the client dies before it says so, housekeeping looks.
   local idle = 0
-  if added == 0 and crawl.added == crawl.done then
+  if added == 0 and crawl.added == crawl.done and rests_until(crawl) == 0 then
     if last then
       idle = check_done(token, retention) and 1 or 0
     elseif crawl.state == "r" then

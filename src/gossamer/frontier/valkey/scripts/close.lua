@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Close a run on one shard if all that was added here is done. A closed run refuses additions until the home shard was
+-- Close a run on one shard if all that was added here is done, and has been for as long as the run is to be idle. A closed run refuses additions until the home shard was
 -- asked, so that the sum over all shards stands still while the home shard decides. A shard that was touched and not yet
 -- added to is closed too: the addition may be under way.
 -- KEYS  1 shard prefix
@@ -20,7 +20,7 @@ end
 if ahead > 0 then
   crawl = begin_run(token, run, ARGV[5], ARGV[6], ARGV[7], "")
 end
-if not crawl or crawl.added ~= crawl.done then
+if not crawl or crawl.added ~= crawl.done or rests_until(crawl) > now then
   return {}
 end
 local key = P .. "c:" .. token

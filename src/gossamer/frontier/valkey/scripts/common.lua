@@ -86,11 +86,12 @@ local function crawl_of(token)
     crawls[token] = false
     return false
   end
-  local c = cmsgpack.unpack(v[4]) -- appid, crawlid, pool, lifo, max_pages, { hits, seconds, moderated }, concurrency
+  -- appid, crawlid, pool, lifo, max_pages, { hits, seconds, moderated }, concurrency, idle ms
+  local c = cmsgpack.unpack(v[4])
   local rate = c[6]
   crawl = {
     token = token, run = tonumber(v[1]), gen = v[2], state = v[3],
-    pool = c[3], lifo = c[4], max_pages = c[5], wish = rate and { rate[1], rate[2] * 1000, rate[3] }, cap = c[7],
+    pool = c[3], lifo = c[4], max_pages = c[5], wish = rate and { rate[1], rate[2] * 1000, rate[3] }, cap = c[7], idle_ms = c[8] or 0,
     seen = tonumber(v[5] or 0), buckets = tonumber(v[6] or 1),
     added = tonumber(v[7] or 0), done = tonumber(v[8] or 0),
     reserved = tonumber(v[9] or 0), quota = tonumber(v[10] or 0), fetched = tonumber(v[11] or 0),

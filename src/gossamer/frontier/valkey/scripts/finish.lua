@@ -50,11 +50,40 @@ local function spiders_of(token)
   return answer
 end
 
--- Notes that everything of this crawl on this shard is done. Where this shard is all the crawl ever touched, that ends
--- the run here and now; else the caller looks at the other shards. Returns true for the latter.
-local function check_done(token, retention)
+-- Whether every spider's part that had requests here was stopped or has expired.
+local function all_parts_ended(crawl)
+  if not crawl.parts then
+    return false
+  end
+  local spiders = spiders_of(crawl.token)
+  for k = 1, #spiders, 2 do
+    if not ended(crawl, spiders[k]) then
+      return false
+    end
+  end
+  return true
+end
+
+-- Whether the run, with nothing to do on this shard, is to stay idle for a while before it ends.
+local function needs_rest(crawl)
+  return crawl.idle_ms > 0 and crawl.state == "r" and not all_parts_ended(crawl)
+end
+
+-- Until when it is to stay idle; 0: it need not.
+local function rests_until(crawl)
+  return needs_rest(crawl) and tonumber(redis.call("ZSCORE", P .. "resting", crawl.token) or 0) or 0
+end
+
+-- Notes that everything of this crawl on this shard is done. A run that is to stay idle for a while begins that now
+-- (`rested`: it was idle for long enough). Else, where this shard is all the crawl ever touched, that ends the run here
+-- and now; or the caller looks at the other shards. Returns true for the latter.
+local function check_done(token, retention, rested)
   local crawl = crawl_of(token)
   if not crawl or crawl.added ~= crawl.done or (crawl.state ~= "r" and crawl.state ~= "b") then
+    return false
+  end
+  if not rested and needs_rest(crawl) then
+    redis.call("ZADD", P .. "resting", now + crawl.idle_ms, token)
     return false
   end
   local home = redis.call("HMGET", P .. "h:" .. token, "state", "shards", "run", "version")
@@ -64,6 +93,7 @@ local function check_done(token, retention)
       redis.call("HSET", P .. "c:" .. token, "st", "f", "closed", home[4] or 0)
       crawl.state = "f"
       redis.call("ZREM", P .. "idle", token)
+      redis.call("ZREM", P .. "resting", token)
       end_run(token, now, retention, spiders_of(token))
     end
     return false

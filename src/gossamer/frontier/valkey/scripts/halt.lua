@@ -41,6 +41,7 @@ else
   if letter ~= "b" then -- a spent budget ends the run only when all shards agree
     redis.call("ZADD", P .. "ending", "NX", now + retention, token)
     redis.call("ZREM", P .. "idle", token)
+    redis.call("ZREM", P .. "resting", token)
   end
 end
 local of_end

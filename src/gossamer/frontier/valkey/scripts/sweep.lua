@@ -64,6 +64,7 @@ for _, token in ipairs(redis.call("ZRANGEBYSCORE", P .. "ending", "-inf", now, "
     redis.call("UNLINK", P .. "c:" .. token, P .. "t:" .. token, P .. "d:" .. token, P .. "z:" .. token)
     redis.call("ZREM", P .. "ending", token)
     redis.call("ZREM", P .. "idle", token)
+    redis.call("ZREM", P .. "resting", token)
     redis.call("ZREM", P .. "opened", token)
     redis.call("HDEL", P .. "halting", token)
     if not redis.call("ZSCORE", P .. "marks", token) then
