@@ -126,7 +126,7 @@ async def _crawl(parts: Parts, submission: Submission) -> tuple[str, Response]:
     if submitted.reason == DUPLICATE:
         crawl, spider, url = submission.crawl.id, submission.spider, submission.url
         return "duplicate", success(answers.duplicate(crawl, spider=spider, url=url, now=parts.clock()))
-    raise RequestRejected(submitted.reason)
+    raise RequestRejected(submitted.reason, field=submitted.field)
 
 
 async def _question(

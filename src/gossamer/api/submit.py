@@ -107,6 +107,8 @@ async def _submit_one(parts: Parts, fed: Fed, given: dict[str, Any]) -> Response
         raise
     [submitted] = await parts.desk.submit([submission])
     taken = _taken(fed, submitted)
+    if taken.field:
+        raise RequestRejected(taken.reason, field=taken.field)
     if taken.status == 409:
         raise Problem(409, "Crawl refused", taken.reason)
     crawl = submission.crawl.id
@@ -158,6 +160,6 @@ def _taken(fed: Fed, submitted: Submitted) -> Taken:
     elif submitted.reason == DUPLICATE:
         result, status = "duplicate", 200
     else:
-        result, status = "rejected", 409
+        result, status = "rejected", 400 if submitted.field else 409
     fed.count(CRAWL, result)
-    return Taken(added=submitted.added, reason=submitted.reason, status=status)
+    return Taken(added=submitted.added, reason=submitted.reason, field=submitted.field, status=status)

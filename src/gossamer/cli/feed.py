@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
@@ -13,6 +13,8 @@ from rich.console import Console
 from gossamer.cli import options
 from gossamer.cli.asking import ask
 from gossamer.control import stats
+from gossamer.control.desk import CRAWL
+from gossamer.control.submit import Submission
 from gossamer.errors import BadInput, BusError, RequestRejected
 from gossamer.settings import load
 from gossamer.wiring.service import Parts
@@ -20,6 +22,15 @@ from gossamer.wiring.service import Parts
 _AT_ONCE = 2000
 _SAY_SECONDS = 1.0
 _FAULTS_SHOWN = 10
+
+
+class _Read(NamedTuple):
+    """A request that is valid in itself."""
+
+    where: str
+    value: bytes
+    submission: Submission | None
+    """None: it is no crawl request."""
 
 
 def feed(
@@ -78,27 +89,39 @@ def _lines(request: str) -> Iterator[tuple[str, bytes]]:
 
 
 async def _feed(cluster: Parts, lines: Iterator[tuple[str, bytes]], *, quiet: bool) -> tuple[int, list[str]]:
-    fed, faults, batch = 0, [], []
+    fed = 0
+    faults: list[str] = []
+    batch: list[_Read] = []
     console = Console(stderr=True, highlight=False)
     said = time.monotonic()
     for where, value in lines:
         try:
-            cluster.desk.read(value)
-            batch.append(value)
+            kind, request = cluster.desk.read(value)
+            batch.append(_Read(where, value, request if kind == CRAWL else None))
         except RequestRejected as fault:
             faults.append(f"{where}{fault.detail}")
         if len(batch) == _AT_ONCE:
-            await _publish(cluster, batch, fed)
-            fed, batch = fed + len(batch), []
+            fed += await _send(cluster, batch, fed, faults)
+            batch = []
             if not quiet and time.monotonic() - said > _SAY_SECONDS:
                 console.print(f"{fed:,} fed ...")
                 said = time.monotonic()
-    if batch:
-        await _publish(cluster, batch, fed)
-    fed += len(batch)
+    fed += await _send(cluster, batch, fed, faults)
     if fed and not quiet and not await cluster.counters.nodes(stats.INTAKE):
         console.print("No service has been heard for two minutes: what was fed waits on the bus for gossamer serve.")
     return fed, faults
+
+
+async def _send(cluster: Parts, batch: list[_Read], fed: int, faults: list[str]) -> int:
+    """Publish the requests that the cluster would take now; their number. The others are added to `faults`."""
+    crawls = [read for read in batch if read.submission is not None]
+    checked = await cluster.desk.check([read.submission for read in crawls if read.submission is not None])
+    refused = {id(read): fault for read, fault in zip(crawls, checked, strict=True) if fault is not None}
+    faults += [f"{read.where}{refused[id(read)].detail}" for read in crawls if id(read) in refused]
+    sound = [read.value for read in batch if id(read) not in refused]
+    if sound:
+        await _publish(cluster, sound, fed)
+    return len(sound)
 
 
 async def _publish(cluster: Parts, batch: list[bytes], fed: int) -> None:

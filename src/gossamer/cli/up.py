@@ -14,11 +14,13 @@ from gossamer.cli.greeting import greeting
 from gossamer.cli.interruption import Interruption
 from gossamer.cli.loop import run as run_loop
 from gossamer.errors import GossamerError
+from gossamer.frontier.base import Lane
 from gossamer.settings import Settings, load
 from gossamer.telemetry import logs
 from gossamer.wiring.joining import frontier_address, warn_of_memory_only
 from gossamer.wiring.processes import Processes
 from gossamer.wiring.service import Parts, for_the_bus, keep_all, make_app, make_roles, parts
+from gossamer.worker.spiders import known_spiders
 
 POOL = "shared"
 
@@ -124,6 +126,8 @@ async def _run(settings: Settings, *, workers: bool) -> None:
         warn_of_memory_only(cluster.frontier, standard.say)
         crew = None
         if workers:
+            # Before the first request is judged: the worker processes take a second to start.
+            await cluster.frontier.spiders.announce(Lane.FAST, known_spiders())
             crew = Processes(
                 for_the_bus(settings), address, pool=POOL, spiders=[], run=None, say=standard.say, bus=True
             )

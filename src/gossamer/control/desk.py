@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from gossamer.control.submit import Door, Submission, Submitted, submit
+from gossamer.control.submit import Door, Submission, Submitted, submit, unknown_spiders
 from gossamer.errors import RequestRejected
 from gossamer.frontier.base import Frontier
 from gossamer.model.messages.read import Reader
@@ -59,9 +59,16 @@ class Desk:
         except RequestRejected:
             return {}
 
+    async def check(self, submissions: Sequence[Submission]) -> list[RequestRejected | None]:
+        """Return why each request would be refused as the cluster is now, in order; None: it would not."""
+        return await unknown_spiders(self._frontier, submissions)
+
     async def submit(self, submissions: Sequence[Submission]) -> list[Submitted]:
         """Put crawl requests into the frontier; an answer for each, in order."""
-        return await submit(self._frontier, submissions)
+        faults = await self.check(submissions)
+        sound = [submission for submission, fault in zip(submissions, faults, strict=True) if fault is None]
+        answers = iter(await submit(self._frontier, sound) if sound else ())
+        return [next(answers) if fault is None else Submitted(False, fault.reason, fault.field) for fault in faults]
 
     async def handle(self, kind: str, request: Any, *, old: bool | None = None) -> list[dict[str, Any]]:
         """Return the answers to a request of another kind, in the form of 1.0 (`old`), of 1.2 (False), or the cluster's

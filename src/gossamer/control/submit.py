@@ -28,6 +28,8 @@ _FILTERS_KNOWN = 1000
 _HOSTS_KNOWN = 10_000
 DUPLICATE = "duplicate"
 _FULL = "the domain's share of the queue is full"
+BUILT_IN_SPIDERS = frozenset({"link", "wandering"})
+"""Every worker of the fast lane has them."""
 MOST_BODY_BYTES = 512 * 1024
 """Of the body that a request sends; it waits in the frontier's memory."""
 
@@ -47,6 +49,8 @@ class Submission:
     payload: bytes | None
     method: str = "GET"
     body: bytes = b""
+    wait_for_spider: bool = False
+    """Add it also when nobody has announced its spider."""
 
     def has_expired(self, now: float) -> bool:
         """Whether its time is over. `now`: epoch seconds."""
@@ -60,6 +64,8 @@ class Submitted:
     added: bool
     reason: str = ""
     """DUPLICATE (seen in this run), or a sentence why not."""
+    field: str = ""
+    """The faulty field, where one is the reason."""
 
 
 class Door:
@@ -111,6 +117,7 @@ class Door:
             payload=pack(payload),
             method=payload.method,
             body=payload.body,
+            wait_for_spider=request.wait_for_spider,
         )
 
     def _check_filters(self, request: CrawlRequest) -> None:
@@ -166,6 +173,26 @@ def _refused(field: str, check: Callable[[], object]) -> None:
         check()
     except BadInput as error:
         raise RequestRejected(error.detail, field=field) from None
+
+
+async def unknown_spiders(frontier: Frontier, submissions: Sequence[Submission]) -> list[RequestRejected | None]:
+    """Why each request is refused for its spider, in order; None: it is not. A spider is known when it comes with
+    Gossamer or some worker has announced it. Raises FrontierUnavailable."""
+    asked = {s.spider for s in submissions if not s.wait_for_spider} - BUILT_IN_SPIDERS
+    if not asked:
+        return [None] * len(submissions)
+    await frontier.spiders.learn(asked)
+    unknown = {spider for spider in asked if not frontier.spiders.lanes(spider)}
+    known = ", ".join(sorted(BUILT_IN_SPIDERS | frontier.spiders.names()))
+    return [
+        RequestRejected(
+            f"no worker has announced the spider {s.spider}; there are {known}. With wait_for_spider it is accepted",
+            field="spiderid",
+        )
+        if s.spider in unknown and not s.wait_for_spider
+        else None
+        for s in submissions
+    ]
 
 
 async def submit(frontier: Frontier, submissions: Sequence[Submission]) -> list[Submitted]:

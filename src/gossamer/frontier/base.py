@@ -152,6 +152,10 @@ class Spiders(Protocol):
         """Return the lanes that have announced the spider, as far as was read last."""
         ...
 
+    def names(self) -> frozenset[str]:
+        """Return all spiders that were announced, as far as was read last."""
+        ...
+
     def fingerprint(self, spider: str, url: str, *, method: str = "GET", body: bytes = b"") -> int:
         """Return the signed 64-bit number by which a request to any spider is remembered. `url` is canonical."""
         ...

@@ -158,7 +158,7 @@ class Intake:
             elif s.has_expired(self._desk.now()):
                 item.out = [self._expired(item)]
             else:
-                item.fault = RequestRejected(submitted.reason)
+                item.fault = RequestRejected(submitted.reason, field=submitted.field)
 
     async def _handle(self, item: _Item) -> None:
         old = True if item.message.topic == self._topics.inbound_actions else None

@@ -81,8 +81,8 @@ def lane(folder: Path, service: Up, spider: str, **settings: Any) -> Scraper:
 
 
 def feed(service: Up, **request: Any) -> None:
-    """As a person would."""
-    text = msgspec.json.encode({"appid": "testapp", **request}).decode()
+    """As a person would who does not wait for the spider to be there."""
+    text = msgspec.json.encode({"appid": "testapp", "wait_for_spider": True, **request}).decode()
     data = str(service.folder / ".gossamer")
     done = subprocess.run(
         [sys.executable, "-m", "gossamer", "feed", text, "--data-dir", data],
@@ -362,7 +362,7 @@ async def test_an_expired_crawl_ends_with_its_event(tmp_path: Path, service: Up,
     with lane(tmp_path, service, "walker") as scraper:
         await one_a_minute(talk, "site2.test")
         await talk.say({
-            "appid": "testapp", "crawlid": "short", "spiderid": "walker", "maxdepth": 1,
+            "appid": "testapp", "crawlid": "short", "spiderid": "walker", "wait_for_spider": True, "maxdepth": 1,
             "url": f"http://site2.test:{web.port}/short", "expires": int(time.time()) + 4,
         })  # fmt: skip
         event = await talk.event("expired", "short")
@@ -404,7 +404,7 @@ async def test_on_kafka(tmp_path: Path, web: FakeWeb) -> None:
             async with talking(service, kafka=kafka.servers) as talk:
                 await talk.say({
                     "appid": "testapp", "crawlid": "kafka", "spiderid": "walker", "url": at(web, "/kafka"),
-                    "maxdepth": 1,
+                    "maxdepth": 1, "wait_for_spider": True,
                 })  # fmt: skip
                 await talk.event("finished", "kafka")
                 found = {one["url"]: one["depth"] for one in await pages(talk, "kafka", 2)}

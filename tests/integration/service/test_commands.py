@@ -83,7 +83,7 @@ def test_feed_info_dump_and_stop(folder: Folder) -> None:
 
 
 def test_info_is_of_all_spiders_where_none_is_named(folder: Folder) -> None:
-    folder.run("feed", a_crawl(folder, "one", appid="shop", spiderid="scrapys"))
+    folder.run("feed", a_crawl(folder, "one", appid="shop", spiderid="scrapys", wait_for_spider=True))
     folder.until("waiting 1 on 1 domain", "info", "shop", "one")
     assert "1 waiting in 1 crawl" in folder.run("info", "shop")
     assert folder.json("info", "shop", "one", "--json")["spiderid"] == ""

@@ -11,7 +11,14 @@ from tests.servers import crawling
 from tests.servers.service import Up, talking, up
 
 OLD = {"GOSSAMER_TOPICS__WIRE": "1.0"}
-CRAWL = {"appid": "testapp", "crawlid": "one", "url": "https://site0.test/", "spiderid": "elsewhere", "priority": 7}
+CRAWL = {
+    "appid": "testapp",
+    "crawlid": "one",
+    "url": "https://site0.test/",
+    "spiderid": "elsewhere",
+    "wait_for_spider": True,
+    "priority": 7,
+}
 INFO = {"appid": "testapp", "crawlid": "one", "spiderid": "elsewhere", "action": "info"}
 
 

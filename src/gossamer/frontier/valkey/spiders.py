@@ -33,6 +33,9 @@ class ValkeySpiders:
     def lanes(self, name: str) -> frozenset[Lane]:
         return self._announced.get(name, frozenset())
 
+    def names(self) -> frozenset[str]:
+        return frozenset(self._announced)
+
     def fingerprint(self, spider: str, url: str, *, method: str = "GET", body: bytes = b"") -> int:
         seed = spider_seed(self._identity.secret, spider)
         if self.lanes(spider) == {Lane.SCRAPY}:

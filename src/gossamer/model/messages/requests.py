@@ -18,6 +18,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     crawlid: str
     url: str
     spiderid: str = "link"
+    wait_for_spider: bool = False
     priority: int = 1
     maxdepth: int = 0
     max_pages: int | None = None
