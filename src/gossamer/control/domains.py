@@ -46,11 +46,13 @@ async def dump(frontier: Frontier) -> tuple[str, int]:
             return dump_policies(default, policies), version
 
 
-async def load(frontier: Frontier, text: str | bytes, *, expected_version: int | None = None) -> int:
-    """Put this text's policies in the place of all there are; the new version.
+async def load(
+    frontier: Frontier, text: str | bytes, *, expected_version: int | None = None, whole: bool = False
+) -> int:
+    """Put this text's policies in the place of all there are; the new version. `whole`: as for `load_policies`.
 
     Raises BadInput, and PoliciesChanged when they are no longer at `expected_version` (None: whatever they are at)."""
-    default, policies = load_policies(text)
+    default, policies = load_policies(text, whole=whole)
     while True:
         version = await frontier.policies_version() if expected_version is None else expected_version
         try:

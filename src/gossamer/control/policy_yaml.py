@@ -1,6 +1,6 @@
 """All domain policies as one YAML text, Scrapy Cluster's with ours added. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import yaml
@@ -18,7 +18,7 @@ _FIELDS: dict[str, tuple[str, str, Callable[[Any], Any]]] = {}
 """By its name in YAML: the policy's field, what a value must be, and what makes it one (ValueError else)."""
 
 
-def load_policies(text: str | bytes) -> tuple[DomainPolicy, dict[str, DomainPolicy]]:
+def load_policies(text: str | bytes, *, whole: bool = False) -> tuple[DomainPolicy, dict[str, DomainPolicy]]:
     """(the default, the domains') of a YAML text:
 
         blacklist: [bad.example]
@@ -27,7 +27,8 @@ def load_policies(text: str | bytes) -> tuple[DomainPolicy, dict[str, DomainPoli
           one.example: {window: 60, hits: 60}
           two.example: {window: 60, hits: 30, scale: 0.5, moderated: false, scope: ip, concurrency: 4}
 
-    An empty text is no policy at all. Raises BadInput that names the faulty entry.
+    An empty text is no policy at all. Raises BadInput that names the faulty entry; `whole`: also for a text that may be
+    the beginning of a longer one, because it is empty or something in it has no value.
     """
     if len(text) > MOST_BYTES:
         raise BadInput(f"the policies are longer than {MOST_BYTES // 2**20} MiB")
@@ -36,6 +37,8 @@ def load_policies(text: str | bytes) -> tuple[DomainPolicy, dict[str, DomainPoli
         document = yaml.load(text, Loader=yaml.CSafeLoader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise BadInput(f"this is no YAML: {' '.join(str(error).split())[:300]}") from None
+    if whole:
+        _check_whole(document)
     if document is None:
         return DomainPolicy(), {}
     if not isinstance(document, dict):
@@ -54,7 +57,7 @@ def load_policies(text: str | bytes) -> tuple[DomainPolicy, dict[str, DomainPoli
 
 
 def dump_policies(default: DomainPolicy, policies: Mapping[str, DomainPolicy]) -> str:
-    """The same back, sorted; load_policies(dump_policies(x)) == x."""
+    """The same back, sorted; load_policies(dump_policies(x), whole=True) == x."""
     document: dict[str, Any] = {}
     if fields := fields_of(default):
         document["default"] = fields
@@ -68,7 +71,7 @@ def dump_policies(default: DomainPolicy, policies: Mapping[str, DomainPolicy]) -
         document["domains"] = domains
     if blacklist := sorted(name for name, policy in policies.items() if policy.blacklisted):
         document["blacklist"] = blacklist
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True) if document else ""
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True) if document else "domains: {}\n"
 
 
 def policy_of(fields: object, *, where: str) -> DomainPolicy:
@@ -129,6 +132,24 @@ def _check_events(text: str | bytes) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST:
             raise BadInput("this is no YAML of policies: it is nested too deep")
+
+
+def _check_whole(document: object) -> None:
+    if not document:
+        raise BadInput("it is empty; to remove all policies write domains: {}")
+    for section, entries in _items(document):
+        if entries is None:
+            raise BadInput(f"{section}: has no value; write {'[]' if section == 'blacklist' else '{}'} for none")
+        for name, fields in _items(entries):
+            if fields is None:
+                raise BadInput(f"{section}: {name}: has no value")
+            for field, value in _items(fields):
+                if value is None:
+                    raise BadInput(f"{section}: {name}: {field}: has no value")
+
+
+def _items(part: object) -> Iterable[tuple[object, object]]:
+    return part.items() if isinstance(part, dict) else ()
 
 
 def _changed(policy: DomainPolicy, fields: dict[str, Any]) -> DomainPolicy:

@@ -20,8 +20,11 @@ class Role(Protocol):
     """What a service does. Any number of copies may run, in any processes; killing one loses nothing."""
 
     name: str
-    pause_seconds: float
-    """Between two steps that found nothing to do."""
+
+    @property
+    def pause_seconds(self) -> float:
+        """Between two steps that found nothing to do."""
+        ...
 
     async def run_once(self) -> bool:
         """One step; True when there may be more to do at once. Raises what the frontier and the bus raise: the step is

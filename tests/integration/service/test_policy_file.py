@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gossamer.control.policy_yaml import load_policies
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.domain import DomainPolicy
 from gossamer.services.policy_file import PolicyFile
@@ -70,3 +71,101 @@ async def test_each_fault_is_said_once_and_its_end_once(tmp_path: Path, frontier
     assert len(watched.said) == len(wrongs), watched.said
     assert all(wrong in sentence for wrong, sentence in zip(wrongs, watched.said, strict=True))
     assert (await frontier.domain_policies())[0] == DomainPolicy(hits=7)
+
+
+class Looks:
+    """A file's role that a test drives: each look comes a second after the one before, unless it is `hurried`."""
+
+    def __init__(self, path: Path, frontier: ValkeyFrontier) -> None:
+        self.hurried = False
+        self._now = 0.0
+        self.said: list[str] = []
+        self._role = PolicyFile(
+            frontier, path, Troubles(self.said.append), monotonic=lambda: self._now, clock=lambda: 0.0
+        )
+
+    async def look(self, times: int = 1) -> None:
+        for _ in range(times):
+            self._now += 0.01 if self.hurried else 1.0
+            await self._role.run_once()
+
+
+WHOLE = """\
+default: {hits: 7}
+domains:
+  one.example: {hits: 1, window: 2}
+  two.example: {hits: 3, window: 4}
+blacklist: [bad.example, worse.example]
+"""
+
+
+@pytest.fixture
+async def loaded(tmp_path: Path, frontier: ValkeyFrontier) -> tuple[Path, Looks]:
+    """A file whose policies are in force."""
+    path = tmp_path / "policies.yaml"
+    path.write_text(WHOLE)
+    looks = Looks(path, frontier)
+    await looks.look(2)
+    assert await frontier.domain_policies() == load_policies(WHOLE)
+    return path, looks
+
+
+CUT_OFF = {
+    "empty": "",
+    "comments": "\n# nothing\n",
+    "no-domains": "domains:\n",
+    "no-blacklist": "domains: {}\nblacklist:\n",
+    "half": WHOLE[:60],
+    "zeros": "\0" * 100,
+}
+
+
+@pytest.mark.parametrize("text", CUT_OFF.values(), ids=CUT_OFF)
+async def test_an_emptied_or_cut_off_file_changes_nothing_and_is_said_once(
+    loaded: tuple[Path, Looks], frontier: ValkeyFrontier, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, looks = loaded
+    path.write_text(text)
+    await looks.look(5)
+    assert await frontier.domain_policies() == load_policies(WHOLE)
+    [said] = looks.said
+    assert "the policies stay as they are" in said
+    assert caplog.text.count("the policies stay as they are") == 1
+    path.write_text(WHOLE + "\n")
+    await looks.look(2)
+    assert "in force again" in looks.said[-1]
+
+
+async def test_a_file_that_is_being_written_is_not_loaded_before_it_stays_the_same(
+    loaded: tuple[Path, Looks], frontier: ValkeyFrontier
+) -> None:
+    path, looks = loaded
+    looks.hurried = True
+    written = "domains:\n"
+    for number in range(50):  # each prefix is sound by itself, and seen by two looks
+        written += f"  site{number}.example: {{hits: 1, window: 1}}\n"
+        path.write_text(written)
+        await looks.look(2)
+        assert await frontier.domain_policies() == load_policies(WHOLE)
+    looks.hurried = False
+    await looks.look()
+    assert await frontier.domain_policies() == load_policies(written)
+    assert looks.said == []
+
+
+async def test_a_reset_that_says_so_is_done(loaded: tuple[Path, Looks], frontier: ValkeyFrontier) -> None:
+    path, looks = loaded
+    path.write_text("domains: {}\n")
+    await looks.look(2)
+    assert await frontier.domain_policies() == (DomainPolicy(), {})
+    assert looks.said == []
+
+
+async def test_at_the_start_a_file_that_is_old_is_loaded_at_the_first_look(
+    tmp_path: Path, frontier: ValkeyFrontier
+) -> None:
+    path = tmp_path / "policies.yaml"
+    path.write_text(WHOLE)
+    later = path.stat().st_ctime + 10
+    await PolicyFile(frontier, path, Troubles(), clock=lambda: later).run_once()
+    assert await frontier.domain_policies() == load_policies(WHOLE)

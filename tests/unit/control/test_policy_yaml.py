@@ -79,7 +79,25 @@ def test_a_fault_is_named(text: str, word: str) -> None:
 
 def test_no_text_is_no_policy() -> None:
     assert load_policies("") == (DomainPolicy(), {})
-    assert dump_policies(DomainPolicy(), {}) == ""
+    assert load_policies(dump_policies(DomainPolicy(), {}), whole=True) == (DomainPolicy(), {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "\n", "# all gone\n", "---\n", "{}", "domains:", "blacklist:\n", "domains: {}\nblacklist:",
+        "domains:\n  one.example: {hits: 1}\n  two.example:\n", "default:\n  hits:",
+        "domains:\n  one.example:\n    hits:",
+    ],
+)  # fmt: skip
+def test_a_text_that_may_have_been_cut_off_is_not_whole(text: str) -> None:
+    load_policies(text)
+    with pytest.raises(BadInput, match=r"empty|has no value"):
+        load_policies(text, whole=True)
+
+
+def test_an_intended_reset_is_whole() -> None:
+    assert load_policies("domains: {}", whole=True) == (DomainPolicy(), {})
 
 
 def test_a_domain_has_one_spelling() -> None:
