@@ -113,4 +113,6 @@ async def _to_link(fault: Fault, link: Link) -> None:
 
 
 def _lasting(fault: Fault) -> str:
-    return f"{fault.seconds:+.2f} s" if fault.kind is Kind.SKEW_CLOCK else f"{fault.seconds:.2f} s"
+    return (
+        f"{fault.seconds:+.2f} s" if fault.kind in (Kind.SKEW_CLOCK, Kind.SET_STORE_CLOCK) else f"{fault.seconds:.2f} s"
+    )

@@ -35,6 +35,8 @@ class Kind(StrEnum):
     KILL_STORE = "kill-store"
     """SIGKILL of the server, and a start from what is on its disk."""
     FREEZE_STORE = "freeze-store"
+    SET_STORE_CLOCK = "set-store-clock"
+    """The wall clock of the server's machine jumps by seconds or hours, forward or back."""
     KILL_PRIMARY = "kill-primary"
     """SIGKILL of a cluster's primary; its replica takes over, and it comes back as that one's replica."""
     FREEZE_PRIMARY = "freeze-primary"
@@ -81,7 +83,7 @@ class Fault:
     whom: float
     """0..1: which of those that live then."""
     seconds: float
-    """How long it lasts; of SKEW_CLOCK the skew; of SLOW_LINK the delay."""
+    """How long it lasts; of SKEW_CLOCK and SET_STORE_CLOCK how far the clock is ahead then; of SLOW_LINK the delay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +109,11 @@ def make_plan(seed: int, *, store_kinds: Collection[Kind], heartbeat_seconds: fl
     """At least six faults of at least three kinds, one of them of the store, one of a link, one a killed worker."""
     chance = random.Random(f"chaos {seed}")
     count = chance.randint(_FEWEST, _MOST)
-    store = sorted(store_kinds)
-    kinds = [Kind.KILL_WORKER, chance.choice(store), chance.choice(LINKS)]
     lane = _lane(chance.random())
+    # The bus, which the service's store carries too, goes by the server's clock: what a dead service had taken in hand
+    # comes back when that has gone on far enough.
+    store = sorted(kind for kind in store_kinds if lane is not Lane.SERVICE or kind is not Kind.SET_STORE_CLOCK)
+    kinds = [Kind.KILL_WORKER, chance.choice(store), chance.choice(LINKS)]
     if lane is Lane.SERVICE:
         kinds.append(Kind.KILL_SERVICE)
     others = [*WORKERS, *LINKS, *store, *kinds[3:]]
@@ -147,6 +151,8 @@ def _seconds(kind: Kind, heartbeat: float, chance: random.Random) -> float:
             return heartbeat * chance.uniform(1.3, 2.5)
         case Kind.SKEW_CLOCK:
             return chance.uniform(-MAX_SKEW_SECONDS, MAX_SKEW_SECONDS)
+        case Kind.SET_STORE_CLOCK:
+            return chance.choice((3600.0, -20.0, -7200.0)) * chance.uniform(0.5, 1.0)
         case Kind.SLOW_LINK:
             return chance.uniform(0.005, 0.15)
         case Kind.STALL_LINK | Kind.STALL_ALL | Kind.FREEZE_STORE:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from tests.chaos.schedule import Fault, Kind
 from tests.chaos.tcp_proxy import Link, Network
+from tests.servers.faked_clock import FakedClock
 from tests.servers.valkey import Server, standalone
 
 
@@ -38,9 +39,9 @@ class Store(Protocol):
 
 
 class SingleStore:
-    """One server with an append-only file."""
+    """One server with an append-only file. Its clock can be set where libfaketime is installed."""
 
-    kinds = frozenset({Kind.KILL_STORE, Kind.FREEZE_STORE})
+    kinds = frozenset({Kind.KILL_STORE, Kind.FREEZE_STORE, *([Kind.SET_STORE_CLOCK] if FakedClock.library else [])})
 
     def __init__(self, server: Server, network: Network) -> None:
         self._server = server
@@ -66,6 +67,8 @@ class SingleStore:
             os.kill(self._server.pid, signal.SIGSTOP)
             await asyncio.sleep(fault.seconds)
             os.kill(self._server.pid, signal.SIGCONT)
+        elif fault.kind is Kind.SET_STORE_CLOCK and self._server.clock is not None:
+            self._server.clock.set(fault.seconds)
         else:
             raise ValueError(fault.kind)
 
@@ -81,5 +84,9 @@ Opener = Callable[[Path, str], contextlib.AbstractAsyncContextManager[Store]]
 async def single(folder: Path, fsync: str) -> AsyncIterator[Store]:
     """One server, its append-only file under `folder`; stopped afterwards."""
     options = {"appendfsync": fsync, "dir": str(folder)}
-    with standalone(tcp=True, options=options) as server, Network("127.0.0.1", server.port) as network:
+    faked = bool(FakedClock.library)
+    with (
+        standalone(tcp=True, options=options, faked_clock=faked) as server,
+        Network("127.0.0.1", server.port) as network,
+    ):
         yield SingleStore(server, network)

@@ -1,6 +1,7 @@
 """Real Valkey servers for tests and bench: one, or a cluster. Every one lives in a folder and on loopback."""
 
 import contextlib
+import os
 import socket
 import subprocess
 import tempfile
@@ -13,6 +14,7 @@ import hiredis
 
 from gossamer.valkey.binary import find_server
 from gossamer.valkey.connection import pack
+from tests.servers.faked_clock import FakedClock
 
 _READY_SECONDS = 60.0
 _STOP_SECONDS = 20.0
@@ -25,12 +27,20 @@ class Server:
     """One server process, on a unix socket and, with a port, on 127.0.0.1 too. Not started until `start`."""
 
     def __init__(
-        self, folder: Path, *, port: int = 0, password: str = "", options: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *,
+        port: int = 0,
+        password: str = "",
+        options: Mapping[str, str] | None = None,
+        faked_clock: bool = False,
     ) -> None:
+        """`faked_clock`: it can be set; see `clock`."""
         self.folder = folder
         self.port = port
         self.password = password
         self.options = dict(options or {})
+        self.clock = FakedClock(folder) if faked_clock else None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -71,6 +81,7 @@ class Server:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            env={**os.environ, **self.clock.environment} if self.clock else None,
         )
         wait_until(self._answers, f"the server in {self.folder} to answer")
 
@@ -171,10 +182,12 @@ def folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def standalone(*, tcp: bool = False, password: str = "", options: Mapping[str, str] | None = None) -> Iterator[Server]:
+def standalone(
+    *, tcp: bool = False, password: str = "", options: Mapping[str, str] | None = None, faked_clock: bool = False
+) -> Iterator[Server]:
     """One server, on a unix socket only unless `tcp`; stopped and forgotten afterwards."""
     with folder() as place:
-        server = Server(place, password=password, options=options)
+        server = Server(place, password=password, options=options, faked_clock=faked_clock)
         try:
             _start_on_free_ports([server], tcp=tcp)
             yield server

@@ -6,7 +6,7 @@ import pytest
 
 from tests.chaos.schedule import LINKS, MAX_SKEW_SECONDS, WORKERS, Fault, Kind, Lane, make_plan
 
-STORE = frozenset({Kind.KILL_STORE, Kind.FREEZE_STORE})
+STORE = frozenset({Kind.KILL_STORE, Kind.FREEZE_STORE, Kind.SET_STORE_CLOCK})
 HEARTBEAT = 2.0
 PLANS = [make_plan(seed, store_kinds=STORE, heartbeat_seconds=HEARTBEAT) for seed in range(1, 201)]
 

@@ -234,6 +234,17 @@ class Keys:
         """string: written behind a call that waits for a replica. Ends after a millisecond."""
         return f"{self.base}{CONFIRM_KEY}"
 
+    @property
+    def clock(self) -> str:
+        """hash: offset of the shard's time from the server's clock (ms), corrections of it, forgot: when the clock was
+        last set forward, in the shard's time. There only once the server's clock was set. Ends never (three fields)."""
+        return f"{self.base}clock"
+
+    @property
+    def clocks(self) -> str:
+        """zset: process -> the shard's time when it last agreed with it. Ends after an hour without any process."""
+        return f"{self.base}clocks"
+
     def robots(self, origin: str) -> str:
         """string: an origin's robots.txt as the fetch room packed it. Ends with the time it was saved for."""
         return f"{self.base}robots:{origin}"

@@ -16,7 +16,7 @@ async def find(
     keys, token = commands.keys[shard], run.crawl.id.token
     seen = bool(await commands.call(shard, "seen_one", token, fingerprint))
     answer = UrlInfo(seen=seen, place="unknown")
-    blocked, due, off = await commands.call(shard, "due", run.crawl.pool, spider, domain)
+    blocked, due, off, ahead = await commands.call(shard, "due", run.crawl.pool, spider, domain)
     answer.blocked_until = float(blocked) / 1000 if blocked else None
     answer.blacklisted = bool(off)
     if not seen:
@@ -41,7 +41,7 @@ async def find(
         cursor, page = await commands.plain(shard, "ZSCAN", keys.later, cursor, "COUNT", _PAGE)
         for member, score in info.pairs(page).items():
             if entry.is_later(member):
-                answer.place, answer.due = "later", float(score) / 1000
+                answer.place, answer.due = "later", (float(score) + float(ahead)) / 1000
                 return answer
         looked += _PAGE
         if cursor == b"0" or looked >= _LOOK_AT:

@@ -91,7 +91,7 @@ local function add_batches(token, run, gen, single, blob, digest, packed_terms, 
     local spider, domain, priority, depth = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
     local unfiltered, extended, count = ARGV[i + 4] == "1", tonumber(ARGV[i + 5]), tonumber(ARGV[i + 6])
     i = i + 7
-    local stop = ended(crawl, spider) or (limits[1] > 0 and now >= limits[1] and "expired") or nil
+    local stop = ended(crawl, spider) or (limits[1] > 0 and wall >= limits[1] and "expired") or nil
     if stop then
       for k = 0, count - 1 do
         reject(spider, position + k, stop)

@@ -21,7 +21,8 @@ end
 local key = P .. "x:" .. domain
 local life = math.max(math.ceil(block[1] - now), block[2] > 0 and tonumber(ARGV[6]) or 0)
 if life > 0 then
-  redis.call("SET", key, cmsgpack.pack(block), "PX", life)
+  -- It lives a day longer: a server whose clock is set forward would forget it too early.
+  redis.call("SET", key, cmsgpack.pack(block), "PX", life + 86400000)
 else
   redis.call("DEL", key)
 end

@@ -13,7 +13,7 @@
 local token, run = ARGV[3], tonumber(ARGV[4])
 local crawl = crawl_of(token)
 local ahead = run_ahead(crawl, run, ARGV[5])
-local time = string.format("%.3f", now)
+local time = string.format("%.3f", wall)
 if ahead < 0 then
   return { time }
 end

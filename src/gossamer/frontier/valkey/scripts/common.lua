@@ -1,14 +1,21 @@
 -- What every script shares: the shard's keys, the clock, and writes that are gathered and made once at the end.
 -- KEYS  1 the shard's key prefix, e.g. "gossamer:{0}:"; its braces keep every key of the script in one slot
--- ARGV  1 now in milliseconds, or "" for the server's clock
+-- ARGV  1 "~" and the time in milliseconds that the caller expects; "" when it expects none; for tests, the time itself
 local P = KEYS[1]
 local INF = math.huge
-local now
-if ARGV[1] == "" then
-  local time = redis.call("TIME")
-  now = time[1] * 1000 + time[2] / 1000
-else
-  now = tonumber(ARGV[1])
+local STEP = 1000 -- ms: a clock that differs by more has been set, or the call was held up on its way
+-- The shard's time goes on evenly when the server's clock is set; nearly all of the frontier's times are in it. `wall` is
+-- the server's own: for times that people name and read. `forgot`: when keys with a life were last lost to such a change.
+local now, wall, forgot = tonumber(ARGV[1]), nil, 0
+wall = now
+if not now then
+  local time, clock = redis.call("TIME"), redis.call("HMGET", P .. "clock", "offset", "forgot")
+  wall = time[1] * 1000 + time[2] / 1000
+  now, forgot = wall + tonumber(clock[1] or 0), tonumber(clock[2] or 0)
+  local expected = tonumber(string.sub(ARGV[1], 2))
+  if expected and math.abs(now - expected) > STEP then
+    return redis.status_reply("CLOCK") -- nothing was done
+  end
 end
 
 -- State of a crawl on a shard: "r" running, "f" finished, and the ways to end early, which are also reasons.

@@ -2,7 +2,8 @@
 -- When a domain may be leased from next, and what stands against it.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 pool  4 spider  5 domain
--- Returns { blocked until ms or "", due ms or "" (unknown, or a request in flight must end first), 1 when switched off }
+-- Returns { blocked until ms or "", due ms or "" (unknown, or a request in flight must end first), 1 when switched off,
+--         ms by which the server's clock is ahead of the shard's time }, the first two by the server's clock
 -- include common
 -- include throttle
 -- include queues
@@ -10,5 +11,6 @@ local home, domain = ARGV[3] .. "|" .. ARGV[4], ARGV[5]
 local token = head_of(home, domain)
 local blocked = block_of(domain)[1]
 local due = token and due_of(home, ARGV[4], domain, "", token) or INF
-return { blocked > now and string.format("%.3f", blocked) or "", due < INF and string.format("%.3f", due) or "",
-  policy_of(domain).off and 1 or 0 }
+local ahead = wall - now
+return { blocked > now and string.format("%.3f", blocked + ahead) or "",
+  due < INF and string.format("%.3f", due + ahead) or "", policy_of(domain).off and 1 or 0, string.format("%.3f", ahead) }

@@ -15,7 +15,7 @@ local function end_early(token, state, spider, mark, retention)
     changed = redis.call("HSETNX", key, "st:" .. spider, letter) == 1
   elseif before == "running" or (before == "finished" and state ~= "finished") then
     changed = true
-    redis.call("HSET", key, "state", state, "ended", now)
+    redis.call("HSET", key, "state", state, "ended", wall)
     if state ~= "finished" then
       redis.call("ZADD", P .. "marks", now + mark, token)
     end
@@ -76,7 +76,7 @@ local function end_run(token, at, retention, spiders)
       news = true
     end
   end
-  redis.call("HSET", key, "state", "finished", "ended", now)
+  redis.call("HSET", key, "state", "finished", "ended", wall)
   redis.call("ZADD", P .. "ending", now + retention, token)
   if news then
     tell(token, "f", "", 0)

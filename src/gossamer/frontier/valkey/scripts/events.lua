@@ -9,7 +9,7 @@ local function tell(token, kind, spider, purged)
     return
   end
   local id = string.sub(redis.sha1hex(table.concat({ token, row[1], row[2], kind, spider }, "|")), 1, 32)
-  redis.call("ZADD", P .. "events", now, id)
+  redis.call("ZADD", P .. "events", wall, id)
   redis.call("HSET", P .. "event", id, cmsgpack.pack(kind, tonumber(row[1]), spider, purged) .. row[3])
   if redis.call("ZCARD", P .. "events") > MOST_EVENTS then
     redis.call("HDEL", P .. "event", redis.call("ZPOPMIN", P .. "events")[1])

@@ -6,7 +6,7 @@
 -- include common
 -- include ends
 local most, mark, retention = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local due = redis.call("ZRANGEBYSCORE", P .. "expiries", "-inf", now, "LIMIT", 0, most)
+local due = redis.call("ZRANGEBYSCORE", P .. "expiries", "-inf", wall, "LIMIT", 0, most)
 local count, tokens, noted = 0, {}, {}
 for _, member in ipairs(due) do
   local token, spider = string.sub(member, 1, 16), string.sub(member, 18)

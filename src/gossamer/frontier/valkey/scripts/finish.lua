@@ -94,7 +94,7 @@ local function check_done(token, retention, rested)
       crawl.state = "f"
       redis.call("ZREM", P .. "idle", token)
       redis.call("ZREM", P .. "resting", token)
-      end_run(token, now, retention, spiders_of(token))
+      end_run(token, wall, retention, spiders_of(token))
     end
     return false
   end

@@ -11,5 +11,5 @@ local row = redis.call("HMGET", P .. "h:" .. ARGV[3], "state", "run", "version")
 if row[1] ~= "running" or row[2] ~= ARGV[4] or (row[3] or "0") ~= ARGV[5] then
   return 0
 end
-end_run(ARGV[3], math.max(now, tonumber(ARGV[7])), tonumber(ARGV[6]), { unpack(ARGV, 8) })
+end_run(ARGV[3], math.max(wall, tonumber(ARGV[7])), tonumber(ARGV[6]), { unpack(ARGV, 8) })
 return 1

@@ -139,7 +139,7 @@ local function take(home, spider, domain, lease_egress, policy, token, priority,
   local gone, count, held_back = 0, 0, nil
   for index, entry in ipairs(entries) do
     local limits = terms_of(token, entry_terms(entry))
-    if limits[1] > 0 and now >= limits[1] then
+    if limits[1] > 0 and wall >= limits[1] then
       count_done(crawl, "D:" .. spider .. ":expired", 1)
       gone = gone + 1
     elseif limits[2] and share.row[1] >= limits[2] then

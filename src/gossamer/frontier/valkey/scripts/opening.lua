@@ -27,7 +27,7 @@ local function open_run(token, descriptor, fresh, touch, expected, age, expiries
   if expected > 0 and (not state or run ~= expected or state ~= "running") then
     return { "refused", state or "unknown" }
   end
-  if state == "finished" and now - tonumber(redis.call("HGET", key, "ended") or 0) <= age then
+  if state == "finished" and wall - tonumber(redis.call("HGET", key, "ended") or 0) <= age then
     return { "finished", run, gen, tonumber(row[7] or 0), row[5] }
   end
   local fields = {}
@@ -65,8 +65,8 @@ local function open_run(token, descriptor, fresh, touch, expected, age, expiries
     set("run", run)
     set("gen", gen)
     set("crawl", descriptor)
-    if state or gen ~= math.floor(now) then -- else the generation says it: there are many crawls of one run
-      set("started", math.floor(now))
+    if state or gen ~= math.floor(wall) then -- else the generation says it: there are many crawls of one run
+      set("started", math.floor(wall))
     end
     if fresh ~= "" then
       set("fresh", fresh)

@@ -21,7 +21,7 @@ local function remove_home(token)
   end
 end
 
-forget_events(now - tonumber(ARGV[4]))
+forget_events(wall - tonumber(ARGV[4]))
 
 -- Removes buckets from the last one down; returns how many are left.
 local function remove_buckets(token, gen, buckets)

@@ -208,6 +208,10 @@ local CATCH_UP = 0.9 -- the shortest gap between two hits while missed ones are 
 
 -- Hits free in a budget's rolling window that ends at `at`, and when the next one is if there is none.
 local function window_of(record, b, at)
+  -- What was known of its hits may have been forgotten. Where they are evenly spaced, that alone is enough.
+  if #record < HITS and b.spacing == 0 and forgot + b.window > at then
+    return 0, forgot + b.window
+  end
   local used = 0
   for i = #record - 1, HITS, -2 do
     if record[i] <= at - b.window then
@@ -243,12 +247,13 @@ end
 local function next_hit(record, policy, budgets)
   local spacing, window = pace_of(budgets)
   local catches_up = policy.elastic and record[IDLE] == 0 and spacing > 0
-  local last, debt, at = last_of(record), 0, now
-  if last then
+  local known, debt, at = last_of(record), 0, now
+  local last = known or forgot -- the last hit may have been forgotten then
+  if last > 0 then
     local gap
     gap, debt = next_gap(spacing, catches_up and record[DEBT] or 0)
     at = math.max(now, last + gap)
-    debt = catches_up and math.min(window, debt + at - last - gap) or 0
+    debt = catches_up and known and math.min(window, debt + at - last - gap) or 0
   end
   local paced, free = at, nil
   repeat
