@@ -82,13 +82,14 @@ def make_plan(
 
 
 def derived_id(settings: Settings, seeds: Sequence[str]) -> str:
-    """The same for the same seeds and the same questions asked of them, so that the same command resumes.
+    """The same for the same seeds and the same questions asked of them, in any order, so that the same command resumes.
 
     How fast and how parallel it is, and where its records go, do not make it another crawl.
     """
     crawl = settings.crawl
+    ordered = sorted(seeds)
     asked = (
-        sorted(seeds),
+        ordered,
         crawl.depth,
         crawl.max_pages,
         crawl.domain_max_pages,
@@ -106,8 +107,8 @@ def derived_id(settings: Settings, seeds: Sequence[str]) -> str:
         sorted(crawl.header.items()),
         crawl.cookie,
     )
-    digest = hashlib.blake2b(msgspec.json.encode(asked), digest_size=4).hexdigest()
-    return f"{host(seeds[0]).strip('[]')[: _NAME_CHARACTERS - 9]}-{digest}"
+    digest = hashlib.blake2b(msgspec.json.encode(asked, order="deterministic"), digest_size=4).hexdigest()
+    return f"{host(ordered[0]).strip('[]')[: _NAME_CHARACTERS - 9]}-{digest}"
 
 
 def _checked_id(text: str) -> str:

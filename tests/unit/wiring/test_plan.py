@@ -7,7 +7,7 @@ import pytest
 
 from gossamer.errors import BadInput
 from gossamer.model.crawl import Rate, Run
-from gossamer.settings import load
+from gossamer.settings import CrawlSettings, load
 from gossamer.wiring.notes import CrawlNote, known_crawls, read_note, write_note
 from gossamer.wiring.plan import Plan, make_plan
 from gossamer.wiring.values import parse_expires, parse_rate
@@ -36,6 +36,69 @@ def test_the_id_is_that_of_the_same_seeds_and_questions() -> None:
     assert plan("example.com", "c.test").crawl.id != one
     assert plan("example.com", crawl_id="mine").crawl.id.crawlid == "mine"
     assert len(plan("https://" + "long." * 12 + "test/").crawl.id.crawlid) <= 40
+
+
+OTHER_CRAWLS: dict[str, Any] = {
+    "depth": 2,
+    "max_pages": 3,
+    "domain_max_pages": 4,
+    "scope": "host",
+    "allow_domain": ("x.test",),
+    "allow": ("/a",),
+    "deny": ("/b",),
+    "deny_extension": ("pdf",),
+    "sitemaps": True,
+    "follow_nofollow": True,
+    "spider": "wandering",
+    "attrs": {"a": 1},
+    "ignore_robots": True,
+    "header": {"X-Test": "1"},
+    "cookie": "a=b",
+}
+"""What is asked of the pages: another value makes another crawl."""
+SAME_CRAWL: dict[str, Any] = {
+    "output": ("x.jsonl",),
+    "domain_max_pending": 5,
+    "rate": "9/1",
+    "domain_concurrency": 6,
+    "priority": 7,
+    "expires": "12h",
+    "links": True,
+    "allow_private": True,
+    "insecure": True,
+    "idle_seconds": 3.0,
+}
+"""How it is carried out, and where its records go."""
+
+
+def test_of_every_setting_of_a_crawl_it_is_known_whether_it_is_in_the_id() -> None:
+    assert OTHER_CRAWLS.keys().isdisjoint(SAME_CRAWL)
+    assert OTHER_CRAWLS.keys() | SAME_CRAWL.keys() == CrawlSettings.model_fields.keys()
+
+
+def test_the_id_tells_all_questions_apart_and_nothing_else() -> None:
+    plain = plan("a.test").crawl.id
+    changed = {name: plan("a.test", **{f"crawl__{name}": value}).crawl.id for name, value in OTHER_CRAWLS.items()}
+    changed["user_agent"] = plan("a.test", fetch__user_agent="me/1").crawl.id
+    assert len({plain, *changed.values()}) == 1 + len(changed)
+    for name, value in SAME_CRAWL.items():
+        assert plan("a.test", **{f"crawl__{name}": value}).crawl.id == plain, name
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "otherwise"),
+    [
+        ("allow_domain", ("x.test", "y.test"), ("y.test", "x.test")),
+        ("allow", ("/a", "/b"), ("/b", "/a")),
+        ("deny", ("/a", "/b"), ("/b", "/a")),
+        ("deny_extension", ("pdf", "zip"), ("zip", "pdf")),
+        ("header", {"X-A": "1", "X-B": "2"}, {"X-B": "2", "X-A": "1"}),
+        ("attrs", {"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 3, "c": 2}, "a": 1}),
+    ],
+)
+def test_the_id_does_not_depend_on_the_order_of_what_has_none(name: str, value: Any, otherwise: Any) -> None:
+    one = plan("a.test", "b.test", **{f"crawl__{name}": value}).crawl.id
+    assert plan("b.test", "a.test", **{f"crawl__{name}": otherwise}).crawl.id == one
 
 
 def test_each_crawl_has_a_pool_of_its_own() -> None:
