@@ -14,6 +14,10 @@ class BadInput(GossamerError):
     """This cannot be used."""
 
 
+class BadSetting(BadInput, ValueError):
+    """This cannot be used."""
+
+
 class BadSpider(BadInput):
     """This cannot be used."""
 

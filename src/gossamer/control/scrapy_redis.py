@@ -58,14 +58,15 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    domain: str
+class StoredRequest:
+    """A request as scrapy-redis stored it, read."""
+
+    url: str
+    """Canonical."""
     priority: int
     depth: int
     unfiltered: bool
-    url: str
-    fingerprint: int
-    payload: bytes | None
+    payload: Payload
 
 
 async def look(shards: Shards, *, queue: str, dupefilter: str, start_urls: str) -> Left:
@@ -130,20 +131,12 @@ class Import:
                 self.done.before += 1
                 continue
             try:
-                entry = self._entry(_fields(row))
+                request = read_request(row)
             except BadInput as fault:
                 self.done.dead += 1
                 letters.append(_letter(row, fault.detail or str(fault)))
                 continue
-            where = (entry.domain, entry.priority, entry.depth, entry.unfiltered)
-            batch = batches.get(where)
-            if batch is None:
-                batch = batches[where] = Batch(
-                    self._spider, entry.domain, entry.priority, entry.depth, payloads=[], unfiltered=entry.unfiltered
-                )
-            batch.urls.append(entry.url)
-            batch.fingerprints.append(entry.fingerprint)
-            batch.payloads.append(entry.payload)  # type: ignore[union-attr]
+            self._append(batches, request)
         if dry:
             self.done.added += sum(len(batch.urls) for batch in batches.values())
             return
@@ -164,52 +157,77 @@ class Import:
         self.done.added += added.added
         self.done.known += added.duplicates
 
+    def _append(self, batches: dict[tuple[str, int, int, bool], Batch], request: StoredRequest) -> None:
+        domain = registered_domain(host(request.url))
+        priority = request.priority if self._left.kind == "zset" else 0
+        where = (domain, priority, request.depth, request.unfiltered)
+        batch = batches.get(where)
+        if batch is None:
+            batch = batches[where] = Batch(
+                self._spider, domain, priority, request.depth, payloads=[], unfiltered=request.unfiltered
+            )
+        payload = request.payload
+        mark = scrapy_fingerprint(request.url, method=payload.method, body=payload.body)
+        batch.urls.append(request.url)
+        batch.fingerprints.append(fingerprint(mark, seed=self._seed))
+        batch.payloads.append(pack(payload))  # type: ignore[union-attr]
+
     def _mark(self, row: bytes) -> bytes:
-        """Of this very entry, brought into this crawl: a list may hold equal ones, and a wrong name may be righted."""
-        target = self._frontier.secret.to_bytes(8, "big") + self._crawl.id.token.encode()
-        digest = hashlib.blake2b(row, digest_size=16, key=target).digest()
+        """A list may hold equal entries, so they are numbered."""
+        digest = imported_digest(self._frontier.secret, self._crawl.id, row)
         self._copies[digest] += 1
         return digest + self._copies[digest].to_bytes(4, "big")
 
-    def _entry(self, fields: dict[str, Any]) -> _Entry:
-        try:
-            url = canonical(fields["url"])
-        except KeyError:
-            raise BadInput("it has no url") from None
-        except (BadUrl, TypeError, AttributeError) as fault:
-            raise BadInput(f"{fields['url']!r}: {fault}") from None
-        method = fields.pop("method", "GET")
-        body = fields.get("body") or b""
-        body = body.encode() if isinstance(body, str) else body
-        if not isinstance(method, str) or not isinstance(body, bytes):
-            raise BadInput("its method or body is of the wrong type")
-        priority = fields.get("priority") or 0
-        meta = fields.get("meta")
-        depth = meta.get("depth", 0) if isinstance(meta, dict) else 0
-        kept = {
-            name: value
-            for name, value in fields.items()
-            if name not in SCRAPY_DEFAULTS or value != SCRAPY_DEFAULTS[name]
-        }
-        if kept["url"] == url:
-            del kept["url"]
-        if method != "GET":
-            kept.pop("body", None)
-        elif body:
-            kept["body"] = body
-        try:
-            stored = encode({name: plain(value, name) for name, value in kept.items()})
-        except ValueError as fault:
-            raise BadInput(str(fault)) from None
-        return _Entry(
-            registered_domain(host(url)),
-            max(-_MOST_PRIORITY, min(int(priority), _MOST_PRIORITY)) if self._left.kind == "zset" else 0,
-            depth if type(depth) is int and 0 <= depth < 2**16 else 0,
-            bool(fields.get("dont_filter")),
-            url,
-            fingerprint(scrapy_fingerprint(url, method=method, body=body), seed=self._seed),
-            pack(Payload(method=method, body=body if method != "GET" else b"", scrapy=stored)),
-        )
+
+async def forget_imported(shards: Shards, queue: str, row: bytes, *, secret: int, crawl: CrawlId) -> bool:
+    """Return whether this entry of a queue was imported into the crawl before. It is asked once for an entry."""
+    mark = imported_digest(secret, crawl, row) + (1).to_bytes(4, "big")
+    return bool(await shards.command(f"{queue}:migrated", "SREM", f"{queue}:migrated", mark))
+
+
+def imported_digest(secret: int, crawl: CrawlId, row: bytes) -> bytes:
+    """Return the digest of an entry brought into this very crawl: a wrong name may be righted later."""
+    return hashlib.blake2b(row, digest_size=16, key=secret.to_bytes(8, "big") + crawl.token.encode()).digest()
+
+
+def read_request(row: bytes) -> StoredRequest:
+    """Read a request as scrapy-redis pickled it, or as JSON. No code runs for what is in it. Raises BadInput."""
+    fields = _fields(row)
+    try:
+        url = canonical(fields["url"])
+    except KeyError:
+        raise BadInput("it has no url") from None
+    except (BadUrl, TypeError, AttributeError) as fault:
+        raise BadInput(f"{fields['url']!r}: {fault}") from None
+    method = fields.pop("method", "GET")
+    body = fields.get("body") or b""
+    body = body.encode() if isinstance(body, str) else body
+    if not isinstance(method, str) or not isinstance(body, bytes):
+        raise BadInput("its method or body is of the wrong type")
+    priority = fields.get("priority") or 0
+    meta = fields.get("meta")
+    depth = meta.get("depth", 0) if isinstance(meta, dict) else 0
+    kept = {
+        name: value for name, value in fields.items() if name not in SCRAPY_DEFAULTS or value != SCRAPY_DEFAULTS[name]
+    }
+    if kept["url"] == url:
+        del kept["url"]
+    if method != "GET":
+        kept.pop("body", None)
+    elif body:
+        kept["body"] = body
+    try:
+        stored = encode({name: plain(value, name) for name, value in kept.items()})
+        whole = int(priority)
+    except (ValueError, TypeError, OverflowError) as fault:
+        raise BadInput(str(fault)) from None
+    return StoredRequest(
+        url,
+        max(-_MOST_PRIORITY, min(whole, _MOST_PRIORITY)),
+        depth if type(depth) is int and 0 <= depth < 2**16 else 0,
+        bool(fields.get("dont_filter")),
+        Payload(method=method, body=body if method != "GET" else b"", scrapy=stored),
+    )
 
 
 def crawl_of(*, appid: str, crawlid: str, order: Order) -> Crawl:

@@ -7,7 +7,6 @@ MessagePack has no form for (tuples, sets, dates, decimals, Scrapy's items) trav
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -126,13 +125,21 @@ def _method(spider: Spider, name: str, which: str) -> Callable[..., Any]:
 
 
 def _class(path: str, base: type) -> Any:
-    """A class by its path. Data never makes code run that is not there for it: only subclasses of `base` are taken."""
-    module, _, name = path.rpartition(".")
-    try:
-        found = getattr(sys.modules.get(module) or import_module(module), name)
-    except (ImportError, AttributeError, ValueError):
-        raise Unreadable("no_class", f"there is no {path} here") from None
-    if not (isinstance(found, type) and (issubclass(found, base) or base is object)):
+    """Return the class of this path. Raises Unreadable.
+
+    Stored data never loads code: only subclasses of `base` in modules that this process has imported are taken.
+    """
+    parts = path.split(".")
+    found: Any = None
+    for end in range(len(parts) - 1, 0, -1):
+        found = sys.modules.get(".".join(parts[:end]))
+        if found is not None:
+            for name in parts[end:]:
+                found = getattr(found, name, None)
+            break
+    if not isinstance(found, type) or f"{found.__module__}.{found.__qualname__}" != path:
+        raise Unreadable("no_class", f"there is no {path} here; import it where the spider is defined")
+    if not issubclass(found, base):
         raise Unreadable("no_class", f"{path} is no {base.__name__}")
     return found
 

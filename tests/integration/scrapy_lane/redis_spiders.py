@@ -87,6 +87,20 @@ class MyCrawler(RedisCrawlSpider):
         yield {"url": response.url}
 
 
+class Choosing(MySpider):
+    """Decides itself which requests are next: those of its key, marked, and those of another source that blocks."""
+
+    name = "choosing"
+    redis_key = "choosing:start_urls"
+
+    def next_requests(self) -> Iterator[Any]:
+        for request in super().next_requests():
+            request.meta["job"] = "chosen"
+            yield request
+        if extra := self.server.lpop("choosing:extra"):
+            yield Request(extra.decode(), dont_filter=True)
+
+
 class Numbers(RedisSpider):
     """Its messages are numbers of pages; its own reading of them, with mistakes in it."""
 
@@ -116,7 +130,7 @@ class Overriding(MySpider):
 
     name = "overriding"
 
-    def next_requests(self) -> list[Request]:
+    def schedule_next_requests(self) -> list[Request]:
         return []
 
 

@@ -2,13 +2,18 @@
 
 import json
 import os
+import pickle
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+import scrapy_redis.queue
+from scrapy import Request, Spider
 
 from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.fakeweb.expected import fetched
@@ -264,6 +269,74 @@ def test_the_three_queues(
     assert [item["number"] for item in items(store, "prioritised:items")] == order
 
 
+def test_a_spiders_own_next_requests_are_crawled(
+    tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb
+) -> None:
+    for path in ("/one", "/two", "/extra"):
+        web.mount(HOST, path, page())
+    store.rpush("choosing:start_urls", at(web, "/one"), "no url", at(web, "/two"))
+    store.rpush("choosing:extra", at(web, "/extra"))
+    with moved(tmp_path, server, "choosing", arguments={"max_idle_time": "1"}) as running:
+        assert running.finish().stats["finish_reason"] == "finished"
+    found = {item["url"]: item["meta"] for item in items(store, "choosing:items")}
+    assert found == {at(web, "/one"): "chosen", at(web, "/two"): "chosen", at(web, "/extra"): None}
+    assert store.llen("choosing:start_urls:dead") == 1
+    assert not store.exists("choosing:start_urls", "choosing:start_urls:processing", "choosing:extra")
+
+
+@pytest.mark.parametrize("queue", ["PriorityQueue", "FifoQueue"])
+def test_a_master_that_pushes_requests_is_heard_while_spiders_run(
+    tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb, queue: str
+) -> None:
+    for number in range(6):
+        web.mount(HOST, f"/m/{number}", page())
+    master = getattr(scrapy_redis.queue, queue)(store, Spider(name="myspider_redis"), "%(spider)s:requests")
+    master.push(Request(at(web, "/m/0")))
+    settings = {"SCHEDULER_QUEUE_CLASS": f"{OURS}queue.{queue}", "arguments": {"max_idle_time": "2"}}
+    with moved(tmp_path, server, "myspider_redis", **settings) as running:
+        wait_until(lambda: len(items(store, "myspider_redis:items")) == 1, "what waited before the start")
+        for number in range(1, 6):
+            master.push(Request(at(web, f"/m/{number}"), meta={"job": number}, priority=number))
+        wait_until(lambda: len(items(store, "myspider_redis:items")) == 6, "what came later")
+        running.finish()
+    assert {item["meta"] for item in items(store, "myspider_redis:items")} == {None, 1, 2, 3, 4, 5}
+    assert not store.keys("myspider_redis:requests*")
+
+
+def test_a_pushed_request_that_cannot_be_read_is_kept_with_the_reason(
+    tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb
+) -> None:
+    web.mount(HOST, "/good", page())
+    store.zadd("myspider_redis:requests", {pickle.dumps(print): 0})
+    store.zadd("myspider_redis:requests", {pickle.dumps({"url": at(web, "/x"), "callback": "missing"}): 0})
+    store.zadd("myspider_redis:requests", {pickle.dumps({"url": at(web, "/good")}): 0})
+    with moved(tmp_path, server, "myspider_redis", arguments={"max_idle_time": "1"}) as running:
+        done = running.finish()
+    assert [item["url"] for item in items(store, "myspider_redis:items")] == [at(web, "/good")]
+    reasons = [json.loads(row)["reason"] for row in store.lrange("myspider_redis:requests:dead", 0, -1)]
+    assert sorted(reasons) == [
+        "it names builtins.print, which is no plain data",
+        "the spider myspider_redis has no method missing for its callback",
+    ]
+    assert done.stats["gossamer/pushed_requests"] == 1
+
+
+def test_a_script_that_consumes_items_needs_another_import_only(
+    tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb
+) -> None:
+    for path in ("/a", "/b"):
+        web.mount(HOST, path, page())
+    store.rpush("myspider:start_urls", at(web, "/a"), at(web, "/b"))
+    script = [sys.executable, Path(__file__).with_name("process_items.py"), server.socket_path, "myspider_redis:items"]
+    with moved(tmp_path, server, "myspider_redis", arguments={"max_idle_time": "1"}) as running:
+        done = subprocess.run([*script, "2"], capture_output=True, text=True, timeout=60, check=False)
+        running.finish()
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == sorted(
+        ["myspider_redis:items", "myspider_redis:items", at(web, "/a"), at(web, "/b")]
+    )
+
+
 async def test_a_stopped_crawl_leaves_its_messages(
     tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb
 ) -> None:
@@ -302,7 +375,7 @@ def test_what_is_refused_is_said_by_its_name(
 def test_an_override_that_would_not_be_called_is_refused(tmp_path: Path, server: Server, store: redis.Redis) -> None:
     with moved(tmp_path, server, "overriding") as running:
         done = running.finish()
-    assert "Overriding.next_requests is never called; override make_request_from_data" in done.log
+    assert "Overriding.schedule_next_requests is never called; override make_request_from_data" in done.log
     assert done.exit_code == 1
 
 

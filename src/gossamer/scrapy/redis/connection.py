@@ -12,7 +12,7 @@ from scrapy import signals
 from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadSetting
 from gossamer.valkey.address import Address
 from gossamer.valkey.shards import Shards
 
@@ -25,7 +25,7 @@ _FOR_SERVER = (
     "encoding", "encoding_errors", "decode_responses", "retry_on_timeout", "retry_on_error", "retry", "max_connections",
     "health_check_interval", "socket_keepalive", "socket_keepalive_options", "client_name", "protocol", "charset",
 )  # fmt: skip
-_DEFAULTS = {"socket_timeout": 30, "socket_connect_timeout": 30, "retry_on_timeout": True, "encoding": "utf-8"}
+DEFAULTS = {"socket_timeout": 30, "socket_connect_timeout": 30, "retry_on_timeout": True, "encoding": "utf-8"}
 _SETTINGS = {
     "REDIS_URL": "url",
     "REDIS_HOST": "host",
@@ -40,12 +40,12 @@ def parameters(settings: BaseSettings) -> dict[str, Any]:
     """What the project says, in redis-py's words. Raises BadInput for REDIS_PARAMS that are not honoured."""
     given = settings.getdict("REDIS_PARAMS")
     if "redis_cls" in given:
-        raise BadInput("REDIS_PARAMS: redis_cls is not used; for a cluster write redis+cluster://… in REDIS_URL")
+        raise BadSetting("REDIS_PARAMS: redis_cls is not used; for a cluster write redis+cluster://… in REDIS_URL")
     known = {"url", *_WHERE, *_TLS, *_SECONDS, *_FOR_SERVER}
     if unknown := sorted(set(given) - known):
-        raise BadInput(f"REDIS_PARAMS: {unknown[0]} is not known here")
+        raise BadSetting(f"REDIS_PARAMS: {unknown[0]} is not known here")
     said = {name: settings.get(setting) for setting, name in _SETTINGS.items() if settings.get(setting)}
-    return {**_DEFAULTS, **given, **said}
+    return {**DEFAULTS, **given, **said}
 
 
 def address_of(settings: BaseSettings) -> str:
@@ -150,7 +150,7 @@ def get_redis_from_settings(settings: BaseSettings) -> Any:
     try:
         import redis
     except ImportError:
-        raise BadInput("self.server needs redis-py; pip install redis") from None
+        raise BadSetting("self.server needs redis-py; pip install redis") from None
     given = parameters(settings)
     url = given.pop("url", None)
     if url is None and not any(given.get(name) for name in ("host", "port", "unix_socket_path")):
@@ -159,11 +159,12 @@ def get_redis_from_settings(settings: BaseSettings) -> Any:
 
 
 def get_redis(**parameters: Any) -> Any:
-    """A redis-py client of these parameters, `url` among them."""
+    """Return a redis-py client of these parameters, `url` and `redis_cls` among them. It blocks."""
     import redis
 
+    kind = parameters.pop("redis_cls", redis.Redis)
     url = parameters.pop("url", None)
-    return redis.Redis.from_url(url, **parameters) if url else redis.Redis(**parameters)
+    return kind.from_url(url, **parameters) if url else kind(**parameters)
 
 
 from_settings = get_redis_from_settings

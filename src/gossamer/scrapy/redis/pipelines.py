@@ -11,7 +11,7 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.serialize import ScrapyJSONEncoder
 
 from gossamer.commit.patience import Patience
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, BadSetting
 from gossamer.scrapy.commands import refuse
 from gossamer.scrapy.redis.connection import Link, get_redis_from_settings, link
 from gossamer.scrapy.redis.settings import ITEMS_KEY, check
@@ -39,7 +39,7 @@ class RedisPipeline:
             try:
                 serialize = load_object(path) if path else default_serialize
             except (ImportError, NameError, ValueError, TypeError) as fault:
-                raise BadInput(f"REDIS_ITEMS_SERIALIZER: {fault}") from None
+                raise BadSetting(f"REDIS_ITEMS_SERIALIZER: {fault}") from None
             return cls(crawler, link(crawler), settings.get("REDIS_ITEMS_KEY") or ITEMS_KEY, serialize)
         except BadInput as error:
             refuse(error)

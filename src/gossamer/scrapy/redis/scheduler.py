@@ -1,15 +1,16 @@
 """scrapy-redis's scheduler, by its settings: the lane's own underneath."""
 
+import asyncio
 import logging
 import os
 from dataclasses import replace
 
-from scrapy import Request
+from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadSetting
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import Crawl, CrawlId, Run
 from gossamer.model.request import Batch
@@ -21,6 +22,7 @@ from gossamer.scrapy.redis.connection import address_of, link
 from gossamer.scrapy.redis.dupefilter import Legacy
 from gossamer.scrapy.redis.idle import Idle
 from gossamer.scrapy.redis.presence import Presence
+from gossamer.scrapy.redis.pushed import PushedRequests
 from gossamer.scrapy.redis.settings import DUPEFILTER_KEY, QUEUE_KEY, check, check_spider
 from gossamer.scrapy.scheduler import Scheduler as Lane
 
@@ -38,7 +40,17 @@ class Scheduler(Lane):
         settings = crawler.settings
         assert crawler.spider is not None
         self._idle = Idle(crawler, settings.getint("SCHEDULER_IDLE_BEFORE_CLOSE"))
-        self._priorities = _queue(settings).priorities
+        kind = _queue(settings)
+        self._priorities = kind.priorities
+        name = crawler.spider.name
+        self._pushed = PushedRequests(
+            link(crawler),
+            _formatted(settings, "SCHEDULER_QUEUE_KEY", QUEUE_KEY, name),
+            kind="zset" if kind.priorities else "list",
+            spider=crawler.spider,
+            stats=self._stats,
+        )
+        self._reading: asyncio.Future[None] | None = None
 
     def _read(self, crawler: Crawler) -> Options:
         assert crawler.spider is not None
@@ -68,6 +80,7 @@ class Scheduler(Lane):
         if flushed:
             log.info("SCHEDULER_FLUSH_ON_START: %s begins with nothing", crawl.id)
             await frontier.stop_crawl(_numbered(crawl, number - 1).id)
+            await self._pushed.clear()
         self.options = replace(self.options, crawl=_numbered(crawl, number))
 
     async def _joined(self, run: Run, entries: Entries) -> Entries:
@@ -78,6 +91,20 @@ class Scheduler(Lane):
         if self._legacy is not None:
             log.info("What is in %s counts as seen", self._legacy.key)
         return _Entries(entries, priorities=self._priorities, legacy=self._legacy)
+
+    async def _open(self, spider: Spider) -> None:
+        await super()._open(spider)
+        if not self.closing:
+            self._reading = asyncio.ensure_future(self._pushed.run(self, self.options.crawl.id))
+
+    async def _close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        await super()._close()
+
+    def _is_idle(self) -> bool:
+        return super()._is_idle() and self._pushed.is_empty
 
     async def _sift(self, batches: list[Batch]) -> list[Batch]:
         if self._legacy is None:
@@ -129,7 +156,7 @@ def _queue(settings: BaseSettings) -> type[queue.Base]:
     except (ImportError, NameError, ValueError, TypeError):
         found = None
     if not (isinstance(found, type) and issubclass(found, queue.Base)):
-        raise BadInput(
+        raise BadSetting(
             f"SCHEDULER_QUEUE_CLASS: {path!r} is none of PriorityQueue, FifoQueue and LifoQueue of "
             "gossamer.scrapy.redis.queue"
         )
@@ -140,7 +167,7 @@ def _formatted(settings: BaseSettings, setting: str, default: str, spider: str) 
     try:
         return str(settings.get(setting) or default) % {"spider": spider}
     except (KeyError, ValueError, TypeError):
-        raise BadInput(f"{setting}: {settings.get(setting)!r} is no key; %(spider)s stands for the name") from None
+        raise BadSetting(f"{setting}: {settings.get(setting)!r} is no key; %(spider)s stands for the name") from None
 
 
 def _numbered(crawl: Crawl, number: int) -> Crawl:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from scrapy import Spider
 from scrapy.settings import BaseSettings
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadSetting
 
 PREFIX = "scrapy_redis."
 OURS = "gossamer.scrapy.redis."
@@ -74,12 +74,13 @@ TABLE: dict[str, Row] = {
         "closes takes anything away from others",
     ),
     "SCHEDULER_FLUSH_ON_START": Row(
-        False, "Begin with nothing queued and nothing seen. Only the first process does: one that joins others at work "
-        "does not",
+        False, "Begin with nothing queued and nothing seen. Only the first process does: one that joins others at "
+        "work, or was started before they flushed, does not",
     ),
     "SCHEDULER_IDLE_BEFORE_CLOSE": Row(0, "Seconds that a spider without work waits before it closes", _seconds),
     "SCHEDULER_QUEUE_KEY": Row(
-        QUEUE_KEY, "Names the crawl, as GOSSAMER_CRAWL_ID does: spiders of one key and one name share it",
+        QUEUE_KEY, "Names the crawl, as GOSSAMER_CRAWL_ID does: spiders of one key and one name share it. Requests "
+        "that other programs push there are read while spiders run",
     ),
     "SCHEDULER_QUEUE_CLASS": Row(
         OURS + "queue.PriorityQueue", "The order: PriorityQueue, FifoQueue or LifoQueue (and their old aliases)",
@@ -127,12 +128,12 @@ def check(settings: BaseSettings) -> None:
         if value is None or value == "":
             continue
         if isinstance(value, str) and value.startswith(PREFIX) and name != "SCHEDULER_SERIALIZER":
-            raise BadInput(f"{name}: {value} works with scrapy-redis only; write {OURS}{value.removeprefix(PREFIX)}")
+            raise BadSetting(f"{name}: {value} works with scrapy-redis only; write {OURS}{value.removeprefix(PREFIX)}")
         if row.fault is not None and (fault := row.fault(value)):
-            raise BadInput(f"{name}: {fault}")
+            raise BadSetting(f"{name}: {fault}")
     for path in settings.getdict("ITEM_PIPELINES"):
         if isinstance(path, str) and path.startswith(PREFIX):
-            raise BadInput(
+            raise BadSetting(
                 f"ITEM_PIPELINES: {path} works with scrapy-redis only; write {OURS}{path.removeprefix(PREFIX)}"
             )
 
@@ -143,7 +144,7 @@ def check_spider(spider: Spider) -> None:
     for kind in type(spider).__mro__:
         path = f"{kind.__module__}.{kind.__qualname__}"
         if path.startswith(PREFIX):
-            raise BadInput(
+            raise BadSetting(
                 f"the spider {spider.name} is a {path}, which works with scrapy-redis only; import "
                 f"{kind.__qualname__} from {OURS}{kind.__module__.removeprefix(PREFIX)}"
             )

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any, Self
 
 from scrapy import Spider, signals
@@ -10,26 +10,25 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import DontCloseSpider
 from scrapy.spiders import CrawlSpider
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, BadSetting
 from gossamer.scrapy.commands import refuse, runs_alone
 from gossamer.scrapy.engine import EngineDoor
 from gossamer.scrapy.redis.connection import get_redis_from_settings, link
-from gossamer.scrapy.redis.feeder import Feeder
+from gossamer.scrapy.redis.feeder import Feeder, requests_of
 from gossamer.scrapy.redis.idle import Idle
 from gossamer.scrapy.redis.messages import read
 from gossamer.scrapy.redis.settings import START_KEY, check
 from gossamer.scrapy.redis.startkeys import StartKey
 
-_NOT_CALLED = (
-    "next_requests", "schedule_next_requests", "fetch_data", "count_size", "pop_list_queue", "pop_priority_queue",
-)  # fmt: skip
+_NOT_CALLED = ("schedule_next_requests", "count_size", "pop_list_queue", "pop_priority_queue")
 """Methods of scrapy-redis's spiders: here a task feeds, not they."""
 
 
 class RedisMixin:
     """What is fed to `redis_key` is crawled within a fraction of a second, by one of the processes; none is lost.
 
-    Override `make_request_from_data` to read other messages than URLs and JSON objects.
+    Override `make_request_from_data` to read other messages than URLs and JSON objects, or `next_requests` to decide
+    which requests are next.
     """
 
     name: str
@@ -47,6 +46,7 @@ class RedisMixin:
 
     _server: Any = None
     _idle: Idle | None = None
+    _feeder: Feeder | None = None
     _feeding: "asyncio.Future[None] | None" = None
 
     @property
@@ -72,21 +72,27 @@ class RedisMixin:
 
     def setup_redis(self, crawler: Crawler | None = None) -> None:
         """Read the settings; read the keys from when the spider opens. Raises BadInput."""
-        crawler = crawler or self.crawler
+        crawler = crawler or getattr(self, "crawler", None)
+        if crawler is None:
+            raise BadSetting("crawler is required")
         settings = crawler.settings
         check(settings)
         for name in _NOT_CALLED:
             if hasattr(self, name):
-                raise BadInput(f"{type(self).__name__}.{name} is never called; override make_request_from_data")
+                raise BadSetting(f"{type(self).__name__}.{name} is never called; override make_request_from_data")
         asked = settings.get("REDIS_START_URLS_KEY") or START_KEY if self.redis_key is None else self.redis_key
         several = list(asked) if isinstance(asked, (list, tuple)) else [asked]
         keys = list(dict.fromkeys(_named(key, self.name) for key in several))
+        if not keys:
+            raise BadSetting("redis_key list is empty")
         self.redis_key = keys if isinstance(asked, (list, tuple)) else keys[0]
         batch = settings.get("REDIS_START_URLS_BATCH_SIZE") or settings.getint("CONCURRENT_REQUESTS") or 16
         self.redis_batch_size = _whole("redis_batch_size", batch, self.redis_batch_size, least=1)
         self.max_idle_time = _whole(
             "max_idle_time", settings.get("MAX_IDLE_TIME_BEFORE_CLOSE") or 0, self.max_idle_time, least=0
         )
+        interval = settings.get("REDIS_KEY_CHECK_INTERVAL")
+        _whole("redis_key_check_interval", interval or 0, self.redis_key_check_interval, least=0)
         self.redis_encoding = self.redis_encoding or settings.get("REDIS_ENCODING") or "utf-8"
         self._as_text = settings.getbool("REDIS_DECODE_RESPONSES")
         if runs_alone(crawler):
@@ -109,6 +115,29 @@ class RedisMixin:
         What it raises sends the message to the dead letters, `<key>:dead`, with the reason."""
         return read(data, self.redis_encoding or "utf-8", self)  # type: ignore[arg-type]
 
+    def next_requests(self) -> Iterable[Any]:
+        """Yield the requests of the next messages, of at most `redis_batch_size`.
+
+        An override is called in a thread again and again, so it may block; what it raises sends the messages that it
+        fetched to the dead letters. Without one this method is not called.
+        """
+        for data in self.fetch_data(self.redis_key, self.redis_batch_size):
+            try:
+                made = requests_of(self.make_request_from_data(data))
+            except Exception as fault:
+                assert self._feeder is not None
+                self._feeder.bury(data.encode(self.redis_encoding or "utf-8") if isinstance(data, str) else data, fault)
+            else:
+                yield from made
+
+    def fetch_data(self, redis_key: Any, batch_size: Any) -> list[Any]:
+        """Return messages of the key, for `next_requests`. They are not lost if this process dies before their requests
+        are in the frontier."""
+        if self._feeder is None:
+            raise RuntimeError("fetch_data is called by next_requests while the spider runs")
+        found = self._feeder.fetch([redis_key] if isinstance(redis_key, str) else list(redis_key), int(batch_size))
+        return [one.decode(self.redis_encoding or "utf-8") for one in found] if self._as_text else list(found)
+
     def spider_idle(self) -> None:
         """Stay open for what may still be fed, until `max_idle_time`."""
         if self._feeding is None or self._feeding.done() or self._idle is None:
@@ -121,14 +150,17 @@ class RedisMixin:
 
     def _begin_to_feed(self) -> None:
         self._idle = Idle(self.crawler, self.max_idle_time or 0)
-        feeder = Feeder(
+        kind = type(self)
+        overridden = kind.next_requests is not RedisMixin.next_requests or kind.fetch_data is not RedisMixin.fetch_data
+        self._feeder = Feeder(
             self.crawler,
             self._start_keys,
             most=self.redis_batch_size or 1,
             make=self._make,
             worked=self._idle.over,
+            own=self.next_requests if overridden else None,
         )
-        self._feeding = asyncio.ensure_future(feeder.run())
+        self._feeding = asyncio.ensure_future(self._feeder.run())
 
     def _make(self, data: bytes) -> Any:
         return self.make_request_from_data(data.decode(self.redis_encoding or "utf-8") if self._as_text else data)
@@ -152,9 +184,9 @@ def _named(key: Any, name: str) -> str:
     try:
         text = str(key) % {"name": name, "spider": name}
     except (KeyError, ValueError, TypeError):
-        raise BadInput(f"redis_key: {key!r} is no key; %(name)s stands for the spider's name") from None
+        raise BadSetting(f"redis_key: {key!r} is no key; %(name)s stands for the spider's name") from None
     if not text.strip():
-        raise BadInput("redis_key must not be empty")
+        raise BadSetting("redis_key must not be empty")
     return text
 
 
@@ -162,7 +194,7 @@ def _whole(name: str, default: Any, given: Any, *, least: int) -> int:
     try:
         number = int(default if given is None else given)
     except (TypeError, ValueError):
-        raise BadInput(f"{name} must be an integer") from None
+        raise BadSetting(f"{name} must be an integer") from None
     if number < least:
-        raise BadInput(f"{name}: {number} is less than {least}")
+        raise BadSetting(f"{name}: {number} is less than {least}")
     return number

@@ -10,7 +10,7 @@ from scrapy import Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.statscollectors import StatsCollector
 
-from gossamer.errors import BadInput, GossamerError
+from gossamer.errors import BadInput, BadSetting, GossamerError
 from gossamer.scrapy.commands import refuse, runs_alone
 from gossamer.scrapy.engine import EngineDoor
 from gossamer.scrapy.redis.connection import get_redis_from_settings, link
@@ -50,7 +50,7 @@ class RedisStatsCollector(StatsCollector):
         except BadInput as error:
             refuse(error)
         except (KeyError, ValueError, TypeError):
-            refuse(BadInput(f"STATS_KEY: {self.stats_key!r} is no key; %(spider)s stands for the name"))
+            refuse(BadSetting(f"STATS_KEY: {self.stats_key!r} is no key; %(spider)s stands for the name"))
         crawler.signals.connect(self._begin, signal=signals.spider_opened)
 
     @classmethod

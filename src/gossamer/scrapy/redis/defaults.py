@@ -1,0 +1,50 @@
+"""scrapy-redis's defaults by their names there, for code of a project that reads them."""
+
+from typing import Any
+
+from gossamer.scrapy.redis.connection import DEFAULTS
+from gossamer.scrapy.redis.settings import DUPEFILTER_KEY as SCHEDULER_DUPEFILTER_KEY
+from gossamer.scrapy.redis.settings import ITEMS_KEY as PIPELINE_KEY
+from gossamer.scrapy.redis.settings import OURS, STATS_KEY
+from gossamer.scrapy.redis.settings import QUEUE_KEY as SCHEDULER_QUEUE_KEY
+from gossamer.scrapy.redis.settings import START_KEY as START_URLS_KEY
+
+__all__ = [
+    "DUPEFILTER_KEY",
+    "MAX_IDLE_TIME",
+    "PIPELINE_KEY",
+    "REDIS_CONCURRENT_REQUESTS",
+    "REDIS_ENCODING",
+    "REDIS_KEY_CHECK_INTERVAL",
+    "REDIS_PARAMS",
+    "SCHEDULER_DUPEFILTER_CLASS",
+    "SCHEDULER_DUPEFILTER_KEY",
+    "SCHEDULER_PERSIST",
+    "SCHEDULER_QUEUE_CLASS",
+    "SCHEDULER_QUEUE_KEY",
+    "START_URLS_AS_SET",
+    "START_URLS_AS_ZSET",
+    "START_URLS_KEY",
+    "STATS_KEY",
+]
+
+DUPEFILTER_KEY = "dupefilter:%(timestamp)s"
+REDIS_ENCODING = "utf-8"
+REDIS_PARAMS = dict(DEFAULTS)
+REDIS_CONCURRENT_REQUESTS = 16
+SCHEDULER_QUEUE_CLASS = OURS + "queue.PriorityQueue"
+SCHEDULER_DUPEFILTER_CLASS = OURS + "dupefilter.RFPDupeFilter"
+SCHEDULER_PERSIST = False
+START_URLS_AS_SET = False
+START_URLS_AS_ZSET = False
+REDIS_KEY_CHECK_INTERVAL = None
+MAX_IDLE_TIME = 0
+
+
+def __getattr__(name: str) -> Any:
+    """REDIS_CLS needs redis-py, which nothing else here does."""
+    if name == "REDIS_CLS":
+        import redis
+
+        return redis.Redis
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,81 @@
+"""The modules of scrapy-redis that a project's own code imports."""
+
+import pickle
+from typing import Any
+
+import pytest
+import scrapy_redis.defaults
+import scrapy_redis.utils
+from scrapy.settings import BaseSettings
+from scrapy.utils.test import get_crawler
+
+from gossamer.errors import BadInput
+from gossamer.scrapy import redis
+from gossamer.scrapy.redis import defaults, picklecompat, settings, utils
+from gossamer.scrapy.redis.spiders import RedisSpider
+
+
+@pytest.mark.filterwarnings("ignore:.*retry_on_timeout")
+def test_the_package_offers_what_scrapy_redis_offers() -> None:
+    client = redis.get_redis(host="one.test", port="7000", db=3)
+    assert client.get_connection_kwargs()["host"] == "one.test"
+    assert redis.get_redis(url="redis://two.test:1/2").get_connection_kwargs()["db"] == 2
+    assert redis.get_redis(redis_cls=dict, host="x") == {"host": "x"}
+    assert redis.from_settings is redis.get_redis_from_settings
+    found = redis.from_settings(BaseSettings({"REDIS_HOST": "three.test", "REDIS_DECODE_RESPONSES": True}))
+    assert (found.get_connection_kwargs()["host"], found.get_connection_kwargs()["decode_responses"]) == (
+        "three.test", True,
+    )  # fmt: skip
+
+
+def test_the_defaults_are_the_same() -> None:
+    for name in (name for name in dir(scrapy_redis.defaults) if name.isupper()):
+        theirs, ours = getattr(scrapy_redis.defaults, name), getattr(defaults, name)
+        if isinstance(theirs, str):
+            theirs = theirs.replace("scrapy_redis.", "gossamer.scrapy.redis.")
+        assert ours == theirs, name
+
+
+@pytest.mark.parametrize("value", [b"h\xc3\xb6re", "text", 3, None, {b"a": b"b", "c": 1}])
+def test_the_helpers_do_the_same(value: Any) -> None:
+    assert utils.bytes_to_str(value) == scrapy_redis.utils.bytes_to_str(value)
+    assert utils.convert_bytes_to_str(value) == scrapy_redis.utils.convert_bytes_to_str(value)
+    for text in ('{"a": 1}', "http://a.test/", "3"):
+        assert utils.is_dict(text) == scrapy_redis.utils.is_dict(text)
+    assert utils.TextColor.WARNING == scrapy_redis.utils.TextColor.WARNING
+
+
+def test_a_pickle_of_plain_data_is_read_and_no_other() -> None:
+    data = {"url": "http://a.test/", "meta": {"pair": (1, {2})}, "body": b"\xff"}
+    assert picklecompat.loads(picklecompat.dumps(data)) == data
+    assert pickle.loads(picklecompat.dumps(data)) == data
+    with pytest.raises(BadInput, match="no plain data"):
+        picklecompat.loads(pickle.dumps(print))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "complaint"),
+    [
+        ({"redis_key": ""}, "redis_key must not be empty"),
+        ({"redis_key": "  "}, "redis_key must not be empty"),
+        ({"redis_key": []}, "redis_key list is empty"),
+        ({"redis_key": ["a", ""]}, "redis_key must not be empty"),
+        ({"redis_batch_size": "x"}, "redis_batch_size must be an integer"),
+        ({"max_idle_time": "x"}, "max_idle_time must be an integer"),
+        ({"redis_key_check_interval": "x"}, "redis_key_check_interval must be an integer"),
+    ],
+)
+def test_a_wrong_attribute_is_a_value_error_as_in_scrapy_redis(attributes: dict[str, Any], complaint: str) -> None:
+    kind = type("Wrong", (RedisSpider,), {"name": "wrong", **attributes})
+    with pytest.raises(ValueError, match=complaint):
+        kind.from_crawler(get_crawler(kind))
+
+
+def test_a_spider_without_a_crawler_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="crawler is required"):
+        RedisSpider(name="alone").setup_redis()
+
+
+def test_a_wrong_setting_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="SCHEDULER_SERIALIZER"):
+        settings.check(BaseSettings({"SCHEDULER_SERIALIZER": "json"}))
