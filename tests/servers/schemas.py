@@ -22,7 +22,7 @@ def _name(message: dict[str, Any]) -> str:
     if "type" in message:
         return "page_1_0" if "headers" in message else str(message["type"])
     action = message.get("action", "")
-    if action in (*EVENTS, "stop", "rejected", "duplicate"):
+    if action in (*EVENTS, "stop", "rejected", "duplicate", "blacklisted"):
         return str(action)
     if action:
         return "domain_answer"

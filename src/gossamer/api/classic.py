@@ -122,11 +122,25 @@ async def feed(parts: Given, request: Request) -> Response:
 async def _crawl(parts: Parts, submission: Submission) -> tuple[str, Response]:
     [submitted] = await parts.desk.submit([submission])
     if submitted.added:
-        return "accepted", success(None)
+        return "accepted", success(_told(parts, submission, submitted.blacklisted))
     if submitted.reason == DUPLICATE:
         crawl, spider, url = submission.crawl.id, submission.spider, submission.url
         return "duplicate", success(answers.duplicate(crawl, spider=spider, url=url, now=parts.clock()))
     raise RequestRejected(submitted.reason, field=submitted.field)
+
+
+def _told(parts: Parts, submission: Submission, blacklisted: str) -> dict[str, Any] | None:
+    """What an accepted request's answer says."""
+    if not blacklisted:
+        return None
+    return answers.blacklisted(
+        submission.crawl.id,
+        spider=submission.spider,
+        url=submission.url,
+        domain=submission.domain,
+        result=blacklisted,
+        now=parts.clock(),
+    )
 
 
 async def _question(

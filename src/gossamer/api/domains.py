@@ -55,7 +55,9 @@ class Policy(Shape):
     concurrency: int | None = Field(None, ge=1, le=10_000)
     """Requests in flight"""
     blacklisted: bool | None = None
-    """Not fetched; what waits is kept"""
+    """Not fetched"""
+    when_blacklisted: str | None = Field(None, examples=["held"])
+    """What becomes of requests while it is blacklisted: `held` or `dropped`"""
 
 
 class Domain(Shape):

@@ -23,7 +23,15 @@ _SUMMARY = {
     "total": _COUNTS,
 }
 _POLICY = {"hits": 10, "window": 60.0}
-_IN_FORCE = {**_POLICY, "moderated": True, "elastic": True, "scale": 1.0, "scope": "domain", "blacklisted": False}
+_IN_FORCE = {
+    **_POLICY,
+    "moderated": True,
+    "elastic": True,
+    "scale": 1.0,
+    "scope": "domain",
+    "blacklisted": False,
+    "when_blacklisted": "held",
+}
 _DOMAIN = {"domain": "example.com", "policy": _POLICY, "in_force": _IN_FORCE}
 _RECORD = {
     "type": "page",

@@ -31,6 +31,8 @@ class Taken(Shape):
     """`duplicate`: its URL was seen in this run of the crawl; else why it was refused"""
     field: str = ""
     """The faulty field, where it is not valid"""
+    blacklisted: str = ""
+    """`held` or `dropped`: it was added, and its domain is on the blacklist"""
     status: int
     """201 added, 200 duplicate, 400 not valid, 409 the crawl takes no more"""
 
@@ -162,4 +164,10 @@ def _taken(fed: Fed, submitted: Submitted) -> Taken:
     else:
         result, status = "rejected", 400 if submitted.field else 409
     fed.count(CRAWL, result)
-    return Taken(added=submitted.added, reason=submitted.reason, field=submitted.field, status=status)
+    return Taken(
+        added=submitted.added,
+        reason=submitted.reason,
+        field=submitted.field,
+        blacklisted=submitted.blacklisted,
+        status=status,
+    )

@@ -11,10 +11,11 @@ from rich.table import Table
 from gossamer.cli import options
 from gossamer.cli.asking import ask
 from gossamer.control import domains as control
-from gossamer.control.policy_yaml import fields_of, policy_of
+from gossamer.control.policy_yaml import checked_domain, fields_of, policy_of
 from gossamer.errors import BadInput
-from gossamer.model.domain import BUILT_IN, DomainPolicy
+from gossamer.model.domain import BUILT_IN, DomainPolicy, WhenBlacklisted
 from gossamer.settings import Settings, load
+from gossamer.wiring.service import Parts
 
 app = typer.Typer(
     help="Show and change how fast sites are fetched, and which are not fetched at all. In force within a second.",
@@ -68,6 +69,12 @@ def set_domain(
         str | None, typer.Option("--scope", metavar="domain|type|ip|type+ip", help="What shares the budget.")
     ] = None,
     concurrency: Annotated[int | None, typer.Option("--concurrency", metavar="N", help="Requests in flight.")] = None,
+    when_blacklisted: Annotated[
+        str | None,
+        typer.Option(
+            "--when-blacklisted", metavar="held|dropped", help="What becomes of requests of a blacklisted domain."
+        ),
+    ] = None,
     frontier: options.FrontierOption = None,
     data_dir: options.DataDir = None,
     config: options.Config = None,
@@ -86,6 +93,7 @@ def set_domain(
         "moderated": moderated,
         "scope": scope,
         "concurrency": concurrency,
+        "when_blacklisted": when_blacklisted,
     }
     changes = policy_of(given, where=domain or "default")
     if changes == DomainPolicy():
@@ -117,13 +125,21 @@ def blacklist(
     data_dir: options.DataDir = None,
     config: options.Config = None,
 ) -> None:
-    """Stop fetching a domain; what waits there is kept.
+    """Stop fetching a domain; its requests are held, or dropped where its policy or the default says so.
 
     gossamer domains blacklist example.com
     """
     settings = _settings(frontier, data_dir, config)
-    ask(settings, lambda cluster: control.blacklist(cluster.frontier, domain, blacklisted=not remove))
-    print(f"{domain} is {'fetched again' if remove else 'not fetched any more; what waits there is kept'}.")
+
+    async def change(cluster: Parts) -> dict[str, WhenBlacklisted]:
+        await control.blacklist(cluster.frontier, domain, blacklisted=not remove)
+        return await control.Blacklist(cluster.frontier).of([checked_domain(domain)])
+
+    found = ask(settings, change)
+    if remove:
+        print(f"{domain} is fetched again.")
+    else:
+        print(f"{domain} is not fetched any more; its requests are {found[checked_domain(domain)]}.")
 
 
 @app.command("load")

@@ -10,7 +10,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from gossamer.cli import options
+from gossamer.cli import options, standard
 from gossamer.cli.asking import ask
 from gossamer.control import stats
 from gossamer.control.desk import CRAWL
@@ -92,6 +92,7 @@ async def _feed(cluster: Parts, lines: Iterator[tuple[str, bytes]], *, quiet: bo
     fed = 0
     faults: list[str] = []
     batch: list[_Read] = []
+    warned: set[str] = set()
     console = Console(stderr=True, highlight=False)
     said = time.monotonic()
     for where, value in lines:
@@ -101,26 +102,32 @@ async def _feed(cluster: Parts, lines: Iterator[tuple[str, bytes]], *, quiet: bo
         except RequestRejected as fault:
             faults.append(f"{where}{fault.detail}")
         if len(batch) == _AT_ONCE:
-            fed += await _send(cluster, batch, fed, faults)
+            fed += await _send(cluster, batch, fed, faults, warned)
             batch = []
             if not quiet and time.monotonic() - said > _SAY_SECONDS:
                 console.print(f"{fed:,} fed ...")
                 said = time.monotonic()
-    fed += await _send(cluster, batch, fed, faults)
+    fed += await _send(cluster, batch, fed, faults, warned)
     if fed and not quiet and not await cluster.counters.nodes(stats.INTAKE):
         console.print("No service has been heard for two minutes: what was fed waits on the bus for gossamer serve.")
     return fed, faults
 
 
-async def _send(cluster: Parts, batch: list[_Read], fed: int, faults: list[str]) -> int:
-    """Publish the requests that the cluster would take now; their number. The others are added to `faults`."""
+async def _send(cluster: Parts, batch: list[_Read], fed: int, faults: list[str], warned: set[str]) -> int:
+    """Publish the requests that the cluster would take now; their number. The others are added to `faults`. A warning
+    names each blacklisted domain that is not in `warned`."""
     crawls = [read for read in batch if read.submission is not None]
     checked = await cluster.desk.check([read.submission for read in crawls if read.submission is not None])
     refused = {id(read): fault for read, fault in zip(crawls, checked, strict=True) if fault is not None}
     faults += [f"{read.where}{refused[id(read)].detail}" for read in crawls if id(read) in refused]
-    sound = [read.value for read in batch if id(read) not in refused]
+    sound = [read for read in batch if id(read) not in refused]
     if sound:
-        await _publish(cluster, sound, fed)
+        await _publish(cluster, [read.value for read in sound], fed)
+    submissions = [read.submission for read in sound if read.submission is not None]
+    for submission, result in zip(submissions, await cluster.desk.blacklisted(submissions), strict=True):
+        if result is not None and submission.domain not in warned:
+            warned.add(submission.domain)
+            standard.say(f"{submission.domain} is on the operator's blacklist: its requests are {result}.")
     return len(sound)
 
 

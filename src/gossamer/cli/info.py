@@ -116,12 +116,15 @@ def _show_crawl(answer: dict[str, Any], known: CrawlInfo | None) -> None:
 
 
 def _domains(domains: dict[str, Any]) -> Table:
-    table = Table("domain", "waiting", "priorities", box=None, padding=(0, 2))
+    table = Table("domain", "waiting", "priorities", "", box=None, padding=(0, 2))
     longest = sorted(domains.items(), key=lambda pair: -pair[1]["total"])
     for domain, share in longest[:_ROWS]:
-        table.add_row(domain, f"{share['total']:,}", f"{share['high_priority']} to {share['low_priority']}")
+        blacklisted = f"blacklisted: {share['blacklisted']}" if "blacklisted" in share else ""
+        table.add_row(
+            domain, f"{share['total']:,}", f"{share['high_priority']} to {share['low_priority']}", blacklisted
+        )
     if len(longest) > _ROWS:
-        table.add_row(f"and {len(longest) - _ROWS:,} more", "", "")
+        table.add_row(f"and {len(longest) - _ROWS:,} more", "", "", "")
     return table
 
 

@@ -12,6 +12,7 @@ from gossamer.cli import inputs, options, standard
 from gossamer.cli.crawl_search import KnownCrawl, find_crawl, last_record
 from gossamer.cli.display import span
 from gossamer.cli.loop import run as run_loop
+from gossamer.control.domains import Blacklist
 from gossamer.errors import BadScheme, BlockedAddress, DnsFailed, FetchError
 from gossamer.fetch.exchange import Exchange, Fetched
 from gossamer.fetch.robots import MemoryRobotsStore, RobotsService, RobotsUnavailable
@@ -97,6 +98,7 @@ async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | 
         found["crawl"] = crawl.info.state.value if crawl.info else "forgotten: its retention is over"
         terms, refusal = _judged(crawl, url)
         found["scope"] = _scope(crawl, refusal)
+        found["blacklisted"] = (await Blacklist(frontier).of([found["domain"]])).get(found["domain"], "")
         if known is not None:
             found["known"] = _known(known)
             found["waits"] = await _waits(settings, frontier, terms, url)
@@ -152,7 +154,6 @@ def _known(info: UrlInfo) -> dict[str, Any]:
         "blocked_for_seconds": None
         if info.blocked_until is None
         else round(max(0.0, info.blocked_until - time.time()), 1),
-        "blacklisted": info.blacklisted,
     }
 
 
@@ -242,6 +243,8 @@ def _told(found: dict[str, Any]) -> list[str]:
     lines = [f"{found['url']} in the crawl {name} ({found['crawl']})"]
     lines.append(f"  scope    {found['scope']}")
     lines.append(f"  robots   {found['robots']}")
+    if found["blacklisted"]:
+        lines.append(f"  domain   on the operator's blacklist: its requests are {found['blacklisted']}")
     known = found.get("known")
     if known:
         lines.append(f"  found    {_seen(known['seen'], found['scope'])}")
@@ -291,6 +294,4 @@ def _place(known: dict[str, Any], waits: dict[str, Any] | None) -> list[str]:
             lines.append(f"         its domain is blocked for {span(known['blocked_for_seconds'])} (Retry-After)")
         elif known["due_in_seconds"]:
             lines.append(f"         not due for {span(known['due_in_seconds'])}")
-        if known["blacklisted"]:
-            lines.append("         its domain is on the operator's blacklist")
     return lines

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from gossamer.control.domains import Blacklist
 from gossamer.control.submit import Door, Submission, Submitted, submit, unknown_spiders
 from gossamer.errors import RequestRejected
 from gossamer.frontier.base import Frontier
+from gossamer.model.domain import WhenBlacklisted
 from gossamer.model.messages.read import Reader
 
 CRAWL = "crawl"
@@ -44,6 +46,7 @@ class Desk:
         self._handlers = handlers
         self.now = now
         self._old = old
+        self._blacklist = Blacklist(frontier)
 
     def read(self, value: bytes | dict[str, Any], *, sent: float | None = None) -> tuple[str, Any]:
         """(kind, request); of the kind `crawl` the request is a Submission. Raises RequestRejected.
@@ -67,10 +70,27 @@ class Desk:
         """Put crawl requests into the frontier; an answer for each, in order."""
         faults = await self.check(submissions)
         sound = [submission for submission, fault in zip(submissions, faults, strict=True) if fault is None]
-        answers = iter(await submit(self._frontier, sound) if sound else ())
-        return [next(answers) if fault is None else Submitted(False, fault.reason, fault.field) for fault in faults]
+        if not sound:
+            return [Submitted(False, fault.reason, fault.field) for fault in faults if fault is not None]
+        answers = iter(await submit(self._frontier, sound))
+        blacklisted = await self._blacklist.of({submission.domain for submission in sound})
+        return [
+            Submitted(False, fault.reason, fault.field)
+            if fault is not None
+            else _with_blacklist(next(answers), blacklisted.get(submission.domain))
+            for submission, fault in zip(submissions, faults, strict=True)
+        ]
+
+    async def blacklisted(self, submissions: Sequence[Submission]) -> list[WhenBlacklisted | None]:
+        """Return what would become of each request, in order, for its domain is blacklisted; None: it is not."""
+        found = await self._blacklist.of({submission.domain for submission in submissions})
+        return [found.get(submission.domain) for submission in submissions]
 
     async def handle(self, kind: str, request: Any, *, old: bool | None = None) -> list[dict[str, Any]]:
         """Return the answers to a request of another kind, in the form of 1.0 (`old`), of 1.2 (False), or the cluster's
         (None)."""
         return await self._handlers[kind].handle(request, old=self._old if old is None else old)
+
+
+def _with_blacklist(submitted: Submitted, when_blacklisted: WhenBlacklisted | None) -> Submitted:
+    return Submitted(True, blacklisted=when_blacklisted) if submitted.added and when_blacklisted else submitted

@@ -1,12 +1,37 @@
 """Changing how fast a site is fetched, live: single domains, the default, or all of it as one YAML text."""
 
+from collections.abc import Collection
+
 from gossamer.control.policy_yaml import checked_domain, dump_policies, load_policies, merged
 from gossamer.errors import PoliciesChanged
 from gossamer.frontier.base import Frontier
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.domain import DomainPolicy, WhenBlacklisted
 
 _ATTEMPTS = 20
 """Of an edit that others get ahead of; each time only because one of them succeeded."""
+
+
+class Blacklist:
+    """The operator's blacklist, read again whenever a policy has changed."""
+
+    def __init__(self, frontier: Frontier) -> None:
+        self._frontier = frontier
+        self._version = -1
+        self._default = DomainPolicy()
+        self._policies: dict[str, DomainPolicy] = {}
+
+    async def of(self, domains: Collection[str]) -> dict[str, WhenBlacklisted]:
+        """Return those of the domains that are blacklisted, with what becomes of their requests."""
+        version = await self._frontier.policies_version()
+        if version != self._version:
+            self._default, self._policies = await self._frontier.domain_policies()
+            self._version = version
+        found = {}
+        for domain in domains:
+            policy = merged(self._default, self._policies.get(domain, DomainPolicy()))
+            if policy.blacklisted:
+                found[domain] = policy.when_blacklisted or WhenBlacklisted.HELD
+        return found
 
 
 async def policy_of_domain(frontier: Frontier, domain: str) -> DomainPolicy:

@@ -25,6 +25,7 @@ class Actions:
         self._frontier = frontier
         self._counters = counters
         self._now = now
+        self._blacklist = domains.Blacklist(frontier)
 
     async def handle(self, request: ActionRequest, *, old: bool) -> list[dict[str, Any]]:
         if request.action == "stop":
@@ -52,6 +53,7 @@ class Actions:
             domains=found.domains,
             total_domains=found.total_domains,
             expires=found.expires,
+            blacklisted=await self._blacklist.of(found.domains),
             now=self._now(),
         )
 

@@ -1,12 +1,13 @@
 """All domain policies as one YAML text, Scrapy Cluster's with ours added. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
 from typing import Any
 
 import yaml
 
 from gossamer.errors import BadInput
-from gossamer.model.domain import DomainPolicy, Scope
+from gossamer.model.domain import DomainPolicy, Scope, WhenBlacklisted
 from gossamer.policy.urls import registered_domain
 
 MOST_BYTES = 16 * 1024 * 1024
@@ -96,7 +97,7 @@ def fields_of(policy: DomainPolicy) -> dict[str, Any]:
     for name, (field, _, _) in _FIELDS.items():
         value = getattr(policy, field)
         if value is not None:
-            named[name] = value.value if isinstance(value, Scope) else value
+            named[name] = value.value if isinstance(value, StrEnum) else value
     return named
 
 
@@ -205,4 +206,5 @@ _FIELDS |= {
     "scope": ("scope", "domain, type, ip or type+ip", Scope),
     "concurrency": ("concurrency", "a whole number from 1 to 10,000", _whole(1, 10_000)),
     "blacklisted": ("blacklisted", "true or false", _yes_or_no),
+    "when_blacklisted": ("when_blacklisted", "held or dropped", WhenBlacklisted),
 }

@@ -66,6 +66,8 @@ class Submitted:
     """DUPLICATE (seen in this run), or a sentence why not."""
     field: str = ""
     """The faulty field, where one is the reason."""
+    blacklisted: str = ""
+    """`held` or `dropped`: it was added, and its domain is on the blacklist. Empty: it is not."""
 
 
 class Door:

@@ -14,6 +14,15 @@ class Scope(StrEnum):
     TYPE_IP = "type+ip"
 
 
+class WhenBlacklisted(StrEnum):
+    """What becomes of the requests of a blacklisted domain."""
+
+    HELD = "held"
+    """They wait until the domain is taken off the blacklist."""
+    DROPPED = "dropped"
+    """Each is dropped with a record, those that wait already too."""
+
+
 class DomainPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Every field None: not set, the next level's counts (domain, then the operator's default, then the built-in)."""
 
@@ -27,10 +36,19 @@ class DomainPolicy(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope | None = None
     concurrency: int | None = None
     blacklisted: bool | None = None
-    """Not fetched; the backlog is kept."""
+    """Not fetched."""
+    when_blacklisted: WhenBlacklisted | None = None
+    """Whether requests of the domain are held or dropped while it is blacklisted."""
 
 
 BUILT_IN = DomainPolicy(
-    hits=1, window_seconds=1.0, moderated=True, elastic=True, scale=1.0, scope=Scope.DOMAIN, blacklisted=False
+    hits=1,
+    window_seconds=1.0,
+    moderated=True,
+    elastic=True,
+    scale=1.0,
+    scope=Scope.DOMAIN,
+    blacklisted=False,
+    when_blacklisted=WhenBlacklisted.HELD,
 )
 """One hit a second, evenly spaced: polite and not glacial."""

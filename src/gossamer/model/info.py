@@ -122,4 +122,3 @@ class UrlInfo:
     held_by: str | None = None
     """The worker that has it."""
     blocked_until: float | None = None
-    blacklisted: bool = False

@@ -60,6 +60,8 @@ class Lease:
     """So long after that its request is to start."""
     spacing_seconds: float = field(default=0.0, compare=False)
     """The even gap between two requests of its scope. 0: they may start together."""
+    blacklisted: bool = False
+    """Its domain is blacklisted: do not fetch it; record and settle it as dropped. No hit was charged."""
 
     @property
     def start(self) -> float:

@@ -156,6 +156,11 @@ class Working:
             log.error("%s: three processes died with it; it is given up", lease.url)
             self._settle(Settlement(lease, Outcome.FAILED, "worker_died"))
             return None
+        if lease.blacklisted:
+            log.warning("%s: its domain is on the operator's blacklist; it is dropped", lease.url)
+            self._stats.inc_value(f"gossamer/dropped/{Dropped.BLACKLISTED}")
+            self._settle(Settlement(lease, Outcome.DROPPED, Dropped.BLACKLISTED))
+            return None
         try:
             payload = unpack(lease.payload)
             request = restore(payload, self._spider, url=lease.url, priority=lease.priority)

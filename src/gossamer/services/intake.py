@@ -151,6 +151,13 @@ class Intake:
         for item, submitted in zip(items, await self._desk.submit(submissions), strict=True):
             item.done = True
             s: Submission = item.request
+            if submitted.blacklisted:
+                item.out = [
+                    answers.blacklisted(
+                        s.crawl.id, spider=s.spider, url=s.url, domain=s.domain, result=submitted.blacklisted,
+                        now=self._desk.now(),
+                    )
+                ]  # fmt: skip
             if submitted.added or (again and submitted.reason == DUPLICATE):
                 continue
             if submitted.reason == DUPLICATE:

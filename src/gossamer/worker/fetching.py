@@ -103,6 +103,8 @@ class Fetching:
         try:
             if lease.deaths >= DEATHS:
                 return self._fail(journey, "worker_died", f"{lease.deaths} workers died with it")
+            if lease.blacklisted:
+                return self._drop(journey, Dropped.BLACKLISTED, "its domain is on the operator's blacklist")
             return await self._travel(journey)
         except FrontierError:
             raise

@@ -110,6 +110,7 @@ def pack_policy(policy: DomainPolicy) -> bytes:
         "scope": None if policy.scope is None else policy.scope.value,
         "concurrency": policy.concurrency,
         "blacklisted": policy.blacklisted,
+        "when_blacklisted": None if policy.when_blacklisted is None else policy.when_blacklisted.value,
     }
     return _pack({name: value for name, value in names.items() if value is not None})
 
@@ -276,5 +277,6 @@ def decode_lease(shard: int, row: Sequence[bytes], run: Run, terms: Terms, *, ch
         identity=identity,
         charged=charged,
         ahead_seconds=float(row[7]) / 1000,
-        spacing_seconds=float(row[8]) / 1000,
+        spacing_seconds=max(0.0, float(row[8])) / 1000,
+        blacklisted=row[8] == b"-1",
     )

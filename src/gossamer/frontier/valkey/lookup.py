@@ -16,9 +16,8 @@ async def find(
     keys, token = commands.keys[shard], run.crawl.id.token
     seen = bool(await commands.call(shard, "seen_one", token, fingerprint))
     answer = UrlInfo(seen=seen, place="unknown")
-    blocked, due, off, ahead = await commands.call(shard, "due", run.crawl.pool, spider, domain)
+    blocked, due, ahead = await commands.call(shard, "due", run.crawl.pool, spider, domain)
     answer.blocked_until = float(blocked) / 1000 if blocked else None
-    answer.blacklisted = bool(off)
     if not seen:
         return answer
     answer.place = "done"

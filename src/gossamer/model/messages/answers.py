@@ -1,6 +1,7 @@
 """Answers and events as they go out, field for field as Scrapy Cluster's, ours added."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from gossamer.model.crawl import CrawlEvent, CrawlId, CrawlState
@@ -9,13 +10,14 @@ Shares = Mapping[int, int]
 """Requests that wait, by priority."""
 
 
-def domain_share(shares: Shares) -> dict[str, int]:
-    """One domain's part of an info answer."""
-    return {
+def domain_share(shares: Shares, blacklisted: str = "") -> dict[str, Any]:
+    """One domain's part of an info answer. `blacklisted`: `held` or `dropped`, where it is on the blacklist."""
+    share: dict[str, Any] = {
         "total": sum(shares.values()),
         "high_priority": max(shares, default=0),
         "low_priority": min(shares, default=0),
     }
+    return share | ({"blacklisted": blacklisted} if blacklisted else {})
 
 
 def crawl_info(
@@ -28,8 +30,10 @@ def crawl_info(
     total_domains: int,
     expires: int,
     now: float,
+    blacklisted: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The answer to an info request with a crawlid. `expires`: epoch seconds, 0 for never."""
+    """The answer to an info request with a crawlid. `expires`: epoch seconds, 0 for never. `blacklisted`: by domain,
+    what becomes of its requests."""
     answer: dict[str, Any] = {
         "uuid": uuid,
         "server_time": int(now),
@@ -38,7 +42,7 @@ def crawl_info(
         "spiderid": spider,
         "total_pending": total,
         "total_domains": total_domains,
-        "domains": {domain: domain_share(shares) for domain, shares in domains.items()},
+        "domains": {domain: domain_share(shares, blacklisted.get(domain, "")) for domain, shares in domains.items()},
     }
     return answer | ({"expires": str(expires)} if expires else {})
 
@@ -192,6 +196,20 @@ def duplicate(crawl: CrawlId, *, spider: str, url: str, now: float) -> dict[str,
         "action": "duplicate",
         "field": "url",
         "reason": "this run of the crawl has seen this URL already; nothing was added",
+        "appid": crawl.appid,
+        "crawlid": crawl.crawlid,
+        "spiderid": spider,
+        "url": url,
+        "server_time": int(now),
+    }
+
+
+def blacklisted(crawl: CrawlId, *, spider: str, url: str, domain: str, result: str, now: float) -> dict[str, Any]:
+    """The answer to a crawl request that was added though its domain is on the blacklist. `result`: held or dropped."""
+    return {
+        "action": "blacklisted",
+        "domain": domain,
+        "result": result,
         "appid": crawl.appid,
         "crawlid": crawl.crawlid,
         "spiderid": spider,

@@ -19,6 +19,7 @@ ANSWERS = (
     "stats_answer",
     "rejected",
     "duplicate",
+    "blacklisted",
 )
 """What is said to requests."""
 

@@ -2,7 +2,7 @@
 -- When a domain may be leased from next, and what stands against it.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 pool  4 spider  5 domain
--- Returns { blocked until ms or "", due ms or "" (unknown, or a request in flight must end first), 1 when switched off,
+-- Returns { blocked until ms or "", due ms or "" (unknown, or a request in flight must end first),
 --         ms by which the server's clock is ahead of the shard's time }, the first two by the server's clock
 -- include common
 -- include throttle
@@ -13,4 +13,4 @@ local blocked = block_of(domain)[1]
 local due = token and due_of(home, ARGV[4], domain, "", token) or INF
 local ahead = wall - now
 return { blocked > now and string.format("%.3f", blocked + ahead) or "",
-  due < INF and string.format("%.3f", due + ahead) or "", policy_of(domain).off and 1 or 0, string.format("%.3f", ahead) }
+  due < INF and string.format("%.3f", due + ahead) or "", string.format("%.3f", ahead) }

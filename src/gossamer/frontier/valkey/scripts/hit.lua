@@ -9,7 +9,7 @@
 local token, spider, domain, egress = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local wish = ARGV[7] ~= "" and { tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9] == "1" } or nil
 local policy = policy_of(domain)
-if policy.off then
+if policy.off or policy.drops then
   return { 0, "" }
 end
 local blocked = block_of(domain)[1]

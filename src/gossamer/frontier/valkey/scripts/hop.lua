@@ -31,7 +31,7 @@ else
   local budgets = budgets_of(policy, crawl, domain)
   local record = record_of(scope)
   local hits = free_hits(record, policy, budgets, 1)
-  if not policy.off and block_of(domain)[1] <= now and hits.starts[1] and hits.starts[1] <= now then
+  if not policy.off and not policy.drops and block_of(domain)[1] <= now and hits.starts[1] and hits.starts[1] <= now then
     charge(scope, budgets, hits, 1)
     answer = 1
     local home = crawl.pool .. "|" .. spider

@@ -6,7 +6,8 @@
 --       10 joins: 1 in the worker's first call to this shard  11... spiders, the first is served first
 -- Returns { "stale" } or { "ok", ms until the next is due or "", { leases }, { crawls }, { terms }, { starved tokens }, { idle tokens },
 --         enroll: 1 when this egress is new here }
---   leases: id, token, run, spider, domain, priority, entry, ms from this call to its start, even gap in ms, ...
+--   leases: id, token, run, spider, domain, priority, entry, ms from this call to its start,
+--   even gap in ms (-1: its domain is blacklisted, and it is to be dropped), ...
 --   crawls: token, generation, crawl, ...
 --   terms: token, number, blob, ...
 -- include common
@@ -32,7 +33,7 @@ local function show(called, id, run, token, priority, spider, domain, _, entry, 
   leases[n + 1], leases[n + 2], leases[n + 3], leases[n + 4] = id, token, run, spider
   leases[n + 5], leases[n + 6], leases[n + 7] = domain, priority, entry
   leases[n + 8] = start > called and string.format("%.3f", start - called) or "0"
-  leases[n + 9] = spacing > 0 and string.format("%.3f", spacing) or "0"
+  leases[n + 9] = spacing > 0 and string.format("%.3f", spacing) or spacing < 0 and "-1" or "0"
   local terms_number = entry_terms(entry)
   if token == last_token and run == last_run and terms_number == last_terms then
     return
@@ -107,7 +108,7 @@ local function take(home, spider, domain, lease_egress, policy, token, priority,
     discard_queue(token, home, spider, domain, priority)
     return true
   end
-  if block_of(domain)[1] > now then
+  if block_of(domain)[1] > now and not policy.drops then
     return false
   end
   local scope = scope_of(policy, spider, domain, lease_egress)
@@ -157,7 +158,7 @@ local function take(home, spider, domain, lease_egress, policy, token, priority,
       end
       count = count + 1
       taken[#taken + 1] = { crawl.run, token, priority, spider, domain, scope, entry, "", 0, hits.starts[count],
-        hits.spacing }
+        policy.drops and -1 or hits.spacing }
     end
   end
   if gone > 0 and check_done(token, retention) then

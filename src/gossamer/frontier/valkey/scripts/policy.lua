@@ -24,7 +24,7 @@ if ARGV[3] == "" then
   redis.call("SET", P .. "rescoring", "")
 else
   local policy = policy_of(ARGV[3])
-  if not policy.off then
+  if not policy.off and not policy.drops then
     keep_hits(ARGV[3], budgets_of(policy, nil, ARGV[3])[1].window)
   end
   for _, home in ipairs(redis.call("ZRANGE", P .. "homes", 0, -1)) do

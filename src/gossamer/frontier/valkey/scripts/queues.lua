@@ -300,6 +300,9 @@ end
 -- When this home may next lease from the domain through this egress; INF while a request in flight must end first.
 local function due_of(home, spider, domain, egress, token, resting)
   local policy = policy_of(domain)
+  if policy.drops then
+    return resting or now
+  end
   local crawl = crawl_of(token)
   local budgets = budgets_of(policy, crawl, domain)
   local scope = scope_of(policy, spider, domain, egress)

@@ -12,12 +12,17 @@ local function policy_from(own)
     return built_in
   end
   local scope, scale = pick("scope", "domain"), pick("scale", 1)
+  local blacklisted = pick("blacklisted", false)
+  if blacklisted and pick("when_blacklisted", "held") == "dropped" then
+    -- Handed out at once, to be recorded as dropped: under a scope of its own, no hit of the domain is charged.
+    return { drops = true, explicit = true, hits = 1000, window = 1000, scale = 1, cap = INF, budgets = {}, caps = {} }
+  end
   return {
     explicit = pick("hits") ~= nil or pick("window") ~= nil,
     hits = pick("hits", BUILT_IN_HITS), window = pick("window", BUILT_IN_WINDOW),
     moderated = pick("moderated", true), elastic = pick("elastic", true), scale = scale,
     by_type = scope == "type" or scope == "type+ip", by_ip = scope == "ip" or scope == "type+ip",
-    cap = pick("concurrency"), off = pick("blacklisted", false) or scale <= 0,
+    cap = pick("concurrency"), off = blacklisted or scale <= 0,
     budgets = {}, caps = {}, -- by crawl, where robots.txt asks for no delay
   }
 end
@@ -58,6 +63,9 @@ local function policy_of(domain)
 end
 
 local function scope_of(policy, spider, domain, egress)
+  if policy.drops then
+    return domain .. "|,dropped" -- no name has a comma
+  end
   if policy.by_ip then
     return domain .. "|" .. (policy.by_type and spider or "") .. "|" .. egress
   end
@@ -91,6 +99,9 @@ end
 
 -- Every budget that a hit for this crawl must fit into: the operator's where one is set, the crawl's own wish, robots'.
 local function budgets_of(policy, crawl, domain)
+  if policy.drops then
+    return { budget(policy.hits, policy.window, 1, false) }
+  end
   local delay = block_of(domain)[2]
   local name = crawl and crawl.token or ""
   local budgets = delay == 0 and policy.budgets[name]
@@ -114,6 +125,9 @@ local function budgets_of(policy, crawl, domain)
 end
 
 local function cap_of(policy, crawl, budgets)
+  if policy.drops then
+    return INF
+  end
   local wish = crawl and crawl.cap
   if policy.cap then
     return wish and math.min(wish, policy.cap) or policy.cap
