@@ -1,7 +1,7 @@
 """Crawls: list, look, stop."""
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import Field
@@ -11,7 +11,7 @@ from gossamer.api.parts import Given, Parts
 from gossamer.api.paths import CRAWL, TheCrawl
 from gossamer.api.problems import Problem, not_found
 from gossamer.errors import BadInput
-from gossamer.model.crawl import CrawlId, Run
+from gossamer.model.crawl import CrawlId, CrawlState, Run
 from gossamer.model.info import CrawlInfo, SpiderCounts
 
 router = APIRouter(prefix="/v1/crawls", tags=["crawls"])
@@ -118,14 +118,18 @@ class Stopped(Shape):
 async def crawls(
     parts: Given,
     appid: Annotated[str | None, Query(description="Of this application only", max_length=1000)] = None,
+    state: Annotated[
+        Literal["running", "finished", "stopped", "expired"] | None, Query(description="Only those in this state")
+    ] = None,
     cursor: Cursor = "",
     limit: Limit = 100,
 ) -> CrawlPage:
     """Running ones, those that ended within the retention, and those that are marked as stopped or expired. One may be
-    on two pages."""
-    found, following = await parts.frontier.crawls(appid=appid, cursor=cursor, limit=limit)
-    infos = await asyncio.gather(*(parts.frontier.crawl_info(crawl) for crawl in found))
-    return CrawlPage(items=[CrawlSummary(**_summary(info)) for info in infos if info is not None], cursor=following)
+    on two pages. With `state` a page may be short, or empty and have a next one."""
+    infos, following = await parts.frontier.crawl_page(
+        appid=appid, state=CrawlState(state) if state else None, cursor=cursor, limit=limit
+    )
+    return CrawlPage(items=[CrawlSummary(**_summary(info)) for info in infos], cursor=following)
 
 
 @one.get(

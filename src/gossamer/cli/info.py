@@ -1,6 +1,5 @@
 """`gossamer info`: all crawls, or what waits of an application or of one crawl."""
 
-import asyncio
 import secrets
 from typing import Annotated, Any
 
@@ -69,9 +68,7 @@ def info(
 
 async def _all_crawls(cluster: Parts) -> tuple[list[CrawlInfo], bool]:
     """The crawls, the running ones first, and whether there are more than were looked at."""
-    names, cursor = await cluster.frontier.crawls(limit=_MOST_CRAWLS)
-    found = await asyncio.gather(*(cluster.frontier.crawl_info(name) for name in names))
-    infos = [one for one in found if one is not None]
+    infos, cursor = await cluster.frontier.crawl_page(limit=_MOST_CRAWLS)
     return sorted(infos, key=lambda one: (one.state is not CrawlState.RUNNING, -one.started)), bool(cursor)
 
 

@@ -104,10 +104,9 @@ class _Look:
         counts = await self._cluster.counters.read(CRAWLER)
         seen = Seen(answers=sum(windows.get("lifetime", 0) for windows in counts.values()))
         seen.rate = self._rate(seen.answers)
-        names, cursor = await frontier.crawls(limit=_CRAWLS_LOOKED_AT)
+        found, cursor = await frontier.crawl_page(limit=_CRAWLS_LOOKED_AT)
         seen.more_crawls = bool(cursor)
-        found = await asyncio.gather(*(frontier.crawl_info(name) for name in names))
-        seen.crawls = sorted((info for info in found if info is not None), key=_liveliness)
+        seen.crawls = sorted(found, key=_liveliness)
         seen.backlog = await frontier.backlog()
         for backlog in seen.backlog:
             domains, _ = await frontier.backlog_domains(backlog.spider, limit=1000)

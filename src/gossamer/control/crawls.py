@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field
 
 from gossamer.frontier.base import Frontier
-from gossamer.model.crawl import CrawlId
-from gossamer.model.info import CrawlInfo, DomainInfo
+from gossamer.model.crawl import CrawlId, CrawlState
+from gossamer.model.info import AppInfo, CrawlInfo, DomainInfo
 
 MOST_DOMAINS = 10_000
 """Named in one answer; more of them are counted, not named."""
-MOST_CRAWLS = 10_000
-"""The same, of one application's crawls."""
 _PAGE = 1000
+_FEWEST_DOMAINS = 10
+"""Of each crawl in an answer about an application, where it has so many."""
 
 
 @dataclass(slots=True)
@@ -52,20 +52,25 @@ async def pending(frontier: Frontier, crawl: CrawlId, *, spider: str) -> Pending
             return found
 
 
-async def pending_of_app(frontier: Frontier, appid: str, *, spider: str) -> list[Pending]:
-    """The same for every crawl of an application that has something waiting; at most MOST_CRAWLS."""
-    found: list[Pending] = []
-    cursor = ""
-    while True:
-        crawls, cursor = await frontier.crawls(appid=appid, cursor=cursor, limit=_PAGE)
-        for crawl in crawls:
-            one = await pending(frontier, crawl, spider=spider)
-            if one is not None and one.total:
-                found.append(one)
-            if len(found) == MOST_CRAWLS:
-                return found
-        if not cursor:
-            return found
+async def pending_of_app(
+    frontier: Frontier, appid: str, *, spider: str, cursor: str = ""
+) -> tuple[AppInfo, list[Pending], str]:
+    """What waits of an application in all, a page of its crawls that have something waiting, and the next page's cursor
+    ('' at the end). Raises BadInput for a cursor that is none."""
+    whole = await frontier.app_info(appid, spider=spider)
+    page, following = await frontier.crawl_page(appid=appid, state=CrawlState.RUNNING, cursor=cursor, limit=_PAGE)
+    infos = [info for info in page if waiting(info, spider)]
+    most = max(_FEWEST_DOMAINS, MOST_DOMAINS // max(1, len(infos)))
+    domains = await frontier.first_domains([info.crawl for info in infos], most=most)
+    found = []
+    for info, shares in zip(infos, domains, strict=True):
+        one = Pending(info.crawl, total=waiting(info, spider), expires=int(info.expires_at(spider)))
+        for domain in shares:
+            one.count(domain, spider)
+        if len(shares) == most:  # more of them than are named
+            one.total_domains = max(one.total_domains, info.domains)
+        found.append(one)
+    return whole, found, following
 
 
 def waiting(info: CrawlInfo, spider: str) -> int:

@@ -7,7 +7,7 @@ from gossamer.control import domains, stats
 from gossamer.control.counters import Counters
 from gossamer.control.crawls import Pending, pending, pending_of_app
 from gossamer.control.policy_yaml import EVERY_DOMAIN
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, RequestRejected
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import CrawlId
 from gossamer.model.domain import DomainPolicy
@@ -58,9 +58,16 @@ class Actions:
         )
 
     async def _app_info(self, request: ActionRequest) -> dict[str, Any]:
-        found = await pending_of_app(self._frontier, request.appid, spider=request.spiderid)
+        try:
+            whole, found, cursor = await pending_of_app(
+                self._frontier, request.appid, spider=request.spiderid, cursor=request.cursor
+            )
+        except BadInput as refusal:
+            raise RequestRejected(refusal.detail, field="cursor") from None
         return answers.app_info(
             request.appid,
+            whole=whole,
+            cursor=cursor,
             uuid=request.uuid,
             spider=request.spiderid,
             crawls={
@@ -69,7 +76,6 @@ class Actions:
                 )
                 for one in found
             },
-            total_domains=len({domain for one in found for domain in one.domains}),
             now=self._now(),
         )
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from gossamer.errors import BadInput, CrawlRefused, FrontierError
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy
-from gossamer.model.info import Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
+from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
 from gossamer.model.outcome import Settled
 from gossamer.model.request import Batch, Lease, Settlement
 
@@ -253,6 +253,24 @@ class Frontier(Protocol):
 
     async def crawl_info(self, crawl: CrawlId) -> CrawlInfo | None:
         """Counters only, whatever the size of the crawl. None: no such crawl (or past its retention)."""
+
+    async def crawl_page(
+        self, *, appid: str | None = None, state: CrawlState | None = None, cursor: str = "", limit: int = 100
+    ) -> tuple[list[CrawlInfo], str]:
+        """Where about `limit` crawls stand, of one application or of all, of one state or of all; and the next page's
+        cursor ('' at the end). As `crawls` otherwise. A page may be short, even empty, and have a next one.
+
+        Its cost does not grow with the number of crawls that there are; those that run are listed apart."""
+        ...
+
+    async def app_info(self, appid: str, *, spider: str = "") -> AppInfo:
+        """What waits of an application, for one spider (empty: all). The cost does not grow with its crawls."""
+        ...
+
+    async def first_domains(self, crawls: Sequence[CrawlId], *, most: int) -> list[list[DomainInfo]]:
+        """Of each crawl at most `most` of the domains where requests wait. Those of a stopped crawl are named until
+        their queues are gone."""
+        ...
 
     async def crawl_domains(
         self, crawl: CrawlId, *, cursor: str = "", limit: int = 100

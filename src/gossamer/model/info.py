@@ -71,6 +71,18 @@ class CrawlInfo:
 
 
 @dataclass(slots=True)
+class AppInfo:
+    """What waits of an application, for one spider or for all."""
+
+    waiting: int
+    """Requests in queues or waiting for a retry."""
+    crawls: int
+    """Crawls that run; of one spider, those for which something was submitted for it."""
+    domains: int
+    """With requests that wait. Of all spiders: a domain counts for each spider that has some there."""
+
+
+@dataclass(slots=True)
 class DomainInfo:
     """What of a crawl waits on one domain."""
 

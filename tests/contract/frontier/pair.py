@@ -1,6 +1,7 @@
 """A frontier and its model side by side: every verb goes to both, and what the frontier answers is judged at once."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -8,7 +9,7 @@ from gossamer.errors import CrawlRefused, FrontierUnavailable, StaleWorker
 from gossamer.frontier.base import Added, Frontier, Hop, Leaseholder
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Run, Terms
 from gossamer.model.domain import DomainPolicy
-from gossamer.model.info import CrawlInfo
+from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.lifecycle import Status
 from gossamer.model.outcome import Outcome, Settled
 from gossamer.model.request import Batch, Lease, Settlement
@@ -34,6 +35,15 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@dataclass
+class Counted:
+    """What should wait of an application for one spider."""
+
+    waiting: int = 0
+    crawls: int = 0
+    domains: set[str] = field(default_factory=set)
 
 
 class Pair:
@@ -225,6 +235,7 @@ class Pair:
         default, policies = await self.frontier_again(self.frontier.domain_policies)
         assert (default, policies) == (self.model.politeness.default, self.model.politeness.policies)
         waiting: dict[str, int] = {}
+        apps: dict[tuple[str, str], Counted] = {}
         for crawl, run in self.model.runs.items():
             if run.exhausted or (self.shards > 1 and not run.of(*_UNFINISHED)):
                 # One shard knows at once that a run is over; several agree on it a moment later. What a spent budget
@@ -233,20 +244,36 @@ class Pair:
             info = await self.frontier_again(partial(self.frontier.crawl_info, crawl))
             assert info is not None
             self.model.check_info(info, self.clock.now)
-            await self._check_domains(crawl, info)
+            by_spider = await self._check_domains(crawl, info)
             for spider, counts in info.spiders.items():
                 waiting[spider] = waiting.get(spider, 0) + counts.queued
+            for spider in {*info.spiders, *info.expires}:
+                app = apps.setdefault((crawl.appid, spider), Counted())
+                part = info.spiders.get(spider, SpiderCounts())
+                app.waiting += part.queued + part.later
+                app.domains |= by_spider.get(spider, set())
+                app.crawls += info.state is CrawlState.RUNNING and spider in info.expires and not run.refusal(spider)
+            apps.setdefault((crawl.appid, ""), Counted()).crawls += info.state is CrawlState.RUNNING
         backlog = await self.frontier_again(self.frontier.backlog)
         assert {part.spider: part.queued for part in backlog} == {s: count for s, count in waiting.items() if count}
+        for (appid, spider), app in apps.items():
+            told = await self.frontier_again(partial(self.frontier.app_info, appid, spider=spider))
+            if spider:
+                assert (told.waiting, told.domains) == (app.waiting, len(app.domains)), f"{spider}: {told}, not {app}"
+            assert told.crawls == app.crawls, f"{appid}, {spider}: {told}, not {app}"
 
-    async def _check_domains(self, crawl: CrawlId, info: CrawlInfo) -> None:
+    async def _check_domains(self, crawl: CrawlId, info: CrawlInfo) -> dict[str, set[str]]:
+        """The domains where requests wait, by spider."""
         cursor, queued, later, names = "", 0, 0, []
+        by_spider: dict[str, set[str]] = {}
         for _ in range(50):
             ask = partial(self.frontier.crawl_domains, crawl, cursor=cursor, limit=3)
             page, cursor = await self.frontier_again(ask)
             for domain in page:
                 assert domain.queued + domain.later == sum(domain.by_priority.values())
                 names.append(domain.domain)
+                for spider in domain.by_spider:
+                    by_spider.setdefault(spider, set()).add(domain.domain)
                 queued += domain.queued
                 later += domain.later
             if not cursor:
@@ -254,6 +281,7 @@ class Pair:
         total = info.total()
         assert (queued, later) == (total.queued, total.later), f"by domain {queued} and {later}, in all {total}"
         assert len(names) == len(set(names)), f"a domain is listed twice: {names}"
+        return by_spider
 
     async def drain(self) -> None:
         """Nothing is stuck: with time, living workers and open domains every request comes to its end."""

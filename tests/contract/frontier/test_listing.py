@@ -1,5 +1,6 @@
 """What the frontier holds: crawls and what each was opened with, workers, and what waits for them."""
 
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -8,7 +9,7 @@ from gossamer.errors import BadInput
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy, Scope
-from gossamer.model.info import Backlog
+from gossamer.model.info import AppInfo, Backlog
 from gossamer.model.outcome import Outcome
 from gossamer.model.request import Settlement
 
@@ -44,6 +45,98 @@ async def all_crawls(frontier: ValkeyFrontier, *, appid: str | None = None, limi
         pages += 1
         assert pages < 1000
     return found
+
+
+async def crawls_of(frontier: ValkeyFrontier, state: CrawlState | None, *, appid: str | None, limit: int) -> list[str]:
+    """The names of all crawls in this state, by page; they are checked to be in it."""
+    found, cursor, pages = [], "", 0
+    while pages == 0 or cursor:
+        page, cursor = await frontier.crawl_page(appid=appid, state=state, cursor=cursor, limit=limit)
+        assert state is None or {info.state for info in page} <= {state}
+        found += [info.crawl.crawlid for info in page]
+        pages += 1
+        assert pages < 1000
+    return sorted(set(found))
+
+
+async def work_off(frontier: ValkeyFrontier, clock: Clock, spider: str) -> None:
+    """Fetch all that waits for a spider."""
+    seat = await frontier.holder(pool="shared", spiders=[spider])
+    for _ in range(20):
+        leases = await seat.lease(limit=1000)
+        await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
+        clock.now += 10
+    await seat.close()
+    await frontier.reclaim()
+
+
+async def scripts_run(frontier: ValkeyFrontier) -> int:
+    """How many scripts the servers have run."""
+    replies = await frontier.connection.everywhere("INFO", "commandstats")
+    return sum(int(calls) for reply in replies for calls in re.findall(rb"cmdstat_eval\w*:calls=(\d+)", bytes(reply)))
+
+
+@pytest.mark.parametrize("limit", [1, 5, 1000])
+async def test_crawls_are_listed_by_state(frontier: ValkeyFrontier, clock: Clock, limit: int) -> None:
+    for app in ("a", "b"):
+        for number in range(8):
+            run = await frontier.open_crawl(Crawl(id=CrawlId(app, f"{app}{number}"), pool="shared"))
+            spider = "other" if number < 2 else "link"
+            await frontier.add(run, PLAIN, [a_batch(f"{app}{number}.test", ["x"], spider=spider)], seeds=True)
+    await work_off(frontier, clock, "other")
+    await frontier.stop_crawl(CrawlId("a", "a2"))
+    await frontier.stop_crawl(CrawlId("a", "a3"), state=CrawlState.EXPIRED)
+    named = {
+        CrawlState.FINISHED: ["a0", "a1"],
+        CrawlState.STOPPED: ["a2"],
+        CrawlState.EXPIRED: ["a3"],
+        CrawlState.RUNNING: ["a4", "a5", "a6", "a7"],
+    }
+    for state, expected in named.items():
+        assert await crawls_of(frontier, state, appid="a", limit=limit) == expected
+    both = await crawls_of(frontier, CrawlState.RUNNING, appid=None, limit=limit)
+    assert both == [*named[CrawlState.RUNNING], *(f"b{number}" for number in range(2, 8))]
+    assert len(await crawls_of(frontier, None, appid="b", limit=limit)) == 8
+    run = await frontier.open_crawl(Crawl(id=CrawlId("a", "a0"), pool="shared"))
+    await frontier.add(run, PLAIN, [a_batch("a0.test", ["again"])], seeds=True)
+    assert "a0" in await crawls_of(frontier, CrawlState.RUNNING, appid="a", limit=limit)
+
+
+async def test_a_page_of_crawls_does_not_ask_for_each(frontier: ValkeyFrontier) -> None:
+    for number in range(150):
+        await open_one(frontier, "a", str(number))
+    before = await scripts_run(frontier)
+    page, _ = await frontier.crawl_page(appid="a", state=CrawlState.RUNNING, limit=1000)
+    names = [info.crawl for info in page]
+    assert len(await frontier.first_domains(names, most=5)) == len(page) == 150
+    assert {info.total().queued for info in page} == {1}
+    assert await scripts_run(frontier) - before <= 30
+
+
+async def test_an_applications_totals_cost_the_same_whatever_its_crawls(frontier: ValkeyFrontier, clock: Clock) -> None:
+    async def opened(number: int) -> None:
+        crawl = Crawl(id=CrawlId("a", str(number)), pool="shared")
+        run = await frontier.open_crawl(crawl, expires={"link": 0})
+        await frontier.add(run, PLAIN, [a_batch(f"d{number % 10}.test", [f"{number}", f"{number}b"])], seeds=True)
+
+    async def asked(spider: str) -> tuple[AppInfo, int]:
+        before = await scripts_run(frontier)
+        return await frontier.app_info("a", spider=spider), await scripts_run(frontier) - before
+
+    await opened(0)
+    assert await frontier.app_info("a", spider="link") == AppInfo(waiting=2, crawls=1, domains=1)
+    _, cost = await asked("link")
+    for number in range(1, 100):
+        await opened(number)
+    assert await asked("link") == (AppInfo(waiting=200, crawls=100, domains=10), cost)
+    assert await frontier.app_info("a") == AppInfo(waiting=200, crawls=100, domains=10)
+    assert await frontier.app_info("a", spider="other") == AppInfo(waiting=0, crawls=0, domains=0)
+    await frontier.stop_crawl(CrawlId("a", "1"), spider="link")
+    await frontier.stop_crawl(CrawlId("a", "2"))
+    assert await frontier.app_info("a", spider="link") == AppInfo(waiting=196, crawls=98, domains=10)
+    for number in range(11, 100, 10):
+        await frontier.stop_crawl(CrawlId("a", str(number)))
+    assert await frontier.app_info("a", spider="link") == AppInfo(waiting=178, crawls=89, domains=9)
 
 
 async def test_every_crawl_is_found_page_by_page(frontier: ValkeyFrontier) -> None:

@@ -105,6 +105,24 @@ async def test_crawls_are_listed_by_page_and_application(service: Service) -> No
     assert found == {f"c{n}" for n in range(1, 30, 2)}
 
 
+async def test_crawls_are_listed_by_state(service: Service) -> None:
+    for crawlid in ("one", "two", "three"):
+        await service.http.post("/v1/crawls", json=crawl(crawlid=crawlid))
+    await service.http.delete("/v1/crawls/shop/two")
+
+    async def listed(**query: str) -> list[str]:
+        page = (await service.http.get("/v1/crawls", params=query)).json()
+        assert page["cursor"] == ""
+        return sorted(item["crawlid"] for item in page["items"])
+
+    assert await listed() == ["one", "three", "two"]
+    assert await listed(state="running") == await listed(state="running", appid="shop") == ["one", "three"]
+    assert await listed(state="stopped") == ["two"]
+    assert await listed(state="finished") == await listed(state="running", appid="else") == []
+    refusal = await service.http.get("/v1/crawls", params={"state": "asleep"})
+    assert (refusal.status_code, refusal.json()["errors"][0]["field"]) == (400, "state")
+
+
 async def test_domains_come_by_page(service: Service) -> None:
     batch = [crawl(f"https://d{n}.example/", priority=n % 3 + 1) for n in range(40)]
     await service.http.post("/v1/crawls", json=batch)

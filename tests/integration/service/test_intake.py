@@ -11,6 +11,7 @@ import pytest
 
 from gossamer.bus.streams import StreamsBus
 from gossamer.bus.topics import Topics
+from gossamer.control import crawls
 from gossamer.control.counters import Counters
 from gossamer.control.desk import Desk
 from gossamer.control.handlers import built_in
@@ -413,3 +414,29 @@ async def test_information_counts_a_request_that_waits_for_a_retry_in_its_domain
         shares = [*crawl["domains"].values(), *app["crawlids"]["c"]["domains"].values()]
     assert [(share["high_priority"], share["low_priority"]) for share in shares] == [(10, 10), (10, 10)]
     await holder.close()
+
+
+@pytest.mark.parametrize("old", [False, True])
+async def test_information_on_an_application_pages_through_its_crawls_and_totals_all_of_them(
+    stage: Stage, old: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crawls, "_PAGE", 40)
+    for first in (0, 100):  # a server gives a small set in one page
+        await stage.take(*(a_crawl(f"c{n}", url=f"https://d{n % 4}.test/{n}") for n in range(first, first + 100)))
+    await stage.take({"uuid": "stop", "appid": "app", "spiderid": "link", "action": "stop", "crawlid": "c0"})
+    ask = {"appid": "app", "spiderid": "link", "action": "info"}
+    topic = stage.topics.inbound_actions if old else None
+    found: dict[str, Any] = {}
+    cursor, pages = "", 0
+    while pages == 0 or cursor:
+        await stage.take({**ask, "uuid": f"page{pages}", "cursor": cursor}, topic=topic)
+        app = (await stage.said())[-1]
+        assert (app["total_pending"], app["total_crawlids"], app["total_domains"]) == (199, 199, 4)
+        found |= app["crawlids"]
+        cursor, pages = app.get("cursor", ""), pages + 1
+    assert sorted(found) == sorted(f"c{n}" for n in range(1, 200))
+    assert pages > 1
+    assert {crawl["total"] for crawl in found.values()} == {1}
+    await stage.take({**ask, "uuid": "bad", "cursor": "nonsense"}, topic=topic)
+    refusal = (await stage.said())[-1]
+    assert (refusal["action"], refusal["field"]) == ("rejected", "cursor")

@@ -59,7 +59,12 @@ class Halted:
 async def read_home(commands: Commands, token: str) -> Home | None:
     """None: no such crawl."""
     shard = home_shard(token, commands.count)
-    row = info.pairs(await commands.plain(shard, "HGETALL", commands.keys[shard].home(token)))
+    return unpack_home(token, await commands.plain(shard, "HGETALL", commands.keys[shard].home(token)))
+
+
+def unpack_home(token: str, fields: Sequence[bytes]) -> Home | None:
+    """A home record as the server sends it."""
+    row = info.pairs(fields)
     if b"state" not in row:
         return None
     shards = row.get(b"shards", b"").decode()

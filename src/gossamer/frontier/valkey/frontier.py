@@ -27,7 +27,7 @@ from gossamer.frontier.valkey.spiders import ValkeySpiders
 from gossamer.frontier.valkey.submitting import check_names, submit
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy
-from gossamer.model.info import Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
+from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
 from gossamer.model.request import Batch
 from gossamer.valkey.shards import Shards
 
@@ -231,29 +231,19 @@ class ValkeyFrontier:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     async def crawl_info(self, crawl: CrawlId) -> CrawlInfo | None:
-        home = await read_home(self._commands, crawl.token)
-        if home is None:
-            return None
-        ended = home.facts.get(b"ended")
-        answer = CrawlInfo(
-            crawl=crawl,
-            pool=home.crawl.pool,
-            state=home.state,
-            run=home.run,
-            started=float(home.facts.get(b"started", home.facts[b"gen"])) / 1000,
-            ended=None if ended is None else float(ended) / 1000,
-            domains=0,
-            seen=0,
-            expires=home.expires,
-        )
-        for part in await asyncio.gather(
-            *(self._commands.plain(s, "HGETALL", self._commands.keys[s].crawl(home.token)) for s in home.shards)
-        ):
-            counters = info.pairs(part)
-            if counters.get(b"run") == home.facts[b"run"]:
-                info.count_shard(answer, counters)
-        info.tell_early_end(answer, home.parts)
-        return answer
+        [found] = await listing.crawl_infos(self._commands, [crawl])
+        return found
+
+    async def crawl_page(
+        self, *, appid: str | None = None, state: CrawlState | None = None, cursor: str = "", limit: int = 100
+    ) -> tuple[list[CrawlInfo], str]:
+        return await listing.crawl_page(self._commands, appid=appid, state=state, cursor=cursor, limit=limit)
+
+    async def app_info(self, appid: str, *, spider: str = "") -> AppInfo:
+        return await listing.app_info(self._commands, appid, spider=spider)
+
+    async def first_domains(self, crawls: Sequence[CrawlId], *, most: int) -> list[list[DomainInfo]]:
+        return await listing.first_domains(self._commands, crawls, most=most)
 
     async def crawl_domains(
         self, crawl: CrawlId, *, cursor: str = "", limit: int = 100

@@ -196,6 +196,20 @@ class Keys:
         """set, home shard: an application's crawls. Rows end with their home record."""
         return f"{self.base}crawls:{appid}"
 
+    def running(self, appid: str, only_spider: str = "") -> str:
+        """set, home shard: an application's crawls that run, and for which something was submitted for this spider
+        (empty: all of them). Rows end with the run, or the spider's part of it."""
+        return f"{self.base}running:{only_spider}|{appid}"
+
+    def app(self, appid: str) -> str:
+        """hash: spider -> an application's requests that wait, in queues or for a retry. Rows end when none does."""
+        return f"{self.base}app:{appid}"
+
+    def app_domains(self, spider: str, appid: str) -> str:
+        """hash: domain -> how many of an application's crawls have requests of the spider that wait there. Rows end
+        when none has."""
+        return f"{self.base}app-domains:{spider}|{appid}"
+
     def spiders(self, lane: str) -> str:
         """zset, shard 0 only: spiders by when a process of the lane announced them. Rows end after 30 days."""
         return f"{self.base}spiders:{lane}"

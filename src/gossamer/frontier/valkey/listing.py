@@ -1,13 +1,20 @@
 """What the frontier holds, all crawls together; pages of it go shard after shard."""
 
+import asyncio
+from collections.abc import Sequence
+
 from gossamer.errors import BadInput
-from gossamer.frontier.valkey import codec
+from gossamer.frontier.valkey import codec, info
 from gossamer.frontier.valkey.commands import Commands
-from gossamer.frontier.valkey.finishing import read_home
-from gossamer.model.crawl import CrawlId, Terms
-from gossamer.model.info import Backlog, WorkerInfo
+from gossamer.frontier.valkey.finishing import Home, read_home, unpack_home
+from gossamer.frontier.valkey.placing import home_shard
+from gossamer.model.crawl import CrawlId, CrawlState, Terms
+from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, WorkerInfo
 
 _TERMS_A_STEP = 200
+_RECORDS_A_CALL = 100
+_MOST_LOOKED_AT = 2000
+"""Crawls that are looked at for a page of those in one state."""
 
 
 def read_cursor(cursor: str, shards: int, *, begin: str = "") -> tuple[int, str]:
@@ -23,17 +30,117 @@ def next_cursor(shard: int, inner: str, shards: int) -> str:
     return f"{shard}:{inner}" if shard < shards else ""
 
 
-async def crawls(commands: Commands, *, appid: str | None, cursor: str, limit: int) -> tuple[list[CrawlId], str]:
-    """About `limit` crawls, none of them twice on a page."""
+async def crawls(
+    commands: Commands, *, appid: str | None, cursor: str, limit: int, running: bool = False
+) -> tuple[list[CrawlId], str]:
+    """About `limit` crawls, none of them twice on a page. `running`: only those that run."""
     at, inner = read_cursor(cursor, commands.count)
     found: dict[CrawlId, None] = {}
     while at < commands.count and len(found) < limit:
-        position, blobs = await commands.call(at, "crawls", appid or "", inner, limit - len(found))
+        position, blobs = await commands.call(at, "crawls", appid or "", inner, limit - len(found), int(running))
         found |= dict.fromkeys(codec.unpack_crawl(blob).id for blob in blobs)
         inner = position.decode()
         if not inner:
             at += 1
     return list(found), next_cursor(at, inner, commands.count)
+
+
+async def crawl_page(
+    commands: Commands, *, appid: str | None, state: CrawlState | None, cursor: str, limit: int
+) -> tuple[list[CrawlInfo], str]:
+    """Where about `limit` crawls stand: of one state, or of all. A page may be short or empty and have a next one."""
+    found: list[CrawlInfo] = []
+    looked_at = 0
+    while True:
+        size = max(limit - len(found), min(limit, 100))
+        page, cursor = await crawls(
+            commands, appid=appid, cursor=cursor, limit=size, running=state is CrawlState.RUNNING
+        )
+        infos = await crawl_infos(commands, page)
+        found += [one for one in infos if one is not None and state in (None, one.state)]
+        looked_at += len(page)
+        if not cursor or len(found) >= limit or looked_at >= _MOST_LOOKED_AT:
+            return found, cursor
+
+
+async def crawl_infos(commands: Commands, crawls: Sequence[CrawlId]) -> list[CrawlInfo | None]:
+    """Where each of these crawls stands, in a few calls for all of them; None for one that is not known."""
+    homes = await _homes(commands, crawls)
+    found = [_begin_info(home, crawl) if home else None for home, crawl in zip(homes, crawls, strict=True)]
+    places = [(shard, index) for index, home in enumerate(homes) if home for shard in home.shards]
+    rows = await _hashes(commands, "c", [(shard, crawls[index].token) for shard, index in places])
+    for (_, index), row in zip(places, rows, strict=True):
+        home, answer, counters = homes[index], found[index], info.pairs(row)
+        if home is not None and answer is not None and counters.get(b"run") == home.facts[b"run"]:
+            info.count_shard(answer, counters)
+    for home, answer in zip(homes, found, strict=True):
+        if home is not None and answer is not None:
+            info.tell_early_end(answer, home.parts)
+    return found
+
+
+async def first_domains(commands: Commands, crawls: Sequence[CrawlId], *, most: int) -> list[list[DomainInfo]]:
+    """Of each crawl about `most` of the domains where requests wait, in a few calls for all of them."""
+    homes = await _homes(commands, crawls)
+    places = [(shard, index) for index, home in enumerate(homes) if home for shard in home.shards]
+    rows = await _hashes(commands, "d", [(shard, crawls[index].token) for shard, index in places], most=most)
+    found: list[list[DomainInfo]] = [[] for _ in crawls]
+    for (_, index), row in zip(places, rows, strict=True):
+        domains = (info.domain_info(domain, share) for domain, share in info.pairs(row).items())
+        found[index] += [domain for domain in domains if domain.by_priority]
+    return [domains[:most] for domains in found]
+
+
+async def app_info(commands: Commands, appid: str, *, spider: str) -> AppInfo:
+    """One call a shard, however many crawls there are."""
+    rows = await commands.everywhere("app", appid, spider)
+    waiting, domains, crawls = (sum(row[part] for row in rows) for part in range(3))
+    return AppInfo(waiting=waiting, crawls=crawls, domains=domains)
+
+
+def _begin_info(home: Home, crawl: CrawlId) -> CrawlInfo:
+    ended = home.facts.get(b"ended")
+    return CrawlInfo(
+        crawl=crawl,
+        pool=home.crawl.pool,
+        state=home.state,
+        run=home.run,
+        started=float(home.facts.get(b"started", home.facts[b"gen"])) / 1000,
+        ended=None if ended is None else float(ended) / 1000,
+        domains=0,
+        seen=0,
+        expires=home.expires,
+    )
+
+
+async def _homes(commands: Commands, crawls: Sequence[CrawlId]) -> list[Home | None]:
+    places = [(home_shard(crawl.token, commands.count), crawl.token) for crawl in crawls]
+    rows = await _hashes(commands, "h", places)
+    return [unpack_home(token, row) for (_, token), row in zip(places, rows, strict=True)]
+
+
+async def _hashes(
+    commands: Commands, kind: str, places: Sequence[tuple[int, str]], *, most: int = 0
+) -> list[Sequence[bytes]]:
+    """The records of this kind at (shard, token), in order."""
+    found: list[Sequence[bytes]] = [()] * len(places)
+    by_shard: dict[int, list[int]] = {}
+    for index, (shard, _) in enumerate(places):
+        by_shard.setdefault(shard, []).append(index)
+
+    async def read(shard: int, part: list[int]) -> None:
+        rows = await commands.call(shard, "hashes", kind, most, *(places[index][1] for index in part))
+        for index, row in zip(part, rows, strict=True):
+            found[index] = row
+
+    await asyncio.gather(
+        *(
+            read(shard, part[first : first + _RECORDS_A_CALL])
+            for shard, part in by_shard.items()
+            for first in range(0, len(part), _RECORDS_A_CALL)
+        )
+    )
+    return found
 
 
 async def terms_of(commands: Commands, crawl: CrawlId, *, most: int) -> list[Terms]:

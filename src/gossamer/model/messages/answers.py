@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gossamer.model.crawl import CrawlEvent, CrawlId, CrawlState
+from gossamer.model.info import AppInfo
 
 Shares = Mapping[int, int]
 """Requests that wait, by priority."""
@@ -52,21 +53,24 @@ def app_info(
     *,
     uuid: str,
     spider: str,
+    whole: AppInfo,
     crawls: Mapping[str, dict[str, Any]],
-    total_domains: int,
+    cursor: str,
     now: float,
 ) -> dict[str, Any]:
-    """The answer to an info request without one; `crawls` made by `app_crawl`."""
-    return {
+    """The answer to an info request without one; `crawls`: a page of them, made by `app_crawl`. `cursor`: of the next
+    page, '' at the end."""
+    answer: dict[str, Any] = {
         "uuid": uuid,
         "server_time": int(now),
         "appid": appid,
         "spiderid": spider,
-        "total_pending": sum(crawl["total"] for crawl in crawls.values()),
-        "total_crawlids": len(crawls),
-        "total_domains": total_domains,
+        "total_pending": whole.waiting,
+        "total_crawlids": whole.crawls,
+        "total_domains": whole.domains,
         "crawlids": dict(crawls),
     }
+    return answer | ({"cursor": cursor} if cursor else {})
 
 
 def app_crawl(*, total: int, domains: Mapping[str, Shares], total_domains: int, expires: int) -> dict[str, Any]:

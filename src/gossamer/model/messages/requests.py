@@ -102,6 +102,8 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Empty, which no message can say: all spiders."""
     action: Literal["stop", "info"]
     crawlid: str | None = None
+    cursor: str = ""
+    """Of an application's info: where the page of crawls begins."""
 
 
 class StatsRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from gossamer.model.crawl import CrawlEvent, CrawlId, CrawlState
+from gossamer.model.info import AppInfo
 from gossamer.model.messages import answers
 from gossamer.model.messages.schemas import schema
 from gossamer.model.record import Hop, ItemRecord, Link, PageRecord
@@ -23,6 +24,9 @@ def check(name: str, message: dict[str, Any]) -> dict[str, Any]:
     return received
 
 
+WHOLE = AppInfo(waiting=7, crawls=1, domains=2)
+
+
 def crawl_info(**changes: Any) -> dict[str, Any]:
     facts = {"total": 7, "domains": SHARES, "total_domains": 2, "expires": 1893456000}
     return answers.crawl_info(ID, uuid="7", spider="link", now=NOW, **{**facts, **changes})
@@ -30,7 +34,7 @@ def crawl_info(**changes: Any) -> dict[str, Any]:
 
 def app_info(**changes: Any) -> dict[str, Any]:
     one = answers.app_crawl(**{"total": 7, "domains": SHARES, "total_domains": 2, "expires": 1893456000, **changes})
-    return answers.app_info("testapp", uuid="7", spider="link", crawls={"abc": one}, total_domains=2, now=NOW)
+    return answers.app_info("testapp", uuid="7", spider="link", whole=WHOLE, crawls={"abc": one}, cursor="", now=NOW)
 
 
 def test_information_about_a_crawl() -> None:
@@ -49,8 +53,11 @@ def test_information_about_an_application() -> None:
     assert (answer["total_pending"], answer["total_crawlids"]) == (7, 1)
     assert answer["crawlids"]["abc"]["expires"] == 1893456000
     assert "expires" not in check("info_app", app_info(expires=0))["crawlids"]["abc"]
-    nothing = answers.app_info("testapp", uuid="7", spider="link", crawls={}, total_domains=0, now=NOW)
+    nothing = answers.app_info(
+        "testapp", uuid="7", spider="link", whole=AppInfo(0, 0, 0), crawls={}, cursor="0:7", now=NOW
+    )
     assert check("info_app", nothing)["total_pending"] == 0
+    assert (nothing["cursor"], "cursor" in answer) == ("0:7", False)
 
 
 def test_information_in_the_form_of_1_0() -> None:

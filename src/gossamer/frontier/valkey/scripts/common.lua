@@ -23,6 +23,7 @@ local REASON = { s = "stopped", e = "expired", b = "budget", f = "stopped" }
 
 local tallies, crawls = {}, {}
 local waiting = {} -- how many more requests wait in queues, by pool and spider ("<pool>|<spider>")
+local pending = {} -- how many more requests wait, in queues or for a retry, by application and spider
 
 -- Adds to a crawl's counter; written once per script by write_all.
 local function tally(token, field, count)
@@ -79,6 +80,14 @@ local function write_tallies()
     end
   end
   waiting = {}
+  for app, spiders in pairs(pending) do
+    for spider, count in pairs(spiders) do
+      if count ~= 0 and redis.call("HINCRBY", P .. "app:" .. app, spider, count) == 0 then
+        redis.call("HDEL", P .. "app:" .. app, spider)
+      end
+    end
+  end
+  pending = {}
 end
 
 -- The crawl as this shard knows it, or false. Counters in it are kept current while the script runs.
@@ -98,7 +107,8 @@ local function crawl_of(token)
   local rate = c[6]
   crawl = {
     token = token, run = tonumber(v[1]), gen = v[2], state = v[3],
-    pool = c[3], lifo = c[4], max_pages = c[5], wish = rate and { rate[1], rate[2] * 1000, rate[3] }, cap = c[7], idle_ms = c[8] or 0,
+    app = c[1], pool = c[3], lifo = c[4], max_pages = c[5], cap = c[7], idle_ms = c[8] or 0,
+    wish = rate and { rate[1], rate[2] * 1000, rate[3] },
     seen = tonumber(v[5] or 0), buckets = tonumber(v[6] or 1),
     added = tonumber(v[7] or 0), done = tonumber(v[8] or 0),
     reserved = tonumber(v[9] or 0), quota = tonumber(v[10] or 0), fetched = tonumber(v[11] or 0),
@@ -135,6 +145,16 @@ local function count_waiting(token, spider, count)
   end
 end
 
+-- Counts what waits of a crawl's application, in queues or for a retry.
+local function count_pending(crawl, spider, count)
+  local mine = pending[crawl.app]
+  if not mine then
+    mine = {}
+    pending[crawl.app] = mine
+  end
+  mine[spider] = (mine[spider] or 0) + count
+end
+
 local queued_fields = {}
 
 -- Counts what waits in queues, or (negative) waits no more.
@@ -150,6 +170,9 @@ local function count_queued(token, spider, priority, count)
     fields[priority] = field
   end
   count_waiting(token, spider, count)
+  if crawls[token] then
+    count_pending(crawls[token], spider, count)
+  end
   tally(token, fields.all, count)
   tally(token, field, count)
 end

@@ -2,8 +2,10 @@
 -- A page of the crawls that this shard is home to.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 application, or "" for all  4 cursor, "" to begin  5 about how many
+--       6 running: 1 for those that run
 -- Returns { next cursor, "" at the end, { crawls as the client packed them } }
 -- include common
+-- include known
 local only, most = ARGV[3], tonumber(ARGV[5])
 local inner, app = string.match(ARGV[4], "^(%d+)|(.*)$")
 if not inner then
@@ -12,9 +14,11 @@ if not inner then
     app = redis.call("ZRANGE", P .. "apps", 0, 0)[1]
   end
 end
-local found = {}
-while app and #found < most do
-  local reply = redis.call("SSCAN", P .. "crawls:" .. app, inner, "COUNT", most - #found)
+local found, steps = {}, 0
+while app and #found < most and steps < 1000 do
+  steps = steps + 1
+  local key = ARGV[6] == "1" and running_key(app, "") or P .. "crawls:" .. app
+  local reply = redis.call("SSCAN", key, inner, "COUNT", most - #found)
   for _, token in ipairs(reply[2]) do
     local blob = redis.call("HGET", P .. "h:" .. token, "crawl")
     if blob then

@@ -1,6 +1,7 @@
 -- Ending a crawl or one spider's part of it, on the crawl's home shard: because nothing is left, because somebody asked, or
 -- because its time has passed.
 -- include events
+-- include known
 
 -- Marks it as ended, before its shards are halted: `halting` remembers that they are still to be told, and "ev:<spider>"
 -- that the world is, once it is known what was purged. Returns 1, or 0 when there is no such crawl.
@@ -13,9 +14,11 @@ local function end_early(token, state, spider, mark, retention)
   local letter, changed = string.sub(state, 1, 1), false
   if spider ~= "" then
     changed = redis.call("HSETNX", key, "st:" .. spider, letter) == 1
+    unlist_running(token, spider)
   elseif before == "running" or (before == "finished" and state ~= "finished") then
     changed = true
     redis.call("HSET", key, "state", state, "ended", wall)
+    unlist_running(token)
     if state ~= "finished" then
       redis.call("ZADD", P .. "marks", now + mark, token)
     end
@@ -36,6 +39,9 @@ local function expire_at(token, spider, at)
   local known = tonumber(redis.call("HGET", key, field) or -1)
   if known == 0 or (at > 0 and known >= at) then
     return
+  end
+  if known < 0 and redis.call("HEXISTS", key, "st:" .. spider) == 0 then
+    list_running(token, spider)
   end
   redis.call("HSET", key, field, string.format("%.0f", at))
   if at > 0 then
@@ -63,6 +69,7 @@ end
 -- `spiders`: each that had requests, and how many of them were dropped as expired: name, count, ...
 local function end_run(token, at, retention, spiders)
   local key, news = P .. "h:" .. token, false
+  unlist_running(token)
   for k = 1, #spiders, 2 do
     local spider = spiders[k]
     local row = redis.call("HMGET", key, "st:" .. spider, "x:" .. spider)

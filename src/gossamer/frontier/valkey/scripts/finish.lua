@@ -18,6 +18,7 @@ local function drop_waiting(crawl, only_spider, reason)
           count_waiting(crawl.token, spider, -count)
         end
         if kind ~= "p" then
+          count_pending(crawl, spider, -count)
           total = total + count
           count_done(crawl, "D:" .. spider .. ":" .. reason, count)
         end

@@ -89,6 +89,9 @@ local function open_run(token, descriptor, fresh, touch, expected, age, expiries
   if #fields > 0 then
     redis.call("HSET", key, unpack(fields))
   end
+  if row[1] ~= "running" then
+    list_running(token, "")
+  end
   for k = 1, #expiries, 2 do
     expire_at(token, expiries[k], tonumber(expiries[k + 1]))
   end

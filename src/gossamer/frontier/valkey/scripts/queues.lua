@@ -58,7 +58,7 @@ local function load_shares(token, domains)
   end
   if #missing > 0 then
     for index, raw in ipairs(redis.call("HMGET", P .. "d:" .. token, unpack(missing))) do
-      mine[missing[index]] = { token = token, row = raw and cmsgpack.unpack(raw) or { 0, 0 } }
+      mine[missing[index]] = { token = token, domain = missing[index], row = raw and cmsgpack.unpack(raw) or { 0, 0 } }
     end
   end
 end
@@ -69,7 +69,7 @@ local function share_of(token, domain)
   if not share then
     local crawl = crawls[token]
     local raw = not (crawl and crawl.new) and redis.call("HGET", P .. "d:" .. token, domain)
-    share = { token = token, row = raw and cmsgpack.unpack(raw) or { 0, 0 } }
+    share = { token = token, domain = domain, row = raw and cmsgpack.unpack(raw) or { 0, 0 } }
     mine[domain] = share
   end
   return share
@@ -86,6 +86,31 @@ local function share_total(share)
   return total
 end
 
+-- Domains where requests of an application wait for a spider: how many more of its crawls have some there.
+local app_domains = {}
+
+local function has_spider(row, spider)
+  for i = 3, #row, 3 do
+    if row[i] == spider then
+      return true
+    end
+  end
+  return false
+end
+
+local function count_domain(share, spider, count)
+  local crawl = crawl_of(share.token)
+  if crawl then
+    local key = P .. "app-domains:" .. spider .. "|" .. crawl.app
+    local domains = app_domains[key]
+    if not domains then
+      domains = {}
+      app_domains[key] = domains
+    end
+    domains[share.domain] = (domains[share.domain] or 0) + count
+  end
+end
+
 local function share_add(share, spider, priority, count)
   local row = share.row
   share.dirty = true
@@ -96,6 +121,9 @@ local function share_add(share, spider, priority, count)
         local last = #row
         row[i], row[i + 1], row[i + 2] = row[last - 2], row[last - 1], row[last]
         row[last], row[last - 1], row[last - 2] = nil, nil, nil
+        if not has_spider(row, spider) then
+          count_domain(share, spider, -1)
+        end
         if #row == 2 then
           tally(share.token, "doms", -1)
         end
@@ -106,6 +134,9 @@ local function share_add(share, spider, priority, count)
   if count > 0 then
     if #row == 2 then
       tally(share.token, "doms", 1)
+    end
+    if not has_spider(row, spider) then
+      count_domain(share, spider, 1)
     end
     local last = #row
     row[last + 1], row[last + 2], row[last + 3] = spider, priority, count
@@ -125,6 +156,7 @@ end
 -- Counts requests that wait for a retry, or (negative) wait no more.
 local function count_later(token, spider, domain, priority, count)
   tally(token, "l:" .. spider, count)
+  count_pending(crawl_of(token), spider, count)
   share_add(share_of(token, domain), spider, "l" .. priority, count)
 end
 
@@ -146,6 +178,14 @@ local function write_shares()
     push("HDEL", key, empty)
   end
   shares = {}
+  for key, domains in pairs(app_domains) do
+    for domain, count in pairs(domains) do
+      if count ~= 0 and redis.call("HINCRBY", key, domain, count) == 0 then
+        redis.call("HDEL", key, domain)
+      end
+    end
+  end
+  app_domains = {}
 end
 
 local woken = {}

@@ -15,6 +15,7 @@ local most = tonumber(ARGV[3])
 local function remove_home(token)
   local blob = redis.call("HGET", P .. "h:" .. token, "crawl")
   if blob then
+    unlist_running(token)
     unnote_crawl(token, blob)
     forget_expiries(token)
     redis.call("UNLINK", P .. "h:" .. token)
