@@ -28,7 +28,8 @@ class Taken(Shape):
 
     added: bool
     reason: str = ""
-    """`duplicate`: its URL was seen in this run of the crawl; else why it was refused"""
+    """`duplicate`: its URL was seen in this run of the crawl; else why it was refused. Of a request with `fresh` that
+    was added to a running run: that it joined this"""
     field: str = ""
     """The faulty field, where it is not valid"""
     blacklisted: str = ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gossamer.errors import BadInput, BadUrl, RequestRejected
+from gossamer.errors import BadInput, BadUrl, CrawlRefused, RequestRejected
 from gossamer.fetch.guard import Network, host_address, verdict, within
 from gossamer.fetch.proxy import parse_proxy
 from gossamer.fetch.request import check_headers
@@ -27,9 +27,15 @@ _FILTERS_KNOWN = 1000
 """Sets of filters that were found to be sound; a producer sends the same again and again."""
 _HOSTS_KNOWN = 10_000
 DUPLICATE = "duplicate"
+JOINED = "the crawl is running: the request has joined its run"
+"""Of an added request that asked for a fresh run."""
 _FULL = "the domain's share of the queue is full"
 BUILT_IN_SPIDERS = frozenset({"link", "wandering"})
 """Every worker of the fast lane has them."""
+_WIDER = (
+    "this run of the crawl has seen this URL already, with a smaller maxdepth or a narrower scope; nothing was added. "
+    "Send the request again when the run has finished: it then begins a new one"
+)
 MOST_BODY_BYTES = 512 * 1024
 """Of the body that a request sends; it waits in the frontier's memory."""
 
@@ -51,6 +57,8 @@ class Submission:
     body: bytes = b""
     wait_for_spider: bool = False
     """Add it also when nobody has announced its spider."""
+    fresh: bool = False
+    """A finished crawl begins a run that has seen nothing."""
 
     def has_expired(self, now: float) -> bool:
         """Whether its time is over. `now`: epoch seconds."""
@@ -63,7 +71,7 @@ class Submitted:
 
     added: bool
     reason: str = ""
-    """DUPLICATE (seen in this run), or a sentence why not."""
+    """DUPLICATE (seen in this run), or a sentence why not. Of an added one: JOINED, or nothing."""
     field: str = ""
     """The faulty field, where one is the reason."""
     blacklisted: str = ""
@@ -120,6 +128,7 @@ class Door:
             method=payload.method,
             body=payload.body,
             wait_for_spider=request.wait_for_spider,
+            fresh=request.fresh,
         )
 
     def _check_filters(self, request: CrawlRequest) -> None:
@@ -203,30 +212,36 @@ async def submit(frontier: Frontier, submissions: Sequence[Submission]) -> list[
     await frontier.spiders.learn({s.spider for s in submissions})
     groups = list(_together(submissions, frontier.spiders))
     wholes = [
-        base.Submission(submissions[places[0][0]].crawl, terms, batches, terms.expires)
+        base.Submission(first.crawl, terms, batches, terms.expires, first.fresh)
         for batches, places, terms in groups
+        for first in [submissions[places[0][0]]]
     ]
     answers = [Submitted(True)] * len(submissions)
-    for (_, places, _), answer in zip(groups, await frontier.submit(wholes), strict=True):
+    for (_, places, _), whole, answer in zip(groups, wholes, await frontier.submit(wholes), strict=True):
         if isinstance(answer, Exception):
             for at in itertools.chain(*places):
                 answers[at] = Submitted(False, str(answer))
             continue
         added = answer.added
+        if answer.joined:
+            for at in itertools.chain(*places):
+                answers[at] = Submitted(True, JOINED)
         for index, position in added.known:
-            answers[places[index][position]] = Submitted(False, DUPLICATE)
+            marks = whole.batches[index].fingerprints
+            again = position > marks.index(marks[position])  # it stands twice in the batch
+            answers[places[index][position]] = Submitted(False, DUPLICATE if again or not answer.wider else _WIDER)
         for (index, position), reason in added.rejected.items():
-            why = _FULL if reason == "budget" else f"this spider's part of the crawl is {reason}"
-            answers[places[index][position]] = Submitted(False, why)
+            over = str(CrawlRefused(f"this spider's part of {whole.crawl.id} is {reason}"))
+            answers[places[index][position]] = Submitted(False, _FULL if reason == "budget" else over)
     return answers
 
 
 def _together(
     submissions: Sequence[Submission], spiders: Spiders
 ) -> Iterator[tuple[list[Batch], list[list[int]], Terms]]:
-    """What has the same crawl, terms, spider and domain travels together: (batches, their requests' positions, the
-    terms: one object for all that are equal)."""
-    groups: dict[tuple[CrawlId, bytes, str, str], dict[tuple[int, bool], tuple[Batch, list[int]]]] = {}
+    """What has the same crawl, terms, spider, domain and `fresh` travels together: (batches, their requests' positions,
+    the terms: one object for all that are equal)."""
+    groups: dict[tuple[CrawlId, bytes, str, str, bool], dict[tuple[int, bool], tuple[Batch, list[int]]]] = {}
     packed: dict[int, bytes] = {}
     equal: dict[bytes, Terms] = {}
     for at, s in enumerate(submissions):
@@ -234,7 +249,7 @@ def _together(
         if terms is None:
             terms = packed[id(s.terms)] = _pack(s.terms)
             equal.setdefault(terms, s.terms)
-        batches = groups.setdefault((s.crawl.id, terms, s.spider, s.domain), {})
+        batches = groups.setdefault((s.crawl.id, terms, s.spider, s.domain, s.fresh), {})
         key = (s.priority, s.payload is None)
         if key not in batches:
             payloads: list[bytes | None] | None = None if s.payload is None else []
@@ -245,6 +260,6 @@ def _together(
         if batch.payloads is not None:
             batch.payloads.append(s.payload)  # type: ignore[attr-defined]
         places.append(at)
-    for (_, terms, _, _), batches in groups.items():
+    for (_, terms, _, _, _), batches in groups.items():
         found = list(batches.values())
         yield [batch for batch, _ in found], [places for _, places in found], equal[terms]

@@ -31,6 +31,8 @@ class Added:
     `expired`. These URLs are not in the seen-set and may be found again."""
     known: list[tuple[int, int]] = field(default_factory=list)
     """Of seeds: (batch, position) of every duplicate."""
+    strange: bool = False
+    """Of seeds: some are duplicates of URLs that were queued under other terms."""
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -47,6 +49,8 @@ class Submission:
     batches: Sequence[Batch]
     expires: float | None = None
     """What `set_expiry` is to be told for the spiders of `batches`: epoch seconds, 0: never. None: nothing."""
+    fresh: bool = False
+    """A finished crawl begins a run that has seen nothing; a running one is joined."""
 
 
 @dataclass(slots=True)
@@ -56,6 +60,10 @@ class Submitted:
     run: Run
     """The run that it joined."""
     added: Added
+    joined: bool = False
+    """It asked for a fresh run, and joined the one that is running."""
+    wider: bool = False
+    """Its duplicates were taken in this run under a smaller maxdepth or a narrower scope."""
 
 
 class Hop(StrEnum):
@@ -229,6 +237,10 @@ class Frontier(Protocol):
     async def submit(self, submissions: Sequence[Submission]) -> list[Submitted | CrawlRefused | BadInput]:
         """Hundreds of submissions of any crawls in a few calls: `open_crawl`, `set_expiry` and `add` (as seeds) of
         each. One answer each, in order; an error (not raised) where it was refused, and of that nothing was done.
+
+        A finished crawl begins its next run only for what adds something: a submission whose URLs its last run has
+        seen is answered as duplicates of that run. Where they were seen under a smaller maxdepth or a narrower scope,
+        the next run is a fresh one, which fetches everything on the way again.
 
         Where this raises, nobody knows which were done; repeating all of them is safe, and what was done already then
         counts as duplicates. A `run` may have ended and another begun since: `run_of` knows."""

@@ -34,6 +34,20 @@ async def test_the_same_again_is_a_duplicate(service: Service) -> None:
     assert (answer.status_code, answer.json()["added"], answer.json()["reason"]) == (200, False, "duplicate")
 
 
+async def test_a_running_crawl_refuses_wider_terms_for_a_seen_url_and_is_joined_by_fresh_requests(
+    service: Service,
+) -> None:
+    await service.http.post("/v1/crawls", json=crawl(maxdepth=1))
+    answer = await service.http.post("/v1/crawls", json=crawl(maxdepth=2))
+    assert answer.status_code == 409
+    assert "smaller maxdepth" in answer.json()["detail"]
+    answer = await service.http.post("/v1/crawls", json=[crawl("https://example.com/2", maxdepth=2)] * 2)
+    assert [item["status"] for item in answer.json()["items"]] == [201, 200]
+    answer = await service.http.post("/v1/crawls", json=crawl("https://example.com/3", fresh=True))
+    assert (answer.status_code, answer.json()["added"]) == (201, True)
+    assert "joined" in answer.json()["reason"]
+
+
 async def test_each_request_of_a_batch_has_its_own_answer(service: Service) -> None:
     batch = [crawl(), crawl(), crawl(colour=1), crawl("ftp://a.example"), 7, {"uuid": "u", "appid": "shop"}]
     answer = await service.http.post("/v1/crawls", json=batch)

@@ -18,7 +18,7 @@ from gossamer.control.handlers import built_in
 from gossamer.control.submit import Door
 from gossamer.errors import BusUnavailable, FrontierUnavailable, RequestRejected
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlId
+from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.domain import DomainPolicy
 from gossamer.model.messages.read import Kind, Reader
 from gossamer.model.outcome import Outcome
@@ -440,3 +440,15 @@ async def test_information_on_an_application_pages_through_its_crawls_and_totals
     await stage.take({**ask, "uuid": "bad", "cursor": "nonsense"}, topic=topic)
     refusal = (await stage.said())[-1]
     assert (refusal["action"], refusal["field"]) == ("rejected", "cursor")
+
+
+async def test_a_fresh_request_that_the_bus_delivers_again_is_taken_once(stage: Stage) -> None:
+    request = a_crawl(fresh=True)
+    await stage.take(a_crawl())
+    await stage.frontier.stop_crawl(CrawlId("app", "c"), state=CrawlState.FINISHED)
+    await stage.take(request)
+    await stage.take(request)
+    info = await stage.frontier.crawl_info(CrawlId("app", "c"))
+    assert info is not None
+    assert (info.run, info.total().added) == (2, 1)
+    assert [m["action"] for m in await stage.said()] == ["duplicate"]

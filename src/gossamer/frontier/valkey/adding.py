@@ -13,7 +13,7 @@ from gossamer.frontier.valkey.commands import Argument, Commands
 from gossamer.frontier.valkey.finishing import carry_out, patiently, try_finish
 from gossamer.frontier.valkey.largest import full
 from gossamer.frontier.valkey.placing import home_shard, shard_of
-from gossamer.frontier.valkey.submitting import check_batch, check_names, every, note_added
+from gossamer.frontier.valkey.submitting import check_batch, check_names, every, note_added, refusal
 from gossamer.model.crawl import Crawl, CrawlState, Run, Terms
 from gossamer.model.request import Batch
 
@@ -128,7 +128,7 @@ class Adding:
             state = reply[1].decode()
             goes_on = fresh and state == CrawlState.RUNNING
             hint = "; it can start afresh when it is finished or given up" if goes_on else ""
-            raise CrawlRefused(f"{crawl.id} is {state}{hint}")
+            raise CrawlRefused(refusal(crawl, reply) + hint)
         run = Run(codec.unpack_crawl(reply[4]), int(reply[1]), int(reply[2]))
         if reply[0] == b"finished":
             raise RunFinished(run)

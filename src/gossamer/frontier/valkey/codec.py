@@ -75,6 +75,11 @@ def unpack_terms(blob: bytes) -> Terms:
         return _terms(blob)
 
 
+def unpack_stored_terms(raw: bytes) -> Terms:
+    """From what `PackedTerms.blob` holds: the limits that the scripts read, and the terms."""
+    return unpack_terms(unpack_parts(raw, 2)[1])
+
+
 def pack_crawl(crawl: Crawl) -> bytes:
     """Short, for there are many: the servers keep a hash compact while no value in it is longer than 64 bytes."""
     rate = (crawl.rate.hits, crawl.rate.window_seconds, crawl.rate.moderated) if crawl.rate else None

@@ -7,7 +7,7 @@ from typing import Self
 import msgspec
 
 from gossamer.errors import BadInput, CrawlRefused
-from gossamer.frontier.base import Added, Submission, Submitted
+from gossamer.frontier.base import Added, RunFinished, Submission, Submitted
 from gossamer.frontier.valkey import codec, events, info, listing, lookup
 from gossamer.frontier.valkey.adding import Adding
 from gossamer.frontier.valkey.commands import Commands
@@ -23,8 +23,9 @@ from gossamer.frontier.valkey.policies import (
     replace_policies,
     set_policy,
 )
+from gossamer.frontier.valkey.resubmitting import Recall, is_wider, recall
 from gossamer.frontier.valkey.spiders import ValkeySpiders
-from gossamer.frontier.valkey.submitting import check_names, submit
+from gossamer.frontier.valkey.submitting import check_names, every, submit
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy
 from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
@@ -32,6 +33,8 @@ from gossamer.model.request import Batch
 from gossamer.valkey.shards import Shards
 
 _MOST_TERMS = 100
+_EVER = 1e12
+"""Seconds: longer than any run has been over."""
 
 _ROBOTS_BYTES_A_DOMAIN = 8 * 1024 * 1024
 """About as much as a domain's robots.txt records may take together: tens of thousands that are absent, as where every
@@ -176,19 +179,46 @@ class ValkeyFrontier:
         return await self._adding.add(run, terms, batches, seeds=seeds)
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Submitted | CrawlRefused | BadInput]:
-        return await submit(
+        answers = await submit(
             self._commands,
             submissions,
             pack_terms=self._adding.pack_terms,
             retention_ms=self._retention_ms,
             one=self._submit_one,
         )
+        for submission, answer in zip(submissions, answers, strict=True):
+            if isinstance(answer, Submitted) and answer.added.strange:
+                answer.wider = await self._is_wider(submission)
+        return answers
+
+    async def _is_wider(self, submission: Submission) -> bool:
+        token, terms = submission.crawl.id.token, submission.terms
+        shards = {shard_of(batch.domain, self._commands.count) for batch in submission.batches}
+        packed = self._adding.pack_terms(terms)
+        found = await every(is_wider(self._commands, shard, token, terms, packed) for shard in shards)
+        return any(found)
 
     async def _submit_one(self, submission: Submission) -> Submitted:
         expires = submission.expires
         spiders = {} if expires is None else {batch.spider: expires for batch in submission.batches}
-        run = await self.open_crawl(submission.crawl, expires=spiders)
-        return Submitted(run, await self.add(run, submission.terms, submission.batches, seeds=True))
+        crawl, terms, batches = submission.crawl, submission.terms, submission.batches
+        fresh, begin = submission.fresh, submission.fresh
+        while True:
+            try:
+                age_seconds = None if begin else _EVER
+                run = await self.open_crawl(crawl, fresh=fresh, expires=spiders, age_seconds=age_seconds)
+                break
+            except RunFinished as finished:
+                verdict = await recall(self._commands, self._adding, finished.run, terms, batches)
+                if verdict is Recall.KNOWN and not submission.fresh:
+                    return Submitted(finished.run, _all_known(batches))
+                fresh, begin = submission.fresh or verdict is Recall.WIDER, True
+            except CrawlRefused:
+                if not fresh:
+                    raise
+                fresh = begin = False  # a run is running: join it
+        added = await self._adding.add(run, terms, batches, seeds=True)
+        return Submitted(run, added, joined=submission.fresh and not fresh)
 
     # --- working ------------------------------------------------------------------------------------------------------
 
@@ -376,3 +406,9 @@ class ValkeyFrontier:
 
     async def close(self) -> None:
         await self._commands.shards.close()
+
+
+def _all_known(batches: Sequence[Batch]) -> Added:
+    """Every URL is a duplicate."""
+    known = [(index, position) for index, batch in enumerate(batches) for position in range(len(batch.urls))]
+    return Added(duplicates=len(known), known=known)

@@ -148,18 +148,23 @@ async def terms_of(commands: Commands, crawl: CrawlId, *, most: int) -> list[Ter
     home = await read_home(commands, crawl.token)
     found: dict[bytes, None] = {}
     for shard in home.shards if home else ():
-        keys, cursor = commands.keys[shard], b"0"
-        first = await commands.plain(shard, "HGET", keys.crawl(crawl.token), "t")
-        if first is not None:
-            found[first] = None
-        while len(found) < most:
-            key = keys.terms(crawl.token)
-            cursor, row = await commands.plain(shard, "HSCAN", key, cursor, "COUNT", _TERMS_A_STEP)
-            # Beside number -> terms there are digest -> number.
-            found |= dict.fromkeys(row[i + 1] for i in range(0, len(row), 2) if not row[i].startswith(b"d"))
-            if cursor == b"0":
-                break
-    return [codec.unpack_terms(codec.unpack_parts(raw, 2)[1]) for raw in list(found)[:most]]
+        if len(found) < most:
+            found |= dict.fromkeys(await terms_on(commands, shard, crawl.token, most=most))
+    return [codec.unpack_stored_terms(raw) for raw in list(found)[:most]]
+
+
+async def terms_on(commands: Commands, shard: int, token: str, *, most: int) -> list[bytes]:
+    """The terms of a crawl on one shard as they are stored, at least `most` where there are so many."""
+    keys, cursor = commands.keys[shard], b"0"
+    first = await commands.plain(shard, "HGET", keys.crawl(token), "t")
+    found = [] if first is None else [first]
+    while len(found) < most:
+        cursor, row = await commands.plain(shard, "HSCAN", keys.terms(token), cursor, "COUNT", _TERMS_A_STEP)
+        # Beside number -> terms there are digest -> number.
+        found += [row[i + 1] for i in range(0, len(row), 2) if not row[i].startswith(b"d")]
+        if cursor == b"0":
+            break
+    return found
 
 
 async def workers(commands: Commands, *, heartbeat_ms: int) -> list[WorkerInfo]:

@@ -55,6 +55,7 @@ class _Opening:
     version: int = 0
     ended: str = ""
     refused: str = ""
+    """Why nothing is taken."""
 
     def want(self, spider: str, expires: float) -> None:
         """The latest time that anybody asks for; never (0) is later than any."""
@@ -70,14 +71,20 @@ class _Opening:
         return [token, self.packed, ",".join(map(str, sorted(self.shards))), len(self.expiries), *wishes]
 
     def hear(self, reply: Sequence[bytes]) -> None:
-        """What the home shard answered; one that has to be halted first stays without a run."""
+        """What the home shard answered; one that has to be halted first, or has finished, stays without a run."""
         if reply[0] == b"refused":
-            self.refused = reply[1].decode()
+            self.refused = refusal(self.crawl, reply)
         elif reply[0] == b"ok":
             crawl = self.crawl if reply[4] == self.packed else codec.unpack_crawl(reply[4])
             self.run = Run(crawl, int(reply[1]), int(reply[2]))
             self.version = int(reply[3])
             self.ended = ",".join(spider.decode() for spider in reply[5:])
+
+
+def refusal(crawl: Crawl, reply: Sequence[bytes]) -> str:
+    """Return why a home shard refused to open a crawl, from its reply."""
+    whose = f"this spider's part of {crawl.id}" if len(reply) > 2 else f"{crawl.id}"
+    return f"{whose} is {reply[1].decode()}"
 
 
 async def submit(
@@ -135,7 +142,7 @@ async def _submit(
     for index, (shard, opening) in places.items():
         submission = submissions[index]
         if opening.refused:
-            answers[index] = CrawlRefused(f"{submission.crawl.id} is {opening.refused}")
+            answers[index] = CrawlRefused(opening.refused)
         elif opening.run is None:
             alone.append(index)
         else:
@@ -182,14 +189,15 @@ async def every(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 def _only_shard(submission: Submission, count: int) -> int | None:
-    """Where all of it goes; None: to several shards, in several calls, or what may be made only once."""
+    """Where all of it goes; None: to several shards, in several calls, what may be made only once, or to a fresh
+    run."""
     check_names(submission.crawl.pool)
     shards, urls = set(), 0
     for batch in submission.batches:
         check_batch(batch)
         shards.add(shard_of(batch.domain, count))
         urls += _URLS_AT_ONCE if batch.unfiltered else len(batch.urls)
-    return shards.pop() if len(shards) == 1 and urls < _URLS_AT_ONCE else None
+    return shards.pop() if len(shards) == 1 and urls < _URLS_AT_ONCE and not submission.fresh else None
 
 
 async def _open(commands: Commands, openings: dict[str, _Opening]) -> None:
@@ -227,7 +235,8 @@ def _arguments(opening: _Opening, run: Run, packed: codec.PackedTerms, submissio
 def note_added(added: Added, reply: Sequence[Any], parts: Sequence[tuple[int, int, Batch]]) -> bool:
     """Enter an "ok" reply of `add` in `added`. `parts`: what was sent, as (index of the batch, offset in it, part).
     Returns whether the shard became idle."""
-    _, new, duplicates, idle, known, rejected = reply
+    _, new, duplicates, idle, known, rejected, strange = reply
+    added.strange |= bool(strange)
     added.added += new
     added.duplicates += duplicates
     if known or rejected:

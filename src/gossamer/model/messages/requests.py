@@ -44,6 +44,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     ignore_robots: bool = False
     timeout: float | None = None
     retries: int | None = None
+    fresh: bool = False
 
     def check_expires(self, *, now: float) -> None:
         """`now`: epoch seconds. Raises RequestRejected where the time has passed or is too far away to be meant."""

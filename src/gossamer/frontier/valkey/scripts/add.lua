@@ -14,7 +14,8 @@
 -- Returns { "closed" } when the run was closed here since then, or is over (ask the home shard), { "purging" } when the
 --         last run has to be purged first, or
 --         { "ok", added, duplicates, shard became idle: 1|0, { positions of duplicates of seeds },
---           { position, reason, ... of every URL that was dropped: it is not in the seen-set } }
+--           { position, reason, ... of every URL that was dropped: it is not in the seen-set },
+--           1 when there are duplicates of seeds, and nothing was queued here under these terms before }
 -- include common
 -- include adding
 local answer = add_batches(ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9], tonumber(ARGV[10]),

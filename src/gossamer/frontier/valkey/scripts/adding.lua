@@ -6,6 +6,15 @@
 -- include runs
 local SHORT = 64 -- bytes: a hash with a longer value is kept in another form, which takes several times the memory
 
+-- The number of terms on this shard; nil where nothing was queued under them.
+local function known_terms(crawl, digest, packed_terms)
+  if crawl.terms == packed_terms then
+    return 1
+  end
+  local number = redis.call("HGET", P .. "t:" .. crawl.token, "d" .. digest)
+  return number and tonumber(number)
+end
+
 -- Arguments and answer are those of `add`; the batches stand in ARGV from `first` to `final`. Afterwards: write_all.
 local function add_batches(token, run, gen, single, blob, digest, packed_terms, confirmed, once, number, stopped, retention,
   last, seeds, first, final)
@@ -39,6 +48,10 @@ local function add_batches(token, run, gen, single, blob, digest, packed_terms, 
   local limits = unpack_terms(packed_terms)
   local pending_cap = limits[3]
   local header_number -- of the terms on this shard, once something is queued
+  if seeds and not crawl.new then
+    header_number = known_terms(crawl, digest, packed_terms)
+  end
+  local strange = seeds and not crawl.new and not header_number -- what was seen here, was seen under other terms
 
   local function terms_number()
     if not header_number then
@@ -97,7 +110,7 @@ local function add_batches(token, run, gen, single, blob, digest, packed_terms, 
         reject(spider, position + k, stop)
       end
     else
-      local header = entry_header(extended, depth, terms_number())
+      local header -- of these terms, which are kept only once something is queued under them
       local room = pending_cap and (pending_cap - share_total(share_of(token, domain))) or INF
       local entries = {}
       for k = 0, count - 1 do
@@ -109,6 +122,7 @@ local function add_batches(token, run, gen, single, blob, digest, packed_terms, 
             reject(spider, position + k, "budget")
           end
         elseif mark_seen(crawl, fingerprint) or unfiltered then
+          header = header or entry_header(extended, depth, terms_number())
           entries[#entries + 1] = header .. ARGV[i + 2 * k + 1]
         else
           duplicate(spider, position + k)
@@ -133,7 +147,7 @@ local function add_batches(token, run, gen, single, blob, digest, packed_terms, 
       redis.call("ZADD", P .. "idle", now, token)
     end
   end
-  local answer = { "ok", added, duplicates, idle, known, rejected }
+  local answer = { "ok", added, duplicates, idle, known, rejected, (strange and #known > 0) and 1 or 0 }
   if once ~= "" then
     redis.call("SET", P .. "call:" .. once, cmsgpack.pack({ number, answer }), "PX", 3600000)
   end

@@ -66,11 +66,19 @@ if last then
       local id = string.format("%.0f", number_of_id)
       local raw = redis.call("HGET", leases_key, id)
       if raw then
-        show(tonumber(called), id, cmsgpack.unpack(raw))
+        local run, token, _, _, domain, scope = cmsgpack.unpack(raw)
+        local crawl = crawl_of(token)
+        if crawl and crawl.run == run then
+          show(tonumber(called), id, cmsgpack.unpack(raw))
+        else -- its run was given up; a fresh one may have forgotten its terms
+          redis.call("HDEL", leases_key, id)
+          release(scope, domain)
+        end
       end
     end
   end
   if tonumber(number) <= tonumber(done) then
+    write_all()
     return { "ok", "0", leases, crawl_rows, terms_rows, {}, {}, 0 } -- what is due by now, the next call finds
   end
 end

@@ -1,5 +1,6 @@
 #!lua
--- Join or begin the runs of many crawls, each as `open` does. On the home shard of all of them.
+-- Join the runs of many crawls, or begin their first, each as `open` does. On the home shard of all of them. No run is
+-- followed by another: that is for who knows that there is something new for it.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix
 --       then for each: token, crawl (msgpack: appid, crawlid, pool, ...), shards about to be touched: "3,5",
@@ -10,7 +11,7 @@
 local answers, i = {}, 3
 while i <= #ARGV do
   local last = i + 3 + 2 * tonumber(ARGV[i + 3])
-  answers[#answers + 1] = open_run(ARGV[i], ARGV[i + 1], "", ARGV[i + 2], 0, -1, { unpack(ARGV, i + 4, last) })
+  answers[#answers + 1] = open_run(ARGV[i], ARGV[i + 1], "", ARGV[i + 2], 0, INF, { unpack(ARGV, i + 4, last) })
   i = last + 1
 end
 return answers

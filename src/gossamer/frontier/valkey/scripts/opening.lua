@@ -27,6 +27,11 @@ local function open_run(token, descriptor, fresh, touch, expected, age, expiries
   if expected > 0 and (not state or run ~= expected or state ~= "running") then
     return { "refused", state or "unknown" }
   end
+  -- A run for parts that have ended would take nothing in. A fresh one begins anew what has expired.
+  local reason = state == "finished" and parts_ended(key, expiries)
+  if reason and (reason ~= "expired" or fresh == "") then
+    return { "refused", reason, "part" }
+  end
   if state == "finished" and wall - tonumber(redis.call("HGET", key, "ended") or 0) <= age then
     return { "finished", run, gen, tonumber(row[7] or 0), row[5] }
   end
@@ -46,14 +51,10 @@ local function open_run(token, descriptor, fresh, touch, expected, age, expiries
     if not state or fresh ~= "" then
       gen = math.max(gen + 1, math.floor(now))
     end
-    -- A run for parts that have ended would take nothing in. A fresh one begins anew what has expired.
-    local reason = state and parts_ended(key, expiries)
-    if reason == "expired" and fresh ~= "" then
+    if reason then
       for k = 1, #expiries, 2 do
         redis.call("HDEL", key, "st:" .. expiries[k])
       end
-    elseif reason then
-      return { "refused", reason }
     end
     run = run + 1
     if state then

@@ -27,6 +27,7 @@ local function begin_run(token, run, gen, single, blob, stopped)
     end
     if crawl.gen ~= gen then
       redis.call("RPUSH", P .. "old", cmsgpack.pack(token, crawl.gen, crawl.buckets))
+      redis.call("UNLINK", P .. "t:" .. token) -- what is there now says under which terms the seen-set was filled
     end
   end
   local keep = crawl and crawl.gen == gen
@@ -43,7 +44,7 @@ local function begin_run(token, run, gen, single, blob, stopped)
     with("n", seen)
     with(crawl.only and "s" or "b", crawl.only or buckets)
   end
-  if crawl and crawl.terms then
+  if keep and crawl.terms then
     with("t", crawl.terms) -- numbers of terms count on
   end
   local unpacked = cmsgpack.unpack(blob)
