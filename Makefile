@@ -37,7 +37,7 @@ bench: setup  ## The comparison table, from one run.
 chaos: setup  ## Whole clusters under fire: SEEDS=50 runs of seeded faults, nothing may be lost (ARGS="--topology cluster": on a Valkey Cluster).
 	$(BIN)/python -m tests.chaos --seeds $(or $(SEEDS),50) $(ARGS)
 
-scale: setup  ## An endless host among many, slow hosts, outages, a full disk: about 15 minutes.
+scale: setup  ## An endless host among many, slow hosts, outages, a full disk: about 20 minutes.
 	$(BIN)/python -m tests.scale $(ARGS)
 
 politeness: setup  ## 200,000 requests under changing policies: no budget exceeded, and what is allowed is used.

@@ -79,8 +79,8 @@ class CrawlRefused(FrontierError):
     """This crawl takes no more requests."""
 
 
-class StaleWorker(FrontierError):
-    """This worker was taken for dead and its leases were given to others; it must start afresh."""
+class LeaseLost(FrontierError):
+    """This request is no longer leased to this worker; another one gets it."""
 
 
 class ServerUnsuitable(FrontierError):

@@ -86,7 +86,7 @@ async def test_a_page_is_kept_until_it_is_committed(tmp_path: Path) -> None:
             await running
         assert budget.kept_bytes == 0
         for page in pages:
-            page.free()
+            page.written()
         assert budget.kept_bytes == 0
     assert len(list(records_of(tmp_path / "pages.jsonl"))) == PAGES
 
@@ -97,9 +97,18 @@ async def test_a_page_that_is_given_up_is_let_go(tmp_path: Path) -> None:
     async with a_committer(tmp_path, budget) as (committer, pages):
         for page in pages:
             await committer.put(page)
-        committer.discard()
-        assert (budget.kept_bytes, committer.pending) == (0, 0)
+        lease = pages[0].settlement.lease
+        await committer._frontier._commands.call(  # type: ignore[attr-defined]
+            0, "reclaim", 10_000, 3_600_000, 200, lease.worker, 0
+        )
+        await committer._holder.heartbeat()
+        running = asyncio.create_task(committer.run())
         await asyncio.wait_for(committer.drained(), 30)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        assert (budget.kept_bytes, committer.pending) == (0, 0)
+    assert list(records_of(tmp_path / "pages.jsonl")) == []
 
 
 async def test_a_crawl_ends_however_small_the_budget(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.fakeweb import WebSpec, serve
+from gossamer.frontier.base import Leaseholder
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, Terms
 from gossamer.model.domain import DomainPolicy
@@ -49,7 +50,7 @@ async def test_what_it_gets_in_its_new_epoch_it_fetches(tmp_path: Path) -> None:
                     tmp_path, ["*.test:127.0.0.1"], allow_networks=("127.0.0.0/8",), worker__heartbeat=HEARTBEAT_SECONDS
                 )
                 async with working(settings, frontier, pool="shared", run=run) as worker:
-                    wire.event = lambda: taken_for_dead(frontier, worker._holder.worker, worker._seat._beat)
+                    wire.event = lambda: taken_for_dead(frontier, worker._holder)
                     await asyncio.wait_for(worker.run(), 60)
                 info = await crawls.info(frontier)
                 assert info.state is CrawlState.FINISHED
@@ -58,7 +59,9 @@ async def test_what_it_gets_in_its_new_epoch_it_fetches(tmp_path: Path) -> None:
             await frontier.close()
 
 
-async def taken_for_dead(frontier: ValkeyFrontier, worker: str, beat: Callable[[], Awaitable[Any]]) -> None:
-    """Every shard forgets it; its next heartbeat tells it so."""
-    await frontier._commands.everywhere("reclaim", int(HEARTBEAT_SECONDS * 1000), 3_600_000, 200, worker, 0)
-    await beat()
+async def taken_for_dead(frontier: ValkeyFrontier, holder: Leaseholder) -> None:
+    """Every shard forgets it; its next heartbeats tell it so."""
+    for shard in range(SHARDS):
+        name = holder.name_on(shard)
+        await frontier._commands.call(shard, "reclaim", int(HEARTBEAT_SECONDS * 1000), 3_600_000, 200, name, 0)
+        await holder.heartbeat(shard)

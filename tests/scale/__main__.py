@@ -15,7 +15,8 @@ from tests.scale.endless import FETCHES, MEMORY, endless
 from tests.scale.interrupted import Size, Trouble, interrupted
 from tests.scale.lanes import FastLane, Lane, ScrapyLane
 from tests.scale.latency import TIMES, pace
-from tests.scale.verdict import described, faults, full_speed
+from tests.scale.stores import one_of_eight
+from tests.scale.verdict import described, faults, full_speed, partial_faults
 from tests.servers.small_disk import CannotMount, mounted
 
 _DISK = "128m"
@@ -131,6 +132,33 @@ def _outage(arguments: argparse.Namespace) -> Iterator[Ran]:
         yield _interrupted(f"scale-{file}", name, trouble, arguments, None)
 
 
+def _one_shard(arguments: argparse.Namespace) -> Iterator[Ran]:
+    lane, hosts, pages = _LANES[arguments.lane]
+    size = Size(
+        trouble_seconds=arguments.seconds,
+        workers=arguments.workers,
+        hosts=hosts // 2,
+        pages=pages + int(2 * arguments.seconds),
+        concurrency=32,
+        cross_host_share=0.02,
+    )
+    for file, name, trouble in (
+        ("frozen", "one of 8 shards stands still (SIGSTOP)", troubles.frozen),
+        ("killed", "one of 8 shards is killed and started again", troubles.killed),
+    ):
+        done = asyncio.run(interrupted(trouble, size, lane=lane, stores=one_of_eight))
+        full = done.spared * size.hits_a_second
+        title = f"{name} for {size.trouble_seconds:g} s"
+        showed = (
+            f"{done.pages:,} pages: {done.lost:,} lost, {done.twice:,} fetched twice, {done.taken_for_dead} taken "
+            f"for dead; the other shards' hosts at {done.spared_rate / full:.0%} of their speed meanwhile"
+        )
+        print(f"{title}, {size.workers} workers ({arguments.lane}):\n  {showed}\n{described(done)}")
+        figures: dict[str, proof.Figure] = {"pages": done.pages, "lost": done.lost, "twice": done.twice}
+        figures |= {"spared_rate": round(done.spared_rate, 1), "spared_full": full}
+        yield Ran(f"scale-one-shard-{file}", title, showed, partial_faults(done, size), figures)
+
+
 def _full_disk(arguments: argparse.Namespace) -> Iterator[Ran]:
     title = "the output's disk is full"
     try:
@@ -161,6 +189,7 @@ _RUNS: dict[str, Callable[[argparse.Namespace], Iterator[Ran]]] = {
     "endless": _endless,
     "latency": _latency,
     "outage": _outage,
+    "one_shard": _one_shard,
     "full_disk": _full_disk,
 }
 

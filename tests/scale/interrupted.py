@@ -15,10 +15,13 @@ from gossamer.fakeweb import FakeWeb, WebSpec, repeated
 from gossamer.fakeweb.log import Record, is_page
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.domain import DomainPolicy
+from gossamer.telemetry import names
+from gossamer.valkey.retrying import retrying
 from tests.scale.lanes import FastLane, Lane
+from tests.scale.stores import Stores, one_server
 from tests.servers import crawls
 from tests.servers.fleet import Fleet
-from tests.servers.valkey import Server, standalone, wait_until
+from tests.servers.valkey import Server, wait_until
 
 FULL = 0.9
 """This share of the rate before counts as full speed."""
@@ -34,6 +37,8 @@ class Size:
     pages: int = 160
     hits_a_second: int = 2
     workers: int = 2
+    concurrency: int = 8
+    """Of each host."""
     trouble_seconds: float = 60.0
     before_seconds: float = 10.0
     """At full speed, before the trouble."""
@@ -42,6 +47,8 @@ class Size:
     heartbeat_seconds: float = 10.0
     latency_ms: float = 200.0
     """Of the web: so that the trouble meets requests under way."""
+    cross_host_share: float = 0.0
+    """Share of a page's links that lead to other hosts."""
 
     @property
     def rate(self) -> float:
@@ -70,6 +77,12 @@ class Interrupted:
     """Pages a second from ten seconds after the trouble on."""
     again_seconds: float | None
     """From the end of the trouble to the first second at full speed; None: never."""
+    spared: int
+    """Hosts that the trouble does not concern."""
+    spared_rate: float
+    """Pages a second of those while it lasted."""
+    taken_for_dead: int
+    """Workers that a shard declared dead. None had died."""
     said: list[str]
     """The last words of each worker's log, for a person."""
 
@@ -79,42 +92,57 @@ Trouble = Callable[[Server, Path], AbstractContextManager[None]]
 
 
 async def interrupted(
-    trouble: Trouble, size: Size, *, lane: Lane | None = None, outputs: Path | None = None
+    trouble: Trouble,
+    size: Size,
+    *,
+    lane: Lane | None = None,
+    outputs: Path | None = None,
+    stores: Stores = one_server,
 ) -> Interrupted:
     """Run it to the end of the crawl. `lane`: other than the fast one. `outputs`: where the pages go, other than a
     folder of the run's own."""
     lane = lane or FastLane()
-    spec = WebSpec(hosts=size.hosts, pages=size.pages, page_bytes=2000, latency_ms=size.latency_ms)
+    spec = WebSpec(
+        hosts=size.hosts,
+        pages=size.pages,
+        page_bytes=2000,
+        latency_ms=size.latency_ms,
+        cross_host_share=size.cross_host_share,
+    )
     with (
         tempfile.TemporaryDirectory(prefix="interrupted-") as name,
         FakeWeb.start(spec) as web,
-        standalone(tcp=True) as server,
+        stores() as store,
         Fleet(Path(name), resolve=["*.test:127.0.0.1"]) as fleet,
     ):
         place = outputs or Path(name)
-        frontier = await ValkeyFrontier.connect(server.address, heartbeat_seconds=size.heartbeat_seconds)
-        policy = DomainPolicy(hits=size.hits_a_second, window_seconds=1.0, concurrency=8)
+        frontier = await ValkeyFrontier.connect(
+            store.address, shards=store.shards, heartbeat_seconds=size.heartbeat_seconds
+        )
+        policy = DomainPolicy(hits=size.hits_a_second, window_seconds=1.0, concurrency=size.concurrency)
         await frontier.set_domain_policy(None, policy)
         await lane.begin(frontier, web)
         files = [place / f"{number}.jsonl" for number in range(size.workers)]
         for file in files:
-            lane.start(fleet, server, web, file, size.heartbeat_seconds)
+            lane.start(fleet, store.address, web, file, size.heartbeat_seconds)
         half = size.rate * size.before_seconds / 2
         await asyncio.to_thread(wait_until, lambda: web.stats().requests > half, "the crawl to be under way")
         await asyncio.sleep(size.before_seconds)
         began = time.monotonic()
-        with trouble(server, place):
+        with trouble(store.server, place):
             await asyncio.sleep(size.trouble_seconds)
         ended = time.monotonic()
         await frontier.close()
         async with asyncio.timeout(_END_SECONDS):
-            frontier = await ValkeyFrontier.connect(server.address)
+            frontier = await retrying(lambda: ValkeyFrontier.connect(store.address))
             await crawls.until_over(frontier, lane.crawl)
             await frontier.close()
         await asyncio.to_thread(fleet.drain)
         log = [record for record in web.log() if is_page(record)]
         written, failed = lane.records([file for file in files if file.exists()])
         graph = web.graph()
+        hosts = {record.host for record in log}
+        spared = {host for host in hosts if store.spared(host)}
         return Interrupted(
             pages=len(graph),
             lost=len(graph - written.keys()),
@@ -125,6 +153,9 @@ async def interrupted(
             before=_count(log, began - size.before_seconds, began) / size.before_seconds,
             after=_count(log, ended + 10, ended + size.after_seconds) / max(1.0, size.after_seconds - 10),
             again_seconds=_again(log, ended, size),
+            spared=len(spared),
+            spared_rate=_count([r for r in log if r.host in spared], began, ended) / (ended - began),
+            taken_for_dead=sum(member.log.count(names.WORKER_STALE) for member in fleet.members),
             said=[member.log[-500:] for member in fleet.members],
         )
 

@@ -16,7 +16,6 @@ from gossamer.sinks.read import read_records
 from tests.servers import crawls
 from tests.servers.fleet import Fleet
 from tests.servers.scraping import QUIET, SPIDERS
-from tests.servers.valkey import Server
 
 _CONCURRENCY = 64
 _PER_DOMAIN = 8
@@ -30,7 +29,7 @@ class Lane(Protocol):
     async def begin(self, frontier: ValkeyFrontier, web: FakeWeb) -> None:
         """Feed it, where the workers do not do so themselves."""
 
-    def start(self, fleet: Fleet, server: Server, web: FakeWeb, output: Path, heartbeat_seconds: float) -> None:
+    def start(self, fleet: Fleet, address: str, web: FakeWeb, output: Path, heartbeat_seconds: float) -> None:
         """One more worker, which ends by itself or at SIGTERM."""
 
     def records(self, outputs: Sequence[Path]) -> tuple[Counter[str], int]:
@@ -45,12 +44,12 @@ class FastLane:
     async def begin(self, frontier: ValkeyFrontier, web: FakeWeb) -> None:
         await crawls.open_crawl(frontier, web.seeds(), Terms())
 
-    def start(self, fleet: Fleet, server: Server, web: FakeWeb, output: Path, heartbeat_seconds: float) -> None:
+    def start(self, fleet: Fleet, address: str, web: FakeWeb, output: Path, heartbeat_seconds: float) -> None:
         environment = {
             "GOSSAMER_WORKER__HEARTBEAT": str(heartbeat_seconds),
             "GOSSAMER_WORKER__CONCURRENCY": str(_CONCURRENCY),
         }
-        fleet.start(frontier=server.address, output=output, environment=environment)
+        fleet.start(frontier=address, output=output, environment=environment)
 
     def records(self, outputs: Sequence[Path]) -> tuple[Counter[str], int]:
         pages: Counter[str] = Counter()
@@ -72,12 +71,12 @@ class ScrapyLane:
     async def begin(self, frontier: ValkeyFrontier, web: FakeWeb) -> None:
         return  # the spiders' start requests do
 
-    def start(self, fleet: Fleet, server: Server, web: FakeWeb, output: Path, heartbeat_seconds: float) -> None:
+    def start(self, fleet: Fleet, address: str, web: FakeWeb, output: Path, heartbeat_seconds: float) -> None:
         settings = {
             **QUIET,
             "EXTENSIONS": "{}",
             "SCHEDULER": "gossamer.scrapy.Scheduler",
-            "GOSSAMER_FRONTIER": server.address,
+            "GOSSAMER_FRONTIER": address,
             "GOSSAMER_WORKER__HEARTBEAT": heartbeat_seconds,
             "CONCURRENT_REQUESTS": _CONCURRENCY,
             "CONCURRENT_REQUESTS_PER_DOMAIN": _PER_DOMAIN,

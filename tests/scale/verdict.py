@@ -23,6 +23,19 @@ def faults(done: Interrupted, size: Size) -> list[str]:
     return found
 
 
+def partial_faults(done: Interrupted, size: Size) -> list[str]:
+    """The same where the trouble concerns only some of the hosts: the others go on as if nothing had happened."""
+    found = lost(done)
+    if done.twice > TWICE * done.pages:
+        found.append(f"{done.twice:,} of {done.pages:,} pages were fetched twice")
+    if done.taken_for_dead:
+        found.append(f"workers were taken for dead {done.taken_for_dead} times")
+    full = done.spared * size.hits_a_second
+    if done.spared_rate < FULL * full:
+        found.append(f"{done.spared_rate:.0f} pages/s of the {done.spared} hosts that it does not concern, not {full}")
+    return found
+
+
 def lost(done: Interrupted) -> list[str]:
     """What no trouble excuses, however small the run was."""
     found = [f"{done.lost:,} of {done.pages:,} pages were lost"] if done.lost else []

@@ -15,7 +15,7 @@ class Worker(Shape):
     """A worker with a seat at the frontier."""
 
     name: str
-    """host-pid-random-epoch"""
+    """host-pid-random"""
     silent_seconds: float
     """Since its last sign of life"""
     leased: int

@@ -2,15 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from gossamer.commit.finished import Finished
 from gossamer.commit.outlinks import Outlinks
 from gossamer.commit.patience import Patience
 from gossamer.errors import FrontierForgot
 from gossamer.frontier.base import Frontier, Leaseholder
-from gossamer.model.outcome import Settled
 from gossamer.sinks.base import Sink
+
+_COMPANY_SECONDS = 0.05
+"""How long pages whose links are in the frontier wait for the others of their batch, to be settled with them."""
+_LATE_SECONDS = 0.25
+"""A batch that has not been settled so long after it was written no longer holds up the next ones."""
 
 
 class Committer:
@@ -20,6 +24,9 @@ class Committer:
     settled. A crash between two steps repeats work and loses none. A step that fails is repeated until it succeeds;
     it is never skipped. A frontier that was away between 2 and 3 may have forgotten 2, which is done again then. Two
     batches may be under way, so that one's disk and the other's round trip overlap.
+
+    Where the frontier has several shards, a page waits only for those that it and its links live on. What waits for a
+    shard that does not answer is bounded by bytes; beyond that the next batches wait, too.
     """
 
     def __init__(
@@ -34,10 +41,12 @@ class Committer:
         linger_seconds: float = 0.01,
         queue_pages: int = 512,
         queue_bytes: int = 64 * 1024 * 1024,
+        waiting_bytes: int = 64 * 1024 * 1024,
     ) -> None:
         """`linger_seconds`: how long an incomplete batch waits for company.
 
-        `queue_pages`, `queue_bytes`: what may wait here; beyond it `put` waits.
+        `queue_pages`, `queue_bytes`: what may wait here; beyond it `put` waits. `waiting_bytes`: about how much the
+        links of written pages may take that wait for a shard.
         """
         self._frontier = frontier
         self._holder = holder
@@ -48,8 +57,10 @@ class Committer:
         self._linger_seconds = linger_seconds
         self._queue_pages = queue_pages
         self._queue_bytes = queue_bytes
-        self.committed: Callable[[Sequence[Finished], bool], None] | None = None
-        """Told of each batch at its end; the flag is True when the frontier no longer knows this worker."""
+        self._waiting_bytes = waiting_bytes
+        self._waiting = 0
+        self.committed: Callable[[Sequence[Finished]], None] | None = None
+        """Told of each batch at its end."""
         self._queue: list[Finished] = []
         self._bytes = 0
         self._under_way = 0
@@ -79,14 +90,6 @@ class Committer:
             self._full.set()
         if len(self._queue) >= self._queue_pages or self._bytes >= self._queue_bytes:
             self._room.clear()
-
-    def discard(self) -> None:
-        """Forget what has not begun: its leases belong to others now."""
-        for finished in self._queue:
-            finished.free()
-        self._queue.clear()
-        self._bytes = 0
-        self._settle_down()
 
     async def drained(self) -> None:
         """Wait until nothing is pending."""
@@ -127,13 +130,17 @@ class Committer:
 
     def _take(self) -> list[Finished]:
         batch: list[Finished] = []
-        size = 0
+        taken = size = 0
         for finished in self._queue:
             if batch and (len(batch) >= self._batch_pages or size + finished.size > self._batch_bytes):
                 break
-            batch.append(finished)
+            taken += 1
             size += finished.size
-        del self._queue[: len(batch)]
+            if self._holder.holds(finished.settlement.lease):
+                batch.append(finished)
+            else:  # another worker has it by now
+                finished.written()
+        del self._queue[:taken]
         self._bytes -= size
         self._under_way += len(batch)
         if not self._closing:
@@ -152,30 +159,89 @@ class Committer:
                 self._quiet.set()
 
     async def _commit(self, batch: list[Finished]) -> None:
-        stale = False
         try:
-            outputs = [output for finished in batch for output in finished.outputs]
-            if outputs:
+            await self._write(batch)
+        except BaseException:
+            self._gate.release()
+            self._over(batch)
+            raise
+        outlinks = Outlinks(batch, self._frontier, self._patience)
+        if self._frontier.shards > 1:
+            await self._settle_apart(batch, outlinks)
+            return
+        try:
+            await self._settle_on(0, batch, outlinks)
+        finally:
+            self._gate.release()
+
+    async def _write(self, batch: Sequence[Finished]) -> None:
+        try:
+            if outputs := [output for finished in batch for output in finished.outputs]:
                 await self._patience.output(lambda: self._sink.write(outputs))
-            stale = Settled.STALE_WORKER in await self._settle(batch)
         finally:
             for finished in batch:
-                finished.free()
-            self._under_way -= len(batch)
-            self._gate.release()
-            self._settle_down()
-        if self.committed:
-            self.committed(batch, stale)
+                finished.written()
 
-    async def _settle(self, batch: list[Finished]) -> list[Settled]:
-        outlinks = Outlinks(batch)
-        settlements = [finished.settlement for finished in batch]
+    async def _settle_apart(self, batch: Sequence[Finished], outlinks: Outlinks) -> None:
+        """Settle; what waits for a shard that does not answer waits beside the next batches, while there is room."""
+        settling = asyncio.ensure_future(self._settle_by_shard(batch, outlinks))
+        size = 0
+        try:
+            await asyncio.wait((settling,), timeout=_LATE_SECONDS)
+            if not settling.done():
+                size = sum(finished.links_size() for finished in batch)
+                if self._waiting + size > self._waiting_bytes:
+                    size = 0
+            if size:
+                self._waiting += size
+                self._gate.release()
+            await settling
+        finally:
+            settling.cancel()
+            if size:
+                self._waiting -= size
+            else:
+                self._gate.release()
 
-        async def add_and_settle() -> list[Settled]:
+    async def _settle_by_shard(self, batch: Sequence[Finished], outlinks: Outlinks) -> None:
+        """Add the outlinks, then settle the pages. No page waits for a shard that neither it nor its links live on."""
+        async with asyncio.TaskGroup() as group:
+            adding: Collection[asyncio.Task[None]] = outlinks.add_all(group)
+            if adding:
+                _, adding = await asyncio.wait(adding, timeout=_COMPANY_SECONDS)
+            left = list(batch)
+            while left:
+                ready: dict[int, list[Finished]] = {}
+                waiting = []
+                for page in left:
+                    if outlinks.confirmed(page):
+                        ready.setdefault(page.settlement.lease.shard, []).append(page)
+                    else:
+                        waiting.append(page)
+                for shard, pages in ready.items():
+                    group.create_task(self._settle_on(shard, pages, outlinks))
+                left = waiting
+                if left:
+                    _, adding = await asyncio.wait(adding, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _settle_on(self, shard: int, pages: Sequence[Finished], outlinks: Outlinks) -> None:
+        settlements = [page.settlement for page in pages]
+
+        async def settle() -> None:
             while True:
                 era = self._frontier.era
-                await outlinks.add(self._frontier, self._patience)
+                await outlinks.confirm(pages)
                 with contextlib.suppress(FrontierForgot):
-                    return await self._holder.settle(settlements, since=era)
+                    await self._holder.settle(settlements, since=era)
+                    return
 
-        return await self._patience.frontier(add_and_settle)
+        try:
+            await self._patience.frontier(settle, shard=shard)
+        finally:
+            self._over(pages)
+        if self.committed:
+            self.committed(pages)
+
+    def _over(self, pages: Sequence[Finished]) -> None:
+        self._under_way -= len(pages)
+        self._settle_down()

@@ -1,9 +1,10 @@
-"""Brings the outlinks of a batch of pages into the frontier, in as few calls as their terms allow."""
+"""Brings the outlinks of a batch of pages into the frontier, in as few calls as their terms and shards allow."""
 
+import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
@@ -14,47 +15,83 @@ from gossamer.frontier.base import Added, Frontier
 from gossamer.model.crawl import Run, Terms
 from gossamer.model.request import Batch, Lease
 
-_NONE: Collection[int] = frozenset()
 
-
-@dataclass(slots=True)
-class _Group:
-    """Pages of one spider under one set of terms: their outlinks travel in one call."""
+@dataclass(slots=True, eq=False)
+class _Part:
+    """Links of pages of one spider under one set of terms that live on one shard: they travel in one call."""
 
     run: Run
     terms: Terms
-    pages: list[Finished]
+    shard: int
     batches: list[Batch]
+    page: Finished
+    """The first of the pages."""
     era: int | None = None
     """The era in which the frontier confirmed them; None: not yet."""
+    rejected: Collection[int] = frozenset()
+    """Fingerprints of those that are not in the frontier's seen-set."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Outlinks:
-    """Of these pages, those of one spider, domain, priority and depth together."""
+    """The outlinks of these pages: on each shard, those of one spider, domain, priority and depth together."""
 
-    def __init__(self, pages: Iterable[Finished]) -> None:
-        self._groups = [_Group(run, terms, group, _merged(group)) for run, terms, group in _together(pages)]
+    def __init__(self, pages: Iterable[Finished], frontier: Frontier, patience: Patience) -> None:
+        self._frontier = frontier
+        self._patience = patience
+        self._parts: list[_Part] = []
+        self._parts_of: dict[int, list[_Part]] = {}
+        """By the page's id()."""
+        for run, terms, group in _together(pages):
+            by_shard: dict[int, list[Batch]] = {}
+            for batch in _merged(group):
+                by_shard.setdefault(frontier.shard_of(batch.domain), []).append(batch)
+            parts: dict[int, _Part] = {}
+            for page in group:
+                mine = self._parts_of[id(page)] = []
+                for shard in {frontier.shard_of(batch.domain) for batch in page.batches}:
+                    if shard not in parts:
+                        parts[shard] = _Part(run, terms, shard, by_shard[shard], page)
+                    mine.append(parts[shard])
+            self._parts += parts.values()
 
-    async def add(self, frontier: Frontier, patience: Patience) -> None:
-        """Return when all of them are queued, known or rejected; each page's `confirmed` has been called then.
+    def add_all(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """Add each part in a task of its own, which ends when the part's shard has answered."""
+        return [tasks.create_task(self._add(part)) for part in self._parts]
+
+    def confirmed(self, page: Finished) -> bool:
+        """Whether all links of this page were queued, known or rejected."""
+        return all(part.era is not None for part in self._parts_of.get(id(page), ()))
+
+    async def confirm(self, pages: Iterable[Finished]) -> None:
+        """Return when all links of these pages are queued, known or rejected; each page's `confirmed` has been called
+        then.
 
         May be repeated: outlinks that the frontier has confirmed in its current era are not sent again. What became of
         them is entered in the settlements of their pages, once."""
-        for group in self._groups:
-            era = frontier.era
-            if group.era == era:
-                continue
-            rejected = _NONE
-            if group.batches:
-                added = await patience.frontier(partial(frontier.add, group.run, group.terms, group.batches))
-                if added.rejected:
-                    rejected = {group.batches[batch].fingerprints[position] for batch, position in added.rejected}
-                if group.era is None:
-                    _count(group.pages[0], added)
-            group.era = era
-            for page in group.pages:
-                if page.confirmed:
-                    page.confirmed(rejected)
+        for page in pages:
+            parts = self._parts_of.get(id(page), ())
+            for part in parts:
+                await self._add(part)
+            confirmed, page.confirmed = page.confirmed, None
+            if confirmed:
+                confirmed(parts[0].rejected if len(parts) == 1 else {mark for p in parts for mark in p.rejected})
+
+    async def _add(self, part: _Part) -> None:
+        if part.era != self._frontier.era:
+            async with part.lock:
+                await self._patience.frontier(partial(self._add_once, part), shard=part.shard)
+
+    async def _add_once(self, part: _Part) -> None:
+        era = self._frontier.era
+        if part.era == era:
+            return
+        added = await self._frontier.add(part.run, part.terms, part.batches)
+        if added.rejected:
+            part.rejected = {part.batches[batch].fingerprints[position] for batch, position in added.rejected}
+        if part.era is None:
+            _count(part.page, added)
+        part.era = era
 
 
 def _count(page: Finished, added: Added) -> None:

@@ -22,6 +22,8 @@ class Patience:
 
     def __init__(self, troubles: Troubles) -> None:
         self._troubles = troubles
+        self._away: set[int | None] = set()
+        """Shards that did not answer last; None: a call that concerns no single one."""
 
     @property
     def troubles(self) -> list[str]:
@@ -33,18 +35,23 @@ class Patience:
         """Whether the frontier or an output is being waited for now."""
         return not {"frontier", "output"}.isdisjoint(self._troubles.current)
 
-    async def frontier(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The call's answer, once the frontier gives one."""
+    async def frontier(self, call: Callable[[], Awaitable[T]], *, shard: int | None = None) -> T:
+        """The call's answer, once the frontier gives one. `shard`: the only one that the call concerns."""
         pause = FIRST_SECONDS
         while True:
             try:
                 answer = await call()
             except FrontierUnavailable as error:
+                self._away.add(shard)
                 self._troubles.begin("frontier", _sentence(error, "Waiting for it."))
             except FrontierFull as error:
+                self._away.add(shard)
                 self._troubles.begin("frontier", _sentence(error, "Waiting for room; nothing is lost."))
             else:
-                self._troubles.end("frontier", "The frontier is back; going on.")
+                if self._away:
+                    self._away.discard(shard)
+                    if not self._away:
+                        self._troubles.end("frontier", "The frontier is back; going on.")
                 return answer
             pause = await self._pause(pause)
 

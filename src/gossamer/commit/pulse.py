@@ -50,8 +50,12 @@ class Pulse:
         with contextlib.suppress(GossamerError):  # where the frontier is away, nobody can be heard
             frontier = await self._frontier.twin()
             try:
-                while self._is_late() and not self._over.is_set():
-                    await frontier.vouch(self._holder.worker)
-                    await asyncio.sleep(self._heartbeat_seconds / 6)
+                await asyncio.gather(*(self._vouch_on(frontier, shard) for shard in range(frontier.shards)))
             finally:
                 await frontier.close()
+
+    async def _vouch_on(self, frontier: Frontier, shard: int) -> None:
+        while self._is_late() and not self._over.is_set():
+            with contextlib.suppress(GossamerError):
+                await frontier.vouch(shard, self._holder.name_on(shard))
+            await asyncio.sleep(self._heartbeat_seconds / 6)

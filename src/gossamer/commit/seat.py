@@ -1,54 +1,48 @@
-"""A worker's seat at the frontier while it works: kept by heartbeats, lost when those were missed, taken again."""
+"""A worker's place at the frontier while it works: heartbeats, housekeeping, and waiting for work. Shard by shard."""
 
 import asyncio
 import contextlib
-import logging
 import random
 from collections.abc import Callable
 
 from gossamer.commit.patience import Patience
 from gossamer.commit.pulse import Pulse
-from gossamer.errors import FrontierUnavailable, StaleWorker
+from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.policy.witness import Witness
-from gossamer.telemetry import names
-
-log = logging.getLogger("gossamer.worker")
 
 
 class Seat:
     """Shared by both lanes. `keep` runs beside the work."""
 
     def __init__(
-        self,
-        frontier: Frontier,
-        holder: Leaseholder,
-        patience: Patience,
-        *,
-        heartbeat_seconds: float,
-        forget: Callable[[], None],
+        self, frontier: Frontier, holder: Leaseholder, patience: Patience, *, heartbeat_seconds: float
     ) -> None:
-        """`forget`: the frontier took this worker for dead; what it holds is others' now."""
-        self._frontier = frontier
         self._holder = holder
         self._patience = patience
-        self._heartbeat_seconds = heartbeat_seconds
-        self._forget = forget
-        self._renewing = asyncio.Lock()
-        self._witness = Witness(heartbeat_seconds)
         self._pulse = Pulse(frontier, holder, heartbeat_seconds=heartbeat_seconds)
-        self.epoch = 0
-        """Grows when everything held has gone to others. What was leased in an earlier one must not be settled."""
         self.progress = asyncio.Event()
         """Something happened here, or was taken back from the dead: there may be new work, or none left."""
+        self._watches = [
+            _ShardWatch(
+                frontier,
+                holder,
+                shard,
+                heartbeat_seconds=heartbeat_seconds,
+                turned=self._pulse.turned,
+                reclaimed=self.progress.set,
+            )
+            for shard in range(frontier.shards)
+        ]
 
     async def keep(self) -> None:
-        """Say that the worker lives, and take back what the dead held, for ever; once, and to be cancelled."""
+        """Send heartbeats and take back what the dead held, for ever; once, and to be cancelled."""
         self._pulse.start()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._live())
-                group.create_task(self._reclaim_for_ever())
+                for watch in self._watches:
+                    group.create_task(watch.beat_for_ever())
+                    group.create_task(watch.reclaim_for_ever())
         finally:
             self._pulse.stop()
 
@@ -74,51 +68,61 @@ class Seat:
             await asyncio.gather(*waits, return_exceptions=True)
 
     async def until_reached(self) -> None:
-        """Return when the frontier answers again, whatever it says of this worker."""
-        await self._patience.frontier(self._beat)
+        """Return when some shard of the frontier answers again, whatever it says of this worker."""
+        await self._patience.frontier(self._holder.reach)
 
-    async def renew(self, epoch: int) -> None:
-        """The frontier took this worker for dead in that epoch: forget everything held and begin the next. Repeatable:
-        for an epoch that is over nothing happens."""
-        async with self._renewing:
-            if epoch != self.epoch:
-                return
-            log.warning("%s %s", names.WORKER_STALE, self._holder.worker)
-            self.epoch += 1
-            self._forget()
-            await self._patience.frontier(self._holder.renew)
-            self.progress.set()
 
-    async def _live(self) -> None:
-        """Beat three times a heartbeat, and whenever somebody's silence has lasted one: what the dead held is taken
-        back a second later at most, by whoever lives. Who they are, nobody needs to agree on."""
-        left = 0.0  # whom this worker replaces may be dead for long
+class _ShardWatch:
+    """Heartbeats of one worker on one shard, and its housekeeping there."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        holder: Leaseholder,
+        shard: int,
+        *,
+        heartbeat_seconds: float,
+        turned: Callable[[], None],
+        reclaimed: Callable[[], None],
+    ) -> None:
+        """`turned` is called whenever the event loop gets here; `reclaimed` after work was taken back from the dead."""
+        self._frontier = frontier
+        self._holder = holder
+        self._shard = shard
+        self._heartbeat_seconds = heartbeat_seconds
+        self._turned = turned
+        self._reclaimed = reclaimed
+        self._witness = Witness(heartbeat_seconds)
+
+    async def beat_for_ever(self) -> None:
+        """Beat three times a heartbeat, and whenever a worker's silence has lasted one.
+
+        What the dead held is taken back a second later at most, by any worker that lives. Nobody needs to agree on who
+        they are."""
+        left = 0.0  # the worker that this one replaces may be dead for long
         while True:
             usual = self._heartbeat_seconds / 3 * (0.9 + 0.2 * random.random())
             await asyncio.sleep(min(usual, left + _soon()))
-            self._pulse.turned()
+            self._turned()
             left = self._heartbeat_seconds
             with contextlib.suppress(FrontierUnavailable):
-                left = await self._beat()
+                left = await self.beat()
                 if left <= 0:
                     await self._reclaim()
 
-    async def _reclaim_for_ever(self) -> None:
-        """On the shards, too, that the beats say nothing of; and all other housekeeping."""
+    async def reclaim_for_ever(self) -> None:
+        """Where the beats say nothing of it, too; and all other housekeeping."""
         while True:
             await asyncio.sleep(self._heartbeat_seconds * (0.9 + 0.2 * random.random()))
             with contextlib.suppress(FrontierUnavailable):
                 await self._reclaim()
 
-    async def _beat(self) -> float:
-        """The seconds until somebody counts as dead."""
+    async def beat(self) -> float:
+        """Send one heartbeat. The seconds until some worker counts as dead."""
         loop = asyncio.get_running_loop()
-        epoch, asked = self.epoch, loop.time()
-        left = self._heartbeat_seconds
+        asked = loop.time()
         try:
-            left = await self._holder.heartbeat()
-        except StaleWorker:
-            await self.renew(epoch)
+            left = await self._holder.heartbeat(self._shard)
         except FrontierUnavailable:
             self._witness.failed()
             raise
@@ -126,8 +130,9 @@ class Seat:
         return left
 
     async def _reclaim(self) -> None:
-        if await self._frontier.reclaim(judge=self._witness.is_fair(asyncio.get_running_loop().time())):
-            self.progress.set()
+        judge = self._witness.is_fair(asyncio.get_running_loop().time())
+        if await self._frontier.reclaim(judge=judge, shard=self._shard):
+            self._reclaimed()
 
 
 def _soon() -> float:

@@ -81,28 +81,38 @@ class Hop(StrEnum):
 class Leaseholder(Protocol):
     """One worker's seat at the frontier. Not to be shared between tasks except where said.
 
-    When the worker was taken for dead, calls raise StaleWorker (settle answers it); `renew` starts a new epoch.
+    Each shard knows the worker under a name of its own. A shard that had no sign of life from the worker for too long
+    declares that name dead and gives its leases to others. The worker then has a new name on this shard, and `holds`
+    answers False for what it lost; its leases on other shards are not concerned.
+
+    A shard that does not answer is asked again beside the others, which do not wait for it.
     """
 
     @property
     def worker(self) -> str:
-        """The worker's name with its epoch."""
+        """The worker's name. The names that the shards know begin with it."""
         ...
 
     async def lease(self, *, limit: int) -> list[Lease]:
         """Requests that are due, at most `limit`. Empty means 'none now', not 'finished'.
 
-        They belong to the epoch in which it returns, also when that began meanwhile: none of them may be let fall."""
+        Raises FrontierUnavailable when no shard answers."""
+
+    def holds(self, lease: Lease) -> bool:
+        """Whether this lease still is this worker's: it is not settled, and was not given to another."""
+        ...
 
     async def settle(self, settlements: Sequence[Settlement], *, since: int | None = None) -> list[Settled]:
         """Report outcomes; one answer each, in order. May run beside `lease`. Safe to repeat.
+
+        Each is reported under the name that it was leased under: a late one concerns nothing that was leased since.
 
         `since`: the era in which the outlinks of these requests were confirmed. In a later one it raises
         FrontierForgot: add them again first."""
 
     async def hop(self, lease: Lease, *, fingerprint: int, payload: bytes) -> Hop:
         """Ask for a hit for a redirect inside the lease's domain; `payload` (the chain) replaces the entry's own,
-        so that whoever takes it over goes on there."""
+        so that whoever takes it over goes on there. Raises LeaseLost."""
 
     async def hit(self, run: Run, *, spider: str, domain: str) -> float | None:
         """Charge a hit for a request that did not come from a queue (an image, a call of an API). 0: go now. Else the
@@ -116,15 +126,22 @@ class Leaseholder(Protocol):
     async def wait(self, *, at_most_seconds: float) -> None:
         """Return when work may be due, when some arrived, or after `at_most_seconds`."""
 
-    async def heartbeat(self) -> float:
-        """Say on every shard that the worker lives. `lease` and `settle` say so on theirs too. The seconds until some
-        other worker counts as dead if nothing is heard of it; 0: one does, and `reclaim` takes back what it held."""
+    def name_on(self, shard: int) -> str:
+        """The name that the worker has on this shard, now."""
+        ...
 
-    async def renew(self) -> None:
-        """Forget every lease and begin a new epoch: after StaleWorker."""
+    async def heartbeat(self, shard: int | None = None) -> float:
+        """Say on a shard (None: on all) that the worker lives. `lease` and `settle` say so on theirs too. The seconds
+        until some other worker counts as dead there if nothing is heard of it; 0: one does, and `reclaim` takes back
+        what it held."""
+
+    async def reach(self) -> None:
+        """Return when any shard answers. Raises FrontierUnavailable when none does."""
 
     async def close(self) -> None:
-        """Give back whatever is still leased, in front of its queue, and leave."""
+        """Give back whatever is still leased, in front of its queue, and leave.
+
+        What is leased from a shard that is away is taken back later, as a dead worker's."""
 
 
 class RunFinished(FrontierError):
@@ -198,6 +215,15 @@ class Frontier(Protocol):
         ...
 
     @property
+    def shards(self) -> int:
+        """Number of shards. What is asked of one of them does not wait for the others."""
+        ...
+
+    def shard_of(self, domain: str) -> int:
+        """The shard that a domain lives on."""
+        ...
+
+    @property
     def era(self) -> int:
         """Grows whenever the frontier may have forgotten some of what it confirmed last (its server was started again
         from an older file, a replica took over); mostly it has not. Who remembers what the frontier knows must not
@@ -248,17 +274,19 @@ class Frontier(Protocol):
     async def holder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> Leaseholder:
         """A seat for a worker that takes these spiders' requests in this pool, fetching from this egress address."""
 
-    async def vouch(self, worker: str) -> None:
-        """Say that this worker lives, for whoever holds its seat and cannot. Of one that is not known, or was taken for
-        dead, it says nothing."""
+    async def vouch(self, shard: int, name: str) -> None:
+        """Say on a shard that the worker with this name lives, for whoever holds its seat and cannot.
+
+        Does nothing for a name that is not known there, or was declared dead."""
 
     async def twin(self) -> "Frontier":
         """The same frontier over connections of its own, for another thread's event loop. Close it."""
         ...
 
-    async def reclaim(self, *, judge: bool = True) -> int:
-        """Housekeeping that any process may do at any time: take back what dead workers held, finish idle crawls,
-        sweep what has outlived its retention. Returns the number of requests taken back.
+    async def reclaim(self, *, judge: bool = True, shard: int | None = None) -> int:
+        """Housekeeping of a shard (None: of all) that any process may do at any time: take back what dead workers held,
+        finish idle crawls, sweep what has outlived its retention. Returns the number of requests taken back. What
+        concerns other shards, too, is left for later where one of those does not answer.
 
         `judge`: workers that were silent for a heartbeat are taken for dead. False: by somebody who was cut off from
         the frontier itself a moment ago (see `Witness`)."""
@@ -336,18 +364,21 @@ class Frontier(Protocol):
         It is the crawl's running run that it concerns, this one or a later; where none is running nothing happens, and
         the next run begins without any: so call it for a submission before its `add`, and once more after it."""
 
-    async def expire_due(self, *, limit: int = 100) -> int:
+    async def expire_due(self, *, limit: int = 100, shard: int | None = None) -> int:
         """Housekeeping for any process: stop as `expired` every part whose time has passed by the server's clock, at
-        most `limit`. How many parts; one of a run that is over, or that has ended already, is none.
+        most `limit` (`shard`: only of crawls that are kept there). How many parts; one of a run that is over, or that
+        has ended already, is none.
 
         A run that ends by itself after that time ends as expired, too: nothing depends on when this is called."""
 
-    async def finish_idle(self, *, limit: int = 100) -> int:
+    async def finish_idle(self, *, limit: int = 100, shard: int | None = None) -> int:
         """Housekeeping for any process: end the runs that have had nothing to do for their crawl's `idle_seconds`, at
-        most `limit` of each shard. How many were looked at. A run that is to end at once needs no such call."""
+        most `limit` of each shard (`shard`: only of this one). How many were looked at. A run that is to end at once
+        needs no such call."""
 
-    async def events(self, *, limit: int = 100) -> list[CrawlEvent]:
-        """Ends of runs of the pool `shared` that nobody has confirmed as told, oldest first; one event per run, and
+    async def events(self, *, limit: int = 100, shard: int | None = None) -> list[CrawlEvent]:
+        """Ends of runs of the pool `shared` that nobody has confirmed as told, oldest first (`shard`: only of crawls
+        that are kept there); one event per run, and
         one for each spider's part that was stopped or expired by itself. A run all of whose parts ended by themselves
         has no event beside theirs, a run to which nothing was ever added has none, and what is stopped after it ended
         has none any more. Of a part that expired, `purged` counts all its requests that were dropped for that.

@@ -103,7 +103,7 @@ class WorkerInfo:
     """A worker that holds a seat at the frontier."""
 
     name: str
-    """host-pid-random-epoch."""
+    """host-pid-random."""
     silent_seconds: float
     """Since its last sign of life."""
     leased: int

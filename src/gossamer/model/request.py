@@ -36,8 +36,10 @@ class Lease:
     """A request handed to one worker until it settles it or dies."""
 
     id: int
-    """Unique among the leases of its worker on its shard."""
+    """Unique among the leases of its worker on its shard, whatever name it has there."""
     shard: int
+    worker: str
+    """The name that its worker had on its shard when it was leased."""
     run: Run
     spider: str
     domain: str

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from gossamer.commit.seat import Seat
-from gossamer.errors import FrontierUnavailable, StaleWorker
+from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.request import Lease
@@ -60,12 +60,8 @@ class Leasing:
             if room <= 0:
                 await self._seat.progress.wait()
                 continue
-            epoch = self._seat.epoch
             try:
                 leases = await self._holder.lease(limit=room)
-            except StaleWorker:
-                await self._seat.renew(epoch)
-                continue
             except FrontierUnavailable:
                 await self._seat.until_reached()
                 continue

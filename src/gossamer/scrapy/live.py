@@ -24,8 +24,6 @@ class Live:
     """From the moment Scrapy gets its request until it settles."""
 
     lease: Lease
-    epoch: int
-    """Of the seat when it was leased."""
     request: Request
     outcome: Outcome = Outcome.FETCHED
     reason: str = ""

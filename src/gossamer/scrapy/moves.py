@@ -18,7 +18,7 @@ async def move(live: Live, settlement: Settlement, entries: Entries, holder: Lea
 
     Inside the domain it stays one request: back to the front with the successor in its payload, later for a retry of
     the same. A redirect marks its target as seen, as Scrapy does, and may go on at once where a hit is free. To another
-    domain or spider it goes as a new entry of the same request id. Raises StaleWorker.
+    domain or spider it goes as a new entry of the same request id. Raises LeaseLost.
     """
     assert live.successor is not None
     request, entry = live.successor
@@ -37,7 +37,9 @@ async def move(live: Live, settlement: Settlement, entries: Entries, holder: Lea
     settlement.outcome = Outcome.FORWARDED
     if request.dont_filter:
         return False
-    hop = await patience.frontier(lambda: holder.hop(lease, fingerprint=entry.fingerprint, payload=payload))
+    hop = await patience.frontier(
+        lambda: holder.hop(lease, fingerprint=entry.fingerprint, payload=payload), shard=lease.shard
+    )
     if hop is Hop.SEEN:
         settlement.outcome, settlement.reason, settlement.payload = Outcome.DROPPED, str(Dropped.DUPLICATE), None
     return hop is Hop.GRANTED

@@ -141,9 +141,7 @@ class Scheduler(Working, BaseScheduler):
             added=self._start_added,
             refused=self._start_refused,
         )
-        self._seat = Seat(
-            frontier, self.holder, self._patience, heartbeat_seconds=settings.worker.heartbeat, forget=self._forget
-        )
+        self._seat = Seat(frontier, self.holder, self._patience, heartbeat_seconds=settings.worker.heartbeat)
         self._leasing = Leasing(
             frontier,
             self.holder,
@@ -183,7 +181,9 @@ class Scheduler(Working, BaseScheduler):
         """Keep this spider's name announced, and learn of others'. Runs until it is cancelled."""
         while True:
             await asyncio.sleep(_ANNOUNCE_SECONDS)
-            await self._patience.frontier(lambda: self.frontier.spiders.announce(Lane.SCRAPY, [self._spider.name]))
+            await self._patience.frontier(
+                lambda: self.frontier.spiders.announce(Lane.SCRAPY, [self._spider.name]), shard=0
+            )
 
     def close(self, reason: str) -> "Deferred[None]":
         """Give back what was not started, commit what is done, leave. Never touches what others work on."""

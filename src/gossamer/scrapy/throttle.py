@@ -63,7 +63,8 @@ class SharedThrottle:
         domain = place[0]
         while True:
             wait = await self._patience.frontier(
-                lambda: self._holder.hit(self._run, spider=self._spider, domain=domain)
+                lambda: self._holder.hit(self._run, spider=self._spider, domain=domain),
+                shard=self._frontier.shard_of(domain),
             )
             if wait == 0.0:
                 return
@@ -81,12 +82,16 @@ class SharedThrottle:
         if response.status in _BUSY and (said := response.headers.get(b"Retry-After")):
             seconds = parse_retry_after(said.decode("latin-1"), now=time.time())
             if seconds:
-                await self._patience.frontier(lambda: self._frontier.block_domain(domain, seconds=seconds))
+                await self._patience.frontier(
+                    lambda: self._frontier.block_domain(domain, seconds=seconds), shard=self._frontier.shard_of(domain)
+                )
         elif path == _ROBOTS and response.status == 200:
             delay = Robots(response.body).verdict("/", self._agent, explain=False).crawl_delay or 0.0
             if self._delays.get(domain, 0.0) != delay:
                 self._delays[domain] = delay
-                await self._patience.frontier(lambda: self._frontier.set_crawl_delay(domain, seconds=delay))
+                await self._patience.frontier(
+                    lambda: self._frontier.set_crawl_delay(domain, seconds=delay), shard=self._frontier.shard_of(domain)
+                )
         return response
 
 

@@ -16,7 +16,7 @@ from gossamer.commit.committer import Committer
 from gossamer.commit.finished import Finished
 from gossamer.commit.patience import Patience
 from gossamer.commit.seat import Seat
-from gossamer.errors import StaleWorker
+from gossamer.errors import LeaseLost
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.outcome import Dropped, Outcome
 from gossamer.model.payload import Payload, unpack
@@ -71,12 +71,12 @@ class Working:
         self._patience = Patience(Troubles())
         self._seen = SeenCache(options.settings.worker.seen_cache, era=lambda: self.frontier.era)
         self._local = LocalRequests(crawler, self._seen)
-        self._ready: deque[tuple[Lease, int]] = deque()
-        """Leased, and in which epoch; not begun. The next to start is the first."""
+        self._ready: deque[Lease] = deque()
+        """Leased, not begun. The next to start is the first."""
         self._live: dict[Request, Live] = {}
         self._granted: deque[Live] = deque()
         """Redirects that may go on at once."""
-        self._suspect: tuple[Lease, int] | None = None
+        self._suspect: Lease | None = None
         self._pace = Pace()
         self._tasks: set[asyncio.Future[None]] = set()
         self._closing = False
@@ -108,27 +108,32 @@ class Working:
             request, parent = self._local.begin()
             CURRENT.set(parent)
             return request
-        if self._granted:
+        while self._granted:
             live = self._granted.popleft()
-            CURRENT.set(live)
-            return live.request
+            if self.holder.holds(live.lease):
+                CURRENT.set(live)
+                return live.request
+            self._live.pop(live.request, None)
         if self._suspect is not None:
             return self._next_suspect()
         now = time.monotonic()
         while self._ready:
-            lease, epoch = self._ready[0]
-            if (ahead := lease.start - now) > _PUNCTUAL_SECONDS:
+            lease = self._ready[0]
+            held = self.holder.holds(lease)
+            if held and (ahead := lease.start - now) > _PUNCTUAL_SECONDS:
                 asyncio.get_running_loop().call_later(ahead, self._engine.wake)
                 break
             self._ready.popleft()
+            if not held:
+                continue
             if lease.deaths == _TOO_MANY_DEATHS - 1:
-                self._suspect = (lease, epoch)
+                self._suspect = lease
                 self._give_back_ready()
                 return self._next_suspect()
             if is_late(lease.start, lease.spacing_seconds, now=now):
                 self._settle(Settlement(lease, Outcome.RETURNED))
                 continue
-            if (begun := self._begin(lease, epoch)) is not None:
+            if (begun := self._begin(lease)) is not None:
                 self._pace.started(now)
                 self._leasing.want()
                 CURRENT.set(begun)
@@ -140,9 +145,13 @@ class Working:
         """Its last chance a request gets alone: else what is beside the one that kills would be given up with it. By
         then its hit may be too old for it: the throttle asks for another."""
         assert self._suspect is not None
+        if not self.holder.holds(self._suspect):
+            self._suspect = None
+            self._leasing.want()
+            return None
         if self._live or self._tasks or self._committer.pending:
             return None
-        live = self._begin(*self._suspect)
+        live = self._begin(self._suspect)
         if live is None:
             self._suspect = None
             return None
@@ -151,7 +160,7 @@ class Working:
 
     # --- leases -------------------------------------------------------------------------------------------------------
 
-    def _begin(self, lease: Lease, epoch: int) -> Live | None:
+    def _begin(self, lease: Lease) -> Live | None:
         if lease.deaths >= _TOO_MANY_DEATHS:
             log.error("%s: three processes died with it; it is given up", lease.url)
             self._settle(Settlement(lease, Outcome.FAILED, "worker_died"))
@@ -170,7 +179,7 @@ class Working:
             self._stats.inc_value(f"gossamer/failed/{why.reason}")
             self._settle(Settlement(lease, Outcome.FAILED, why.reason))
             return None
-        live = self._live[request] = Live(lease, epoch, request)
+        live = self._live[request] = Live(lease, request)
         self._stats.inc_value("scheduler/dequeued")
         return live
 
@@ -186,8 +195,7 @@ class Working:
         return self.options.concurrency + ahead - self._engine.downloading - len(self._ready)
 
     def _give(self, leases: Sequence[Lease]) -> None:
-        waiting = [*self._ready, *((lease, self._seat.epoch) for lease in leases)]
-        self._ready = deque(sorted(waiting, key=lambda one: one[0].start))
+        self._ready = deque(sorted([*self._ready, *leases], key=lambda lease: lease.start))
         if self._suspect:
             self._give_back_ready()
         self._engine.wake()
@@ -195,21 +203,13 @@ class Working:
     def _give_back_ready(self) -> None:
         """As never started: nobody's death counts for them."""
         while self._ready:
-            self._settle(Settlement(self._ready.popleft()[0], Outcome.RETURNED))
+            self._settle(Settlement(self._ready.popleft(), Outcome.RETURNED))
 
     def _is_idle(self) -> bool:
         return not (
             self._ready or self._suspect or self._live or self._tasks or self._local.pending
             or self._committer.pending or self._inbox.pending
         )  # fmt: skip
-
-    def _forget(self) -> None:
-        self._ready.clear()
-        for live in self._granted:
-            self._live.pop(live.request, None)
-        self._granted.clear()
-        self._suspect = None
-        self._committer.discard()
 
     # --- the end of a request -----------------------------------------------------------------------------------------
 
@@ -251,10 +251,10 @@ class Working:
             return
         live.over = True
         self._live.pop(live.request, None)
-        if self._suspect is not None and self._suspect[0] is live.lease:
+        if self._suspect is not None and self._suspect is live.lease:
             self._suspect = None
-        if live.epoch != self._seat.epoch:
-            return  # it is somebody else's by now
+        if not self.holder.holds(live.lease):
+            return  # it is another worker's by now
         self._later(self._commit(live))
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
@@ -275,13 +275,12 @@ class Working:
             if live.successor and not await self._wanted(*live.successor):
                 settlement.outcome, settlement.reason = Outcome.DROPPED, str(Dropped.DUPLICATE)
             elif live.successor and await move(live, settlement, self._entries, self.holder, self._patience):
-                successor = self._live[live.successor[0]] = Live(live.lease, live.epoch, live.successor[0])
+                successor = self._live[live.successor[0]] = Live(live.lease, live.successor[0])
                 successor.start = asked
                 self._granted.append(successor)
                 self._engine.wake()
                 return
-        except StaleWorker:
-            await self._seat.renew(live.epoch)
+        except LeaseLost:
             return
         await self._patience.output(self._feeds.flush)
         batches = list(live.batches.values())
@@ -309,9 +308,7 @@ class Working:
                 marks = [mark for mark in batch.fingerprints if mark not in rejected]
                 self._seen.remember(part, marks, since=since)
 
-    def _committed(self, batch: Sequence[Finished], stale: bool) -> None:
-        if stale:
-            self._later(self._seat.renew(self._seat.epoch))
+    def _committed(self, batch: Sequence[Finished]) -> None:
         self._leasing.want()
         if self._suspect:
             self._engine.wake()

@@ -7,8 +7,10 @@ from gossamer.control.counters import Counters
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import CrawlState
 from gossamer.model.messages import answers
+from gossamer.services.each_shard import EachShard
 from gossamer.services.outbound import Outbound
 from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.troubles import Troubles
 
 
 class Finisher:
@@ -23,6 +25,7 @@ class Finisher:
         outbound: Outbound,
         counters: Counters,
         metrics: Metrics,
+        troubles: Troubles,
         *,
         now: Callable[[], float],
         pause_seconds: float = 0.5,
@@ -34,10 +37,14 @@ class Finisher:
         self._metrics = metrics
         self._now = now
         self.pause_seconds = pause_seconds
+        self._each_shard = EachShard(self.name, frontier.shards, self._tell, troubles)
 
     async def run_once(self) -> bool:
-        ended = await self._frontier.finish_idle(limit=100)
-        events = await self._frontier.events(limit=100)
+        return await self._each_shard.run()
+
+    async def _tell(self, shard: int) -> bool:
+        ended = await self._frontier.finish_idle(limit=100, shard=shard)
+        events = await self._frontier.events(limit=100, shard=shard)
         if not events:
             return ended > 0
         await self._outbound.send(answers.event(event, now=self._now()) for event in events)
@@ -50,4 +57,4 @@ class Finisher:
         return True
 
     async def close(self) -> None:
-        return
+        await self._each_shard.close()

@@ -10,12 +10,16 @@ from typing import Any
 
 from hiredis import ReplyError
 
-from gossamer.errors import FrontierUnavailable
+from gossamer.errors import FrontierError, FrontierUnavailable
 from gossamer.valkey.address import Address, Endpoint
 from gossamer.valkey.border import translate, translate_greeting, translate_os_error
 from gossamer.valkey.connection import Argument, Connection, Reply, pack
 
 _REPLICAS_KNOWN_SECONDS = 3.0
+_GIVE_UP_SECONDS = 3.0
+_FIRST_PAUSE_SECONDS = 0.05
+_RECONNECT_SECONDS = 1.0
+"""Longest pause between two attempts to connect to a server that others wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +32,18 @@ class Manner:
     tls: ssl.SSLContext | None = None
     connect_seconds: float = 5.0
     call_seconds: float = 30.0
+    give_up_seconds: float | None = None
+    """Where there are other servers, nobody waits longer than this for one that does not answer: until it is back,
+    calls to it fail at once. None: it is the only one."""
 
     @classmethod
     def of(cls, address: Address, *, connect_seconds: float, call_seconds: float) -> "Manner":
         """What an address says about it."""
         tls = address.tls_context()
-        return cls(address.user, address.password, address.database, tls, connect_seconds, call_seconds)
+        give_up_seconds = min(_GIVE_UP_SECONDS, call_seconds) if address.cluster else None
+        return cls(
+            address.user, address.password, address.database, tls, connect_seconds, call_seconds, give_up_seconds
+        )
 
 
 class Client:
@@ -44,16 +54,17 @@ class Client:
         endpoint: Endpoint,
         manner: Manner,
         on_silence: "Callable[[Client], None] | None" = None,
-        on_end: Callable[[], None] | None = None,
+        on_reconnect: Callable[[], None] | None = None,
     ) -> None:
-        """`on_silence` hears of an answer that is late, `on_end` of a connection's end; see `Connection`."""
+        """`on_silence` hears of an answer that is late. `on_reconnect` is called when a connection takes the place of
+        one that has ended, before anything is asked on it."""
         self.endpoint = endpoint
         self.failed_at = 0.0
         """When it last failed to answer (monotonic): others are asked first what does not need this one."""
         self._on_silence = None if on_silence is None else partial(on_silence, self)
-        self._on_end = on_end
         self._manner = manner
-        self._ways = {"calls": _Way(self.open), "confirmed": _Way(self.open)}
+        beside = manner.give_up_seconds is not None
+        self._ways = {name: _Way(self.open, on_reconnect, beside=beside) for name in ("calls", "confirmed")}
         self._replicas = 0
         self._replicas_known_until = 0.0
         self._closed = False
@@ -67,6 +78,11 @@ class Client:
         connection = self._ways["calls"].connection
         return connection if connection is not None and connection.alive else None
 
+    @property
+    def away(self) -> bool:
+        """Whether calls to it fail at once, because it did not answer others."""
+        return any(way.away for way in self._ways.values())
+
     async def connection(self, *, confirmed: bool = False) -> Connection:
         """The connection for calls, or the one whose writes are waited for: a WAIT holds up all that comes after it."""
         if self._closed:
@@ -79,7 +95,12 @@ class Client:
         where, manner, endpoint = str(self), self._manner, self.endpoint
 
         def protocol() -> Connection:
-            return Connection(where, call_seconds=manner.call_seconds, on_silence=self._on_silence, on_end=self._on_end)
+            return Connection(
+                where,
+                call_seconds=manner.call_seconds,
+                on_silence=self._on_silence,
+                give_up_seconds=manner.give_up_seconds,
+            )
 
         connection: Connection | None = None
         try:
@@ -182,20 +203,77 @@ def read_info(reply: Reply) -> dict[str, str]:
 
 
 class _Way:
-    """A connection that is made once however many tasks want it at the same time."""
+    """A connection that is made once however many tasks want it at the same time, and again when it has ended.
 
-    def __init__(self, open_connection: Callable[[], Awaitable[Connection]]) -> None:
+    `beside`: nobody waits for the second attempt to connect and the later ones. They are made beside the work.
+    """
+
+    def __init__(
+        self,
+        open_connection: Callable[[], Awaitable[Connection]],
+        on_reconnect: Callable[[], None] | None,
+        *,
+        beside: bool,
+    ) -> None:
         self.connection: Connection | None = None
         self._open = open_connection
+        self._on_reconnect = on_reconnect
+        self._beside = beside
         self._making = asyncio.Lock()
+        self._trouble: FrontierUnavailable | None = None
+        self._reconnecting: asyncio.Task[None] | None = None
+
+    @property
+    def away(self) -> bool:
+        """Whether its server does not answer."""
+        return self._trouble is not None or (self.connection is not None and self.connection.silent)
 
     async def take(self) -> Connection:
+        self._refuse()
         async with self._making:
-            if self.connection is None or not self.connection.alive:
-                self.connection = await self._open()
-            return self.connection
+            self._refuse()
+            if self.connection is not None and self.connection.alive:
+                return self.connection
+            try:
+                if self._beside and self.connection is not None and self.connection.silent:
+                    raise FrontierUnavailable(f"{self.connection.where}: no answer")
+                return await self._make()
+            except FrontierUnavailable as trouble:
+                if self._beside:
+                    self._trouble = trouble
+                    self._reconnecting = asyncio.create_task(self._reconnect())
+                raise
+
+    def _refuse(self) -> None:
+        if self._trouble is not None:
+            raise FrontierUnavailable(self._trouble.detail)
+
+    async def _make(self) -> Connection:
+        connection = await self._open()
+        again, self.connection = self.connection is not None, connection
+        if again and self._on_reconnect is not None:
+            self._on_reconnect()
+        return connection
+
+    async def _reconnect(self) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _RECONNECT_SECONDS)
+            try:
+                await self._make()
+            except FrontierError as trouble:
+                if not isinstance(trouble, FrontierUnavailable):  # the next call finds out and says so
+                    break
+                self._trouble = trouble
+            else:
+                break
+        self._trouble = self._reconnecting = None
 
     async def close(self) -> None:
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
+            await asyncio.gather(self._reconnecting, return_exceptions=True)
         async with self._making:
             if self.connection is not None:
                 await self.connection.close()

@@ -28,7 +28,10 @@ class Connection(asyncio.Protocol):
 
     `call_seconds`: an answer that takes longer ends the connection, because what comes after it cannot be trusted to
     come at all. `where` names the server in errors. `on_silence` hears of an answer that is late; it may end
-    the connection sooner. `on_end` hears of the end, before anybody else can.
+    the connection sooner.
+
+    `give_up_seconds`: nobody waits longer than this for an answer. The connection lives on, and is `silent` until
+    something arrives: whoever asks meanwhile is refused at once. None: an answer is waited for until the end.
     """
 
     def __init__(
@@ -37,11 +40,13 @@ class Connection(asyncio.Protocol):
         *,
         call_seconds: float,
         on_silence: Callable[[], None] | None = None,
-        on_end: Callable[[], None] | None = None,
+        give_up_seconds: float | None = None,
     ) -> None:
         self.where = where
-        self._on_end = on_end
+        self._give_up_seconds = give_up_seconds
         self.alive = False
+        self.silent = False
+        """The answer that is due next was given up."""
         self._call_seconds = call_seconds
         self._on_silence = on_silence
         self._loop = asyncio.get_running_loop()
@@ -82,6 +87,8 @@ class Connection(asyncio.Protocol):
     def _enqueue(self, packed: bytes, count: int, patience: float) -> "asyncio.Future[Reply]":
         if not self.alive:
             raise FrontierUnavailable(f"{self.where}: the connection has ended")
+        if self.silent:
+            raise FrontierUnavailable(f"{self.where}: no answer within {self._give_up_seconds:g} s")
         loop = self._loop
         future: asyncio.Future[Reply] = loop.create_future()
         self._waiting.append((future, count, loop.time() + self._call_seconds + patience))
@@ -122,6 +129,14 @@ class Connection(asyncio.Protocol):
         self._timer = self._loop.call_later(self._look_again(left), self._check_time)
         if self._on_silence is not None and left <= self._call_seconds - _SILENCE_SECONDS:
             self._on_silence()
+        if self._give_up_seconds is not None and left <= self._call_seconds - self._give_up_seconds:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self.silent = True
+        for future, _, _ in self._waiting:
+            if not future.done():
+                future.set_exception(FrontierUnavailable(f"{self.where}: no answer within {self._give_up_seconds:g} s"))
 
     # --- the protocol -------------------------------------------------------------------------------------------------
 
@@ -131,6 +146,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._arrived += 1
+        self.silent = False
         self._reader.feed(data)
         gets = self._reader.gets
         try:
@@ -169,8 +185,6 @@ class Connection(asyncio.Protocol):
         if not self.alive:
             return
         self.alive = False
-        if self._on_end is not None:
-            self._on_end()
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None:

@@ -99,7 +99,7 @@ class Shards:
             try:
                 reply = await connection.ask(packed)
             except FrontierUnavailable:
-                self._topology.doubt()
+                self._topology.doubt(client)
                 raise
             if not isinstance(reply, ReplyError):
                 return reply
@@ -125,7 +125,7 @@ class Shards:
             try:
                 replicas = await client.replicas()
             except FrontierUnavailable:
-                self._topology.doubt()
+                self._topology.doubt(client)
                 raise
             if not replicas:
                 if not self.unconfirmed and self.address.cluster:  # a single server is meant to be alone
@@ -136,7 +136,7 @@ class Shards:
                     client.forget_replicas()
                 # One that hung or was cut off while its replica took its place does not know that yet.
                 if self._topology.mirrored and not await self._topology.vouched(keys[0], client):
-                    self._topology.doubt()
+                    self._topology.doubt(client)
                     raise FrontierUnavailable(f"{doing}: {client} has no replica, and another may be in its place")
                 return reply
             # WAIT waits for what this connection wrote. A repeated call may write nothing, and what it stands for was
@@ -231,7 +231,7 @@ class Shards:
                 [*before, *commands, *([wait] if wait else [])], patience_seconds=patience
             )
         except FrontierUnavailable:
-            self._topology.doubt()
+            self._topology.doubt(client)
             raise
         answers = replies[len(before) :]
         if asking:
@@ -241,7 +241,7 @@ class Shards:
 
     async def _refusal(self, client: Client, error: ReplyError, doing: str) -> FrontierError:
         if border.is_stale(error):
-            self._topology.doubt()
+            self._topology.doubt(client)
         if border.first_word(error) != "OOM":
             return border.translate(error, doing=f"{doing} ({client})")
         facts = await client.facts("memory")

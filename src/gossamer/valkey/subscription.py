@@ -16,7 +16,7 @@ from gossamer.valkey.retrying import pause_seconds
 
 _log = logging.getLogger(__name__)
 
-_SILENCE_SECONDS = 10.0
+_SILENCE_SECONDS = 3.0
 """After so long without a word the server is asked for one; after twice that the connection counts as dead."""
 
 _PING = pack((b"PING",))

@@ -17,6 +17,7 @@ _log = logging.getLogger(__name__)
 _ASK_SECONDS = 3.0
 _GRACE_SECONDS = 0.2
 """For an answer that was sent before another one and comes after it."""
+_DOUBT_SECONDS = 0.2
 _SHUN_SECONDS = 10.0
 """Who did not answer is asked last for so long."""
 
@@ -28,11 +29,14 @@ class Topology:
         self.address = address
         self._manner = manner
         self.era = 0
-        """Grows when a connection ends and when slots are served elsewhere than before."""
+        """Grows when a connection was made again, before anything is asked on it, and when slots are served elsewhere
+        than before."""
         self._clients: dict[Endpoint, Client] = {}
         self._seeds = [self.client(endpoint) for endpoint in address.endpoints]
         self._owners: list[Endpoint | None] = []
         self._stale = address.cluster
+        self._adopted = 0.0
+        """When the map was read last."""
         self._refreshing = asyncio.Lock()
         self._turn = 0
         self._looking: asyncio.Task[None] | None = None
@@ -80,6 +84,7 @@ class Topology:
     async def any_client(self) -> Client:
         """One server after the other, by turns: for what every one of them can do."""
         clients = await self.primaries()
+        clients = [client for client in clients if not client.away] or clients
         self._turn += 1
         return clients[self._turn % len(clients)]
 
@@ -92,9 +97,11 @@ class Topology:
         self._tell()
         return self.client(owner)
 
-    def doubt(self) -> None:
-        """Something failed in a way that a map out of date explains: ask for it before the next call."""
-        self._stale = self.address.cluster
+    def doubt(self, client: Client | None = None) -> None:
+        """Something failed on this client in a way that a map out of date explains: ask for it before the next call. Of
+        one that is known to be away, a few times a second is enough."""
+        if client is None or not client.away or time.monotonic() - self._adopted >= _DOUBT_SECONDS:
+            self._stale = self.address.cluster
 
     async def _refresh(self) -> None:
         async with self._refreshing:
@@ -133,6 +140,7 @@ class Topology:
     async def _adopt(self, reply: Sequence[Any], asked: Client) -> None:
         before, self._owners = self._owners, read_slots(reply, asked=asked.endpoint)
         self._stale = False
+        self._adopted = time.monotonic()
         self.mirrored = self.mirrored or any(len(row) > 3 for row in reply)
         await self._forget_strangers()
         if before and before != self._owners:
@@ -150,6 +158,7 @@ class Topology:
     def _suspect(self, client: Client) -> None:
         """An answer is late. Where its node hangs, a replica may have its slots by now, and nobody would tell us; or it
         does not know of the connection any more."""
+        client.failed_at = time.monotonic()
         if self._looking is None or self._looking.done():
             look = self._look_elsewhere if self.address.cluster else self._look_again
             self._looking = asyncio.get_running_loop().create_task(look(client))

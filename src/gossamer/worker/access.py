@@ -64,7 +64,8 @@ class Access:
                 await self._sitemaps(journey, template)
             return None
         verdict = await self._patience.frontier(
-            lambda: self._robots.check(journey.url, user_agent=journey.context.user_agent, template=template)
+            lambda: self._robots.check(journey.url, user_agent=journey.context.user_agent, template=template),
+            shard=journey.lease.shard,
         )
         if isinstance(verdict, RobotsUnavailable):
             self._waits.begin(origin(journey.url), verdict.reason, verdict.retry_at)
@@ -87,7 +88,9 @@ class Access:
         if len(self._delays) >= _DELAYS_KEPT:
             self._delays.clear()
         self._delays[domain] = (seconds, self._now())
-        await self._patience.frontier(lambda: self._frontier.set_crawl_delay(domain, seconds=seconds))
+        await self._patience.frontier(
+            lambda: self._frontier.set_crawl_delay(domain, seconds=seconds), shard=self._frontier.shard_of(domain)
+        )
 
     async def _sitemaps(self, journey: Journey, template: Exchange) -> None:
         context = journey.context
@@ -96,7 +99,8 @@ class Access:
             return
         era = context.era
         named = await self._patience.frontier(
-            lambda: self._robots.sitemaps(journey.url, user_agent=context.user_agent, template=template)
+            lambda: self._robots.sitemaps(journey.url, user_agent=context.user_agent, template=template),
+            shard=journey.lease.shard,
         )
         if isinstance(named, RobotsUnavailable):
             return

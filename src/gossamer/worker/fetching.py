@@ -93,7 +93,7 @@ class Fetching:
         self._pacing = Pacing()
 
     async def work(self, lease: Lease) -> Finished:
-        """How the lease ends. Raises StaleWorker and nothing else: what a page does to us is a record too."""
+        """How the lease ends. Raises LeaseLost and nothing else: what a page does to us is a record too."""
         try:
             journey = Journey(lease, self._contexts.of(lease))
         except BadSpider as error:
@@ -212,7 +212,8 @@ class Fetching:
             return self._not_allowed(journey, verdict)
         asked = time.monotonic()
         hop = await self._patience.frontier(
-            lambda: self._holder.hop(journey.lease, fingerprint=mark, payload=journey.packed())
+            lambda: self._holder.hop(journey.lease, fingerprint=mark, payload=journey.packed()),
+            shard=journey.lease.shard,
         )
         if hop is Hop.GRANTED:
             journey.start = asked
@@ -228,7 +229,9 @@ class Fetching:
             lease.spider, domain, lease.priority, lease.depth, [lease.url], [mark], [journey.packed(moved=True)],
             call=f"{journey.request_id}.{mark}",  # whoever has to say it again has not found a duplicate
         )  # fmt: skip
-        added = await self._patience.frontier(lambda: self._frontier.add(lease.run, lease.terms, [batch]))
+        added = await self._patience.frontier(
+            lambda: self._frontier.add(lease.run, lease.terms, [batch]), shard=self._frontier.shard_of(domain)
+        )
         if added.added:
             self._tally.drop(Dropped.MOVED)
             return Finished(Settlement(lease, Outcome.DROPPED, Dropped.MOVED), size=OVERHEAD)
@@ -256,7 +259,9 @@ class Fetching:
             wish = None if said is None else parse_retry_after(said, now=self._now())
             if wish:
                 domain, seconds = journey.lease.domain, wish
-                await self._patience.frontier(lambda: self._frontier.block_domain(domain, seconds=seconds))
+                await self._patience.frontier(
+                    lambda: self._frontier.block_domain(domain, seconds=seconds), shard=journey.lease.shard
+                )
         again = self._decide(journey, fetched.status, wish)
         if again is not None:
             return self._again(journey, f"http_{fetched.status}", again)

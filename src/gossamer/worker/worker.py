@@ -11,7 +11,7 @@ from gossamer.commit.committer import Committer
 from gossamer.commit.finished import Finished
 from gossamer.commit.patience import Patience
 from gossamer.commit.seat import Seat
-from gossamer.errors import FrontierUnavailable, StaleWorker
+from gossamer.errors import FrontierUnavailable, LeaseLost
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.outcome import Outcome
@@ -71,11 +71,9 @@ class Worker:
         self._idle_seconds = idle_seconds
         self._drain_seconds = drain_seconds
         self._slots = Slots(concurrency)
-        self._seat = Seat(frontier, holder, patience, heartbeat_seconds=heartbeat_seconds, forget=self._forget)
+        self._seat = Seat(frontier, holder, patience, heartbeat_seconds=heartbeat_seconds)
         self._stopping = asyncio.Event()
         self._progress = self._seat.progress
-        self._stale = asyncio.Event()
-        self._stale_epoch = -1
         committer.committed = self._committed
 
     def stop(self) -> None:
@@ -94,11 +92,8 @@ class Worker:
         self._waits.show(self._tally)
         return self._tally
 
-    def _committed(self, batch: Sequence[Finished], stale: bool) -> None:
+    def _committed(self, batch: Sequence[Finished]) -> None:
         self._progress.set()
-        if stale:
-            self._stale_epoch = self._seat.epoch
-            self._stale.set()
 
     async def run(self) -> None:
         """Work. The holder is closed at the end, whatever the end."""
@@ -108,7 +103,6 @@ class Worker:
                 background = [
                     group.create_task(self._committer.run()),
                     group.create_task(self._seat.keep()),
-                    group.create_task(self._watch_staleness()),
                 ]
                 slots = [group.create_task(self._slot()) for _ in range(self._slots.count)]
                 await self._lease_until_over()
@@ -130,12 +124,8 @@ class Worker:
                 break
             self._progress.clear()
             free = self._slots.free
-            epoch = self._seat.epoch
             try:
                 leases = await self._holder.lease(limit=free)
-            except StaleWorker:
-                await self._seat.renew(epoch)
-                continue
             except FrontierUnavailable:
                 await self._or_stop(asyncio.ensure_future(self._seat.until_reached()))
                 continue
@@ -186,18 +176,16 @@ class Worker:
 
     async def _serve(self, lease: Lease) -> None:
         # Apart from the loop, whose variables would hold a finished page until the next one is finished.
-        epoch = self._seat.epoch
         try:
+            if not self._holder.holds(lease):
+                return
             if is_late(lease.start, lease.spacing_seconds, now=time.monotonic()):
                 finished = _returned(lease)
             else:
                 finished = await self._fetching.work(lease)
-            if epoch == self._seat.epoch:
-                await self._committer.put(finished)
-            else:
-                finished.free()
-        except StaleWorker:
-            await self._seat.renew(epoch)
+            await self._committer.put(finished)
+        except LeaseLost:
+            pass
         finally:
             self._slots.done()
 
@@ -219,8 +207,8 @@ class Worker:
         while not ending.done() and loop.time() - moved < STUCK_SECONDS:
             self._progress.clear()
             await asyncio.wait((ending,), timeout=_LOOK_SECONDS)
-            waits = self._committer.pending and not self._progress.is_set()
-            if not waits and not self._patience.tried:
+            waits = self._committer.pending or self._patience.tried
+            if not waits or self._progress.is_set():
                 moved = loop.time()
 
     async def _finish(self) -> None:
@@ -232,18 +220,6 @@ class Worker:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._drain_seconds):
                 await self._committer.drained()
-
-    # --- living -------------------------------------------------------------------------------------------------------
-
-    async def _watch_staleness(self) -> None:
-        while True:
-            await self._stale.wait()
-            self._stale.clear()
-            await self._seat.renew(self._stale_epoch)
-
-    def _forget(self) -> None:
-        self._slots.take_back()
-        self._committer.discard()
 
 
 def _returned(lease: Lease) -> Finished:

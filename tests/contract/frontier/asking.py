@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId
 from gossamer.model.request import Batch
 
@@ -32,3 +33,8 @@ def a_batch(
     urls = [f"https://{domain}/{path}" for path in paths]
     prints = [fingerprint(spider, url) for url in urls]
     return Batch(spider, domain, priority, depth, urls, prints, payloads, unfiltered)
+
+
+async def declare_dead(frontier: ValkeyFrontier, shard: int, name: str) -> None:
+    """Take back what this worker holds on a shard, as if it had been silent for too long."""
+    await frontier._commands.call(shard, "reclaim", 10_000, 3_600_000, 200, name, 0)

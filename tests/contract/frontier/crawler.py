@@ -6,7 +6,7 @@ from collections import Counter
 
 from gossamer.commit.patience import Patience
 from gossamer.commit.seat import Seat
-from gossamer.errors import FrontierForgot, StaleWorker
+from gossamer.errors import FrontierForgot
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.outcome import Outcome, Settled
@@ -37,32 +37,23 @@ class Crawler:
         """Until the crawl has finished."""
         holder = await self._frontier.holder(pool="shared", spiders=["link"])
         patience = Patience(Troubles())
-        seat = Seat(
-            self._frontier, holder, patience, heartbeat_seconds=self._heartbeat_seconds, forget=self._count_stale
-        )
+        seat = Seat(self._frontier, holder, patience, heartbeat_seconds=self._heartbeat_seconds)
         keeping = asyncio.create_task(seat.keep())
         while (info := await retrying(lambda: self._frontier.crawl_info(self._crawl))) is None or (
             info.state is CrawlState.RUNNING
         ):
-            epoch = seat.epoch
-            try:
-                await self._step(holder)
-            except StaleWorker:
-                await seat.renew(epoch)
+            await self._step(holder)
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
         await holder.close()
-
-    def _count_stale(self) -> None:
-        self.stale += 1
 
     async def _step(self, holder: Leaseholder) -> None:
         leases = await retrying(lambda: holder.lease(limit=8))
         self.recorded.update(page_of(lease) for lease in leases)
         answers = await retrying(lambda: self._settle(holder, leases))
-        if Settled.STALE_WORKER in answers:
-            raise StaleWorker(holder.worker)
-        self.settled += [page_of(lease) for lease in leases]
+        self.stale += answers.count(Settled.STALE_WORKER)
+        mine = zip(leases, answers, strict=True)
+        self.settled += [page_of(lease) for lease, answer in mine if answer is not Settled.STALE_WORKER]
         self._progress.set()
         if not leases:
             await holder.wait(at_most_seconds=1.0)

@@ -180,6 +180,7 @@ class ModelWorker:
     """One seat: what it takes and what it holds."""
 
     name: str
+    """Its names on all shards."""
     pool: str
     spiders: tuple[str, ...]
     egress: str

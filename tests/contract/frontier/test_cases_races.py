@@ -10,12 +10,13 @@ from gossamer.errors import BadInput, CrawlRefused, FrontierUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.placing import home_shard
 from gossamer.model.crawl import CrawlId, CrawlState, Terms
+from gossamer.model.domain import DomainPolicy
 from gossamer.model.outcome import Outcome, Settled
 from gossamer.model.request import Settlement
 from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
 
-from .asking import a_batch, a_crawl
+from .asking import a_batch, a_crawl, declare_dead
 from .pair import Clock
 from .stage import Stage
 
@@ -111,6 +112,7 @@ async def test_a_question_for_work_that_was_held_up_on_its_way_gets_none(stage_o
     await stage.frontier()
     wire = await RememberingShards.connect(stage.server.address)
     frontier = await ValkeyFrontier.over(wire, prefix=stage.prefix)
+    await frontier.set_domain_policy(None, DomainPolicy(hits=1000, window_seconds=1.0, moderated=False))
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, PLAIN, [a_batch(domain, ["x"]) for domain in DOMAINS])
     seat = await frontier.holder(pool="shared", spiders=["link"])
@@ -148,27 +150,35 @@ class SlowShards(Shards):
         return reply
 
 
-async def test_what_one_shard_said_of_the_last_epoch_while_another_was_slow(stage_of: Callable[[int], Stage]) -> None:
-    """That the worker was taken for dead is known since: whoever hears it only now would give up the epoch that has
-    begun, and all that it holds."""
-    stage = stage_of(5)
+async def test_a_late_settlement_retires_only_the_name_it_was_leased_under(stage_of: Callable[[int], Stage]) -> None:
+    """It is reported on one shard while the worker has begun anew on another, and what is leased since is kept."""
+    stage = stage_of(8)
     await stage.frontier()
     wire = await SlowShards.connect(stage.server.address)
     frontier = await ValkeyFrontier.over(wire, prefix=stage.prefix)
+    await frontier.set_domain_policy(None, DomainPolicy(hits=1000, window_seconds=1.0, moderated=False))
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, PLAIN, [a_batch(domain, ["x"]) for domain in DOMAINS])
     seat = await frontier.holder(pool="shared", spiders=["link"])
-    leases = await seat.lease(limit=len(DOMAINS))
-    shards = {lease.shard for lease in leases}
-    assert len(shards) > 1
-    wire.shard = leases[0].shard
-    await frontier._commands.everywhere("reclaim", 10_000, 3_600_000, 200, seat.worker, 0)
-    settling = asyncio.create_task(seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases]))
-    while len(wire.answered) < len(shards):  # noqa: ASYNC110 - all have answered then, and one is not heard yet
+    first = await seat.lease(limit=len(DOMAINS))
+    early, late = first[0], next(lease for lease in first if lease.shard != first[0].shard)
+    dead = (early.shard, late.shard)
+    for shard in dead:
+        await declare_dead(frontier, shard, seat.name_on(shard))
+    # It hears that from one shard and begins anew there. The answer of the other one is slow.
+    wire.shard = late.shard
+    settling = asyncio.create_task(seat.settle([Settlement(late, Outcome.FETCHED)]))
+    while not wire.answered:  # noqa: ASYNC110 - the shard has answered then, and is not heard yet
         await asyncio.sleep(0)
-    await seat.renew()
+    await seat.heartbeat(early.shard)
+    again = await seat.lease(limit=len(DOMAINS))
+    assert early.url in {lease.url for lease in again}
     wire.answer.set()
-    assert set(await settling) == {Settled.ALREADY}
+    assert await settling == [Settled.STALE_WORKER]
+    assert await seat.settle([Settlement(early, Outcome.FETCHED)]) == [Settled.STALE_WORKER]
+    alive = [*again, *(lease for lease in first if lease.shard not in dead)]
+    assert all(seat.holds(lease) for lease in alive)
+    assert set(await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in alive])) == {Settled.SETTLED}
     await seat.close()
     await frontier.close()
     await stage.leave()

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from contract.frontier.asking import a_batch
 from contract.frontier.graph import links, url
-from gossamer.errors import StaleWorker
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.outcome import Outcome, Settled
@@ -24,16 +23,12 @@ async def main(address: str, prefix: str, log: Path) -> None:
     seat = await frontier.holder(pool="shared", spiders=["link"])
     with log.open("a") as out:
         while True:
-            try:
-                leases = await seat.lease(limit=16)
-                for lease in leases:
-                    found = [url(page) for page in links(int(lease.url.rpartition("/")[2]))]
-                    batches = [a_batch(domain, [path], depth=lease.depth + 1) for domain, path in found]
-                    await frontier.add(lease.run, lease.terms, batches)
-                answers = await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
-            except StaleWorker:
-                await seat.renew()
-                continue
+            leases = await seat.lease(limit=16)
+            for lease in leases:
+                found = [url(page) for page in links(int(lease.url.rpartition("/")[2]))]
+                batches = [a_batch(domain, [path], depth=lease.depth + 1) for domain, path in found]
+                await frontier.add(lease.run, lease.terms, batches)
+            answers = await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
             for lease, answer in zip(leases, answers, strict=True):
                 if answer is Settled.SETTLED:
                     out.write(f"{lease.url}\n")

@@ -70,7 +70,7 @@ async def test_a_call_that_is_repeated_counts_from_the_first(holder: ValkeyHolde
     """Its answer, lost with the connection, is given again."""
     await one(holder)
     link.slow(EACH_WAY_SECONDS)
-    holder._asked[0] = time.monotonic() - 5.0  # as a call that was never answered
+    holder._sessions[0]._asked = time.monotonic() - 5.0  # as a call that was never answered
     assert time.monotonic() - (await one(holder)).charged > 4.0
 
 
@@ -92,19 +92,20 @@ async def test_a_hit_without_a_lease_neither(holder: ValkeyHolder, link: Link) -
     assert 0 < wait < 0.1
 
 
-async def test_what_comes_after_a_renewal_is_of_no_account(holder: ValkeyHolder, link: Link) -> None:
-    """Answers of the old epoch: its leases are others' by now, and that it was taken for dead is known."""
+async def test_answers_to_a_name_that_was_declared_dead_change_nothing(holder: ValkeyHolder, link: Link) -> None:
+    """Its leases are others' by now; those of the next name stay."""
     lease = await one(holder)
     link.stall()
     leasing = asyncio.create_task(holder.lease(limit=5))
     settling = asyncio.create_task(holder.settle([Settlement(lease, Outcome.FETCHED)]))
-    while holder._asked[0] is None:  # noqa: ASYNC110 - it has been sent then
+    while holder._sessions[0]._asked is None:  # noqa: ASYNC110 - it has been sent then
         await asyncio.sleep(0)
     frontier = await ValkeyFrontier.connect(f"redis://127.0.0.1:{link.server_port}", clock=lambda: time.time() + 3600)
     await frontier.reclaim()
     await frontier.close()
-    await holder.renew()
     link.resume()
     assert await leasing == []
-    assert await settling == [Settled.ALREADY]
-    assert not late(await one(holder))
+    assert await settling == [Settled.STALE_WORKER]
+    lease = await one(holder)
+    assert not late(lease)
+    assert await holder.settle([Settlement(lease, Outcome.FETCHED)]) == [Settled.SETTLED]

@@ -14,6 +14,7 @@ from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
 from gossamer.valkey.slots import slot_of
 from tests.servers import cluster_faults
+from tests.servers.cluster_faults import paused
 from tests.servers.valkey import Cluster, Server, cluster, wait_until
 
 COUNT = Script("count", "return redis.call('INCRBY', KEYS[1] .. 'n', ARGV[1])")
@@ -128,7 +129,45 @@ async def test_a_node_that_is_away_is_unavailable_and_the_others_go_on() -> None
             await shards.call(0, COUNT, ["{0}:"], [1])
         away.start()
         nodes.wait_ok()
+        assert await retrying(lambda: shards.call(0, COUNT, ["{0}:"], [1])) == 1
+        await shards.close()
+
+
+async def test_a_node_that_hangs_is_given_up_and_then_refused_at_once() -> None:
+    """Nobody waits longer for it than it takes to give it up, and whoever asks then does not wait at all."""
+    with cluster(options={"cluster-require-full-coverage": "no"}) as nodes:
+        shards = await Shards.connect(nodes.address)
+        node = nodes.owner(slot_of("{0}"))
         assert await shards.call(0, COUNT, ["{0}:"], [1]) == 1
+        era = shards.era
+        with paused(node):
+            calls = [asyncio.create_task(shards.call(0, COUNT, ["{0}:"], [1])) for _ in range(3)]
+            first = (await asyncio.gather(*calls, return_exceptions=True))[0]
+            assert isinstance(first, FrontierUnavailable)
+            for _ in range(1000):
+                with pytest.raises(FrontierUnavailable):
+                    await shards.call(0, COUNT, ["{0}:"], [1])
+        # Those that nobody waited for were carried out all the same.
+        assert await retrying(lambda: shards.call(0, COUNT, ["{0}:"], [1])) == 5
+        assert shards.era == era, "the connection is the same"
+        await shards.close()
+
+
+async def test_an_era_begins_with_a_new_connection_not_with_the_end_of_the_old_one() -> None:
+    with cluster(options={"cluster-require-full-coverage": "no"}) as nodes:
+        shards = await Shards.connect(nodes.address)
+        node = nodes.owner(slot_of("{0}"))
+        await shards.call(0, COUNT, ["{0}:"], [1])
+        era = shards.era
+        node.kill()
+        for _ in range(5):
+            with pytest.raises(FrontierUnavailable):
+                await shards.call(0, COUNT, ["{0}:"], [1])
+        assert shards.era == era
+        node.start()
+        nodes.wait_ok()
+        await retrying(lambda: shards.call(0, COUNT, ["{0}:"], [1]))
+        assert shards.era > era
         await shards.close()
 
 

@@ -11,7 +11,15 @@ RUN = Run(Crawl(id=CrawlId("cli", "x")), 1, 1)
 
 
 def lease(number: int) -> Lease:
-    values: dict[str, Any] = {"shard": 0, "run": RUN, "spider": "link", "domain": "a.test", "priority": 1, "depth": 0}
+    values: dict[str, Any] = {
+        "shard": 0,
+        "worker": "w-1",
+        "run": RUN,
+        "spider": "link",
+        "domain": "a.test",
+        "priority": 1,
+        "depth": 0,
+    }
     values |= {"attempt": 0, "deaths": 0, "url": "http://a.test/", "payload": None, "terms": Terms()}
     return Lease(id=number, request_id="", identity=b"", charged=0.0, **values)
 

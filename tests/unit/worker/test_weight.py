@@ -16,6 +16,7 @@ def record(**changed: object) -> PageRecord:
     lease = Lease(
         id=1,
         shard=0,
+        worker="w-1",
         run=Run(Crawl(id=CrawlId("a", "c")), 1, 1),
         spider="link",
         domain="a.test",

@@ -10,7 +10,7 @@ from gossamer.errors import CrawlRefused, FrontierFull
 from gossamer.frontier.base import Added, RunFinished
 from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import Argument, Commands
-from gossamer.frontier.valkey.finishing import carry_out, patiently, try_finish
+from gossamer.frontier.valkey.finishing import carry_out, left_for_later, patiently, try_finish
 from gossamer.frontier.valkey.largest import full
 from gossamer.frontier.valkey.placing import home_shard, shard_of
 from gossamer.frontier.valkey.submitting import check_batch, check_names, every, note_added, refusal
@@ -202,7 +202,8 @@ class Adding:
                 _reject(added, call.group)
                 continue
             if note_added(added, reply, call.group):
-                await try_finish(self._commands, run.crawl.id.token, retention_ms=self._retention_ms)
+                with left_for_later():
+                    await try_finish(self._commands, run.crawl.id.token, retention_ms=self._retention_ms)
 
     async def _call(
         self, run: Run, terms: Terms, shard: int, call: _Call, version: int, *, last: bool, seeds: bool

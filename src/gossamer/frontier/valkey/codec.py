@@ -258,7 +258,7 @@ LEASE_ROW = 9
 """Fields of a lease in a reply."""
 
 
-def decode_lease(shard: int, row: Sequence[bytes], run: Run, terms: Terms, *, charged: float) -> Lease:
+def decode_lease(shard: int, row: Sequence[bytes], run: Run, terms: Terms, *, worker: str, charged: float) -> Lease:
     """A lease from its row of a reply: id, token, run, spider, domain, priority, entry, start, even gap."""
     try:  # not `reading`: this is done for every request
         deaths, attempt, depth, _, url, payload, identity = decode_entry(row[6])
@@ -268,6 +268,7 @@ def decode_lease(shard: int, row: Sequence[bytes], run: Run, terms: Terms, *, ch
     return Lease(
         id=int(row[0]),
         shard=shard,
+        worker=worker,
         run=run,
         spider=spider,
         domain=row[4].decode(),

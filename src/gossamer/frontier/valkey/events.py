@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import Commands
-from gossamer.frontier.valkey.finishing import carry_out
+from gossamer.frontier.valkey.finishing import carry_out, left_for_later
 from gossamer.frontier.valkey.placing import home_shard
 from gossamer.model.crawl import CrawlEvent, CrawlState
 
@@ -13,9 +13,10 @@ _KINDS = {b"f": CrawlState.FINISHED, b"s": CrawlState.STOPPED, b"e": CrawlState.
 _AT_ONCE = 500
 
 
-async def untold(commands: Commands, *, limit: int) -> list[CrawlEvent]:
-    """The oldest of all shards, oldest first."""
-    pages = await commands.everywhere("events_page", limit)
+async def untold(commands: Commands, *, limit: int, shard: int | None) -> list[CrawlEvent]:
+    """The oldest of a shard (None: of all), oldest first."""
+    shards = range(commands.count) if shard is None else (shard,)
+    pages = await asyncio.gather(*(commands.call(one, "events_page", limit) for one in shards))
     found = [
         _event(page[index].decode(), float(page[index + 1]) / 1000, page[index + 2])
         for page in pages
@@ -53,16 +54,21 @@ async def forget(commands: Commands, events: Sequence[CrawlEvent]) -> None:
     )
 
 
-async def expire_due(commands: Commands, *, limit: int, mark_ms: int, retention_ms: int) -> int:
-    """Stop as expired what is due; how many parts. A crawl whose shards are not told here is told by housekeeping."""
-    total, at, turn = 0, 0, asyncio.Semaphore(16)
+async def expire_due(
+    commands: Commands, *, limit: int, mark_ms: int, retention_ms: int, shard: int | None = None
+) -> int:
+    """Stop as expired what is due on a shard (None: on all); how many parts. A crawl whose shards are not told here,
+    because one of them does not answer, is told by housekeeping."""
+    total, turn = 0, asyncio.Semaphore(16)
+    at, end = (0, commands.count) if shard is None else (shard, shard + 1)
 
     async def tell(token: bytes) -> None:
         async with turn:
-            await carry_out(commands, token.decode(), retention_ms=retention_ms)
+            with left_for_later():
+                await carry_out(commands, token.decode(), retention_ms=retention_ms)
 
-    while at < commands.count and total < limit:
-        shards = range(at, min(at + 8, commands.count)) if limit - total >= 8 else range(at, at + 1)
+    while at < end and total < limit:
+        shards = range(at, min(at + 8, end)) if limit - total >= 8 else range(at, at + 1)
         share = max(1, (limit - total) // len(shards))
         replies = await asyncio.gather(*(commands.call(s, "expire", share, mark_ms, retention_ms) for s in shards))
         total += sum(reply[0] for reply in replies)

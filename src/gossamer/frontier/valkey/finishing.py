@@ -5,12 +5,14 @@ Whoever is at it may die between any two steps. So the home shard says first wha
 """
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.valkey import codec, info
 from gossamer.frontier.valkey.commands import Argument, Commands
 from gossamer.frontier.valkey.placing import home_shard
@@ -80,6 +82,12 @@ def unpack_home(token: str, fields: Sequence[bytes]) -> Home | None:
         expires={name[2:].decode(): int(row[name]) / 1000 for name in row if name.startswith(b"x:")},
         facts=row,
     )
+
+
+def left_for_later() -> contextlib.suppress:
+    """Suppress the failure of a step that concerns several shards, one of which is away. The note of the step stays in
+    the frontier, so housekeeping repeats it; the other work of the caller goes on."""
+    return contextlib.suppress(FrontierUnavailable)
 
 
 async def purge(commands: Commands, shard: int) -> None:
@@ -155,7 +163,8 @@ async def finish_idle(commands: Commands, shard: int, *, limit: int, retention_m
         return 0
     due, *tokens = await commands.call_confirmed(shard, "rested", limit, retention_ms)
     for token in tokens:
-        await try_finish(commands, token.decode(), retention_ms=retention_ms)
+        with left_for_later():
+            await try_finish(commands, token.decode(), retention_ms=retention_ms)
     return int(due)
 
 

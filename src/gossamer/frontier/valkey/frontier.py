@@ -152,8 +152,10 @@ class ValkeyFrontier:
 
     @property
     def shards(self) -> int:
-        """How many there are."""
         return self._commands.count
+
+    def shard_of(self, domain: str) -> int:
+        return shard_of(domain, self._commands.count)
 
     # --- submitting ---------------------------------------------------------------------------------------------------
 
@@ -236,8 +238,8 @@ class ValkeyFrontier:
         await holder.start()
         return holder
 
-    async def vouch(self, worker: str) -> None:
-        await self._commands.everywhere("heartbeat", worker, self._heartbeat_ms)
+    async def vouch(self, shard: int, name: str) -> None:
+        await self._commands.call(shard, "heartbeat", name, self._heartbeat_ms)
 
     async def twin(self) -> "ValkeyFrontier":
         commands = self._commands
@@ -255,8 +257,8 @@ class ValkeyFrontier:
             clock=self._clock,
         )
 
-    async def reclaim(self, *, judge: bool = True) -> int:
-        return await self._keeping.reclaim(judge=judge)
+    async def reclaim(self, *, judge: bool = True, shard: int | None = None) -> int:
+        return await self._keeping.reclaim(judge=judge, shard=shard)
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -338,22 +340,22 @@ class ValkeyFrontier:
         home = home_shard(token, self._commands.count)
         await self._commands.call_confirmed(home, "expiry", token, spider, round(at * 1000))
 
-    async def expire_due(self, *, limit: int = 100) -> int:
+    async def expire_due(self, *, limit: int = 100, shard: int | None = None) -> int:
         return await events.expire_due(
-            self._commands, limit=limit, mark_ms=self._mark_ms, retention_ms=self._retention_ms
+            self._commands, limit=limit, mark_ms=self._mark_ms, retention_ms=self._retention_ms, shard=shard
         )
 
-    async def finish_idle(self, *, limit: int = 100) -> int:
-        shards = range(self._commands.count)
+    async def finish_idle(self, *, limit: int = 100, shard: int | None = None) -> int:
+        shards = range(self._commands.count) if shard is None else (shard,)
         retention_ms = self._retention_ms
         return sum(
             await asyncio.gather(
-                *(finish_idle(self._commands, shard, limit=limit, retention_ms=retention_ms) for shard in shards)
+                *(finish_idle(self._commands, one, limit=limit, retention_ms=retention_ms) for one in shards)
             )
         )
 
-    async def events(self, *, limit: int = 100) -> list[CrawlEvent]:
-        return await events.untold(self._commands, limit=limit)
+    async def events(self, *, limit: int = 100, shard: int | None = None) -> list[CrawlEvent]:
+        return await events.untold(self._commands, limit=limit, shard=shard)
 
     async def forget_events(self, told: Sequence[CrawlEvent]) -> None:
         await events.forget(self._commands, told)

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from gossamer.frontier.valkey.commands import Commands
-from gossamer.frontier.valkey.finishing import carry_out, finish_idle, purge, read_home, rebalance, try_finish
+from gossamer.frontier.valkey.finishing import (
+    carry_out,
+    finish_idle,
+    left_for_later,
+    purge,
+    read_home,
+    rebalance,
+    try_finish,
+)
 from gossamer.frontier.valkey.identity import Identity
 from gossamer.frontier.valkey.policies import rescore
 from gossamer.model.crawl import CrawlState
@@ -23,9 +31,9 @@ class Keeping:
         self.reclaimed = 0
         self._server_times: dict[int, tuple[float, float]] = {}
 
-    async def reclaim(self, *, judge: bool = True) -> int:
-        counts = await asyncio.gather(*(self._keep_shard(shard, judge) for shard in range(self._commands.count)))
-        return sum(counts)
+    async def reclaim(self, *, judge: bool = True, shard: int | None = None) -> int:
+        shards = range(self._commands.count) if shard is None else (shard,)
+        return sum(await asyncio.gather(*(self._keep_shard(one, judge) for one in shards)))
 
     async def _keep_shard(self, shard: int, judge: bool) -> int:
         call = self._commands.call
@@ -46,7 +54,8 @@ class Keeping:
             total += count
             self.reclaimed += count
             for token in reply[3:]:
-                await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
+                with left_for_later():
+                    await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
         await self._chores(shard, noted)
         while await finish_idle(self._commands, shard, limit=100, retention_ms=self._retention_ms):
             pass
@@ -68,18 +77,22 @@ class Keeping:
         commands, retention_ms = self._commands, self._retention_ms
         halting, idle, opened, starving, purging, rescoring = noted
         for token in halting:
-            await carry_out(commands, token.decode(), retention_ms=retention_ms)
+            with left_for_later():
+                await carry_out(commands, token.decode(), retention_ms=retention_ms)
         if purging:
             await purge(commands, shard)
         for token in idle:
-            await try_finish(commands, token.decode(), retention_ms=retention_ms)
+            with left_for_later():
+                await try_finish(commands, token.decode(), retention_ms=retention_ms)
         for token in opened:
-            home = await read_home(commands, token.decode())
-            if home is not None and home.state is CrawlState.RUNNING:
-                await try_finish(commands, token.decode(), retention_ms=retention_ms, abandoned=True)
-            await commands.plain(shard, "ZREM", commands.keys[shard].opened, token)
+            with left_for_later():
+                home = await read_home(commands, token.decode())
+                if home is not None and home.state is CrawlState.RUNNING:
+                    await try_finish(commands, token.decode(), retention_ms=retention_ms, abandoned=True)
+                await commands.plain(shard, "ZREM", commands.keys[shard].opened, token)
         if commands.count > 1:
             for token in starving:
-                await rebalance(commands, token.decode(), shard, retention_ms=retention_ms)
+                with left_for_later():
+                    await rebalance(commands, token.decode(), shard, retention_ms=retention_ms)
         if rescoring:
             await rescore(commands, shard)

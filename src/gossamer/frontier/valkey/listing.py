@@ -8,6 +8,7 @@ from gossamer.frontier.valkey import codec, info
 from gossamer.frontier.valkey.commands import Commands
 from gossamer.frontier.valkey.finishing import Home, read_home, unpack_home
 from gossamer.frontier.valkey.placing import home_shard
+from gossamer.frontier.valkey.session import worker_of
 from gossamer.model.crawl import CrawlId, CrawlState, Terms
 from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, WorkerInfo
 
@@ -172,7 +173,7 @@ async def workers(commands: Commands, *, heartbeat_ms: int) -> list[WorkerInfo]:
     found: dict[str, WorkerInfo] = {}
     for row in await commands.everywhere("seats", heartbeat_ms):
         for index in range(0, len(row), 3):
-            name, silent, leased = row[index].decode(), row[index + 1] / 1000, row[index + 2]
+            name, silent, leased = worker_of(row[index].decode()), row[index + 1] / 1000, row[index + 2]
             worker = found.setdefault(name, WorkerInfo(name, silent, 0))
             worker.silent_seconds = min(worker.silent_seconds, silent)
             worker.leased += leased

@@ -2,6 +2,7 @@
 
 from gossamer.frontier.valkey import codec, info
 from gossamer.frontier.valkey.commands import Commands
+from gossamer.frontier.valkey.session import worker_of
 from gossamer.model.crawl import Run
 from gossamer.model.info import UrlInfo
 
@@ -49,7 +50,7 @@ async def find(
         for worker in await commands.plain(shard, "ZRANGE", holders, 0, -1):
             leases = info.pairs(await commands.plain(shard, "HGETALL", keys.leases(worker.decode())))
             if any(entry.is_leased(raw) for name, raw in leases.items() if name != b"last"):
-                answer.place, answer.held_by = "leased", worker.decode()
+                answer.place, answer.held_by = "leased", worker_of(worker.decode())
                 return answer
     return answer
 
