@@ -18,6 +18,7 @@ from gossamer.fakeweb import Answer, FakeWeb, WebSpec
 from gossamer.fakeweb.answer import html, redirect
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId
+from gossamer.model.domain import DomainPolicy, WhenBlacklisted
 from gossamer.model.record import PageRecord
 from gossamer.valkey.datadir import running
 from tests.integration.scrapy_lane.lane import HOST, at, page
@@ -180,6 +181,22 @@ async def test_failures_are_records_and_retries_go_back_to_the_frontier(
         "http://127.0.0.1:1/": (False, "connect", 1, 0),
     }
     assert found[at(web, "/gone")]["body"] == "gone"
+
+
+async def test_requests_of_a_blacklisted_domain_are_dropped_with_a_record(
+    tmp_path: Path, service: Up, talk: Talk, web: FakeWeb
+) -> None:
+    frontier = await ValkeyFrontier.connect(running(service.folder / ".gossamer") or "")
+    dropped = DomainPolicy(blacklisted=True, when_blacklisted=WhenBlacklisted.DROPPED)
+    await frontier.set_domain_policy("bad.test", dropped)
+    await frontier.close()
+    web.mount(HOST, "/good", page(f"http://bad.test:{web.port}/linked"))
+    with lane(tmp_path, service, "walker"):
+        feed(service, crawlid="black", spiderid="walker", url=at(web, "/good"), maxdepth=1)
+        await talk.event("finished", "black")
+        found = {one["url"]: (one["success"], one["reason"]) for one in await pages(talk, "black", 2)}
+    assert found == {at(web, "/good"): (True, ""), f"http://bad.test:{web.port}/linked": (False, "blacklisted")}
+    assert not any(entry.path == "/linked" for entry in web.log())
 
 
 async def test_private_addresses_are_refused(tmp_path: Path, service: Up, talk: Talk, web: FakeWeb) -> None:

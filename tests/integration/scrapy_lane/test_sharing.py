@@ -40,6 +40,19 @@ async def test_one_process_crawls_all_of_it_once(tmp_path: Path, server: Server,
     assert done.stats["finish_reason"] == "finished"
 
 
+async def test_a_frontier_that_lost_its_data_is_not_finished(tmp_path: Path) -> None:
+    with (
+        standalone() as own,
+        FakeWeb.start(WebSpec(hosts=3, pages=100, page_bytes=3000, latency_ms=50)) as web,
+        scraper(tmp_path, own, "links", web.seeds(), CONCURRENT_REQUESTS_PER_DOMAIN="1") as running,
+    ):
+        wait_until(lambda: len(web.log()) >= 10, "the crawl to be under way")
+        own.command("FLUSHALL")
+        done = running.finish()
+    assert done.stats["finish_reason"] == "frontier_lost", done.log
+    assert "The frontier lost its data" in done.log
+
+
 async def test_three_processes_share_it(tmp_path: Path, server: Server, web: FakeWeb) -> None:
     done = together([scraper(tmp_path, server, "links", web.seeds(), name=name, **TOGETHER) for name in "abc"])
     items = [item["url"] for part in done for item in part.items]
