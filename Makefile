@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench chaos scale politeness hostile soak proofs kafka lock clean
+.PHONY: setup demo test check bench chaos scale politeness hostile soak docs proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 
@@ -49,6 +49,15 @@ hostile: setup  ## The hostile web next to a healthy one: all bounded, nobody ha
 soak: setup  ## Half a million pages by one worker: its memory, as a chart in .cache/soak.
 	$(BIN)/python -m tests.soak $(ARGS)
 
+docs: .cache/docs/.installed  ## The documentation as a site with search, in .cache/site.
+	NO_MKDOCS_2_WARNING=1 .cache/docs/bin/mkdocs build --quiet
+	@echo "Open .cache/site/index.html"
+
+.cache/docs/.installed: requirements-docs.lock
+	$(PYTHON) -m venv .cache/docs
+	.cache/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	@touch $@
+
 proofs: setup  ## Adopt the verdicts of the last chaos, politeness, hostile, soak and scale runs into the documentation.
 	$(BIN)/python -m tests.proof adopt
 
@@ -57,6 +66,7 @@ kafka: setup  ## A Kafka broker to try things with, until Ctrl-C (needs Java and
 
 lock:  ## Pin every dependency with hashes and no addresses (needs uv).
 	uv pip compile --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml --all-extras --group dev -o requirements.lock
+	uv pip compile --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate --group docs -o requirements-docs.lock
 
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
