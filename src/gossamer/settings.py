@@ -62,6 +62,9 @@ class CrawlSettings(_Group):
     """Never follow links that match one of these regular expressions; wins over allow"""
     deny_extension: tuple[str, ...] | None = None
     """Do not follow links with these endings. Unset: a long list of images, archives, media and office files"""
+    query_order: Literal["significant", "ignored"] = "significant"
+    """significant: URLs whose query parameters differ only in their order are two pages. ignored: they are one, and
+    whichever comes first is fetched, as it is written"""
     sitemaps: bool = False
     """Also crawl what the sitemaps named in robots.txt list"""
     follow_nofollow: bool = False

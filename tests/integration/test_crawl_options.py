@@ -216,6 +216,37 @@ async def test_sitemaps_feed_the_crawl(tmp_path: Path) -> None:
         assert paths(crawled) == {"a.test/"}
 
 
+FACETS = {
+    ("a.test", "/"): page("/list?b=2&a=1", "/list?a=1&b=2", "/list?a=1&b=3", "/moved?y=2&x=1"),
+    ("a.test", "/list?b=2&a=1"): page(),
+    ("a.test", "/list?a=1&b=2"): page(),
+    ("a.test", "/list?a=1&b=3"): page("/list?b=3&a=1"),
+    ("a.test", "/list?b=3&a=1"): page(),
+    ("a.test", "/moved?y=2&x=1"): redirect("/moved?x=1&y=2"),
+    ("a.test", "/moved?x=1&y=2"): page(),
+}
+
+
+async def test_urls_that_differ_in_the_order_of_their_query_are_one_where_that_is_ignored(tmp_path: Path) -> None:
+    """They are fetched as they are written; a redirect to the other order leads to its page."""
+    either = {"a.test/list?a=1&b=2", "a.test/list?b=2&a=1"}
+    others = {"a.test/", "a.test/list?a=1&b=3", "a.test/moved?y=2&x=1"}
+    crawled, web = await crawl_mounts(tmp_path, FACETS, crawl__query_order="ignored")
+    assert len(either & paths(crawled)) == 1
+    assert paths(crawled) - either == others
+    assert asked(web) == paths(crawled) | {"a.test/moved?x=1&y=2"}
+    crawled, web = await crawl_mounts(tmp_path / "2", FACETS)
+    assert paths(crawled) == {f"a.test{path}" for _, path in FACETS} - {"a.test/moved?x=1&y=2"}
+
+
+async def test_seeds_too_are_one_where_the_order_of_the_query_is_ignored(tmp_path: Path) -> None:
+    seeds = ("a.test/list?a=1&b=2", "a.test/list?b=2&a=1")
+    crawled, _ = await crawl_mounts(tmp_path, FACETS, *seeds, crawl__query_order="ignored")
+    assert len(crawled.pages) == 1
+    crawled, _ = await crawl_mounts(tmp_path / "2", FACETS, *seeds)
+    assert len(crawled.pages) == 2
+
+
 @pytest.mark.parametrize("depth", [0, 2, None])
 async def test_the_wandering_spider_goes_on_to_a_dead_end_whatever_the_depth(depth: int | None, tmp_path: Path) -> None:
     crawled, _ = await crawl_mounts(

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from gossamer.errors import BadInput
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlId, CrawlState, Run, Terms
+from gossamer.model.crawl import CrawlId, CrawlState, QueryOrder, Run, Terms
 from gossamer.model.info import CrawlInfo, UrlInfo
 from gossamer.model.record import PageRecord
 from gossamer.policy.scrapy_urls import scrapy_fingerprint
-from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed
+from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed, with_sorted_query
 from gossamer.sinks.read import read_records
 from gossamer.wiring.notes import CrawlNote, known_crawls, read_note
 from gossamer.wiring.plan import APPID
@@ -143,6 +143,7 @@ async def _find(frontier: ValkeyFrontier, crawl: KnownCrawl, url: str) -> UrlInf
     domain = registered_domain(host(url))
     await frontier.spiders.learn(crawl.spiders)
     known: UrlInfo | None = None
+    any_order = any(terms.query_order is QueryOrder.IGNORED for terms in crawl.terms)
     for spider in crawl.spiders:
         seed = spider_seed(frontier.secret, spider)
         # Which of them counts depends on who runs the spider; nobody may run it now.
@@ -150,6 +151,7 @@ async def _find(frontier: ValkeyFrontier, crawl: KnownCrawl, url: str) -> UrlInf
             frontier.spiders.fingerprint(spider, url),
             fingerprint(url, seed=seed),
             fingerprint(scrapy_fingerprint(url), seed=seed),
+            *([fingerprint(with_sorted_query(url), seed=seed)] if any_order else []),
         )
         for mark in dict.fromkeys(marks):
             found = await frontier.find(crawl.run, spider=spider, domain=domain, url=url, fingerprint=mark)

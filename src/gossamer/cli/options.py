@@ -31,6 +31,9 @@ Seeds = Annotated[
 Depth = Annotated[int | None, flag("crawl.depth", "--depth", panel=WHERE, metavar="N")]
 MaxPages = Annotated[int | None, flag("crawl.max_pages", "--max-pages", panel=WHERE, metavar="N")]
 DomainMaxPages = Annotated[int | None, flag("crawl.domain_max_pages", "--domain-max-pages", panel=WHERE, metavar="N")]
+QueryOrderOption = Annotated[
+    str | None, flag("crawl.query_order", "--query-order", panel=WHERE, metavar="significant|ignored")
+]
 ScopeOption = Annotated[str | None, flag("crawl.scope", "--scope", panel=WHERE, metavar="domain|host|path|any")]
 AllowDomain = Annotated[list[str] | None, flag("crawl.allow_domain", "--allow-domain", panel=WHERE, metavar="D")]
 Allow = Annotated[list[str] | None, flag("crawl.allow", "--allow", panel=WHERE, metavar="RE")]

@@ -256,7 +256,8 @@ def _together(
             batches[key] = (Batch(s.spider, s.domain, s.priority, 0, payloads=payloads), [])
         batch, places = batches[key]
         batch.urls.append(s.url)
-        batch.fingerprints.append(spiders.fingerprint(s.spider, s.url, method=s.method, body=s.body))
+        mark = spiders.fingerprint(s.spider, s.url, method=s.method, body=s.body, query_order=s.terms.query_order)
+        batch.fingerprints.append(mark)
         if batch.payloads is not None:
             batch.payloads.append(s.payload)  # type: ignore[attr-defined]
         places.append(at)

@@ -15,7 +15,7 @@ from gossamer.extract.memory import HrefMemory
 from gossamer.extract.query import with_encoded_query
 from gossamer.extract.refresh import refresh_target
 from gossamer.policy.scope import Scope
-from gossamer.policy.urls import Base, fingerprint, host, join, registered_domain
+from gossamer.policy.urls import Base, fingerprint, host, join, registered_domain, with_sorted_query
 
 MAX_PARSED_BYTES = 2 * 1024 * 1024
 """HTML above this is cut before parsing."""
@@ -67,12 +67,21 @@ class LinkExtractor:
     """Finds the links of one spider's pages under one submission's terms, in one run. Not to be shared by threads."""
 
     def __init__(
-        self, scope: Scope, *, seed: int, follow_nofollow: bool = False, texts: bool = False, max_hrefs: int = 50_000
+        self,
+        scope: Scope,
+        *,
+        seed: int,
+        follow_nofollow: bool = False,
+        texts: bool = False,
+        max_hrefs: int = 50_000,
+        sorted_queries: bool = False,
     ) -> None:
         """`seed`: of the fingerprints (`spider_seed`). `follow_nofollow`: take links although page or link ask not to.
-        `texts`: also list every link with its text. `max_hrefs`: bound of the memory (about 150 bytes each)."""
+        `texts`: also list every link with its text. `max_hrefs`: bound of the memory (about 150 bytes each).
+        `sorted_queries`: URLs whose query parameters differ only in their order have the same fingerprint."""
         self._scope = scope
         self._seed = seed
+        self._fingerprint = _of_any_order if sorted_queries else fingerprint
         self._follow_nofollow = follow_nofollow
         self._texts = texts
         self._memory = HrefMemory(max_hrefs=max_hrefs)
@@ -145,6 +154,7 @@ class LinkExtractor:
         base, dropped = links.base, links.dropped
         anywhere, on_site, in_directory = self._memory.recall(base)
         document = Base(base)
+        fingerprint_of, seed = self._fingerprint, self._seed
         seen: set[str] = set()
         urls: set[str] = set()
         domains: dict[str, str] = {}
@@ -180,7 +190,7 @@ class LinkExtractor:
                         size += len(url)
                         urls.add(url)
                         links.urls.append(url)
-                        links.fingerprints.append(fingerprint(url, seed=self._seed))
+                        links.fingerprints.append(fingerprint_of(url, seed=seed))
                         place = url[: url.index("/", 8)]
                         domain = domains.get(place)
                         if domain is None:
@@ -194,6 +204,10 @@ class LinkExtractor:
             dropped[outcome] = dropped.get(outcome, 0) + 1
         if known:
             dropped[KNOWN] = dropped.get(KNOWN, 0) + known
+
+
+def _of_any_order(url: str, *, seed: int) -> int:
+    return fingerprint(with_sorted_query(url), seed=seed)
 
 
 def _parsed(html: bytes | str, encoding: str | None, links: Links) -> Iterator[LexborHTMLParser]:

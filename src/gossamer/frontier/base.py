@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from gossamer.errors import BadInput, CrawlRefused, FrontierError
-from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Rate, Run, Terms
+from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, QueryOrder, Rate, Run, Terms
 from gossamer.model.domain import DomainPolicy
 from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
 from gossamer.model.outcome import Settled
@@ -181,8 +181,17 @@ class Spiders(Protocol):
         """Return all spiders that were announced, as far as was read last."""
         ...
 
-    def fingerprint(self, spider: str, url: str, *, method: str = "GET", body: bytes = b"") -> int:
-        """Return the signed 64-bit number by which a request to any spider is remembered. `url` is canonical."""
+    def fingerprint(
+        self,
+        spider: str,
+        url: str,
+        *,
+        method: str = "GET",
+        body: bytes = b"",
+        query_order: QueryOrder = QueryOrder.SIGNIFICANT,
+    ) -> int:
+        """Return the signed 64-bit number by which a request to any spider is remembered. `url` is canonical;
+        `query_order` of the terms of the request, which counts for spiders of the fast lane."""
         ...
 
 

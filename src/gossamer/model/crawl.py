@@ -37,6 +37,13 @@ class Order(StrEnum):
     LIFO = "lifo"
 
 
+class QueryOrder(StrEnum):
+    """Whether URLs whose query parameters differ only in their order are two requests (`significant`) or one."""
+
+    SIGNIFICANT = "significant"
+    IGNORED = "ignored"
+
+
 class Rate(msgspec.Struct, frozen=True):
     """At most `hits` in any rolling `window_seconds`; `moderated`: also spaced `window/hits` apart."""
 
@@ -117,6 +124,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     proxy: str | None = None
     timeout_seconds: float | None = None
     retries: int | None = None
+    query_order: QueryOrder = QueryOrder.SIGNIFICANT
+    """Of fingerprints only: a URL is fetched as it is written. Does not concern requests to Scrapy spiders."""
 
 
 class CrawlState(StrEnum):

@@ -180,6 +180,12 @@ def fingerprint(url: str | bytes, *, seed: int, method: str = "GET", body: bytes
     return unsigned - 0x1_0000_0000_0000_0000 if unsigned & 0x8000_0000_0000_0000 else unsigned
 
 
+def with_sorted_query(url: str) -> str:
+    """The canonical URL with its query parameters sorted: equal for URLs that differ only in their order."""
+    path, mark, query = url.partition("?")
+    return f"{path}{mark}{'&'.join(sorted(query.split('&')))}" if "&" in query else url
+
+
 @lru_cache(maxsize=1024)
 def spider_seed(secret: int, spider: str) -> int:
     """The unsigned 64-bit seed of a spider's fingerprints: the frontier's secret (0 <= secret < 2**64) and its name.

@@ -7,9 +7,17 @@ from dataclasses import dataclass
 import msgspec
 
 from gossamer.errors import BadInput
-from gossamer.model.crawl import Crawl, CrawlId, Terms
+from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, Terms
 from gossamer.model.request import Batch
-from gossamer.policy.urls import directory, fingerprint, from_person, host, registered_domain, spider_seed
+from gossamer.policy.urls import (
+    directory,
+    fingerprint,
+    from_person,
+    host,
+    registered_domain,
+    spider_seed,
+    with_sorted_query,
+)
 from gossamer.settings import Settings
 from gossamer.wiring.checks import check_asked
 from gossamer.wiring.values import parse_expires, parse_rate
@@ -44,7 +52,8 @@ class Plan:
             if batch is None:
                 batch = group[domain] = Batch(self.spider, domain, self.priority, 0)
             batch.urls.append(url)
-            batch.fingerprints.append(fingerprint(url, seed=mark_seed))
+            spelling = with_sorted_query(url) if self.terms.query_order is QueryOrder.IGNORED else url
+            batch.fingerprints.append(fingerprint(spelling, seed=mark_seed))
             if count % _BATCH == 0:
                 yield list(group.values())
                 group = {}
@@ -106,6 +115,8 @@ def derived_id(settings: Settings, seeds: Sequence[str]) -> str:
         settings.fetch.user_agent,
         sorted(crawl.header.items()),
         crawl.cookie,
+        # Absent where it is not asked for: ids are those of versions that did not know it.
+        *([crawl.query_order] if crawl.query_order == "ignored" else []),
     )
     digest = hashlib.blake2b(msgspec.json.encode(asked, order="deterministic"), digest_size=4).hexdigest()
     return f"{host(ordered[0]).strip('[]')[: _NAME_CHARACTERS - 9]}-{digest}"
@@ -149,6 +160,7 @@ def _terms(settings: Settings, seeds: Sequence[str], *, now: float, private_host
         proxy=fetch.proxy or None,
         timeout_seconds=fetch.timeout,
         retries=fetch.retries,
+        query_order=QueryOrder(crawl.query_order),
     )
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from gossamer.extract.links import LinkExtractor, Links
-from gossamer.model.crawl import SHARED, Run, Terms
+from gossamer.model.crawl import SHARED, QueryOrder, Run, Terms
 from gossamer.model.request import Lease
 from gossamer.policy.scope import Scope, compile_scope
-from gossamer.policy.urls import spider_seed
+from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
 from gossamer.worker.seen_cache import SeenCache
 from gossamer.worker.spider import Spider
 
@@ -46,7 +46,11 @@ class Context:
         self.scope: Scope = scope_of(terms)
         self.seed = spider_seed(secret, spider_name)
         self.extractor = LinkExtractor(
-            self.scope, seed=self.seed, follow_nofollow=terms.follow_nofollow, texts=self.links
+            self.scope,
+            seed=self.seed,
+            follow_nofollow=terms.follow_nofollow,
+            texts=self.links,
+            sorted_queries=terms.query_order is QueryOrder.IGNORED,
         )
         self.user_agent = terms.useragent or user_agent
         self.headers = request_headers(terms, self.user_agent)
@@ -58,6 +62,12 @@ class Context:
         self._seen = seen
         self._era = seen.era
         self._part = (run.crawl.id.token, run.number, run.generation)
+
+    def fingerprint(self, url: str, *, method: str = "GET", body: bytes = b"") -> int:
+        """Return the number by which a request for this spider under these terms is remembered."""
+        if self.terms.query_order is QueryOrder.IGNORED:
+            url = with_sorted_query(url)
+        return fingerprint(url, seed=self.seed, method=method, body=body)
 
     def follows_from(self, depth: int) -> bool:
         """Whether links of a page at this depth are followed."""

@@ -22,7 +22,7 @@ from gossamer.model.request import Batch, Lease, Settlement
 from gossamer.policy.lateness import Pacing, is_late, send_by
 from gossamer.policy.locations import location_target
 from gossamer.policy.retry import Retry, decide, parse_retry_after
-from gossamer.policy.urls import fingerprint, host, registered_domain
+from gossamer.policy.urls import host, registered_domain
 from gossamer.telemetry import names
 from gossamer.telemetry.tally import Tally
 from gossamer.worker.access import Access, NotNow, Refused
@@ -202,10 +202,13 @@ class Fetching:
         refusal = journey.context.scope.refusal(onward)
         if refusal is not None:
             return self._drop(journey, counted_as(refusal.reason), f"{onward}: {refusal.rule}", fetched)
-        mark = fingerprint(onward, seed=journey.context.seed, method=journey.method, body=journey.body)
+        mark = self._mark(journey, onward)
         domain = registered_domain(host(onward))
         if domain != journey.lease.domain:
             return await self._move(journey, fetched, domain, mark)
+        if any(self._mark(journey, url) == mark for url, _ in journey.chain):
+            # Only the order of its query changed, and that is ignored: no duplicate of itself, but one more hit.
+            return self._later(journey, Outcome.FORWARDED)
         # Before the hop, which would spend a hit on what may not be asked.
         verdict = await self._access.check(journey, journey.exchange(keep_wire=False))
         if verdict is not None:
@@ -221,6 +224,11 @@ class Fetching:
         if hop is Hop.WAIT:
             return self._later(journey, Outcome.FORWARDED)
         return self._drop(journey, Dropped.DUPLICATE, f"{onward} was found before", fetched)
+
+    @staticmethod
+    def _mark(journey: Journey, url: str) -> int:
+        """The fingerprint of the request as it would go to this URL."""
+        return journey.context.fingerprint(url, method=journey.method, body=journey.body)
 
     async def _move(self, journey: Journey, fetched: Fetched, domain: str, mark: int) -> Finished:
         """The request goes on under another domain's budget, robots and scope; this lease of it ends."""

@@ -16,7 +16,7 @@ from gossamer.model.payload import Payload, pack, too_large
 from gossamer.model.record import Output
 from gossamer.model.request import Batch, Lease, Settlement
 from gossamer.policy.names import name_fault
-from gossamer.policy.urls import fingerprint, host, join, registered_domain
+from gossamer.policy.urls import host, join, registered_domain
 from gossamer.telemetry import names
 from gossamer.telemetry.tally import Tally
 from gossamer.telemetry.troubles import Troubles
@@ -251,9 +251,11 @@ def _batch_of(journey: Journey, follow: Follow, drops: dict[str, int], spiders: 
     if why := too_large(packed):
         raise BadInput(f"the link to {url[:200]} is too large: {why}")
     if spider == lease.spider:
-        mark = fingerprint(url, seed=context.seed, method=payload.method, body=follow.body)
+        mark = context.fingerprint(url, method=payload.method, body=follow.body)
     else:
-        mark = spiders.fingerprint(spider, url, method=payload.method, body=follow.body)
+        mark = spiders.fingerprint(
+            spider, url, method=payload.method, body=follow.body, query_order=lease.terms.query_order
+        )
     priority = child_priority(lease.priority) if follow.priority is None else follow.priority
     domain = registered_domain(host(url))
     return Batch(spider, domain, priority, lease.depth + 1, [url], [mark], [packed], unfiltered=follow.again)

@@ -9,7 +9,7 @@ from gossamer.extract.sitemap import parse_sitemap
 from gossamer.model.outcome import Dropped
 from gossamer.model.payload import Payload, pack
 from gossamer.model.request import Batch
-from gossamer.policy.urls import fingerprint, host, registered_domain
+from gossamer.policy.urls import host, registered_domain
 from gossamer.worker.context import Context
 from gossamer.worker.journey import Journey
 
@@ -61,7 +61,7 @@ async def listed(journey: Journey, body: bytes) -> Listed:
         if batch is None:
             batch = pages[domain] = Batch(lease.spider, domain, lease.priority, lease.depth)
         batch.urls.append(url)
-        batch.fingerprints.append(fingerprint(url, seed=context.seed))
+        batch.fingerprints.append(context.fingerprint(url))
     result.batches = [
         *pages.values(),
         *sitemap_batches(context, found.sitemaps, priority=lease.priority, depth=lease.depth),
@@ -79,7 +79,7 @@ def sitemap_batches(context: Context, urls: Sequence[str], *, priority: int, dep
             priority,
             depth,
             [url],
-            [fingerprint(url, seed=context.seed)],
+            [context.fingerprint(url)],
             [packed],
         )
         for url in urls

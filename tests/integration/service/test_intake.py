@@ -159,6 +159,17 @@ async def test_a_url_that_was_seen_is_answered(stage: Stage) -> None:
     assert (answer["field"], "seen this URL already" in answer["reason"]) == ("url", True)
 
 
+@pytest.mark.parametrize(("order", "duplicates"), [("significant", 0), ("ignored", 1)])
+async def test_the_order_of_a_query_makes_another_url_unless_it_is_ignored(
+    stage: Stage, order: str, duplicates: int
+) -> None:
+    await stage.take(*(a_crawl(path=f"?{query}", query_order=order) for query in ("a=1&b=2", "b=2&a=1", "b=2&a=2")))
+    assert [answer["action"] for answer in await stage.said()] == ["duplicate"] * duplicates
+    info = await stage.frontier.crawl_info(CrawlId("app", "c"))
+    assert info is not None
+    assert info.total().added == 3 - duplicates
+
+
 @pytest.mark.parametrize("allowed", [False, True])
 async def test_the_policy_of_every_domain_is_changed_only_where_the_operator_allows_that(
     stage: Stage, blobs: BlobStore, allowed: bool

@@ -50,6 +50,15 @@ def test_links_of_a_page() -> None:
     assert adds_up(links)
 
 
+def test_with_sorted_queries_links_of_another_order_have_one_fingerprint_and_keep_their_spelling() -> None:
+    html = "<a href='/x?b=2&a=1'>1</a><a href='/x?a=1&b=2'>2</a><a href='/x?a=1&b=3'>3</a><a href='/x'>4</a>"
+    plain, sorted_ = extractor().extract(html, PAGE), extractor(sorted_queries=True).extract(html, PAGE)
+    assert plain.urls == sorted_.urls
+    assert len(set(plain.fingerprints)) == 4
+    assert sorted_.fingerprints[0] == sorted_.fingerprints[1] == plain.fingerprints[1]
+    assert sorted_.fingerprints[2:] == plain.fingerprints[2:]
+
+
 @pytest.mark.parametrize(
     ("html", "wanted"),
     [

@@ -20,6 +20,7 @@ from gossamer.policy.urls import (
     origin,
     registered_domain,
     spider_seed,
+    with_sorted_query,
 )
 
 
@@ -232,3 +233,19 @@ def test_what_is_above_and_what_names_its_own_site_needs_no_parser(base: str, hr
 )
 def test_an_href_that_needs_a_parser_gets_one(href: str) -> None:
     assert urls.Base("https://a.test/d/e")._join_clean(href) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "wanted"),
+    [
+        ("http://a.test/", "http://a.test/"),
+        ("http://a.test/?", "http://a.test/?"),
+        ("http://a.test/?b", "http://a.test/?b"),
+        ("http://a.test/?b=2&a=1", "http://a.test/?a=1&b=2"),
+        ("http://a.test/?b=2&a=?&a=1", "http://a.test/?a=1&a=?&b=2"),
+        ("http://a.test/?b&&a=", "http://a.test/?&a=&b"),
+        ("http://a.test/b&a?c", "http://a.test/b&a?c"),
+    ],
+)
+def test_a_query_is_sorted_by_its_parameters(url: str, wanted: str) -> None:
+    assert with_sorted_query(url) == wanted

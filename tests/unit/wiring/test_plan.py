@@ -47,6 +47,7 @@ OTHER_CRAWLS: dict[str, Any] = {
     "allow": ("/a",),
     "deny": ("/b",),
     "deny_extension": ("pdf",),
+    "query_order": "ignored",
     "sitemaps": True,
     "follow_nofollow": True,
     "spider": "wandering",

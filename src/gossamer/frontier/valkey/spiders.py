@@ -6,8 +6,9 @@ from collections.abc import Collection
 from gossamer.frontier.base import Lane
 from gossamer.frontier.valkey.commands import Commands
 from gossamer.frontier.valkey.identity import Identity
+from gossamer.model.crawl import QueryOrder
 from gossamer.policy.scrapy_urls import scrapy_fingerprint
-from gossamer.policy.urls import fingerprint, spider_seed
+from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
 
 _LIFE_MS = 30 * 86400 * 1000
 _ASK_AGAIN_SECONDS = 10.0
@@ -36,10 +37,20 @@ class ValkeySpiders:
     def names(self) -> frozenset[str]:
         return frozenset(self._announced)
 
-    def fingerprint(self, spider: str, url: str, *, method: str = "GET", body: bytes = b"") -> int:
+    def fingerprint(
+        self,
+        spider: str,
+        url: str,
+        *,
+        method: str = "GET",
+        body: bytes = b"",
+        query_order: QueryOrder = QueryOrder.SIGNIFICANT,
+    ) -> int:
         seed = spider_seed(self._identity.secret, spider)
         if self.lanes(spider) == {Lane.SCRAPY}:
             return fingerprint(scrapy_fingerprint(url, method=method, body=body), seed=seed)
+        if query_order is QueryOrder.IGNORED:
+            url = with_sorted_query(url)
         return fingerprint(url, seed=seed, method=method, body=body)
 
     async def _ask(self, *announcement: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from gossamer.errors import RequestRejected
-from gossamer.model.crawl import Crawl, CrawlId, Order, Rate, Terms
+from gossamer.model.crawl import Crawl, CrawlId, Order, QueryOrder, Rate, Terms
 from gossamer.model.messages.limits import LONGEST_AHEAD_SECONDS
 from gossamer.model.payload import EMPTY, Payload
 
@@ -39,6 +39,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     rate: str | None = None
     domain_concurrency: int | None = None
     order: Literal["fifo", "lifo"] = "fifo"
+    query_order: Literal["significant", "ignored"] = "significant"
     sitemaps: bool = False
     links: bool = False
     ignore_robots: bool = False
@@ -86,6 +87,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             proxy=self.proxy,
             timeout_seconds=self.timeout,
             retries=self.retries,
+            query_order=QueryOrder(self.query_order),
         )
 
     def payload(self) -> Payload:

@@ -6,6 +6,7 @@ from scrapy import Request, Spider
 
 from gossamer.errors import BadUrl
 from gossamer.frontier.base import Lane
+from gossamer.model.crawl import QueryOrder
 from gossamer.model.payload import pack
 from gossamer.policy.urls import canonical
 from gossamer.scrapy.cluster.terms import stripped
@@ -39,6 +40,13 @@ class ClusterEntries(Entries):
         if Lane.FAST in self._frontier.spiders.lanes(self._spider.name):
             return self._outside(self._spider.name, request, url)
         return super()._mark(request, url)
+
+    def _outside(self, spider: str, request: Request, url: str) -> int:
+        parent = CURRENT.get()
+        order = QueryOrder.SIGNIFICANT if parent is None else parent.lease.terms.query_order
+        return self._frontier.spiders.fingerprint(
+            spider, url, method=request.method, body=request.body, query_order=order
+        )
 
 
 def is_handover(request: Request, parent: Live) -> bool:
