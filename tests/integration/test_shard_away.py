@@ -88,7 +88,10 @@ async def test_leases_and_settlements_of_the_other_shards_go_on(scene: Scene) ->
     first = await holder.lease(limit=6)
     here = {domain for domain in DOMAINS if not scene.stands(domain)}
     with paused(scene.node):
-        leases = first + await lease_until(holder, here)
+        leases = first + await holder.lease(limit=4)
+        assert len(leases) > len(first)
+        assert any(holder._sessions[shard].asking for shard in scene.away), "its answer was waited for"
+        leases += await lease_until(holder, here - {lease.domain for lease in leases})
         mine = [lease for lease in leases if not scene.stands(lease.domain)]
         async with asyncio.timeout(LONG_SECONDS):
             assert set(await holder.settle(fetched(mine))) == {Settled.SETTLED}
@@ -218,3 +221,17 @@ async def test_a_services_step_is_done_on_the_other_shards(scene: Scene) -> None
         while not set(scene.away) <= set(done):
             await each.run()
     await each.close()
+
+
+async def test_a_worker_whose_loop_is_blocked_is_vouched_for_on_the_other_shards(scene: Scene) -> None:
+    await scene.begin(scene.crawl(home_away=False))
+    holder = await scene.frontier.holder(pool="shared", spiders=["link"])
+    leases = await lease_until(holder, set(DOMAINS))
+    with paused(scene.node):
+        twin = scene.frontier.twin()
+        async with asyncio.timeout(LONG_SECONDS):
+            for shard in {lease.shard for lease in leases} - set(scene.away):
+                await retrying(lambda s=shard: twin.vouch(s, holder.name_on(s)))  # type: ignore[misc]
+        await twin.close()
+    await retrying(lambda: holder.settle(fetched(leases)))
+    await holder.close()

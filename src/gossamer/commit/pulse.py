@@ -47,15 +47,14 @@ class Pulse:
 
     async def _vouch(self) -> None:
         """Until the loop turns again."""
-        with contextlib.suppress(GossamerError):  # where the frontier is away, nobody can be heard
-            frontier = await self._frontier.twin()
-            try:
-                await asyncio.gather(*(self._vouch_on(frontier, shard) for shard in range(frontier.shards)))
-            finally:
-                await frontier.close()
+        frontier = self._frontier.twin()
+        try:
+            await asyncio.gather(*(self._vouch_on(frontier, shard) for shard in range(frontier.shards)))
+        finally:
+            await frontier.close()
 
     async def _vouch_on(self, frontier: Frontier, shard: int) -> None:
         while self._is_late() and not self._over.is_set():
-            with contextlib.suppress(GossamerError):
+            with contextlib.suppress(GossamerError):  # where the shard is away, nobody can be heard there
                 await frontier.vouch(shard, self._holder.name_on(shard))
             await asyncio.sleep(self._heartbeat_seconds / 6)

@@ -288,8 +288,9 @@ class Frontier(Protocol):
 
         Does nothing for a name that is not known there, or was declared dead."""
 
-    async def twin(self) -> "Frontier":
-        """The same frontier over connections of its own, for another thread's event loop. Close it."""
+    def twin(self) -> "Frontier":
+        """The same frontier over connections of its own, for another thread's event loop. Close it. It connects when it
+        is used, also where some shards are away."""
         ...
 
     async def reclaim(self, *, judge: bool = True, shard: int | None = None) -> int:

@@ -70,6 +70,11 @@ class Shards:
         shards.version = min((fit.version for fit in fitness), key=lambda v: [int(n) for n in v.split(".")])
         return shards
 
+    def twin(self) -> "Shards":
+        """The same servers over connections of its own, which are made when they are needed: for another event loop.
+        Where some servers are away, the others can be asked."""
+        return Shards(self._topology.twin(), confirm_ms=self._confirm_ms)
+
     @property
     def era(self) -> int:
         """Grows whenever a server may have lost what it confirmed: a connection ended (it may have been started again

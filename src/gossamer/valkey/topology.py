@@ -45,6 +45,10 @@ class Topology:
         self.listeners: set[Callable[[], None]] = set()
         """Told when slots are served elsewhere than before: what was published meanwhile may have reached nobody."""
 
+    def twin(self) -> "Topology":
+        """The same servers, none of them connected."""
+        return Topology(self.address, self._manner)
+
     def client(self, endpoint: Endpoint) -> Client:
         """The client of one server, made when it is new."""
         found = self._clients.get(endpoint)

@@ -241,11 +241,11 @@ class ValkeyFrontier:
     async def vouch(self, shard: int, name: str) -> None:
         await self._commands.call(shard, "heartbeat", name, self._heartbeat_ms)
 
-    async def twin(self) -> "ValkeyFrontier":
+    def twin(self) -> "ValkeyFrontier":
         commands = self._commands
         return ValkeyFrontier(
             Commands(
-                await Shards.connect(commands.shards.address),
+                commands.shards.twin(),
                 prefix=commands.prefix,
                 count=commands.count,
                 clock=self._clock,
