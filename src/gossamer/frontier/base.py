@@ -6,7 +6,7 @@ Errors of every call: FrontierUnavailable (repeat it), FrontierFull (adding only
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Protocol
 
 from gossamer.errors import BadInput, CrawlRefused, FrontierError
@@ -159,6 +159,15 @@ class Lane(StrEnum):
     SCRAPY = "scrapy"
 
 
+class Claim(IntEnum):
+    """Answer to a claim of something that is done once in a crawl."""
+
+    HELD = -1
+    """Another process is doing it."""
+    DONE = 0
+    OURS = 1
+
+
 class Spiders(Protocol):
     """The spiders that processes have announced, each with the lanes that run it.
 
@@ -279,6 +288,12 @@ class Frontier(Protocol):
 
         Where this raises, nobody knows which were done; repeating all of them is safe, and what was done already then
         counts as duplicates. A `run` may have ended and another begun since: `run_of` knows."""
+
+    async def claim(self, run: Run, names: Sequence[str], *, by: str) -> list[Claim]:
+        """Claim things that one process does once in a crawl, for the process of this name; "": note that they are
+        done. A claim that was not repeated for 20 s is free again. One answer each, in order. It is remembered for 30
+        days after the last call, and forgotten where the crawl begins with nothing seen."""
+        ...
 
     async def holder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> Leaseholder:
         """A seat for a worker that takes these spiders' requests in this pool, fetching from this egress address."""

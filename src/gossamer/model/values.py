@@ -65,7 +65,7 @@ def plain(value: Any, where: str, depth: int = 0, *, other: Other | None = None)
     if found is None:
         raise ValueError(
             f"{where} holds a {kind.__module__}.{kind.__qualname__}; only numbers, text, bytes, dates, lists, tuples, "
-            "sets, dicts and Scrapy items travel"
+            "sets, dicts, dataclasses and Scrapy items travel"
         )
     return found
 

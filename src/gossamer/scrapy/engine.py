@@ -56,11 +56,11 @@ class EngineDoor:
 
         self._engine._handle_downloader_output = handle
 
-    def hold_back_start(self, room: Callable[[], Awaitable[None]]) -> None:
-        """Between two of the spider's start requests, wait for `room`."""
+    def hold_back_start(self, room: Callable[[], Awaitable[None]], wants_item: Callable[[], Awaitable[bool]]) -> None:
+        """Wait for `room` after each thing that `start()` yields, and leave out items that are not wanted."""
         start = self._engine._start
         if start is not None:
-            self._engine._start = _held_back(start, room)
+            self._engine._start = _held_back(start, room, wants_item)
 
     def unthrottle(self) -> None:
         """The frontier spaces requests, cluster-wide: no second time here, except what DOWNLOAD_SLOTS names."""
@@ -119,9 +119,12 @@ def _shared(middleware: RobotsTxtMiddleware) -> Callable[[Request], Coroutine[An
     return robot_parser
 
 
-async def _held_back(start: AsyncIterator[Any], room: Callable[[], Awaitable[None]]) -> AsyncIterator[Any]:
+async def _held_back(
+    start: AsyncIterator[Any], room: Callable[[], Awaitable[None]], wants_item: Callable[[], Awaitable[bool]]
+) -> AsyncIterator[Any]:
     async for one in start:
-        yield one
+        if isinstance(one, Request) or await wants_item():
+            yield one
         await room()
 
 

@@ -1,10 +1,11 @@
-"""Drops what is known before the spider middlewares handle it: most links of most pages."""
+"""What this process knows to be seen: dropped before the spider middlewares handle it, and told to extensions."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 from scrapy import Request
 from scrapy.crawler import Crawler
+from scrapy.dupefilters import BaseDupeFilter
 from scrapy.http import Response
 
 
@@ -13,6 +14,24 @@ class Joined(Protocol):
     """A scheduler that knows what the crawl has seen. Scrapy's own, in its shell, does not."""
 
     def drops(self, request: Request) -> bool: ...
+
+
+class Known(BaseDupeFilter):
+    """What `scheduler.df` is to extensions that read it. It marks nothing: the frontier does the dedupe."""
+
+    def __init__(self, crawler: Crawler, is_known: Callable[[Request], bool]) -> None:
+        self._crawler = crawler
+        self._is_known = is_known
+
+    def request_seen(self, request: Request) -> bool:
+        """Return whether this process knows that the crawl has seen the request. False: it may have, all the same."""
+        return self._is_known(request)
+
+    def request_fingerprint(self, request: Request) -> str:
+        """Return what the project's fingerprinter says, in hexadecimal digits."""
+        fingerprinter = self._crawler.request_fingerprinter
+        assert fingerprinter is not None
+        return fingerprinter.fingerprint(request).hex()
 
 
 class KnownLinks:

@@ -12,13 +12,14 @@ from scrapy.core.scheduler import BaseScheduler
 from scrapy.core.scheduler import Scheduler as ScrapysOwn
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider, DontCloseSpider
+from scrapy.statscollectors import StatsCollector
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from gossamer.commit.committer import Committer
 from gossamer.commit.seat import Seat
-from gossamer.errors import BadInput, CrawlRefused, FrontierError
+from gossamer.errors import BadInput, CrawlRefused, FrontierError, FrontierUnavailable
 from gossamer.frontier.base import Added, Frontier, Lane
 from gossamer.model.crawl import CrawlState, Run, Terms
 from gossamer.model.request import Batch
@@ -27,8 +28,10 @@ from gossamer.scrapy.engine import EngineDoor
 from gossamer.scrapy.entries import Entries
 from gossamer.scrapy.inbox import Inbox
 from gossamer.scrapy.join import join, note_end
+from gossamer.scrapy.known import Known
 from gossamer.scrapy.leasing import Leasing
 from gossamer.scrapy.live import CURRENT, Live, Part, part_of
+from gossamer.scrapy.once import StartOnce
 from gossamer.scrapy.options import Options, read
 from gossamer.scrapy.stored import Unstorable
 from gossamer.scrapy.throttle import SharedThrottle
@@ -40,7 +43,7 @@ from gossamer.wiring.joining import connect
 log = logging.getLogger(__name__)
 
 _CLOSING_SECONDS = 30.0
-_ANNOUNCE_SECONDS = 10.0
+_ANNOUNCE_SECONDS = 5.0
 
 
 class Scheduler(Working, BaseScheduler):
@@ -68,6 +71,8 @@ class Scheduler(Working, BaseScheduler):
             refuse(error)
         super().__init__(crawler, engine, options)
         self._refused = 0
+        self._waiting = 0
+        self._known = Known(crawler, self._is_known)
         self._task: asyncio.Future[Any] | None = None
         self._ending: asyncio.Future[None] | None = None
 
@@ -130,6 +135,7 @@ class Scheduler(Working, BaseScheduler):
         entries = Entries(spider, frontier=frontier, fingerprinter=self._crawler.request_fingerprinter)
         self._entries = await self._joined(run, entries)
         self._part = part_of(run)
+        self._once = StartOnce(frontier, self._patience, run, self._crawler)
         self._committer = Committer(frontier, self.holder, await self._output(), self._patience, linger_seconds=0.002)
         self._committer.committed = self._committed
         self._inbox = Inbox(
@@ -153,7 +159,7 @@ class Scheduler(Working, BaseScheduler):
             tell=self._over,
         )
         self._engine.surround(self._around)
-        self._engine.hold_back_start(self._start_room)
+        self._engine.hold_back_start(self._start_room, self._once.wants_item)
         self._engine.unthrottle()
         self._engine.share_robots()
         self._engine.add_middleware(
@@ -169,7 +175,12 @@ class Scheduler(Working, BaseScheduler):
         )
         self._crawler.signals.connect(self._spider_error, signal=signals.spider_error)
         self._task = asyncio.gather(
-            self._seat.keep(), self._leasing.run(), self._committer.run(), self._inbox.run(), self._announce()
+            self._seat.keep(),
+            self._leasing.run(),
+            self._committer.run(),
+            self._inbox.run(),
+            self._announce(),
+            self._once.run(),
         )
         self._task.add_done_callback(self._broke)
         # What is there by now stays: the collector need not look at all of Scrapy again and again, 50 ms at a time.
@@ -178,12 +189,14 @@ class Scheduler(Working, BaseScheduler):
         log.info("%s, as %s", self._purpose(run), self.holder.worker)
 
     async def _announce(self) -> None:
-        """Keep this spider's name announced, and learn of others'. Runs until it is cancelled."""
+        """Keep this spider's name announced, learn of others', and count what waits. Runs until it is cancelled."""
         while True:
             await asyncio.sleep(_ANNOUNCE_SECONDS)
             await self._patience.frontier(
                 lambda: self.frontier.spiders.announce(Lane.SCRAPY, [self._spider.name]), shard=0
             )
+            with contextlib.suppress(FrontierUnavailable):  # the last count will do
+                self._waiting = await self._count_waiting()
 
     def close(self, reason: str) -> "Deferred[None]":
         """Give back what was not started, commit what is done, leave. Never touches what others work on."""
@@ -200,6 +213,7 @@ class Scheduler(Working, BaseScheduler):
                 await self._inbox.drained()
                 await asyncio.gather(*self._tasks, return_exceptions=True)  # `_broke` has told of those
                 await self._committer.drained()
+                await self._once.note_done()
         left = self._committer.pending + self._inbox.pending
         if left:
             log.error("%d requests could not be reported; the frontier gives them to others.", left)
@@ -256,6 +270,29 @@ class Scheduler(Working, BaseScheduler):
         """Whether the crawl was stopped or has expired, as far as is known here."""
         return self._task is None or self._leasing.state in (CrawlState.STOPPED, CrawlState.EXPIRED)
 
+    # --- what extensions read -----------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Requests of the crawl that wait: those of this process, and in the frontier as many as a few seconds ago."""
+        return self._waiting + len(self._ready) + self._inbox.pending if self._task is not None else 0
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def stats(self) -> StatsCollector:
+        """The crawler's."""
+        return self._stats
+
+    @property
+    def df(self) -> Known:
+        """Answers whether this process knows a request as seen; the frontier does the dedupe."""
+        return self._known
+
+    async def _count_waiting(self) -> int:
+        info = await self.frontier.crawl_info(self.options.crawl.id)
+        return info.total().queued if info is not None else 0
+
     # --- what Scrapy asks ---------------------------------------------------------------------------------------------
 
     def has_pending_requests(self) -> bool:
@@ -278,6 +315,16 @@ class Scheduler(Working, BaseScheduler):
         parent.known += 1
         self._stats.inc_value("dupefilter/filtered")
         return True
+
+    def _is_known(self, request: Request) -> bool:
+        if self._task is None:
+            return False
+        parent = CURRENT.get()
+        try:
+            name = self._entries.name(request)
+        except Unstorable:
+            return False
+        return self._seen.knows(self._part if parent is None else parent.part, name.fingerprint)
 
     def _filters(self, request: Request) -> bool:
         return self.options.dedupe and not request.dont_filter
@@ -323,10 +370,29 @@ class Scheduler(Working, BaseScheduler):
         return True
 
     def _keep(self, request: Request, parent: Live | None, why: Unstorable) -> bool:
+        meta = request.meta
+        again = meta.get("retry_times") or meta.get("redirect_times")
+        if parent is None and meta.get("is_start_request") and not again:
+            self._leasing.not_over()
+            self._later(self._keep_once(request, why))
+            return True
         kept = self._local.keep(request, parent, why, filtered=self._filters(request))
         self._stats.inc_value("scheduler/unserializable" if kept else "dupefilter/filtered")
         self._engine.wake()
         return kept
+
+    async def _keep_once(self, request: Request, why: Unstorable) -> None:
+        """Run a start request here that cannot be stored, unless another process does."""
+        if await self._once.wants_request(request):
+            self._stats.inc_value("scheduler/unserializable")
+            self._local.keep(request, None, why, filtered=False)
+        else:
+            self._stats.inc_value("dupefilter/filtered")
+        self._engine.wake()
+
+    def _local_done(self, result: Any, request: Request) -> Any:
+        self._once.request_ended(request)
+        return super()._local_done(result, request)
 
     # --- signals ------------------------------------------------------------------------------------------------------
 

@@ -1,13 +1,14 @@
 """Scrapy requests as bytes and back, exactly; never pickle. What cannot be stored exactly is refused, not changed.
 
 A stored request is a MessagePack map of what `Request.to_dict` gives, without what is as in a plain request. Types that
-MessagePack has no form for (tuples, sets, dates, decimals, Scrapy's items) travel as extensions.
+MessagePack has no form for (tuples, sets, dates, decimals, Scrapy's items, dataclasses) travel as extensions.
 """
 
+import dataclasses
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from itemadapter import ItemAdapter
@@ -64,7 +65,7 @@ def store(request: Request, spider: Spider, *, url: str) -> Payload:
             fields[name] = _plain(value, name)
     kind = type(request)
     if kind is not Request:
-        fields["_class"] = f"{kind.__module__}.{kind.__qualname__}"
+        fields["_class"] = _path(kind)
     body = request.body if request.method != "GET" else b""
     return Payload(method=request.method, body=body, scrapy=encode(fields))
 
@@ -125,10 +126,21 @@ def _method(spider: Spider, name: str, which: str) -> Callable[..., Any]:
 
 
 def _class(path: str, base: type) -> Any:
-    """Return the class of this path. Raises Unreadable.
+    """Return the class of this path, a subclass of `base`. Raises Unreadable."""
+    found = _imported(path)
+    if found is None:
+        raise Unreadable("no_class", f"there is no {path} here; import it where the spider is defined")
+    if not issubclass(found, base):
+        raise Unreadable("no_class", f"{path} is no {base.__name__}")
+    return found
 
-    Stored data never loads code: only subclasses of `base` in modules that this process has imported are taken.
-    """
+
+def _path(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _imported(path: str) -> type | None:
+    """Return the class of this path if this process has imported its module. Stored data never loads code."""
     parts = path.split(".")
     found: Any = None
     for end in range(len(parts) - 1, 0, -1):
@@ -137,11 +149,7 @@ def _class(path: str, base: type) -> Any:
             for name in parts[end:]:
                 found = getattr(found, name, None)
             break
-    if not isinstance(found, type) or f"{found.__module__}.{found.__qualname__}" != path:
-        raise Unreadable("no_class", f"there is no {path} here; import it where the spider is defined")
-    if not issubclass(found, base):
-        raise Unreadable("no_class", f"{path} is no {base.__name__}")
-    return found
+    return found if isinstance(found, type) and _path(found) == path else None
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -159,18 +167,45 @@ def _known_form(value: Any, where: str, depth: int) -> Any:
     kind = type(value)
     if isinstance(value, str) and kind.__module__ == _LXML:
         return str(value)
-    if not isinstance(value, Item):
+    if isinstance(value, Item):
+        found = dict(ItemAdapter(value).items())
+    elif dataclasses.is_dataclass(kind):
+        found = _fields_of(value, where)
+    else:
         return None
-    fields = {
-        name: plain(one, f"{where}.{name}", depth + 1, other=_known_form) for name, one in ItemAdapter(value).items()
-    }
-    return extended(ITEM, [f"{kind.__module__}.{kind.__qualname__}", fields])
+    fields = {name: plain(one, f"{where}.{name}", depth + 1, other=_known_form) for name, one in found.items()}
+    return extended(ITEM, [_path(kind), fields])
 
 
-def _item(value: Any) -> Item:
+def _fields_of(value: Any, where: str) -> dict[str, Any]:
+    """The fields of a dataclass's instance. Raises ValueError for one that could not be made again from them."""
+    kind = type(value)
+    if _imported(_path(kind)) is not kind:
+        raise ValueError(f"{where} holds a {_path(kind)}, which is not found by that name; define it in a module")
+    names = [one.name for one in dataclasses.fields(value)]
+    if more := sorted(set(getattr(value, "__dict__", ())) - set(names)):
+        raise ValueError(f"{where} holds a {_path(kind)} with {more[0]}, which is none of its fields")
+    return {name: getattr(value, name) for name in names if hasattr(value, name)}
+
+
+def _item(value: Any) -> Any:
     path, fields = value
-    kind = _class(path, Item)
-    return kind(fields)  # type: ignore[no-any-return]
+    kind = _class(path, object)
+    if issubclass(kind, Item):
+        return kind(fields)
+    if not dataclasses.is_dataclass(kind):
+        raise Unreadable("no_class", f"{path} is neither an item nor a dataclass")
+    known = {one.name: one for one in dataclasses.fields(kind)}
+    if unknown := set(fields) - set(known):
+        raise Unreadable("unreadable", f"{path} has no field {min(unknown)}")
+    # As it was: neither __init__ nor __post_init__ runs again, and frozen ones are filled, too.
+    made: Any = object.__new__(cast("type", kind))
+    for name, one in known.items():
+        if name not in fields and one.default_factory is not dataclasses.MISSING:
+            object.__setattr__(made, name, one.default_factory())
+    for name, one in fields.items():
+        object.__setattr__(made, name, one)
+    return made
 
 
 def attrs_of(meta: Mapping[str, Any]) -> dict[str, object] | None:

@@ -76,6 +76,7 @@ async def test_every_key_is_documented(stage_of: Callable[[int], Stage], shards:
     await frontier.set_crawl_delay("d3.test", seconds=2)
     await frontier.claim_robots("d3.test", "https://d3.test", seconds=60)
     await frontier.spiders.announce(Lane.SCRAPY, ["shop"])
+    await frontier.claim(run, ["item 0"], by="one")
     await frontier.save_robots("d4.test", "https://d4.test", b"x", ttl_seconds=60)
     seats = [
         await frontier.holder(pool=pool, spiders=["link"], egress=egress)

@@ -73,6 +73,33 @@ class Links(LocalSpider):
             yield response.follow(href, self.parse)
 
 
+class Starting(LocalSpider):
+    """Its `start` yields items, and requests that no frontier can keep. Pages say what extensions find."""
+
+    name = "starting"
+
+    async def start(self) -> AsyncIterator[Any]:
+        async for request in super().start():
+            yield request
+        yield {"started": "one"}
+        yield scrapy.Request("data:text/plain,hello", self.local, dont_filter=True)
+        yield scrapy.Request(Path(self.file).as_uri(), self.local, dont_filter=True)
+        yield {"started": "two"}
+
+    def local(self, response: Response) -> Iterator[Any]:
+        yield {"started": response.text}
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        scheduler = self.crawler.engine._slot.scheduler
+        known = [scheduler.df.request_seen(scrapy.Request(response.urljoin(path))) for path in ("/start", "/never")]
+        scheduler.stats.inc_value("read/by_an_extension")
+        yield {
+            "length": len(scheduler),
+            "known": known,
+            "fingerprint": scheduler.df.request_fingerprint(response.request),
+        }
+
+
 class Endless(Links):
     """Its `start` waits for more that never comes."""
 

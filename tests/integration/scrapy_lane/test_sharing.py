@@ -7,6 +7,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from scrapy import Request
+from scrapy.utils.request import fingerprint as scrapys_fingerprint
 
 from gossamer.errors import CrawlRefused
 from gossamer.fakeweb import FakeWeb, WebSpec
@@ -60,6 +62,37 @@ async def test_three_processes_share_it(tmp_path: Path, server: Server, web: Fak
     assert len(items) == len(whole(web))
     assert not repeated(web.log())
     assert [part.stats["finish_reason"] for part in done] == ["finished"] * 3
+
+
+async def test_what_start_yields_comes_once_a_crawl(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    web.mount(HOST, "/start", page())
+    local = tmp_path / "local.txt"
+    local.write_text("from a file")
+
+    def crawl(names: str) -> list[str]:
+        arguments = {"file": str(local)}
+        running = [
+            scraper(tmp_path, server, "starting", [at(web, "/start")], name=n, arguments=arguments) for n in names
+        ]
+        return sorted(item["started"] for part in together(running) for item in part.items if "started" in item)
+
+    once = sorted(["one", "two", "hello", "from a file"])
+    assert crawl("abc") == once
+    assert crawl("d") == once, "the next crawl begins anew"
+
+
+async def test_extensions_find_what_they_read_of_a_scheduler(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    web.mount(HOST, "/start", page())
+    local = tmp_path / "local.txt"
+    local.touch()
+    arguments = {"file": str(local)}
+    with scraper(tmp_path, server, "starting", [at(web, "/start")], arguments=arguments) as running:
+        done = running.finish()
+    [found] = [item for item in done.items if "length" in item]
+    assert found["known"] == [True, False]
+    assert found["fingerprint"] == scrapys_fingerprint(Request(at(web, "/start"))).hex()
+    assert found["length"] >= 0
+    assert done.stats["read/by_an_extension"] == 1
 
 
 async def test_processes_that_were_started_together_are_one_run_however_long_one_loads(

@@ -2,7 +2,9 @@
 
 import contextlib
 import datetime
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -16,6 +18,7 @@ from scrapy.http.request import NO_CALLBACK
 from scrapy.linkextractors import LinkExtractor
 
 from gossamer.model.payload import Payload, pack, unpack
+from gossamer.model.values import ITEM, extended
 from gossamer.policy.urls import canonical
 from gossamer.scrapy.stored import Unreadable, Unstorable, attrs_of, restore, store
 
@@ -120,6 +123,60 @@ def test_scrapys_items_travel() -> None:
     back = there_and_back(Request(URL, meta={"item": Thing(name=(1, Decimal("2.50")))}))
     assert type(back.meta["item"]) is Thing
     assert back.meta["item"]["name"] == (1, Decimal("2.50"))
+
+
+@dataclass
+class Offer:
+    name: str
+    prices: tuple[Decimal, ...] = ()
+    within: "Offer | None" = None
+    made: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.made += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Firm:
+    name: str
+
+
+def test_dataclasses_travel() -> None:
+    offer = Offer("a", (Decimal("2.50"),), Offer("b"))
+    back = there_and_back(Request(URL, meta={"offer": offer, "all": [Firm("x")]}, cb_kwargs={"firm": Firm("y")}))
+    assert back.meta == {"offer": offer, "all": [Firm("x")]}
+    assert back.meta["offer"].made == 1
+    assert back.cb_kwargs == {"firm": Firm("y")}
+
+
+def test_a_dataclass_that_cannot_be_made_again_is_refused() -> None:
+    @dataclass
+    class Local:
+        name: str
+
+    more = Offer("a")
+    more.note = "x"  # type: ignore[attr-defined]
+    for value, why in ((Local("a"), "is not found by that name"), (more, "with note, which is none of its fields")):
+        with pytest.raises(Unstorable) as refused:
+            there_and_back(Request(URL, meta={"value": value}))
+        assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("subprocess.Popen", {"args": "true"}),
+        ("pathlib.Path", {}),
+        ("antigravity.Sky", {}),
+        (f"{__name__}.Offer", {"prize": 1}),
+    ],
+)
+def test_bytes_make_no_objects_but_items_and_dataclasses(path: str, fields: dict[str, Any]) -> None:
+    meta = {"value": extended(ITEM, [path, fields])}
+    payload = Payload(scrapy=msgspec.msgpack.encode({"meta": meta}))
+    with pytest.raises(Unreadable):
+        restore(payload, SPIDER, url=URL, priority=0)
+    assert "antigravity" not in sys.modules
 
 
 def test_the_text_of_a_link_travels_as_text() -> None:

@@ -7,7 +7,7 @@ from typing import Self
 import msgspec
 
 from gossamer.errors import BadInput, CrawlRefused
-from gossamer.frontier.base import Added, RunFinished, Submission, Submitted
+from gossamer.frontier.base import Added, Claim, RunFinished, Submission, Submitted
 from gossamer.frontier.valkey import codec, events, info, listing, lookup
 from gossamer.frontier.valkey.adding import Adding
 from gossamer.frontier.valkey.commands import Commands
@@ -40,6 +40,10 @@ _ROBOTS_BYTES_A_DOMAIN = 8 * 1024 * 1024
 """About as much as a domain's robots.txt records may take together: tens of thousands that are absent, as where every
 user has a host, but not 500 KiB for each of the hosts that somebody makes up without end."""
 _CRAWL_DELAY_LIFE_MS = 24 * 3600 * 1000
+
+
+_CLAIM_MS = 20_000
+_CLAIMS_KEPT_MS = 30 * 86400 * 1000
 
 
 class ValkeyFrontier:
@@ -240,6 +244,14 @@ class ValkeyFrontier:
 
     async def vouch(self, shard: int, name: str) -> None:
         await self._commands.call(shard, "heartbeat", name, self._heartbeat_ms)
+
+    async def claim(self, run: Run, names: Sequence[str], *, by: str) -> list[Claim]:
+        token = run.crawl.id.token
+        home = home_shard(token, self._commands.count)
+        answers = await self._commands.call_confirmed(
+            home, "claim", token, run.generation, by, _CLAIM_MS, _CLAIMS_KEPT_MS, *names
+        )
+        return [Claim(answer) for answer in answers]
 
     def twin(self) -> "ValkeyFrontier":
         commands = self._commands

@@ -210,6 +210,11 @@ class Keys:
         when none has."""
         return f"{self.base}app-domains:{spider}|{appid}"
 
+    def once(self, token: str, generation: int) -> str:
+        """hash, home shard: what one process does once in a crawl -> since when and by whom, or empty: it is done. Ends
+        30 days after the last change."""
+        return f"{self.base}once:{token}:{generation}"
+
     def spiders(self, lane: str) -> str:
         """zset, shard 0 only: spiders by when a process of the lane announced them. Rows end after 30 days."""
         return f"{self.base}spiders:{lane}"

@@ -94,6 +94,9 @@ class Scheduler(scheduler.Scheduler):
         """Always: there may be more at any moment."""
         return True
 
+    async def _count_waiting(self) -> int:
+        return sum(one.queued for one in await self.frontier.backlog() if one.spider == self._spider.name)
+
     def _spider_idle(self) -> None:
         raise DontCloseSpider
 

@@ -1,0 +1,53 @@
+"""What one process does once in a crawl."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gossamer.frontier.base import Claim
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import Run
+from tests.servers.valkey import Server
+
+from .asking import a_crawl
+from .pair import Clock
+
+
+@pytest.fixture
+def clock(one_server: Server) -> Clock:
+    one_server.command("FLUSHALL")
+    return Clock()
+
+
+@pytest.fixture(params=[1, 3])
+async def frontier(one_server: Server, clock: Clock, request: pytest.FixtureRequest) -> AsyncIterator[ValkeyFrontier]:
+    frontier = await ValkeyFrontier.connect(one_server.address, shards=request.param, clock=clock)
+    yield frontier
+    await frontier.close()
+
+
+async def test_one_process_gets_it_and_the_others_wait_until_it_is_done(frontier: ValkeyFrontier) -> None:
+    run = await frontier.open_crawl(a_crawl())
+    assert await frontier.claim(run, ["x", "y"], by="one") == [Claim.OURS, Claim.OURS]
+    assert await frontier.claim(run, ["x", "z"], by="two") == [Claim.HELD, Claim.OURS]
+    assert await frontier.claim(run, ["x"], by="one") == [Claim.OURS], "a lost answer is asked for again"
+    await frontier.claim(run, ["x"], by="")
+    assert await frontier.claim(run, ["x", "y"], by="two") == [Claim.DONE, Claim.HELD]
+    assert await frontier.claim(run, ["x"], by="one") == [Claim.DONE]
+
+
+async def test_what_a_dead_process_claimed_is_free_again(frontier: ValkeyFrontier, clock: Clock) -> None:
+    run = await frontier.open_crawl(a_crawl())
+    await frontier.claim(run, ["x", "y"], by="one")
+    clock.now += 15
+    await frontier.claim(run, ["y"], by="one")
+    clock.now += 15
+    assert await frontier.claim(run, ["x", "y"], by="two") == [Claim.OURS, Claim.HELD]
+
+
+async def test_a_crawl_that_begins_with_nothing_seen_does_all_of_it_again(frontier: ValkeyFrontier) -> None:
+    run = await frontier.open_crawl(a_crawl())
+    await frontier.claim(run, ["x"], by="")
+    following = Run(run.crawl, run.number + 1, run.generation + 1)
+    assert await frontier.claim(following, ["x"], by="one") == [Claim.OURS]
+    assert await frontier.claim(Run(run.crawl, run.number + 1, run.generation), ["x"], by="one") == [Claim.DONE]
