@@ -31,5 +31,6 @@ def _name(message: dict[str, Any]) -> str:
     if "topic" in message:
         return "dead_letter"
     if "crawlids" in message:
-        return "info_app" if "total_domains" in message else "info_app_1_0"
+        is_old = any("domains" not in crawl for crawl in message["crawlids"].values())
+        return "info_app_1_0" if is_old else "info_app"
     return "info" if "domains" in message else "info_1_0"
