@@ -47,13 +47,19 @@ class Patience:
             except FrontierFull as error:
                 self._away.add(shard)
                 self._troubles.begin("frontier", _sentence(error, "Waiting for room; nothing is lost."))
+            except Exception:  # an answer, too
+                self._answered(shard)
+                raise
             else:
-                if self._away:
-                    self._away.discard(shard)
-                    if not self._away:
-                        self._troubles.end("frontier", "The frontier is back; going on.")
+                self._answered(shard)
                 return answer
             pause = await self._pause(pause)
+
+    def _answered(self, shard: int | None) -> None:
+        if self._away:
+            self._away.discard(shard)
+            if not self._away:
+                self._troubles.end("frontier", "The frontier is back; going on.")
 
     async def output(self, write: Callable[[], Awaitable[None]]) -> None:
         """Return when the output has taken it. Raises OutputClosed, after which it never will."""
