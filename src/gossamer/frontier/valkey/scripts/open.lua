@@ -5,7 +5,8 @@
 --       6 shards about to be touched, "3,5", or ""  7 run expected, or 0 for whatever is running
 --       8 age in ms of whoever joins: a run that finished within this time is not followed by another; or -1
 --       then for each spider that something is submitted for: its name, when that expires (epoch ms; 0: never)
--- Returns { "refused", state, and "part" where the parts of all these spiders have ended, not the crawl }, { "halting" } when the last run has to be halted first,
+-- Returns { "refused", state, and "part" where the parts of all these spiders have ended, not the crawl },
+--         { "halting" } when the last run has to be halted first,
 --         { "finished", run, generation, version, crawl } for a run that finished within the age, or
 --         { "ok", run, generation, version, crawl, spiders that ended: "slink" ... }
 -- include common
