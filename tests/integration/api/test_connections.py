@@ -50,7 +50,7 @@ async def ask(service: Service, path: str, *, address: str = "127.0.0.1") -> htt
         return await http.get(path)
 
 
-async def until_busy(service: Service, count: int, *, address: str = "127.0.0.1") -> None:
+async def until_busy(service: Service, *, address: str = "127.0.0.1") -> None:
     """Wait until so many requests are under way that another one is refused."""
     async with asyncio.timeout(10):
         while (await ask(service, "/v1/crawls", address=address)).status_code != 503:
@@ -150,7 +150,7 @@ async def test_a_client_that_reads_nothing_is_let_go(start: Start) -> None:
 async def test_a_client_at_its_limit_is_refused_but_for_its_health_check(start: Start) -> None:
     async with start(connections=ConnectionLimits(per_client=16)) as service:
         async with opened(service, 14, send=UNFINISHED):
-            await until_busy(service, 14)
+            await until_busy(service)
             refused = await ask(service, "/v1/crawls")
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
             assert refused.headers["connection"] == "close"
@@ -160,6 +160,19 @@ async def test_a_client_at_its_limit_is_refused_but_for_its_health_check(start: 
         async with asyncio.timeout(10):
             while (await ask(service, "/v1/crawls")).status_code != 200:
                 pass
+
+
+async def test_at_the_cap_of_all_connections_requests_are_refused_and_health_checks_answered(start: Start) -> None:
+    async with start(connections=ConnectionLimits(total=16, per_client=16)) as service, AsyncExitStack() as stack:
+        for last in range(2, 9):
+            await stack.enter_async_context(opened(service, 2, address=f"127.0.0.{last}", send=UNFINISHED))
+        await until_busy(service, address="127.0.0.9")
+        await stack.enter_async_context(opened(service, 30, address="127.0.0.10"))
+        refused = await ask(service, "/v1/crawls", address="127.0.0.9")
+        assert (refused.status_code, refused.headers["connection"]) == (503, "close")
+        assert (await ask(service, "/healthz", address="127.0.0.9")).status_code == 200
+        assert closed(service, "busy") >= 2
+        assert closed(service, "crowded") >= 14  # idle ones made room
 
 
 async def test_a_health_check_is_not_counted_against_the_rate(start: Start) -> None:
