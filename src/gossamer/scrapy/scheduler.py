@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Self, TypeVar
 
 from scrapy import Request, Spider, signals
 from scrapy.core.scheduler import BaseScheduler
@@ -42,6 +42,11 @@ from gossamer.wiring.joining import connect
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+_ARRIVAL_SECONDS = 30.0
+"""How long a process that is being started waits for a frontier that does not answer. An outage has mostly passed by
+then; an address that is wrong is told."""
 _CLOSING_SECONDS = 30.0
 _ANNOUNCE_SECONDS = 5.0
 
@@ -114,16 +119,18 @@ class Scheduler(Working, BaseScheduler):
     async def _open(self, spider: Spider) -> None:
         settings = self.options.settings
         try:
-            self.frontier = frontier = await connect(settings, settings.frontier)
+            self.frontier = frontier = await self._arrive(lambda: connect(settings, settings.frontier))
             await self._about_to_join(frontier)
         except (BadInput, FrontierError) as error:
             refuse(error)
         options = self.options
         self._crawler.signals.connect(self._spider_idle, signal=signals.spider_idle)
         try:
-            run = await self._join(frontier)
-            await frontier.spiders.announce(Lane.SCRAPY, [spider.name])
-            self.holder = await frontier.holder(pool=options.crawl.pool, spiders=[spider.name], egress=settings.egress)
+            run = await self._arrive(lambda: self._join(frontier))
+            await self._arrive(lambda: frontier.spiders.announce(Lane.SCRAPY, [spider.name]))
+            self.holder = await self._arrive(
+                lambda: frontier.holder(pool=options.crawl.pool, spiders=[spider.name], egress=settings.egress)
+            )
         except CrawlRefused as refused:
             await frontier.close()
             log.error("%s. Nothing is crawled; another GOSSAMER_CRAWL_ID begins another crawl.", refused)
@@ -187,6 +194,27 @@ class Scheduler(Working, BaseScheduler):
         gc.collect()
         gc.freeze()
         log.info("%s, as %s", self._purpose(run), self.holder.worker)
+
+    async def _arrive(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Return the answer of a call that opening needs, also where the frontier is away for a moment.
+
+        Raises FrontierUnavailable when it was away for `_ARRIVAL_SECONDS`.
+        """
+        failure = FrontierUnavailable(f"it did not answer within {_ARRIVAL_SECONDS:g} s")
+
+        async def attempt() -> T:
+            nonlocal failure
+            try:
+                return await call()
+            except FrontierUnavailable as error:
+                failure = error
+                raise
+
+        try:
+            async with asyncio.timeout(_ARRIVAL_SECONDS):
+                return await self._patience.frontier(attempt)
+        except TimeoutError:
+            raise failure from None
 
     async def _announce(self) -> None:
         """Keep this spider's name announced, learn of others', and count what waits. Runs until it is cancelled."""

@@ -42,6 +42,18 @@ async def test_one_process_crawls_all_of_it_once(tmp_path: Path, server: Server,
     assert done.stats["finish_reason"] == "finished"
 
 
+async def test_a_process_that_is_started_while_the_frontier_is_away_waits_for_it(tmp_path: Path, web: FakeWeb) -> None:
+    with standalone(tcp=True) as server:
+        server.kill()
+        with scraper(tmp_path, server, "links", web.seeds()[:1]) as running:
+            wait_until(lambda: "Waiting for it." in running.log, "the process to say that it waits")
+            server.start()
+            done = running.finish()
+    assert done.exit_code == 0, done.log
+    assert done.stats["finish_reason"] == "finished"
+    assert done.items
+
+
 async def test_a_frontier_that_lost_its_data_is_not_finished(tmp_path: Path) -> None:
     with (
         standalone() as own,
