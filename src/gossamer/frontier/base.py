@@ -401,14 +401,15 @@ class Frontier(Protocol):
         most `limit` of each shard (`shard`: only of this one). How many were looked at. A run that is to end at once
         needs no such call."""
 
-    async def events(self, *, limit: int = 100, shard: int | None = None) -> list[CrawlEvent]:
+    async def events(self, *, limit: int = 100, shard: int | None = None, publisher: str = "") -> list[CrawlEvent]:
         """Ends of runs of the pool `shared` that nobody has confirmed as told, oldest first (`shard`: only of crawls
         that are kept there); one event per run, and
         one for each spider's part that was stopped or expired by itself. A run all of whose parts ended by themselves
         has no event beside theirs, a run to which nothing was ever added has none, and what is stopped after it ended
         has none any more. Of a part that expired, `purged` counts all its requests that were dropped for that.
 
-        The same again until `forget_events`. Kept for the retention after the end."""
+        The same again until `forget_events`. Kept for the retention after the end. `publisher`: name of a caller that
+        publishes what it gets; for 5 s after that, every other publisher gets none of that shard's events."""
 
     async def forget_events(self, told: Sequence[CrawlEvent]) -> None:
         """They have been told. May be repeated."""

@@ -1,5 +1,6 @@
 """Ends runs that have been idle for long enough, and publishes the ends of crawls: finished, stopped, expired."""
 
+import secrets
 from collections.abc import Callable
 
 from gossamer.control import stats
@@ -36,6 +37,7 @@ class Finisher:
         self._counters = counters
         self._metrics = metrics
         self._now = now
+        self._publisher = secrets.token_hex(8)
         self.pause_seconds = pause_seconds
         self._each_shard = EachShard(self.name, frontier.shards, self._tell, troubles)
 
@@ -44,7 +46,7 @@ class Finisher:
 
     async def _tell(self, shard: int) -> bool:
         ended = await self._frontier.finish_idle(limit=100, shard=shard)
-        events = await self._frontier.events(limit=100, shard=shard)
+        events = await self._frontier.events(limit=100, shard=shard, publisher=self._publisher)
         if not events:
             return ended > 0
         await self._outbound.send(answers.event(event, now=self._now()) for event in events)

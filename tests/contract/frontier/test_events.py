@@ -85,6 +85,22 @@ async def test_the_end_of_a_run_is_told_until_it_is_confirmed(frontier: ValkeyFr
     assert await frontier.events() == []
 
 
+async def test_one_publisher_at_a_time_gets_events(frontier: ValkeyFrontier, clock: Clock) -> None:
+    await submit(frontier)
+    assert await frontier.events(publisher="second") == []
+    await drain(frontier, clock)
+    first = await frontier.events(publisher="first")
+    assert words(first) == [("app/one", 1, "finished", "", 0)]
+    clock.now += 4.9
+    assert await frontier.events(publisher="second") == []
+    assert await frontier.events(publisher="first") == first
+    clock.now += 4.9
+    assert await frontier.events(publisher="second") == []
+    clock.now += 0.1  # the first one died
+    assert await frontier.events(publisher="second") == first == await frontier.events()
+    assert await frontier.events(publisher="first") == []
+
+
 async def test_each_run_that_had_requests_is_told_of(frontier: ValkeyFrontier, clock: Clock) -> None:
     await submit(frontier)
     await drain(frontier, clock)

@@ -11,12 +11,16 @@ from gossamer.model.crawl import CrawlEvent, CrawlState
 
 _KINDS = {b"f": CrawlState.FINISHED, b"s": CrawlState.STOPPED, b"e": CrawlState.EXPIRED}
 _AT_ONCE = 500
+_PUBLISHER_MS = 5000
+"""For so long after it got events a publisher is the only one that gets a shard's events."""
 
 
-async def untold(commands: Commands, *, limit: int, shard: int | None) -> list[CrawlEvent]:
+async def untold(commands: Commands, *, limit: int, shard: int | None, publisher: str) -> list[CrawlEvent]:
     """The oldest of a shard (None: of all), oldest first."""
     shards = range(commands.count) if shard is None else (shard,)
-    pages = await asyncio.gather(*(commands.call(one, "events_page", limit) for one in shards))
+    pages = await asyncio.gather(
+        *(commands.call(one, "events_page", limit, publisher, _PUBLISHER_MS) for one in shards)
+    )
     found = [
         _event(page[index].decode(), float(page[index + 1]) / 1000, page[index + 2])
         for page in pages

@@ -366,8 +366,8 @@ class ValkeyFrontier:
             )
         )
 
-    async def events(self, *, limit: int = 100, shard: int | None = None) -> list[CrawlEvent]:
-        return await events.untold(self._commands, limit=limit, shard=shard)
+    async def events(self, *, limit: int = 100, shard: int | None = None, publisher: str = "") -> list[CrawlEvent]:
+        return await events.untold(self._commands, limit=limit, shard=shard, publisher=publisher)
 
     async def forget_events(self, told: Sequence[CrawlEvent]) -> None:
         await events.forget(self._commands, told)

@@ -230,6 +230,11 @@ class Keys:
         return f"{self.base}event"
 
     @property
+    def teller(self) -> str:
+        """hash: name of the process that publishes the events, and until when (ms) it alone does. Ends after an hour."""
+        return f"{self.base}teller"
+
+    @property
     def purge(self) -> str:
         """zset: crawls whose queues are being unlinked. Ends when that is done."""
         return f"{self.base}purge"
