@@ -231,7 +231,7 @@ class Keys:
 
     @property
     def teller(self) -> str:
-        """hash: name of the process that publishes the events, and until when (ms) it alone does. Ends after an hour."""
+        """hash: name of the process that publishes the events, and until when it alone does. Ends after an hour."""
         return f"{self.base}teller"
 
     @property
