@@ -251,6 +251,8 @@ class GuardedProtocol(H11Protocol):
         await shown(problem, scope["path"])(scope, receive, send)
 
     def _move(self, place: _Place) -> None:
+        if self._place is _Place.NOWHERE:  # its client may have been forgotten meanwhile
+            self._shares = self._guard.shares_of(self._address)
         for share in self._shares:
             if self._place is _Place.WAITING:
                 share.waiting.pop(self, None)

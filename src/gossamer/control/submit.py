@@ -59,6 +59,8 @@ class Submission:
     """Add it also when nobody has announced its spider."""
     fresh: bool = False
     """A finished crawl begins a run that has seen nothing."""
+    name: str = ""
+    """Of a fresh one: the same whenever it is repeated, so that it begins one run. Empty: none."""
 
     def has_expired(self, now: float) -> bool:
         """Whether its time is over. `now`: epoch seconds."""
@@ -212,7 +214,7 @@ async def submit(frontier: Frontier, submissions: Sequence[Submission]) -> list[
     await frontier.spiders.learn({s.spider for s in submissions})
     groups = list(_together(submissions, frontier.spiders))
     wholes = [
-        base.Submission(first.crawl, terms, batches, terms.expires, first.fresh)
+        base.Submission(first.crawl, terms, batches, terms.expires, first.fresh, first.name)
         for batches, places, terms in groups
         for first in [submissions[places[0][0]]]
     ]
@@ -239,9 +241,9 @@ async def submit(frontier: Frontier, submissions: Sequence[Submission]) -> list[
 def _together(
     submissions: Sequence[Submission], spiders: Spiders
 ) -> Iterator[tuple[list[Batch], list[list[int]], Terms]]:
-    """What has the same crawl, terms, spider, domain and `fresh` travels together: (batches, their requests' positions,
-    the terms: one object for all that are equal)."""
-    groups: dict[tuple[CrawlId, bytes, str, str, bool], dict[tuple[int, bool], tuple[Batch, list[int]]]] = {}
+    """What has the same crawl, terms, spider, domain, `fresh` and name travels together: (batches, their requests'
+    positions, the terms: one object for all that are equal)."""
+    groups: dict[tuple[CrawlId, bytes, str, str, bool, str], dict[tuple[int, bool], tuple[Batch, list[int]]]] = {}
     packed: dict[int, bytes] = {}
     equal: dict[bytes, Terms] = {}
     for at, s in enumerate(submissions):
@@ -249,7 +251,7 @@ def _together(
         if terms is None:
             terms = packed[id(s.terms)] = _pack(s.terms)
             equal.setdefault(terms, s.terms)
-        batches = groups.setdefault((s.crawl.id, terms, s.spider, s.domain, s.fresh), {})
+        batches = groups.setdefault((s.crawl.id, terms, s.spider, s.domain, s.fresh, s.name), {})
         key = (s.priority, s.payload is None)
         if key not in batches:
             payloads: list[bytes | None] | None = None if s.payload is None else []
@@ -261,6 +263,6 @@ def _together(
         if batch.payloads is not None:
             batch.payloads.append(s.payload)  # type: ignore[attr-defined]
         places.append(at)
-    for (_, terms, _, _, _), batches in groups.items():
+    for (_, terms, *_), batches in groups.items():
         found = list(batches.values())
         yield [batch for batch, _ in found], [places for _, places in found], equal[terms]

@@ -51,6 +51,8 @@ class Submission:
     """What `set_expiry` is to be told for the spiders of `batches`: epoch seconds, 0: never. None: nothing."""
     fresh: bool = False
     """A finished crawl begins a run that has seen nothing; a running one is joined."""
+    name: str = ""
+    """Of a fresh one: the same whenever it is repeated, within an hour; it begins or joins one run. Empty: none."""
 
 
 @dataclass(slots=True)
@@ -255,9 +257,13 @@ class Frontier(Protocol):
         fresh: bool = False,
         expires: Mapping[str, float] | None = None,
         age_seconds: float | None = None,
+        name: str = "",
     ) -> Run:
         """The run that submissions join: the running one, or the next after a finished one. `fresh`: a new run with
         an empty seen-set, of a finished crawl only. Raises CrawlRefused for a stopped or expired crawl.
+
+        `name`: of the request. A fresh run is begun or joined once under a name, within an hour. A repeated call joins
+        that run, and raises RunFinished when that has finished.
 
         `age_seconds`: how long ago the process that joins was started. It belongs to a run that finished since then:
         no run begins, and RunFinished is raised. The time is measured by the server's clock.

@@ -120,6 +120,8 @@ class Intake:
         item = _Item(message)
         try:
             item.kind, item.request = self._desk.read(message.value, sent=message.published)
+            if item.kind == CRAWL and item.request.fresh:
+                item.request.name = _event_id(message)
         except RequestRejected as fault:
             item.fault = fault
         return item

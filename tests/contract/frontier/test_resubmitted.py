@@ -139,6 +139,33 @@ async def test_a_fresh_request_joins_a_run_that_is_running(pair: Pair) -> None:
     assert (answer.run.number, answer.added.duplicates, answer.joined) == (1, 1, True)
 
 
+async def test_a_fresh_request_that_is_repeated_after_its_run_begins_no_other(pair: Pair) -> None:
+    await submit(pair, "seed")
+    await work(pair)
+    assert (await submit(pair, "seed", fresh=True, name="first")).run.number == 2
+    assert (await submit(pair, "c", fresh=True, name="second", terms=DEEP)).joined
+    assert (await submit(pair, "a", fresh=True, name="third", terms=DEEP)).joined
+    await work(pair)
+    for path, name in (("seed", "first"), ("c", "second"), ("a", "third")):
+        answer = await submit(pair, path, fresh=True, name=name, terms=DEEP)
+        assert (answer.run.number, answer.added.duplicates) == (2, 1)
+    await pair.frontier.reclaim()
+    assert await runs_told(pair) == [1, 2]
+    answer = await submit(pair, "seed", fresh=True, name="another")
+    assert (answer.run.number, answer.added.added) == (3, 1)
+
+
+async def test_a_fresh_request_that_came_to_nothing_is_taken_when_it_is_repeated(pair: Pair) -> None:
+    """Its sender died when the run had begun and nothing was added."""
+    await submit(pair, "seed")
+    await work(pair)
+    await pair.frontier.open_crawl(a_crawl(), fresh=True, name="first")
+    await pair.frontier.stop_crawl(ONE, state=CrawlState.FINISHED)
+    answer = await submit(pair, "seed", fresh=True, name="first")
+    assert answer.added.added == 1
+    assert sorted(await work(pair)) == ["a", "b", "seed"]
+
+
 async def test_seeds_that_are_fresh_together_are_one_run(pair: Pair) -> None:
     await submit(pair, "seed")
     await work(pair)

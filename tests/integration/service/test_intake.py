@@ -463,3 +463,25 @@ async def test_a_fresh_request_that_the_bus_delivers_again_is_taken_once(stage: 
     assert info is not None
     assert (info.run, info.total().added) == (2, 1)
     assert [m["action"] for m in await stage.said()] == ["duplicate"]
+
+
+async def test_a_fresh_request_of_an_intake_that_died_begins_no_second_run(stage: Stage) -> None:
+    """The requests were taken and not acknowledged; their run is over when the bus delivers them again."""
+    crawl = CrawlId("app", "c")
+    await stage.take(a_crawl(path="1"), a_crawl(path="2"))
+    await stage.frontier.stop_crawl(crawl, state=CrawlState.FINISHED)
+    for path in ("1", "2"):
+        await stage.bus.publish(stage.topics.incoming, [msgspec.json.encode(a_crawl(path=path, fresh=True))])
+    consumer = await stage.bus.consume(stage.topics.requests, group="g")
+    items = await stage.intake._take(consumer, 1.0)
+    assert len(items) == 2
+    await stage.intake._process(items)
+    info = await stage.frontier.crawl_info(crawl)
+    assert info is not None
+    assert (info.run, info.total().added) == (2, 2)
+    await stage.frontier.stop_crawl(crawl, state=CrawlState.FINISHED)
+    await stage.intake._process([stage.intake._read(item.message) for item in items])
+    info = await stage.frontier.crawl_info(crawl)
+    assert info is not None
+    assert (info.run, info.state) == (2, CrawlState.FINISHED)
+    assert [m for m in await stage.said() if m["action"] == "rejected"] == []

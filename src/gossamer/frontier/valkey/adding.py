@@ -87,16 +87,18 @@ class Adding:
         fresh: bool = False,
         expires: Mapping[str, float] | None = None,
         age_seconds: float | None = None,
+        name: str = "",
     ) -> Run:
         check_names(crawl.pool, *(expires or ()))
         token = crawl.id.token
-        name = ""
-        if fresh:  # kept until it is answered, so that a repeated call does not refuse what it began itself
+        if (
+            fresh and not name
+        ):  # kept until it is answered, so that a repeated call does not refuse what it began itself
             name = self._fresh.setdefault(token, secrets.token_hex(8))
         try:
             touch = [0] if self._commands.count == 1 else []
             age = -1.0 if age_seconds is None else age_seconds * 1000
-            run, _ = await self._open(crawl, fresh=name, touch=touch, expires=expires or {}, age_ms=age)
+            run, _ = await self._open(crawl, name=name, fresh=fresh, touch=touch, expires=expires or {}, age_ms=age)
         except (CrawlRefused, RunFinished):
             self._fresh.pop(token, None)
             raise
@@ -107,7 +109,8 @@ class Adding:
         self,
         crawl: Crawl,
         *,
-        fresh: str = "",
+        name: str = "",
+        fresh: bool = False,
         touch: Sequence[int] = (),
         expected: int = 0,
         expires: Mapping[str, float] = MappingProxyType({}),
@@ -117,7 +120,7 @@ class Adding:
         token = crawl.id.token
         home = home_shard(token, self._commands.count)
         touched = ",".join(map(str, touch))
-        arguments: list[Argument] = [token, codec.pack_crawl(crawl), fresh, touched, expected, age_ms]
+        arguments: list[Argument] = [token, codec.pack_crawl(crawl), name, touched, expected, age_ms, int(fresh)]
         for spider, at in expires.items():
             arguments += (spider, round(at * 1000))
         self._forget_touched()

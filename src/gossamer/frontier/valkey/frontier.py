@@ -170,8 +170,9 @@ class ValkeyFrontier:
         fresh: bool = False,
         expires: Mapping[str, float] | None = None,
         age_seconds: float | None = None,
+        name: str = "",
     ) -> Run:
-        return await self._adding.open_crawl(crawl, fresh=fresh, expires=expires, age_seconds=age_seconds)
+        return await self._adding.open_crawl(crawl, fresh=fresh, expires=expires, age_seconds=age_seconds, name=name)
 
     async def set_wish(self, run: Run, *, rate: Rate | None, concurrency: int | None) -> Run:
         crawl = msgspec.structs.replace(run.crawl, rate=rate, concurrency=concurrency)
@@ -212,13 +213,16 @@ class ValkeyFrontier:
         while True:
             try:
                 age_seconds = None if begin else _EVER
-                run = await self.open_crawl(crawl, fresh=fresh, expires=spiders, age_seconds=age_seconds)
+                run = await self.open_crawl(
+                    crawl, fresh=fresh, expires=spiders, age_seconds=age_seconds, name=submission.name
+                )
                 break
             except RunFinished as finished:
                 verdict = await recall(self._commands, self._adding, finished.run, terms, batches)
-                if verdict is Recall.KNOWN and not submission.fresh:
+                repeated = fresh  # its fresh run has finished; only what did not get into that is added
+                if verdict is not Recall.NEW if repeated else verdict is Recall.KNOWN and not submission.fresh:
                     return Submitted(finished.run, _all_known(batches))
-                fresh, begin = submission.fresh or verdict is Recall.WIDER, True
+                fresh, begin = not repeated and (submission.fresh or verdict is Recall.WIDER), True
             except CrawlRefused:
                 if not fresh:
                     raise

@@ -249,6 +249,10 @@ class Keys:
         """list: seen-sets that fresh runs left behind, to be removed. Ends when empty."""
         return f"{self.base}old"
 
+    def fresh(self, name: str) -> str:
+        """string: generation of the fresh run that the request of this name began or joined. Ends after an hour."""
+        return f"{self.base}fresh:{name}"
+
     def call(self, name: str) -> str:
         """string: number and answer of the last addition of this name. Ends after an hour."""
         return f"{self.base}call:{name}"

@@ -11,7 +11,7 @@
 local answers, i = {}, 3
 while i <= #ARGV do
   local last = i + 3 + 2 * tonumber(ARGV[i + 3])
-  answers[#answers + 1] = open_run(ARGV[i], ARGV[i + 1], "", ARGV[i + 2], 0, INF, { unpack(ARGV, i + 4, last) })
+  answers[#answers + 1] = open_run(ARGV[i], ARGV[i + 1], "", false, ARGV[i + 2], 0, INF, { unpack(ARGV, i + 4, last) })
   i = last + 1
 end
 return answers

@@ -17,9 +17,9 @@ local function parts_ended(key, expiries)
 end
 
 -- Arguments and answer are those of `open`; `expiries`: spider, epoch ms (0: never), ... that a submission asks for.
-local function open_run(token, descriptor, fresh, touch, expected, age, expiries)
+local function open_run(token, descriptor, name, fresh, touch, expected, age, expiries)
   local key = P .. "h:" .. token
-  local row = redis.call("HMGET", key, "state", "run", "gen", "shards", "crawl", "fresh", "version")
+  local row = redis.call("HMGET", key, "state", "run", "gen", "shards", "crawl", "version")
   local state, run, gen = row[1], tonumber(row[2] or 0), tonumber(row[3] or 0)
   if state == "stopped" or state == "expired" then
     return { "refused", state }
@@ -27,20 +27,27 @@ local function open_run(token, descriptor, fresh, touch, expected, age, expiries
   if expected > 0 and (not state or run ~= expected or state ~= "running") then
     return { "refused", state or "unknown" }
   end
+  local named = P .. "fresh:" .. name
+  if fresh and state and redis.call("GET", named) == row[3] then -- it is repeated: what it asked for has begun
+    fresh = false
+    if state == "finished" then
+      age = INF
+    end
+  end
   -- A run for parts that have ended would take nothing in. A fresh one begins anew what has expired.
   local reason = state == "finished" and parts_ended(key, expiries)
-  if reason and (reason ~= "expired" or fresh == "") then
+  if reason and (reason ~= "expired" or not fresh) then
     return { "refused", reason, "part" }
   end
   if state == "finished" and wall - tonumber(redis.call("HGET", key, "ended") or 0) <= age then
-    return { "finished", run, gen, tonumber(row[7] or 0), row[5] }
+    return { "finished", run, gen, tonumber(row[6] or 0), row[5] }
   end
   local fields = {}
   local function set(field, value)
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
   if state == "running" then
-    if fresh ~= "" and row[6] ~= fresh then
+    if fresh then
       return { "refused", state }
     end
     descriptor = row[5]
@@ -48,7 +55,7 @@ local function open_run(token, descriptor, fresh, touch, expected, age, expiries
     if state and redis.call("HEXISTS", P .. "halting", token) == 1 then
       return { "halting" }
     end
-    if not state or fresh ~= "" then
+    if not state or fresh then
       gen = math.max(gen + 1, math.floor(now))
     end
     if reason then
@@ -58,7 +65,7 @@ local function open_run(token, descriptor, fresh, touch, expected, age, expiries
     end
     run = run + 1
     if state then
-      redis.call("HDEL", key, "ended", "fresh")
+      redis.call("HDEL", key, "ended")
       forget_expiries(token)
     end
     -- The shards of a finished run keep what was seen: the new run sweeps them too when it ends.
@@ -69,14 +76,11 @@ local function open_run(token, descriptor, fresh, touch, expected, age, expiries
     if state or gen ~= math.floor(wall) then -- else the generation says it: there are many crawls of one run
       set("started", math.floor(wall))
     end
-    if fresh ~= "" then
-      set("fresh", fresh)
-    end
     note_crawl(token, descriptor)
     redis.call("ZREM", P .. "ending", token)
     redis.call("ZADD", P .. "opened", now, token)
   end
-  local shards, version = row[4] or "", tonumber(row[7] or 0)
+  local shards, version = row[4] or "", tonumber(row[6] or 0)
   if touch ~= "" then
     for shard in string.gmatch(touch, "[^,]+") do
       if not string.find("," .. shards .. ",", "," .. shard .. ",", 1, true) then
@@ -89,6 +93,9 @@ local function open_run(token, descriptor, fresh, touch, expected, age, expiries
   end
   if #fields > 0 then
     redis.call("HSET", key, unpack(fields))
+  end
+  if name ~= "" then
+    redis.call("SET", named, string.format("%.0f", gen), "PX", 3600000)
   end
   if row[1] ~= "running" then
     list_running(token, "")
