@@ -13,8 +13,6 @@ from gossamer.sinks.base import Sink
 
 _COMPANY_SECONDS = 0.05
 """How long pages whose links are in the frontier wait for the others of their batch, to be settled with them."""
-_LATE_SECONDS = 0.25
-"""A batch that has not been settled so long after it was written no longer holds up the next ones."""
 
 
 class Committer:
@@ -165,12 +163,11 @@ class Committer:
             self._gate.release()
             self._over(batch)
             raise
-        outlinks = Outlinks(batch, self._frontier, self._patience)
         if self._frontier.shards > 1:
-            await self._settle_apart(batch, outlinks)
+            await self._settle_apart(batch)
             return
         try:
-            await self._settle_on(0, batch, outlinks)
+            await self._settle_on(0, batch, Outlinks(batch, self._frontier, self._patience))
         finally:
             self._gate.release()
 
@@ -182,12 +179,15 @@ class Committer:
             for finished in batch:
                 finished.written()
 
-    async def _settle_apart(self, batch: Sequence[Finished], outlinks: Outlinks) -> None:
-        """Settle; what waits for a shard that does not answer waits beside the next batches, while there is room."""
-        settling = asyncio.ensure_future(self._settle_by_shard(batch, outlinks))
+    async def _settle_apart(self, batch: Sequence[Finished]) -> None:
+        """Settle; what waits for a shard that is away waits beside the next batches, while there is room."""
+        failed = asyncio.Event()
+        outlinks = Outlinks(batch, self._frontier, self._patience, failed.set)
+        settling = asyncio.ensure_future(self._settle_by_shard(batch, outlinks, failed.set))
+        failing = asyncio.ensure_future(failed.wait())
         size = 0
         try:
-            await asyncio.wait((settling,), timeout=_LATE_SECONDS)
+            await asyncio.wait((settling, failing), return_when=asyncio.FIRST_COMPLETED)
             if not settling.done():
                 size = sum(finished.links_size() for finished in batch)
                 if self._waiting + size > self._waiting_bytes:
@@ -198,12 +198,13 @@ class Committer:
             await settling
         finally:
             settling.cancel()
+            failing.cancel()
             if size:
                 self._waiting -= size
             else:
                 self._gate.release()
 
-    async def _settle_by_shard(self, batch: Sequence[Finished], outlinks: Outlinks) -> None:
+    async def _settle_by_shard(self, batch: Sequence[Finished], outlinks: Outlinks, failed: Callable[[], None]) -> None:
         """Add the outlinks, then settle the pages. No page waits for a shard that neither it nor its links live on."""
         async with asyncio.TaskGroup() as group:
             adding: Collection[asyncio.Task[None]] = outlinks.add_all(group)
@@ -219,12 +220,14 @@ class Committer:
                     else:
                         waiting.append(page)
                 for shard, pages in ready.items():
-                    group.create_task(self._settle_on(shard, pages, outlinks))
+                    group.create_task(self._settle_on(shard, pages, outlinks, failed))
                 left = waiting
                 if left:
                     _, adding = await asyncio.wait(adding, return_when=asyncio.FIRST_COMPLETED)
 
-    async def _settle_on(self, shard: int, pages: Sequence[Finished], outlinks: Outlinks) -> None:
+    async def _settle_on(
+        self, shard: int, pages: Sequence[Finished], outlinks: Outlinks, failed: Callable[[], None] | None = None
+    ) -> None:
         settlements = [page.settlement for page in pages]
 
         async def settle() -> None:
@@ -236,7 +239,7 @@ class Committer:
                     return
 
         try:
-            await self._patience.frontier(settle, shard=shard)
+            await self._patience.frontier(settle, shard=shard, failed=failed)
         finally:
             self._over(pages)
         if self.committed:

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -36,7 +36,15 @@ class _Part:
 class Outlinks:
     """The outlinks of these pages: on each shard, those of one spider, domain, priority and depth together."""
 
-    def __init__(self, pages: Iterable[Finished], frontier: Frontier, patience: Patience) -> None:
+    def __init__(
+        self,
+        pages: Iterable[Finished],
+        frontier: Frontier,
+        patience: Patience,
+        failed: Callable[[], None] | None = None,
+    ) -> None:
+        """`failed` is called whenever a shard did not answer."""
+        self._failed = failed
         self._frontier = frontier
         self._patience = patience
         self._parts: list[_Part] = []
@@ -80,7 +88,7 @@ class Outlinks:
     async def _add(self, part: _Part) -> None:
         if part.era != self._frontier.era:
             async with part.lock:
-                await self._patience.frontier(partial(self._add_once, part), shard=part.shard)
+                await self._patience.frontier(partial(self._add_once, part), shard=part.shard, failed=self._failed)
 
     async def _add_once(self, part: _Part) -> None:
         era = self._frontier.era

@@ -35,8 +35,15 @@ class Patience:
         """Whether the frontier or an output is being waited for now."""
         return not {"frontier", "output"}.isdisjoint(self._troubles.current)
 
-    async def frontier(self, call: Callable[[], Awaitable[T]], *, shard: int | None = None) -> T:
-        """The call's answer, once the frontier gives one. `shard`: the only one that the call concerns."""
+    async def frontier(
+        self,
+        call: Callable[[], Awaitable[T]],
+        *,
+        shard: int | None = None,
+        failed: Callable[[], None] | None = None,
+    ) -> T:
+        """The call's answer, once the frontier gives one. `shard`: the only one that the call concerns. `failed` is
+        called before each pause."""
         pause = FIRST_SECONDS
         while True:
             try:
@@ -53,6 +60,8 @@ class Patience:
             else:
                 self._answered(shard)
                 return answer
+            if failed:
+                failed()
             pause = await self._pause(pause)
 
     def _answered(self, shard: int | None) -> None:

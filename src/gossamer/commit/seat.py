@@ -93,6 +93,8 @@ class _ShardWatch:
         self._turned = turned
         self._reclaimed = reclaimed
         self._witness = Witness(heartbeat_seconds)
+        self._dead = asyncio.Event()
+        """Some worker counts as dead."""
 
     async def beat_for_ever(self) -> None:
         """Beat three times a heartbeat, and whenever a worker's silence has lasted one.
@@ -108,12 +110,16 @@ class _ShardWatch:
             with contextlib.suppress(FrontierUnavailable):
                 left = await self.beat()
                 if left <= 0:
-                    await self._reclaim()
+                    self._dead.set()
 
     async def reclaim_for_ever(self) -> None:
-        """Where the beats say nothing of it, too; and all other housekeeping."""
+        """When the beats say that a worker is dead, and regularly, with all other housekeeping. Apart from the beats:
+        it may take longer than they may."""
         while True:
-            await asyncio.sleep(self._heartbeat_seconds * (0.9 + 0.2 * random.random()))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._heartbeat_seconds * (0.9 + 0.2 * random.random())):
+                    await self._dead.wait()
+            self._dead.clear()
             with contextlib.suppress(FrontierUnavailable):
                 await self._reclaim()
 

@@ -13,6 +13,8 @@ _PARTIAL: Final = object()
 
 _SILENCE_SECONDS = 1.0
 """After so long without the answer that is due next, whoever wants to know is told, once a second."""
+_HELD_UP_SECONDS = 0.5
+"""A timer that is so late says that the event loop stood still."""
 
 Argument = bytes | str | int | float
 
@@ -30,8 +32,9 @@ class Connection(asyncio.Protocol):
     come at all. `where` names the server in errors. `on_silence` hears of an answer that is late; it may end
     the connection sooner.
 
-    `give_up_seconds`: nobody waits longer than this for an answer. The connection lives on, and is `silent` until
-    something arrives: whoever asks meanwhile is refused at once. None: an answer is waited for until the end.
+    `give_up_seconds`: when an answer is due and nothing at all arrives for so long, nobody waits any longer. The
+    connection lives on, and is `silent` until something arrives: whoever asks meanwhile is refused at once. None: an
+    answer is waited for until the end.
     """
 
     def __init__(
@@ -57,6 +60,8 @@ class Connection(asyncio.Protocol):
         self._collected: list[Reply] = []
         self._arrived = self._answered = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._heard = 0.0
+        """When something arrived last."""
         self._listener: Callable[[Reply | None], None] | None = None
         self._ended = self._loop.create_future()
 
@@ -119,17 +124,23 @@ class Connection(asyncio.Protocol):
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def _check_time(self) -> None:
-        self._timer = None
+        timer, self._timer = self._timer, None
         if not self._waiting or not self.alive:
             return
-        left = self._waiting[0][2] - self._loop.time()
+        now = self._loop.time()
+        if timer is not None and now - timer.when() > _HELD_UP_SECONDS:
+            # This process was held up itself: what arrived meanwhile is read first.
+            self._timer = self._loop.call_later(_HELD_UP_SECONDS / 2, self._check_time)
+            return
+        left = self._waiting[0][2] - now
         if left <= 0:
             self._end(FrontierUnavailable(f"{self.where}: no answer within {self._call_seconds:g} s"))
             return
         self._timer = self._loop.call_later(self._look_again(left), self._check_time)
         if self._on_silence is not None and left <= self._call_seconds - _SILENCE_SECONDS:
             self._on_silence()
-        if self._give_up_seconds is not None and left <= self._call_seconds - self._give_up_seconds:
+        since = max(now + left - self._call_seconds, self._heard)
+        if self._give_up_seconds is not None and now - since >= self._give_up_seconds:
             self._give_up()
 
     def _give_up(self) -> None:
@@ -146,6 +157,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._arrived += 1
+        self._heard = self._loop.time()
         self.silent = False
         self._reader.feed(data)
         gets = self._reader.gets
