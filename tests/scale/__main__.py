@@ -16,6 +16,7 @@ from tests.scale.interrupted import Size, Trouble, interrupted
 from tests.scale.lanes import FastLane, Lane, ScrapyLane
 from tests.scale.latency import TIMES, pace
 from tests.scale.stores import one_of_eight
+from tests.scale.submissions import GROWTH_BYTES, submissions
 from tests.scale.verdict import described, faults, full_speed, partial_faults
 from tests.servers.small_disk import CannotMount, mounted
 
@@ -34,6 +35,9 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--pages", type=at_least(1), default=60, metavar="N", help="of each of these")
     parser.add_argument("--links", type=at_least(1), default=20, metavar="N", help="on each page of endless")
+    parser.add_argument(
+        "--submissions", type=at_least(100), default=100_000, metavar="N", help="of the run of this name"
+    )
     parser.add_argument(
         "--seconds", type=at_least(0, float), default=60.0, metavar="N", help="that an outage or a full disk lasts"
     )
@@ -123,6 +127,22 @@ def _latency(_: argparse.Namespace) -> Iterator[Ran]:
     )
 
 
+def _submissions(arguments: argparse.Namespace) -> Iterator[Ran]:
+    done = submissions(arguments.submissions, say=lambda pages: print(f"  {pages} requests", flush=True))
+    grown, before = done.growth / 2**20, done.before / 2**20
+    wrong = [f"{done.submissions - done.fetched:,} pages were lost"] if done.fetched < done.submissions else []
+    if done.growth >= GROWTH_BYTES:
+        wrong.append(f"the worker's memory grew by {grown:.0f} MiB")
+    print(f"submissions: {done.submissions:,}, each with attributes of its own; {before:.0f} MiB and {grown:.0f} more")
+    yield Ran(
+        "scale-submissions",
+        f"{done.submissions:,} submissions with distinct attributes through one worker",
+        f"its memory grew by {grown:.0f} MiB from {before:.0f} MiB",
+        wrong,
+        {"before_mib": round(before, 1), "growth_mib": round(grown, 1)},
+    )
+
+
 def _outage(arguments: argparse.Namespace) -> Iterator[Ran]:
     for file, name, trouble in (
         ("frozen", "Valkey stands still (SIGSTOP)", troubles.frozen),
@@ -188,6 +208,7 @@ _LANES: dict[str, tuple[Lane, int, int]] = {"fast": (FastLane(), 100, 160), "scr
 _RUNS: dict[str, Callable[[argparse.Namespace], Iterator[Ran]]] = {
     "endless": _endless,
     "latency": _latency,
+    "submissions": _submissions,
     "outage": _outage,
     "one_shard": _one_shard,
     "full_disk": _full_disk,

@@ -3,7 +3,7 @@
 The contract is narrow so that one compiled call can take this file's place.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Hashable, Iterator
 
 import msgspec
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
@@ -73,18 +73,21 @@ class LinkExtractor:
         seed: int,
         follow_nofollow: bool = False,
         texts: bool = False,
-        max_hrefs: int = 50_000,
         sorted_queries: bool = False,
+        memory: HrefMemory | None = None,
+        part: Hashable = None,
     ) -> None:
         """`seed`: of the fingerprints (`spider_seed`). `follow_nofollow`: take links although page or link ask not to.
-        `texts`: also list every link with its text. `max_hrefs`: bound of the memory (about 150 bytes each).
-        `sorted_queries`: URLs whose query parameters differ only in their order have the same fingerprint."""
+        `texts`: also list every link with its text. `sorted_queries`: URLs whose query parameters differ only in their
+        order have the same fingerprint. `memory`: where hrefs are remembered, as `part` of it; None: in a memory of its
+        own."""
         self._scope = scope
         self._seed = seed
         self._fingerprint = _of_any_order if sorted_queries else fingerprint
         self._follow_nofollow = follow_nofollow
         self._texts = texts
-        self._memory = HrefMemory(max_hrefs=max_hrefs)
+        self._memory = HrefMemory() if memory is None else memory
+        self._part = part
 
     def extract(self, html: bytes | str, base_url: str, *, encoding: str | None = None) -> Links:
         """The links of a page whose canonical URL is `base_url`. Never raises, whatever the page holds.
@@ -138,11 +141,7 @@ class LinkExtractor:
         hrefs = links.hrefs
         if except_positions:
             hrefs = [href for position, href in enumerate(hrefs) if position not in except_positions]
-        self._memory.keep(links.base, hrefs, KNOWN)
-
-    def forget(self) -> None:
-        """Offer every link again. Repeatable."""
-        self._memory.clear()
+        self._memory.keep(self._part, links.base, hrefs, KNOWN)
 
     @property
     def remembered(self) -> int:
@@ -152,7 +151,7 @@ class LinkExtractor:
     def _follow(self, hrefs: list[str], page: str, charset: str | None, links: Links) -> None:
         """Sort the hrefs into new URLs, repeats and dropped ones."""
         base, dropped = links.base, links.dropped
-        anywhere, on_site, in_directory = self._memory.recall(base)
+        anywhere, on_site, in_directory = self._memory.recall(self._part, base)
         document = Base(base)
         fingerprint_of, seed = self._fingerprint, self._seed
         seen: set[str] = set()
@@ -200,7 +199,7 @@ class LinkExtractor:
                         continue
                 # A page's link to itself is not remembered: a spider of one's own may follow it from the next page.
                 if target is href and outcome is not KNOWN:
-                    self._memory.keep(base, (href,), outcome)
+                    self._memory.keep(self._part, base, (href,), outcome)
             dropped[outcome] = dropped.get(outcome, 0) + 1
         if known:
             dropped[KNOWN] = dropped.get(KNOWN, 0) + known

@@ -5,13 +5,19 @@ scheme; one that starts with `/` means the same on the whole origin, another one
 on the whole page URL (`?page=2`), or is oddly written, is not remembered.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 from gossamer.policy.urls import directory, origin
 
 _MAX_HREF_LENGTH = 512
 _SCHEMES = ("http", "https")
+
+_HREF_BYTES = 150
+_PLACE_BYTES = 700
+"""About what an href (beside its characters) and a place take."""
+
+_Key = tuple[Hashable, str]
 
 Known = dict[str, str]
 """Raw href without fragment -> what became of it: `known`, or the reason why it is not followed."""
@@ -25,78 +31,104 @@ class Recalled(NamedTuple):
     in_directory: Known
 
 
+class _Place:
+    """The hrefs of one directory, origin or scheme."""
+
+    __slots__ = ("bytes", "known")
+
+    def __init__(self) -> None:
+        self.known: Known = {}
+        self.bytes = _PLACE_BYTES
+
+
+_NOTHING: Known = {}
+
+
 class HrefMemory:
-    """Holds at most `max_hrefs`; the directory (or origin) used longest ago is forgotten first, as a whole.
+    """Holds about `max_bytes`; the directory (or origin) used longest ago is forgotten first, as a whole.
+
+    It may serve many extractors: what each remembers is kept apart by its `part`, which is whatever the meaning of an
+    href depends on beside the document (the run, the scope). The bound is for all parts together.
 
     What means the same everywhere gets half of the room at most, so that links to the whole world leave the rest to
     the sites' own.
     """
 
-    def __init__(self, *, max_hrefs: int = 50_000) -> None:
-        self._max_hrefs = max_hrefs
-        self._known: dict[str, Known] = {}
-        self._size = 0
+    def __init__(self, *, max_bytes: int = 16 * 1024 * 1024) -> None:
+        self._max_bytes = max_bytes
+        self._places: dict[_Key, _Place] = {}
+        self._era = 0
+        self.bytes = 0
+        """About how much memory the hrefs take now."""
 
     def __len__(self) -> int:
         """Hrefs remembered now."""
-        return self._size
+        return sum(len(place.known) for place in self._places.values())
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._known.clear()
-        self._size = 0
+    def enter_era(self, era: int) -> None:
+        """Forget everything unless it was remembered in this era of the frontier."""
+        if era != self._era:
+            self._era = era
+            self._places.clear()
+            self.bytes = 0
 
-    def recall(self, base: str) -> Recalled:
+    def recall(self, part: Hashable, base: str) -> Recalled:
         """What is known where this base URL is. For looking up, until the next `keep`."""
-        return Recalled(self._touch(_scheme(base)), self._touch(origin(base)), self._touch(directory(base)))
+        return Recalled(
+            self._touch((part, _scheme(base))), self._touch((part, origin(base))), self._touch((part, directory(base)))
+        )
 
-    def keep(self, base: str, hrefs: Iterable[str], outcome: str) -> None:
+    def keep(self, part: Hashable, base: str, hrefs: Iterable[str], outcome: str) -> None:
         """Remember what became of hrefs in a document with this base URL, where that can be said of them in general."""
-        anywhere, on_site, in_directory = _scheme(base), origin(base), directory(base)
+        anywhere, on_site, in_directory = (part, _scheme(base)), (part, origin(base)), (part, directory(base))
         for href in hrefs:
             if not href or len(href) > _MAX_HREF_LENGTH or href[0] <= " " or href[0] == "?":
                 continue
             if "\t" in href or "\n" in href or "\r" in href:
                 continue  # the URL parser takes these out, so the rules below would not see what it sees
             if href[0] == "/":
-                place = anywhere if href.startswith("//") else on_site
+                key = anywhere if href.startswith("//") else on_site
             else:
-                place = in_directory
+                key = in_directory
                 if ":" in href:
                     scheme, _, rest = href.partition(":")
                     if scheme.lower() in _SCHEMES:
                         if not rest.startswith("//"):
                             continue  # `http:x` is relative to the whole page URL where the page is http too
-                        place = anywhere
-            self._enter(place, href, outcome)
+                        key = anywhere
+            self._enter(key, href, outcome)
 
-    def _enter(self, place: str, href: str, outcome: str) -> None:
-        known = self._known.get(place)
-        if known is None:
-            known = self._known[place] = {}
-        if href not in known:
-            self._size += 1
-            if len(known) >= self._max_hrefs // 2 and place in _SCHEMES:
-                self._size -= len(known)
-                known.clear()
-        known[href] = outcome
-        if self._size > self._max_hrefs:
-            self._touch(place)
+    def _enter(self, key: _Key, href: str, outcome: str) -> None:
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = _Place()
+            self.bytes += _PLACE_BYTES
+        if href not in place.known:
+            if place.bytes >= self._max_bytes // 2 and key[1] in _SCHEMES:
+                self.bytes -= place.bytes - _PLACE_BYTES
+                place.known.clear()
+                place.bytes = _PLACE_BYTES
+            size = _HREF_BYTES + len(href)
+            place.bytes += size
+            self.bytes += size
+        place.known[href] = outcome
+        if self.bytes > self._max_bytes:
+            self._touch(key)
             self._forget()
 
-    def _touch(self, place: str) -> Known:
+    def _touch(self, key: _Key) -> Known:
         """This place's hrefs, moved to the end of the order; a place without any is not kept."""
-        known = self._known.pop(place, None)
-        if known is None:
-            return {}
-        self._known[place] = known
-        return known
+        place = self._places.pop(key, None)
+        if place is None:
+            return _NOTHING
+        self._places[key] = place
+        return place.known
 
     def _forget(self) -> None:
-        while self._size > self._max_hrefs:
+        while self.bytes > self._max_bytes:
             # Dictionaries keep their order, so the first one is the one touched longest ago.
-            oldest = next(iter(self._known))
-            self._size -= len(self._known.pop(oldest))
+            oldest = next(iter(self._places))
+            self.bytes -= self._places.pop(oldest).bytes
 
 
 def _scheme(base: str) -> str:

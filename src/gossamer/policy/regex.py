@@ -3,6 +3,7 @@
 import re
 import warnings
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import re2
 
@@ -16,6 +17,10 @@ _MEMORY_BYTES = 1024 * 1024
 
 _SET_MEMORY_BYTES = 4 * _MEMORY_BYTES
 """Of all of one filter together, the states that matching makes included."""
+
+_PATTERN_BYTES = 5000
+_INSTRUCTION_BYTES = 32
+"""About what a compiled expression takes, in both forms, and each of its instructions. Measured."""
 
 Search = Callable[[str], object]
 
@@ -39,15 +44,19 @@ class Expressions:
         """Of those that are searched one by one."""
         self._singly: list[Search] = []
         """What stands in for the set where that does not fit into its memory."""
+        self.bytes = 0
+        """About how much memory the compiled expressions take."""
         together: list[str] = []
         for text in self.texts:
             check_regex(text, kind, linear=False)
             found = _linear(text)
             if found is None:
                 self._alone.append(_compiled(text, kind).search)
+                self.bytes += _PATTERN_BYTES + _INSTRUCTION_BYTES * len(text)
             else:
                 together.append(text)
-                self._singly.append(found)
+                self._singly.append(found.search)
+                self.bytes += _PATTERN_BYTES + _INSTRUCTION_BYTES * found.programsize
         self._set = _set(together) if together else None
 
     def find(self, url: str) -> bool:
@@ -85,15 +94,14 @@ def check_regex(text: str, kind: str, *, linear: bool) -> None:
             ) from None
 
 
-def _linear(text: str) -> Search | None:
+def _linear(text: str) -> Any:
     """What RE2 makes of it; None: it cannot, or would read it otherwise."""
     if _READ_OTHERWISE.search(text):
         return None
     try:
-        found: Search = re2.compile(text, _options()).search
+        return re2.compile(text, _options())
     except re2.error:
         return None
-    return found
 
 
 def _set(texts: Iterable[str]) -> "re2.Set | None":

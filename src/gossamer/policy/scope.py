@@ -15,6 +15,8 @@ MAX_REGEXES = 100
 """Expressions of one kind in one scope."""
 
 _ORIGINS_REMEMBERED = 10_000
+_ORIGIN_BYTES = 200
+_SCOPE_BYTES = 2500
 
 
 class Refusal(NamedTuple):
@@ -53,6 +55,12 @@ class Scope:
         self._beginnings = tuple(f"{scheme}://" for scheme in schemes)
         self._max_length = max_length
         self._known_origins: dict[str, bool] = {}
+
+    @property
+    def bytes(self) -> int:
+        """About how much memory it takes now."""
+        names = len(self._domains) + len(self._hosts) + len(self._prefixes) + len(self._known_origins)
+        return _SCOPE_BYTES + _ORIGIN_BYTES * names + self._allow.bytes + self._deny.bytes
 
     def reason(self, url: str) -> str | None:
         """Why this *canonical* URL is refused (see Refusal), or None: it is admitted. The quick half of `refusal`.

@@ -33,14 +33,14 @@ from gossamer.telemetry.troubles import Troubles
 from gossamer.wiring.checks import address_service, check_asked
 from gossamer.worker.access import Access
 from gossamer.worker.client import Clients
-from gossamer.worker.context import Context, Contexts
+from gossamer.worker.context import Context, Contexts, SharedMemory
 from gossamer.worker.egress import ANSWER_BYTES, Egress
 from gossamer.worker.fetching import Fetching
 from gossamer.worker.page import PageReader
 from gossamer.worker.reporting import Reporting
 from gossamer.worker.robots_store import FrontierRobotsStore
 from gossamer.worker.seen_cache import SeenCache
-from gossamer.worker.spiders import known_spiders, load_spider
+from gossamer.worker.spiders import Spiders, known_spiders
 from gossamer.worker.waits import Waits
 from gossamer.worker.worker import Worker
 
@@ -101,7 +101,8 @@ async def working(
     patience = Patience(troubles)
     tally = Tally()
     waits = Waits(troubles)
-    seen = SeenCache(settings.worker.seen_cache, era=lambda: frontier.era)
+    memory = SharedMemory(SeenCache(settings.worker.seen_cache, era=lambda: frontier.era))
+    loaded = Spiders()
 
     def on_missing(path: str, records: int) -> None:
         tally.missing += records
@@ -123,10 +124,10 @@ async def working(
             made,
             spider,
             terms,
-            spider=load_spider(spider),
+            spider=loaded.of(made.crawl.id, spider),
             secret=frontier.secret,  # of the moment: a frontier that lost its data has another
             user_agent=settings.fetch.user_agent,
-            seen=seen,
+            memory=memory,
             links=bus is not None,
             proxy=settings.fetch.proxy,
             # Whoever works for the service may run any; for a crawl of one's own it is what is installed here.

@@ -1,24 +1,46 @@
-"""What all requests of one submission have in common, worked out once: filters, headers, spider, memory of links."""
+"""What all requests of one submission have in common: filters, headers, spider, and the memory of links."""
 
-from collections import OrderedDict
+import hashlib
 from collections.abc import Callable, Collection
 
 import msgspec
 
 from gossamer.extract.links import LinkExtractor, Links
+from gossamer.extract.memory import HrefMemory
 from gossamer.model.crawl import SHARED, QueryOrder, Run, Terms
 from gossamer.model.request import Lease
+from gossamer.policy.bounded import Bounded
 from gossamer.policy.scope import Scope, compile_scope
 from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
 from gossamer.worker.seen_cache import SeenCache
 from gossamer.worker.spider import Spider
 
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+_CONTEXT_BYTES = 3000
+_TERMS_FACTOR = 8
+"""About what a context takes, and its terms for each byte of them when packed."""
 OWNED_BY_CLIENT = frozenset(("host", "connection", "content-length", "accept-encoding", "transfer-encoding"))
 
 
+class SharedMemory:
+    """What the contexts of one worker remember, bounded by bytes for all of them together."""
+
+    def __init__(
+        self, seen: SeenCache, *, href_bytes: int = 12 * 1024 * 1024, scope_bytes: int = 12 * 1024 * 1024
+    ) -> None:
+        self.seen = seen
+        self.hrefs = HrefMemory(max_bytes=href_bytes)
+        self._scopes: Bounded[bytes, Scope] = Bounded(scope_bytes)
+
+    def scope(self, name: bytes, terms: Terms) -> Scope:
+        """The compiled filters of these terms. `name`: their `scope_name`. Raises BadInput for a regex that is none."""
+        scope = self._scopes.get(name) or scope_of(terms)
+        self._scopes.put(name, scope, scope.bytes)  # it grows with the origins that it has judged
+        return scope
+
+
 class Context:
-    """One (run, spider, terms). Belongs to one worker."""
+    """One (run, spider, terms). Belongs to one worker. Small: what is large is in the shared memory."""
 
     def __init__(
         self,
@@ -29,13 +51,14 @@ class Context:
         spider: Spider,
         secret: int,
         user_agent: str,
-        seen: SeenCache,
+        memory: SharedMemory,
         links: bool = False,
         spiders: Collection[str] | None = None,
         proxy: str = "",
     ) -> None:
         """`links`: records name the links of every page, whatever the terms say. `spiders`: those that anybody runs for
-        this crawl; None: any may be run by somebody. `proxy`: the operator's, where the terms name none."""
+        this crawl; None: any may be run by somebody. `proxy`: the operator's, where the terms name none. Raises
+        BadInput for a regex that is none."""
         self.run = run
         self.terms = terms
         self.spider_name = spider_name
@@ -43,25 +66,25 @@ class Context:
         self.spiders = spiders
         self.links = links or terms.links
         """Whether records name the links of their page."""
-        self.scope: Scope = scope_of(terms)
         self.seed = spider_seed(secret, spider_name)
-        self.extractor = LinkExtractor(
-            self.scope,
-            seed=self.seed,
-            follow_nofollow=terms.follow_nofollow,
-            texts=self.links,
-            sorted_queries=terms.query_order is QueryOrder.IGNORED,
-        )
         self.user_agent = terms.useragent or user_agent
         self.headers = request_headers(terms, self.user_agent)
         self.proxy = terms.proxy or proxy or None
         self.guard_proxy = run.crawl.pool == SHARED and terms.proxy is not None
         """Whether the proxy was named by a request to a service: no such may reach into the operator's networks."""
         self.private_hosts = frozenset(terms.private_hosts)
-        self._sitemap_origins: set[str] = set()
-        self._seen = seen
-        self._era = seen.era
+        self._memory = memory
+        self._seen = memory.seen
+        self._scope_name = scope_name(terms)
         self._part = (run.crawl.id.token, run.number, run.generation)
+        self._href_part = (*self._part, spider_name, self._scope_name)
+        self._sitemap_part = ("sitemaps", *self._href_part)
+        memory.scope(self._scope_name, terms)
+
+    @property
+    def scope(self) -> Scope:
+        """The filters of discovered links and redirect targets."""
+        return self._memory.scope(self._scope_name, self.terms)
 
     def fingerprint(self, url: str, *, method: str = "GET", body: bytes = b"") -> int:
         """Return the number by which a request for this spider under these terms is remembered."""
@@ -75,24 +98,27 @@ class Context:
 
     def links_of(self, body: bytes, url: str, *, encoding: str) -> Links:
         """The page's links; of those that the frontier has for certain, only how many there are."""
-        self._enter_era()
-        return self.extractor.extract(body, url, encoding=encoding)
+        self._memory.hrefs.enter_era(self._seen.era)
+        return self._extractor().extract(body, url, encoding=encoding)
+
+    def _extractor(self) -> LinkExtractor:
+        return LinkExtractor(
+            self.scope,
+            seed=self.seed,
+            follow_nofollow=self.terms.follow_nofollow,
+            texts=self.links,
+            sorted_queries=self.terms.query_order is QueryOrder.IGNORED,
+            memory=self._memory.hrefs,
+            part=self._href_part,
+        )
 
     def has_sitemaps_of(self, origin: str) -> bool:
-        """Whether the frontier has what this origin's robots.txt names."""
-        self._enter_era()
-        return origin in self._sitemap_origins
+        """Whether the frontier has what this origin's robots.txt names, for certain."""
+        return self._seen.knows(self._sitemap_part, fingerprint(origin, seed=self.seed))
 
     def got_sitemaps_of(self, origin: str, *, since: int) -> None:
         """The frontier has them; `since`: the era before they were sent to it."""
-        if since == self.era:
-            self._sitemap_origins.add(origin)
-
-    def _enter_era(self) -> None:
-        if self._era != self._seen.era:
-            self._era = self._seen.era
-            self.extractor.forget()
-            self._sitemap_origins.clear()
+        self._seen.remember(self._sitemap_part, [fingerprint(origin, seed=self.seed)], since=since)
 
     @property
     def era(self) -> int:
@@ -110,11 +136,11 @@ class Context:
             return
         if not rejected:
             self._seen.remember(self._part, links.fingerprints)
-            self.extractor.remember(links)
+            self._extractor().remember(links)
             return
         except_positions = [at for at, mark in enumerate(links.fingerprints) if mark in rejected]
         self._seen.remember(self._part, [mark for mark in links.fingerprints if mark not in rejected])
-        self.extractor.remember(links, except_positions=except_positions)
+        self._extractor().remember(links, except_positions=except_positions)
 
 
 def scope_of(terms: Terms) -> Scope:
@@ -129,6 +155,20 @@ def scope_of(terms: Terms) -> Scope:
     )
 
 
+def scope_name(terms: Terms) -> bytes:
+    """The same for terms under which the same links are followed, and known by the same fingerprints."""
+    filters = (
+        terms.allowed_domains,
+        terms.allowed_hosts,
+        terms.allowed_prefixes,
+        terms.allow_regex,
+        terms.deny_regex,
+        terms.deny_extensions,
+        terms.query_order,
+    )
+    return hashlib.blake2b(msgspec.msgpack.encode(filters), digest_size=16).digest()
+
+
 def request_headers(terms: Terms, user_agent: str) -> tuple[tuple[str, str], ...]:
     """The request headers of a crawl, but for those that the client itself writes."""
     headers = {"user-agent": ("User-Agent", user_agent), "accept": ("Accept", ACCEPT)}
@@ -140,30 +180,20 @@ def request_headers(terms: Terms, user_agent: str) -> tuple[tuple[str, str], ...
 
 
 class Contexts:
-    """Finds the context of a lease. Bounded; what was not needed for longest goes."""
+    """Finds the context of a lease. Bounded by bytes; those used longest ago go."""
 
-    def __init__(self, make: Callable[[Run, str, Terms], Context], limit: int = 1000) -> None:
+    def __init__(self, make: Callable[[Run, str, Terms], Context], *, max_bytes: int = 5 * 1024 * 1024) -> None:
         self._make = make
-        self._limit = limit
-        self._by_identity: dict[tuple[int, int, str], tuple[Context, Run, Terms]] = {}
-        self._by_value: OrderedDict[tuple[bytes, str], Context] = OrderedDict()
+        # A context holds its run and its terms, so that no other object can take their ids over meanwhile.
+        self._contexts: Bounded[tuple[int, int, str], Context] = Bounded(max_bytes)
 
     def of(self, lease: Lease) -> Context:
-        """Leases of one submission mostly share their run and terms objects, which spares comparing them."""
+        """Leases of one submission mostly share their run and terms objects. Where they do not, contexts are made
+        anew, which is cheap and forgets nothing."""
         key = (id(lease.run), id(lease.terms), lease.spider)
-        known = self._by_identity.get(key)
-        if known is not None:
-            return known[0]
-        value = (msgspec.msgpack.encode((lease.run, lease.terms)), lease.spider)
-        context = self._by_value.get(value)
+        context = self._contexts.get(key)
         if context is None:
-            context = self._by_value[value] = self._make(lease.run, lease.spider, lease.terms)
-            if len(self._by_value) > self._limit:
-                self._by_value.popitem(last=False)
-        else:
-            self._by_value.move_to_end(value)
-        if len(self._by_identity) >= 4 * self._limit:
-            self._by_identity.clear()
-        # The objects are kept beside their ids, so that no other object can take an id over meanwhile.
-        self._by_identity[key] = (context, lease.run, lease.terms)
+            context = self._make(lease.run, lease.spider, lease.terms)
+            size = _CONTEXT_BYTES + _TERMS_FACTOR * len(msgspec.msgpack.encode(lease.terms))
+            self._contexts.put(key, context, size)
         return context

@@ -12,7 +12,8 @@ class SeenCache:
     """
 
     def __init__(self, limit: int = 200_000, *, era: Callable[[], int] = lambda: 0) -> None:
-        """`limit`: fingerprints kept, all parts together. `era`: the frontier's."""
+        """`limit`: fingerprints kept, all parts together; each part counts as `PART_WEIGHT` more. `era`: the
+        frontier's."""
         self._half = max(1, limit // 2)
         self._ask_era = era
         self._era = 0
@@ -52,6 +53,7 @@ class SeenCache:
         young = self._young.get(part)
         if young is None:
             young = self._young[part] = set()
+            self._count += PART_WEIGHT
         before = len(young)
         young.update(fingerprints)
         self._count += len(young) - before
@@ -60,3 +62,5 @@ class SeenCache:
 
 
 _EMPTY: frozenset[int] = frozenset()
+PART_WEIGHT = 8
+"""A part takes about as much memory as so many fingerprints."""

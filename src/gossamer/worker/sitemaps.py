@@ -51,8 +51,9 @@ async def listed(journey: Journey, body: bytes) -> Listed:
         result.drop(Dropped.BAD_URL, found.bad)
     context, lease = journey.context, journey.lease
     pages: dict[str, Batch] = {}
+    scope = context.scope
     for url in found.urls:
-        reason = context.scope.reason(url)
+        reason = scope.reason(url)
         if reason is not None:
             result.drop(counted_as(reason))
             continue
@@ -71,7 +72,7 @@ async def listed(journey: Journey, body: bytes) -> Listed:
 
 def sitemap_batches(context: Context, urls: Sequence[str], *, priority: int, depth: int) -> list[Batch]:
     """Sitemaps as requests of their own, each under its domain; those out of scope are left out."""
-    packed = pack(Payload(sitemap=True))
+    packed, scope = pack(Payload(sitemap=True)), context.scope
     return [
         Batch(
             context.spider_name,
@@ -83,7 +84,7 @@ def sitemap_batches(context: Context, urls: Sequence[str], *, priority: int, dep
             [packed],
         )
         for url in urls
-        if context.scope.reason(url) in (None, "extension")
+        if scope.reason(url) in (None, "extension")
     ]
 
 

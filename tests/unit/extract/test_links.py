@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer.extract.links import MAX_PARSED_BYTES, MAX_TEXT_LENGTH, LinkExtractor, Links
+from gossamer.extract.memory import HrefMemory
 from gossamer.policy.scope import Scope, compile_scope
 from gossamer.policy.urls import fingerprint, host, registered_domain
 
@@ -231,13 +232,14 @@ def test_what_means_the_same_everywhere_is_known_on_every_site() -> None:
 
 
 def test_links_to_the_whole_world_leave_room_for_the_sites_own() -> None:
-    finder = extractor(max_hrefs=100)
+    memory = HrefMemory(max_bytes=20_000)
+    finder = extractor(memory=memory)
     own = "".join(f"<a href=/{number}>" for number in range(10))
     finder.remember(finder.extract(own, PAGE))
     for page in range(20):
         world = "".join(f"<a href=http://{page}-{number}.test/>" for number in range(40))
         finder.remember(finder.extract(own + world, PAGE))
-        assert finder.remembered <= 60
+        assert memory.bytes <= 13_000
         assert finder.extract(own, PAGE).urls == []
 
 
@@ -261,18 +263,19 @@ def test_refusals_are_remembered_with_their_reason() -> None:
 
 
 def test_the_memory_is_bounded_and_keeps_what_is_used() -> None:
-    finder = extractor(max_hrefs=1000)
+    memory = HrefMemory(max_bytes=150_000)
+    finder = extractor(memory=memory)
     finder.remember(finder.extract("<a href=/nav>", "http://www.a.test/"))
     for page in range(100):
         html = "<a href=/nav>" + "".join(f"<a href=r{number}>" for number in range(50))
         links = finder.extract(html, f"http://www.a.test/{page}/")
         assert links.dropped == {"known": 1}
         finder.remember(links)
-        assert finder.remembered <= 1000
+        assert memory.bytes <= 150_000
     finder.remember(finder.extract("".join(f"<a href=/{number}>" for number in range(5000)), PAGE))
-    assert finder.remembered <= 1000
+    assert memory.bytes <= 150_000
     finder.remember(finder.extract("<a href=/" + "x" * 5000 + ">", PAGE))
-    assert finder.remembered <= 1000
+    assert memory.bytes <= 150_000
 
 
 # --- against a plain implementation -----------------------------------------------------------------------------------

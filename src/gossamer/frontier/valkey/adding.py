@@ -16,11 +16,12 @@ from gossamer.frontier.valkey.placing import home_shard, shard_of
 from gossamer.frontier.valkey.submitting import check_batch, check_names, every, note_added, refusal
 from gossamer.model.crawl import Crawl, CrawlState, Run, Terms
 from gossamer.model.request import Batch
+from gossamer.policy.bounded import Bounded
 
 _URLS_A_CALL = 1280
 """So many URLs take a script a few milliseconds."""
 _RUNS_KNOWN = 10_000
-_TERMS_KNOWN = 1000
+_PACKED_BYTES = 2 * 1024 * 1024
 
 Group = list[tuple[int, int, Batch]]
 """What one call adds: (index of the batch, offset in it, part of the batch)."""
@@ -78,7 +79,7 @@ class Adding:
         self._touched_era = 0
         self._fresh: dict[str, str] = {}
         self._attempts = _Attempts()
-        self._packed: OrderedDict[int, tuple[Terms, codec.PackedTerms]] = OrderedDict()
+        self._packed: Bounded[int, tuple[Terms, codec.PackedTerms]] = Bounded(_PACKED_BYTES)
 
     async def open_crawl(
         self,
@@ -247,9 +248,7 @@ class Adding:
         if known is not None and known[0] is terms:
             return known[1]
         packed = codec.pack_terms(terms)
-        self._packed[id(terms)] = (terms, packed)
-        if len(self._packed) > _TERMS_KNOWN:
-            self._packed.popitem(last=False)
+        self._packed.put(id(terms), (terms, packed), codec.weight_of_terms(packed.blob))
         return packed
 
 

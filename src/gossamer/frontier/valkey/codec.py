@@ -70,6 +70,11 @@ def _limit(value: int | None) -> int | bool:
     return False if value is None else value
 
 
+def weight_of_terms(blob: bytes) -> int:
+    """About how many bytes terms take in memory, packed and unpacked."""
+    return 1000 + 9 * len(blob)
+
+
 def unpack_terms(blob: bytes) -> Terms:
     with reading("a submission's terms"):
         return _terms(blob)

@@ -23,11 +23,14 @@ from gossamer.frontier.valkey.submitting import check_names
 from gossamer.model.crawl import Run, Terms
 from gossamer.model.outcome import Settled
 from gossamer.model.request import Lease, Settlement
+from gossamer.policy.bounded import Bounded
 from gossamer.policy.lateness import is_late
 
 _NAMELESS = "default"
 _SHARDS_AT_ONCE = 8
-_CACHED_TERMS = 10_000
+_CACHED_RUNS = 5000
+_CACHED_BYTES = 5 * 1024 * 1024
+"""Of the terms of submissions."""
 _SHORTLY_SECONDS = 0.001
 _NEAR_SECONDS = 0.003
 """A frontier whose answers take no longer is asked when work is due; one further away so much earlier."""
@@ -76,7 +79,7 @@ class ValkeyHolder:
         self._leasing = False
         self._fault: Exception | None = None
         self._runs: OrderedDict[tuple[bytes, bytes], Run] = OrderedDict()
-        self._terms: OrderedDict[tuple[bytes, bytes], Terms] = OrderedDict()
+        self._terms: Bounded[tuple[bytes, bytes], Terms] = Bounded(_CACHED_BYTES)
 
     async def start(self) -> None:
         """Listen for work that arrives while nothing is due."""
@@ -242,7 +245,7 @@ class ValkeyHolder:
         if run is None or run.generation != int(generation):
             run = Run(codec.unpack_crawl(blob), int(number), int(generation))
             self._runs[key] = run
-            if len(self._runs) > _CACHED_TERMS:
+            if len(self._runs) > _CACHED_RUNS:
                 self._runs.popitem(last=False)
         return run
 
@@ -251,9 +254,7 @@ class ValkeyHolder:
         terms = self._terms.get(key)
         if terms is None:
             terms = codec.unpack_terms(blob)
-            self._terms[key] = terms
-            if len(self._terms) > _CACHED_TERMS:
-                self._terms.popitem(last=False)
+            self._terms.put(key, terms, codec.weight_of_terms(blob))
         return terms
 
     async def _enroll(self, session: ShardSession) -> None:
