@@ -199,18 +199,14 @@ async def test_event_streams_have_a_limit_of_their_own(start: Start) -> None:
 async def test_connections_whose_streams_have_ended_are_counted_again(start: Start) -> None:
     async with start(connections=ConnectionLimits(per_client=16)) as service:
         await service.feed(CRAWL)
-        transport = httpx.AsyncHTTPTransport(local_address="127.0.0.2")
-        async with (
-            httpx.AsyncClient(transport=transport, base_url=service.http.base_url) as other,
-            opened(service, 14, send=EVENTS) as streams,
-        ):
+        async with opened(service, 14, address="127.0.0.2", send=EVENTS) as streams:
             assert [await status(one) for one in streams] == [200] * 14
-            assert (await other.delete("/v1/crawls/shop/prices")).is_success
+            assert (await service.http.delete("/v1/crawls/shop/prices")).is_success
             for reader, _ in streams:
                 await reader.readuntil(b"\r\n0\r\n\r\n")
-            async with opened(service, 4), asyncio.timeout(10):
+            async with opened(service, 4, address="127.0.0.2"), asyncio.timeout(10):
                 while not closed(service, "crowded"):
-                    await ask(service, "/healthz")
+                    await ask(service, "/healthz", address="127.0.0.2")
 
 
 async def test_streams_that_begin_at_once_do_not_exceed_their_limit(start: Start) -> None:
