@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gossamer.fakeweb import WebSpec, html, serve
+from gossamer.fetch.request import OWNED
 from tests.servers.crawling import Crawled, crawl
 
 SHOP = """
@@ -35,6 +36,14 @@ class GoodsSpider(Spider):
     async def parse(self, page):
         yield {"name": page.text, "status": page.status, "type": page.headers["content-type"][0]}
 
+class HeaderSpider(Spider):
+    async def parse(self, page):
+        yield Follow("/1", headers={page.attrs["header"]: "x"})
+
+class MethodSpider(Spider):
+    async def parse(self, page):
+        yield Follow("/1", method="CONNECT")
+
 class NoSpider:
     pass
 """
@@ -48,7 +57,9 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "shop_spiders-1.0.dist-info" / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: shop-spiders\nVersion: 1.0\n"
     )
-    names = (f"{name.lower()} = shop_spiders:{name}Spider" for name in ("List", "Goods", "Lost", "Large"))
+    names = (
+        f"{name.lower()} = shop_spiders:{name}Spider" for name in ("List", "Goods", "Lost", "Large", "Header", "Method")
+    )
     entries = ["[gossamer.spiders]", "none = shop_spiders:NoSpider", *names]
     (folder / "shop_spiders-1.0.dist-info" / "entry_points.txt").write_text("\n".join(entries))
     (folder / "shop_spiders.py").write_text(SHOP)
@@ -101,6 +112,23 @@ async def test_a_link_that_is_too_large_fails_its_page_only(tmp_path: Path) -> N
     assert (record.success, record.reason) == (False, "spider_error")
     assert "at most 1,032,192 are stored" in record.exception
     assert crawled.summary.finished
+
+
+@pytest.mark.usefixtures("shop")
+@pytest.mark.parametrize("header", [*sorted(OWNED), "Te", "no token"])
+async def test_a_link_with_an_impossible_header_fails_its_page_and_says_which(tmp_path: Path, header: str) -> None:
+    crawled = await crawl_shop(tmp_path, crawl__spider="header", crawl__attrs={"header": header})
+    (record,) = crawled.pages
+    assert (record.success, record.reason) == (False, "spider_error")
+    assert f"/1: header {header!r} is set" in record.exception or f"/1: {header!r} is no header" in record.exception
+
+
+@pytest.mark.usefixtures("shop")
+async def test_a_link_that_is_no_http_request_fails_and_says_why(tmp_path: Path) -> None:
+    crawled = await crawl_shop(tmp_path, crawl__spider="method")
+    failed = next(page for page in crawled.pages if not page.success)
+    assert failed.reason == "bad_request"
+    assert "'CONNECT' is no method" in failed.exception
 
 
 @pytest.mark.usefixtures("shop")

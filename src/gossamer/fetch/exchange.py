@@ -12,8 +12,8 @@ class Exchange(msgspec.Struct, frozen=True):
     unless `headers` has one; a fragment is not sent."""
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
-    """The complete list in the order to send, without what the client owns (see `request.OWNED`). Accept-Encoding is
-    added unless it is here. Passing the same tuple again and again is cheap."""
+    """The complete list in the order to send, without what the client owns (see `request.OWNED`). Passing the
+    same tuple again and again is cheap."""
     body: bytes = b""
     proxy: str | None = None
     """`http://`, `socks5://` or `socks5h://`, with user and password if need be; see `proxy.py`."""

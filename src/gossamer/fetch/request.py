@@ -11,6 +11,7 @@ from gossamer.fetch.decode import ACCEPT_ENCODING
 
 OWNED = frozenset(
     {
+        "accept-encoding",
         "connection",
         "content-length",
         "expect",
@@ -24,7 +25,8 @@ OWNED = frozenset(
         "upgrade",
     }
 )
-"""Headers the client sets itself or that would change the framing; lower case."""
+"""Headers that no crawl, spider or request may set, in lower case: the client sets them itself, or they would change
+how the message is framed or encoded. Everything that checks or drops such headers uses this list."""
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")  # visible, blanks, and whatever is beyond ASCII
@@ -144,14 +146,12 @@ class RequestEncoder:
 
 
 def _encode(headers: tuple[tuple[str, str], ...]) -> tuple[bytes, bool]:
-    names = {name.lower() for name, _ in headers}
     # Names are ASCII; a value beyond Latin-1 can only mean UTF-8, which is what such a header would be read as.
     lines = [name.encode("ascii") + b": " + _bytes(value) + b"\r\n" for name, value in headers]
-    if "accept-encoding" not in names:
-        lines.append(f"Accept-Encoding: {ACCEPT_ENCODING}\r\n".encode("ascii"))
+    lines.append(f"Accept-Encoding: {ACCEPT_ENCODING}\r\n".encode("ascii"))
     # HTTP/1.1 keeps connections alive by itself; servers that answer with 1.0 want to be told.
     lines.append(b"Connection: keep-alive\r\n\r\n")
-    return b"".join(lines), "authorization" in names
+    return b"".join(lines), any(name.lower() == "authorization" for name, _ in headers)
 
 
 def _bytes(value: str) -> bytes:

@@ -8,7 +8,6 @@ from gossamer.fetch.proxy import parse_proxy
 from gossamer.fetch.request import check_headers
 from gossamer.fetch.tls import TlsContexts
 from gossamer.settings import Settings
-from gossamer.worker.context import OWNED_BY_CLIENT
 from gossamer.worker.egress import AddressService
 
 MOST_NESTED = 100
@@ -103,6 +102,3 @@ def _check_text(name: str, value: object) -> None:
 def _check_headers(settings: Settings) -> None:
     crawl = settings.crawl
     check_headers((("User-Agent", settings.fetch.user_agent), ("Cookie", crawl.cookie), *crawl.header.items()))
-    for name in crawl.header:
-        if name.lower() in OWNED_BY_CLIENT:
-            raise BadInput(f"header {name!r} is set by the client itself")

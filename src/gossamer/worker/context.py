@@ -7,6 +7,7 @@ import msgspec
 
 from gossamer.extract.links import LinkExtractor, Links
 from gossamer.extract.memory import HrefMemory
+from gossamer.fetch.request import OWNED
 from gossamer.model.crawl import SHARED, QueryOrder, Run, Terms
 from gossamer.model.request import Lease
 from gossamer.policy.bounded import Bounded
@@ -19,7 +20,6 @@ ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 _CONTEXT_BYTES = 3000
 _TERMS_FACTOR = 8
 """About what a context takes, and its terms for each byte of them when packed."""
-OWNED_BY_CLIENT = frozenset(("host", "connection", "content-length", "accept-encoding", "transfer-encoding"))
 
 
 class SharedMemory:
@@ -174,7 +174,7 @@ def request_headers(terms: Terms, user_agent: str) -> tuple[tuple[str, str], ...
     headers = {"user-agent": ("User-Agent", user_agent), "accept": ("Accept", ACCEPT)}
     headers["accept-language"] = ("Accept-Language", "en;q=0.8,*;q=0.5")
     for name, value in (terms.headers or {}).items():
-        if name.lower() not in OWNED_BY_CLIENT:
+        if name.lower() not in OWNED:
             headers[name.lower()] = (name, value)
     return tuple(headers.values())
 

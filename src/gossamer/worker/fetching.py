@@ -11,7 +11,7 @@ from msgspec import structs
 
 from gossamer.commit.finished import Finished
 from gossamer.commit.patience import Patience
-from gossamer.errors import BadSpider, BlockedAddress, FetchError, FrontierError, NotSentInTime
+from gossamer.errors import BadInput, BadSpider, BlockedAddress, FetchError, FrontierError, NotSentInTime
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.exchange import Fetched
 from gossamer.frontier.base import Frontier, Hop, Leaseholder
@@ -143,6 +143,8 @@ class Fetching:
                 return self._drop(journey, Dropped.BLOCKED_ADDRESS, str(error))
             except FetchError as error:
                 return self._fetch_failed(journey, error)
+            except BadInput as error:
+                return self._fail(journey, "bad_request", str(error))
             if ended is not None:
                 return ended
 

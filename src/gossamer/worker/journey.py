@@ -3,11 +3,12 @@
 from typing import Any
 
 from gossamer.fetch.exchange import Exchange
+from gossamer.fetch.request import OWNED
 from gossamer.model.payload import Payload, pack, unpack
 from gossamer.model.record import Wire
 from gossamer.model.request import Lease
 from gossamer.policy.urls import host
-from gossamer.worker.context import OWNED_BY_CLIENT, Context
+from gossamer.worker.context import Context
 from gossamer.worker.redirects import Headers, cookies_after, method_after
 
 _PERSONAL = frozenset(("authorization", "cookie", "proxy-authorization"))
@@ -69,9 +70,9 @@ class Journey:
         """The crawl's headers, the request's own in their place, and the cookies."""
         headers = self.context.headers
         if self.extra_headers:
-            own = {name.lower() for name in self.extra_headers} | OWNED_BY_CLIENT
+            own = {name.lower() for name in self.extra_headers} | OWNED
             headers = tuple(pair for pair in headers if pair[0].lower() not in own) + tuple(
-                pair for pair in self.extra_headers.items() if pair[0].lower() not in OWNED_BY_CLIENT
+                pair for pair in self.extra_headers.items() if pair[0].lower() not in OWNED
             )
         if self.context.terms.cookie or self.cookies:
             pairs = [self.context.terms.cookie] if self.context.terms.cookie else []

@@ -10,6 +10,7 @@ from gossamer.errors import BadInput, BadUrl, FrontierUnavailable
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import Links
 from gossamer.fetch.exchange import Fetched
+from gossamer.fetch.request import check_headers
 from gossamer.frontier.base import Spiders
 from gossamer.model.outcome import Dropped, Outcome
 from gossamer.model.payload import Payload, pack, too_large
@@ -227,7 +228,7 @@ def _grouped(lease: Lease, links: Links, positions: list[int] | None) -> list[Ba
 def _batch_of(journey: Journey, follow: Follow, drops: dict[str, int], spiders: Spiders) -> Batch | None:
     """A spider's link as a batch of one; None: it goes nowhere, which is counted.
 
-    Raises BadInput: it is too large, or for a spider of an impossible name."""
+    Raises BadInput: it is too large, or has an impossible header or a spider of an impossible name."""
     context, lease = journey.context, journey.lease
     try:
         url = join(journey.url, follow.url)
@@ -247,6 +248,10 @@ def _batch_of(journey: Journey, follow: Follow, drops: dict[str, int], spiders: 
         headers=dict(follow.headers) if follow.headers else None,
         attrs=dict(follow.attrs) if follow.attrs is not None else journey.payload.attrs,
     )
+    try:
+        check_headers(tuple((payload.headers or {}).items()))
+    except BadInput as fault:
+        raise BadInput(f"the link to {url[:200]}: {fault.detail}") from None
     packed = pack(payload)
     if why := too_large(packed):
         raise BadInput(f"the link to {url[:200]} is too large: {why}")

@@ -17,6 +17,7 @@ from gossamer.control.desk import Desk
 from gossamer.control.handlers import built_in
 from gossamer.control.submit import Door
 from gossamer.errors import BusUnavailable, FrontierUnavailable, RequestRejected
+from gossamer.fetch.request import OWNED
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.domain import DomainPolicy
@@ -347,6 +348,7 @@ async def test_actions_of_1_0_are_answered_in_its_form(stage: Stage) -> None:
         ({"ignore_robots": True}, "ignore_robots"),
         ({"proxy": "gopher://x"}, "proxy"),
         ({"headers": {"X": "a\r\nb"}}, "headers"),
+        *(({"headers": {name: "x"}}, "headers") for name in sorted(OWNED)),
         ({"crawlid": "a b"}, "crawlid"),
         ({"crawlid": "x" * 1000}, "crawlid"),
         ({"render": True}, "render"),

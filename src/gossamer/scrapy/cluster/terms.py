@@ -5,9 +5,9 @@ from typing import Any
 
 from scrapy import Request
 
+from gossamer.fetch.request import OWNED
 from gossamer.model.payload import Payload
 from gossamer.model.request import Lease
-from gossamer.worker.context import OWNED_BY_CLIENT
 
 FROM_TERMS = (
     "appid", "crawlid", "url", "useragent", "cookie", "curdepth", "maxdepth", "expires", "priority", "domain_max_pages",
@@ -56,7 +56,7 @@ def under_terms(request: Request, lease: Lease, payload: Payload, *, ignore_robo
     if terms.useragent:
         request.headers.setdefault("User-Agent", terms.useragent)
     for name, value in (terms.headers or {}).items():
-        if name.lower() not in OWNED_BY_CLIENT:
+        if name.lower() not in OWNED:
             request.headers.setdefault(name, value)
     cookies = cookie_of(terms.cookie, payload.cookies)
     if cookies:
