@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from gossamer.frontier.base import RunFinished
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.commands import SCRIPTS
 from gossamer.frontier.valkey.holder import ValkeyHolder
-from gossamer.model.crawl import Crawl, CrawlId, Terms
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms
 from gossamer.model.domain import DomainPolicy
 from gossamer.model.outcome import Outcome
 from gossamer.model.request import Batch, Lease, Settlement
@@ -96,11 +97,16 @@ async def test_a_step_is_noticed_at_once_and_changes_nothing(
     await other.close()
 
 
+@pytest.mark.parametrize("away", [0.0, 86400.0])
 async def test_a_clock_that_was_set_back_while_no_process_looked_stops_nothing(
-    server: Server, frontier: ValkeyFrontier, holder: ValkeyHolder
+    server: Server, frontier: ValkeyFrontier, holder: ValkeyHolder, away: float
 ) -> None:
+    """`away`: so long no process called the server."""
     starts: dict[str, list[float]] = {EVEN: [], TOGETHER: []}
     await fetch(holder, starts, more=4 * HITS)
+    set_clock(server, away)
+    for _ in range(3):  # with the first one it reads its clock; what has expired by then is gone
+        server.command("EXISTS", frontier._commands.keys[0].clocks)
     set_clock(server, -7200.0)
     late = await ValkeyFrontier.connect(server.address)
     newcomer = await late.holder(pool="shared", spiders=["link"])
@@ -124,6 +130,32 @@ async def test_a_process_that_stood_still_with_its_clock_does_not_set_the_time_b
     now, *_ = await ask("awake", now)
     assert (await ask("paused", now - 60_000, -60_000))[1:] == (0, 0.0)
     assert (await ask("awake", now, 5_000))[1:] == (1, 5_000.0)
+
+
+async def test_processes_that_are_started_after_a_step_back_begin_the_next_run(
+    server: Server, frontier: ValkeyFrontier
+) -> None:
+    crawl, url = Crawl(id=CrawlId("tests", "again")), "http://again.test/"
+    worker = await frontier.holder(pool="shared", spiders=["again"])
+
+    async def finish_one(number: int) -> None:
+        run = await frontier.open_crawl(crawl)
+        assert run.number == number
+        await frontier.add(run, Terms(), [Batch("again", "again.test", 1, 0, [url], [number])])
+        async with asyncio.timeout(GOES_ON_SECONDS):
+            while not (leases := await worker.lease(limit=10)):
+                await worker.wait(at_most_seconds=0.1)
+            await worker.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
+            while (info := await frontier.crawl_info(crawl.id)) is None or info.state is CrawlState.RUNNING:
+                await worker.wait(at_most_seconds=0.1)
+
+    for number, step in enumerate((-7200.0, -14400.0, 0.0), start=1):
+        await finish_one(number)
+        set_clock(server, step)
+        with pytest.raises(RunFinished):  # it was started before that run ended
+            await frontier.open_crawl(crawl, age_seconds=60.0)
+    await finish_one(4)
+    await worker.close()
 
 
 async def test_what_expires_does_so_by_the_servers_own_clock(server: Server, frontier: ValkeyFrontier) -> None:

@@ -32,9 +32,10 @@ class Keys:
         return f"{self.base}n"
 
     def home(self, token: str) -> str:
-        """hash, the crawl's home shard: state, run, shards touched, number of the last stop; st:<spider> how its part
-        ended, x:<spider> when it expires (0: never), ev:<spider> whose end is still to be told (empty: the run's). Ends
-        with the retention; a stopped mark later."""
+        """hash, the crawl's home shard: state, run, when it began and ended (over: the end in the shard's time, where
+        that is another), shards touched, number of the last stop; st:<spider> how its part ended, x:<spider> when it
+        expires (0: never), ev:<spider> whose end is still to be told (empty: the run's). Ends with the retention; a
+        stopped mark later."""
         return f"{self.base}h:{token}"
 
     def crawl(self, token: str) -> str:
@@ -270,7 +271,7 @@ class Keys:
 
     @property
     def clocks(self) -> str:
-        """zset: process -> the shard's time when it last agreed with it. Ends after an hour without any process."""
+        """zset: process -> the shard's time when it last agreed with it. Ends after 30 days without any process."""
         return f"{self.base}clocks"
 
     def robots(self, origin: str) -> str:

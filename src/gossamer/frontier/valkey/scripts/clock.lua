@@ -6,6 +6,8 @@
 -- Returns { time in ms, number of corrections, ms by which this call corrected the time: "0" when it did not }
 -- include common
 local LIFE = 3600000 -- ms that a process is remembered
+-- The latest of them longer: if the clock is set back while no process runs, the next one has to know.
+local LATEST_LIFE = 30 * 86400000
 local process, expected, wanted = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local clock, clocks = P .. "clock", P .. "clocks"
 local corrections = tonumber(redis.call("HGET", clock, "corrections") or 0)
@@ -42,6 +44,6 @@ end
 if corrected ~= 0 or (expected and math.abs(expected - now) <= STEP) then
   redis.call("ZADD", clocks, now, process)
   redis.call("ZREMRANGEBYSCORE", clocks, "-inf", now - LIFE)
-  redis.call("PEXPIRE", clocks, LIFE)
+  redis.call("PEXPIRE", clocks, LATEST_LIFE)
 end
 return { string.format("%.3f", now), corrections, string.format("%.3f", corrected) }

@@ -3,6 +3,19 @@
 -- include events
 -- include known
 
+local function note_end(key, state)
+  redis.call("HSET", key, "state", state, "ended", wall)
+  if now ~= wall then -- the server's clock was set: "ended" is for people, "over" the same in the shard's time
+    redis.call("HSET", key, "over", string.format("%.3f", now))
+  end
+end
+
+-- When it ended, in the shard's time.
+local function ended_at(key)
+  local row = redis.call("HMGET", key, "over", "ended")
+  return tonumber(row[1] or row[2] or 0)
+end
+
 -- Marks it as ended, before its shards are halted: `halting` remembers that they are still to be told, and "ev:<spider>"
 -- that the world is, once it is known what was purged. Returns 1, or 0 when there is no such crawl.
 local function end_early(token, state, spider, mark, retention)
@@ -17,7 +30,7 @@ local function end_early(token, state, spider, mark, retention)
     unlist_running(token, spider)
   elseif before == "running" or (before == "finished" and state ~= "finished") then
     changed = true
-    redis.call("HSET", key, "state", state, "ended", wall)
+    note_end(key, state)
     unlist_running(token)
     if state ~= "finished" then
       redis.call("ZADD", P .. "marks", now + mark, token)
@@ -83,7 +96,7 @@ local function end_run(token, at, retention, spiders)
       news = true
     end
   end
-  redis.call("HSET", key, "state", "finished", "ended", wall)
+  note_end(key, "finished")
   redis.call("ZADD", P .. "ending", now + retention, token)
   if news then
     tell(token, "f", "", 0)

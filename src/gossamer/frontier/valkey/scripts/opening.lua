@@ -39,7 +39,7 @@ local function open_run(token, descriptor, name, fresh, touch, expected, age, ex
   if reason and (reason ~= "expired" or not fresh) then
     return { "refused", reason, "part" }
   end
-  if state == "finished" and wall - tonumber(redis.call("HGET", key, "ended") or 0) <= age then
+  if state == "finished" and age >= 0 and now - ended_at(key) <= age then
     return { "finished", run, gen, tonumber(row[6] or 0), row[5] }
   end
   local fields = {}
@@ -65,7 +65,7 @@ local function open_run(token, descriptor, name, fresh, touch, expected, age, ex
     end
     run = run + 1
     if state then
-      redis.call("HDEL", key, "ended")
+      redis.call("HDEL", key, "ended", "over")
       forget_expiries(token)
     end
     -- The shards of a finished run keep what was seen: the new run sweeps them too when it ends.
