@@ -270,6 +270,8 @@ def decode_lease(shard: int, row: Sequence[bytes], run: Run, terms: Terms, *, wo
     except (struct.error, UnicodeDecodeError) as exc:
         raise FrontierIncompatible(f"a request in it cannot be read ({exc}); use the version that wrote it") from exc
     spider = row[3].decode()
+    spacing = row[8]
+    blacklisted = spacing == b"-1"
     return Lease(
         id=int(row[0]),
         shard=shard,
@@ -287,7 +289,7 @@ def decode_lease(shard: int, row: Sequence[bytes], run: Run, terms: Terms, *, wo
         request_id=request_id(run, identity or f"{spider}\0{url}".encode()),
         identity=identity,
         charged=charged,
-        ahead_seconds=float(row[7]) / 1000,
-        spacing_seconds=max(0.0, float(row[8])) / 1000,
-        blacklisted=row[8] == b"-1",
+        ahead_seconds=0.0 if row[7] == b"0" else float(row[7]) / 1000,
+        spacing_seconds=0.0 if spacing == b"0" or blacklisted else float(spacing) / 1000,
+        blacklisted=blacklisted,
     )

@@ -44,6 +44,8 @@ class ShardSession:
         self._lost = lost
         self._spiders = list(spiders)
         self._epoch = 1
+        self.name = f"{worker}-1"
+        """The worker's name on this shard, now."""
         self._number = 0
         """Of the last lease call. It grows through all epochs: no lease id is used twice."""
         self._first = 1
@@ -71,11 +73,6 @@ class ShardSession:
         """Do not ask again before (monotonic)."""
 
     @property
-    def name(self) -> str:
-        """The worker's name on this shard, now."""
-        return f"{self._worker}-{self._epoch}"
-
-    @property
     def joined(self) -> bool:
         """Whether the shard may know this name."""
         return self._number >= self._first
@@ -91,6 +88,7 @@ class ShardSession:
             return
         log.warning("%s %s", names.WORKER_STALE, name)
         self._epoch += 1
+        self.name = f"{self._worker}-{self._epoch}"
         self._first = self._number + 1
         self._asked = None
         self.held = set()
