@@ -47,11 +47,13 @@ def soak(
     hosts: int = 0,
     page_bytes: int = 12_000,
     every_seconds: float = 1.0,
+    output_bytes: int = 64 * 2**20,
     say: Callable[[str], None] = lambda _: None,
 ) -> Soaked:
     """Crawl a web of so many pages to the end. The pages' records are counted and thrown away as they come.
 
-    `hosts` that share the pages; 0: one for each `HOST_PAGES`. `say` hears now and then how far it is.
+    `hosts` that share the pages; 0: one for each `HOST_PAGES`. `output_bytes`: the output is read and removed whenever
+    it has grown to this size. `say` hears now and then how far it is.
     """
     hosts = hosts or max(1, pages // HOST_PAGES)
     spec = WebSpec(hosts=hosts, pages=max(1, pages // hosts), page_bytes=page_bytes)
@@ -59,7 +61,7 @@ def soak(
         tempfile.TemporaryDirectory(prefix="soak-") as name,
         FakeWeb.start(spec) as web,
         standalone() as server,
-        Emptied(Path(name, "pages.jsonl")) as output,
+        Emptied(Path(name, "pages.jsonl"), at_bytes=output_bytes) as output,
     ):
         folder = Path(name)
         (folder / "seeds").write_text("\n".join(web.seeds()))

@@ -12,7 +12,7 @@ PAGES = 120_000
 
 
 def test_a_short_soak(tmp_path: Path) -> None:
-    soaked = soak(600, page_bytes=2000, every_seconds=0.1)
+    soaked = soak(600, page_bytes=2000, every_seconds=0.1, output_bytes=100_000)
     assert faults(soaked) == []
     assert soaked.samples[-1].figures["pages"] <= soaked.pages + 2  # robots.txt, and itself
     write(soaked, tmp_path)
