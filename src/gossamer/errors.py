@@ -199,8 +199,6 @@ class NotSentInTime(FetchError):
     """When a connection was there the time to send the request was over."""
 
     kind = "not_sent_in_time"
-    sent = False
-    """It had been sent in time, on a kept connection that was dead; not once more."""
     connecting = False
     """It was the making of the connection that took so long; it is kept for the next request."""
 
@@ -209,6 +207,8 @@ class ConnectionLost(FetchError):
     """The connection ended before the answer did."""
 
     kind = "connection_lost"
+    repeatable = False
+    """A kept connection was lost before the first byte of an answer: the request may go again, under another hit."""
 
 
 class BadResponse(FetchError):

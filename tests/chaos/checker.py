@@ -194,7 +194,7 @@ def _rude(evidence: Evidence) -> tuple[list[str], int]:
 
     faults, forgiven = [], 0
     for domain, records in by_domain(evidence.log).items():
-        charged = [record for record in records if _charged(record)]
+        charged = [record for record in records if is_page(record)]
         times = sorted(record.started for record in charged if not woke(record))
         close = [pair for pair in zip(times, times[hits:], strict=False) if pair[1] - pair[0] < window - BLUR_SECONDS]
         rude = [
@@ -219,11 +219,6 @@ def _blur(evidence: Evidence) -> float:
         return 0.0
     longest = max((end - begin for begin, end in evidence.lags), default=0.0)
     return min(BLUR_SECONDS + longest, _MOST_BLUR * evidence.budget[1])
-
-
-def _charged(record: Record) -> bool:
-    """What a kept connection lost before a byte of the answer came is asked again on a new one, under the same hit."""
-    return is_page(record) and record.how is not How.REFUSE
 
 
 def _standstill(evidence: Evidence) -> float | None:

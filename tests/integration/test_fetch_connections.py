@@ -1,6 +1,7 @@
 """What becomes of connections: kept, bounded, expired, found dead, cancelled; and bodies that share one budget."""
 
 import asyncio
+import math
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -18,7 +19,7 @@ from gossamer.fetch.client import Client
 from gossamer.fetch.exchange import Exchange
 from gossamer.fetch.limits import Limits, Timeouts
 from gossamer.fetch.resolve import Resolver
-from tests.servers.bad_http import BadServer, NextRequest, Reset, Stall, Step, Until, run_bad_server
+from tests.servers.bad_http import BadServer, NextRequest, Reset, Stall, Step, run_bad_server
 
 HOST = "kept.test"
 HI = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
@@ -76,15 +77,44 @@ async def test_what_waited_too_long_is_not_sent_and_its_connection_serves_the_ne
         assert server.connections == 1
 
 
-async def test_what_a_dead_connection_took_is_not_sent_again_later() -> None:
-    """By then its hit is too old for a second request."""
-    send_by = time.monotonic() + 2.0
-    async with serving([HI, NextRequest(), Until(send_by + 0.01)]) as (client, server, exchange):
-        assert (await client.fetch(exchange)).body == b"hi"
-        with pytest.raises(NotSentInTime) as late:
-            await client.fetch(structs.replace(exchange, send_by=send_by))
-        assert late.value.sent
-        assert len(server.requests) == 2
+async def test_a_charged_request_that_a_kept_connection_lost_is_not_repeated_but_reported() -> None:
+    """Its hit is spent; a POST may have done its work, and is not repeatable with any hit."""
+    async with serving([HI, NextRequest(), Reset()]) as (client, server, exchange):
+        for method, repeatable in (("GET", True), ("POST", False)):
+            charged = structs.replace(exchange, method=method, send_by=math.inf)
+            assert (await client.fetch(charged)).body == b"hi"
+            asked = len(server.requests)
+            with pytest.raises(ConnectionLost) as lost:
+                await client.fetch(charged)
+            assert (lost.value.repeatable, len(server.requests)) == (repeatable, asked + 1)
+
+
+@pytest.mark.parametrize("send_by", [None, math.inf])
+async def test_after_two_lost_connections_each_request_gets_its_own(send_by: float | None) -> None:
+    async with serving([HI, NextRequest(), Reset()]) as (client, server, exchange):
+        asked = structs.replace(exchange, send_by=send_by)
+        lost = 0
+        for _ in range(10):
+            try:
+                assert (await client.fetch(asked)).body == b"hi"
+            except ConnectionLost:
+                lost += 1
+        assert lost == (0 if send_by is None else 2)
+        assert len(server.requests) == server.connections + 2
+        assert client.open_connections == 0
+
+
+async def test_one_site_that_loses_connections_changes_nothing_for_others() -> None:
+    async with (
+        run_bad_server({"/": [HI, NextRequest(), Reset()]}) as bad,
+        run_bad_server({"/": [step for _ in range(10) for step in (HI, NextRequest())]}) as good,
+    ):
+        client = Client(Fixed("127.0.0.1"), timeouts=PATIENT)
+        for _ in range(5):
+            for server in (bad, good):
+                await client.fetch(Exchange(f"http://{HOST}:{server.port}/"))
+        assert good.connections == 1
+        await client.close()
 
 
 async def test_a_new_connection_that_dies_is_not_replaced() -> None:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import socket
 import struct
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,13 +28,6 @@ class Stall:
     """Send nothing until the client goes away."""
 
 
-@dataclass(frozen=True)
-class Until:
-    """Go on at this monotonic time."""
-
-    at: float
-
-
 class Reset:
     """End the connection with a reset instead of a farewell."""
 
@@ -44,7 +36,7 @@ class NextRequest:
     """Read another request before going on."""
 
 
-Step = bytes | Drip | Endless | Stall | Until | Reset | NextRequest
+Step = bytes | Drip | Endless | Stall | Reset | NextRequest
 
 
 class BadServer:
@@ -98,8 +90,6 @@ class BadServer:
                     await asyncio.sleep(0)
             case Stall():
                 await reader.read()
-            case Until(at):
-                await asyncio.sleep(at - time.monotonic())
             case NextRequest():
                 await self._read(reader)
             case Reset():

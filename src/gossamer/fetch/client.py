@@ -15,7 +15,7 @@ from gossamer.fetch.decode import decode, parse_encodings
 from gossamer.fetch.dial import dial
 from gossamer.fetch.exchange import Exchange, Fetched, Timings
 from gossamer.fetch.limits import MIB, Limits, Timeouts
-from gossamer.fetch.pool import Key, Pool
+from gossamer.fetch.pool import Key, LostConnections, Pool
 from gossamer.fetch.request import RequestEncoder
 from gossamer.fetch.response import ResponseReader
 from gossamer.fetch.tls import TlsContexts
@@ -52,6 +52,7 @@ class Client:
         per_address: int = 32,
         idle_seconds: float = 15.0,
         budget: ByteBudget | None = None,
+        losses: LostConnections | None = None,
         extra_ca: str | None = None,
     ) -> None:
         """`resolver` decides which addresses may be connected to; it stays the caller's to close.
@@ -60,6 +61,7 @@ class Client:
         waits, within its total timeout. `idle_seconds`: how long a connection waits for another request; 0 keeps none.
         `budget`: of all bodies being received together; beyond it all but one of them pause. It may be shared with
         other clients and with who keeps bodies. By default 64 MiB of this client's own.
+        `losses`: which origins lose kept connections; may be shared like `budget`. By default this client's own.
         `extra_ca`: a PEM file of authorities trusted beside the system's; raises BadInput if it cannot be read.
         """
         self._limits = limits or Limits()
@@ -68,6 +70,7 @@ class Client:
         self._per_address = per_address
         self._idle_seconds = idle_seconds
         self._budget = ByteBudget(64 * MIB) if budget is None else budget
+        self._losses = losses or LostConnections()
         self._ways = Ways(resolver)
         self._contexts = TlsContexts(extra_ca=extra_ca)
         self._requests = RequestEncoder()
@@ -99,8 +102,9 @@ class Client:
         it was sent: a page of small size may be large when it is decoded.
 
         Raises the subclasses of FetchError; BadUrl and BadInput for an exchange that is no HTTP request. If a kept
-        connection turns out to be dead before the answer's first byte, an idempotent request is sent once more, on a
-        new one, if there is time for it. Cancelling closes the connection. Any number of calls may run at once.
+        connection is lost before the answer's first byte, an idempotent request without `send_by` is sent once more, on
+        a new connection; one with `send_by` raises ConnectionLost as `repeatable`. After two such losses connections to
+        the origin are not reused. Cancelling closes the connection. Any number of calls may run at once.
         """
         self._begin()
         started = time.monotonic()
@@ -118,21 +122,23 @@ class Client:
         reader = ResponseReader(limits, head_only=exchange.method == "HEAD")
 
         deadline = started + self._timeouts.total
-        link = await self._link(way, deadline, fresh=False)
+        link = await self._link(way, deadline, fresh=not self._losses.reuses(way.site))
         reused = link.connection.served > 0
         self._check_in_time(exchange, link)
         try:
             try:
-                await self._converse(link, request, reader, deadline)
-            except ConnectionLost:
-                if not link.kept or reader.received_bytes or exchange.method not in _IDEMPOTENT:
-                    raise
+                await self._converse(way, link, request, reader, deadline)
+            except ConnectionLost as error:
                 # The server closed it while the request was on its way, which is its right (RFC 9112, section 9.3.1).
+                if not self._may_repeat(exchange, way, link, reader):
+                    raise
+                if exchange.send_by is not None:
+                    error.repeatable = True
+                    raise
                 reader = ResponseReader(limits, head_only=exchange.method == "HEAD")
                 link = await self._link(way, deadline, fresh=True)
-                self._check_in_time(exchange, link, sent=True)
                 reused = False
-                await self._converse(link, request, reader, deadline)
+                await self._converse(way, link, request, reader, deadline)
 
             if absolute and reader.status == 407:
                 raise ProxyFailed("it wants user and password")
@@ -194,18 +200,25 @@ class Client:
             )
             self._watch = Watch(loop, self._timeouts, self._budget, self._pool.expire)
 
-    def _check_in_time(self, exchange: Exchange, link: _Link, *, sent: bool = False) -> None:
+    def _check_in_time(self, exchange: Exchange, link: _Link) -> None:
         """Raises NotSentInTime; its connection is kept for another request."""
         if exchange.send_by is None or (late := time.monotonic() - exchange.send_by) <= 0:
             return
         self._pool.keep(link.key, link.connection)
         error = NotSentInTime()
         error.connecting = late <= link.connect_seconds + link.tls_seconds
-        error.sent = sent
         raise error
 
-    async def _converse(self, link: _Link, request: bytes, reader: ResponseReader, deadline: float) -> None:
-        """Send `request` and wait until `reader` is complete; the connection goes back to the pool in any case."""
+    def _may_repeat(self, exchange: Exchange, way: Way, link: _Link, reader: ResponseReader) -> bool:
+        """Return whether a request whose connection was lost may be sent again, and remember where that happened."""
+        if not link.kept or reader.received_bytes:
+            return False
+        self._losses.count(way.site)
+        return exchange.method in _IDEMPOTENT
+
+    async def _converse(self, way: Way, link: _Link, request: bytes, reader: ResponseReader, deadline: float) -> None:
+        """Send `request` and wait until `reader` is complete; the connection goes back to the pool in any case, closed
+        if its site loses kept ones."""
         connection = link.connection
         self._watch.busy.add(connection)
         self._watch.start()
@@ -216,6 +229,8 @@ class Client:
             raise
         finally:
             self._watch.busy.discard(connection)
+            if not self._losses.reuses(way.site):
+                connection.abort()
             self._pool.keep(link.key, connection)
 
     async def _link(self, way: Way, deadline: float, *, fresh: bool) -> _Link:

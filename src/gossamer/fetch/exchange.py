@@ -28,7 +28,9 @@ class Exchange(msgspec.Struct, frozen=True):
     body_bytes: int | None = None
     """As much of the body is taken, as sent and as decoded; None: the client's own `Limits.body_bytes`."""
     send_by: float | None = None
-    """On the monotonic clock: what has no connection by then is not sent but raises NotSentInTime. None: whenever."""
+    """Until when the request may be sent on the hit that it was charged, on the monotonic clock; `math.inf`: no limit.
+    A request that has no connection by then raises NotSentInTime. It is sent once at most: when a kept connection is
+    lost before the first byte, ConnectionLost is raised as `repeatable`. None: the request needs no hit."""
 
 
 class Timings(msgspec.Struct):

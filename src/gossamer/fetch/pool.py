@@ -3,9 +3,16 @@
 import asyncio
 import math
 import time
+from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from gossamer.fetch.connection import Connection
+
+_LOSSES = 2
+"""After so many losses in a row an origin's connections are not reused."""
+_REMEMBERED_SECONDS = 600.0
+"""So long after the last loss."""
+_ORIGINS_REMEMBERED = 10_000
 
 
 class Key(NamedTuple):
@@ -18,6 +25,32 @@ class Key(NamedTuple):
     port: int
     proxy: str | None
     insecure: bool
+
+
+class LostConnections:
+    """Remembers which origins lose their kept connections: each request to them gets a connection of its own.
+
+    Some servers reset every connection that is used a second time. Several clients may share one memory.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._losses: dict[Hashable, tuple[int, float]] = {}
+
+    def count(self, origin: Hashable) -> None:
+        """Count the loss of a kept connection before the first byte of an answer."""
+        now = self._now()
+        losses, until = self._losses.pop(origin, (0, 0.0))
+        if len(self._losses) >= _ORIGINS_REMEMBERED:
+            del self._losses[next(iter(self._losses))]
+        self._losses[origin] = (losses + 1 if now < until else 1, now + _REMEMBERED_SECONDS)
+
+    def reuses(self, origin: Hashable) -> bool:
+        """Return whether connections to this origin may be used again: fewer than two were lost of late."""
+        if not self._losses:
+            return True
+        losses, until = self._losses.get(origin, (0, 0.0))
+        return losses < _LOSSES or self._now() >= until
 
 
 class Pool:

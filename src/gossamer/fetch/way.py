@@ -41,6 +41,11 @@ class Way:
         """Whether the request is sent to the proxy itself, for it to pass on."""
         return self.proxy is not None and self.proxy.scheme == "http" and not self.origin.secure
 
+    @property
+    def site(self) -> tuple[str, str, int, str | None]:
+        """The origin and the proxy to it: what may be known to lose kept connections."""
+        return self.origin.scheme, self.origin.host, self.origin.port, self.proxy_url
+
     def key(self, ip: str) -> Key:
         """Which connections would do."""
         origin, proxy = self.origin, self.proxy

@@ -13,6 +13,7 @@ from gossamer.control.counters import Counters
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import Client
 from gossamer.fetch.limits import Limits, Timeouts
+from gossamer.fetch.pool import LostConnections
 from gossamer.fetch.proxy import parse_proxy
 from gossamer.fetch.resolve import Resolver
 from gossamer.fetch.robots import RobotsService
@@ -61,6 +62,7 @@ def make_clients(
     of their own."""
     fetch = settings.fetch
     shared = ByteBudget(fetch.bodies_in_flight) if budget is None else budget
+    losses = LostConnections()
     limits = Limits(header_bytes=fetch.max_header, body_bytes=body_bytes or fetch.max_body)
 
     def make(total_seconds: float | None) -> Client:
@@ -74,6 +76,7 @@ def make_clients(
             max_connections=max(512, 2 * settings.worker.concurrency),
             per_address=settings.worker.concurrency,
             budget=shared,
+            losses=losses,
             extra_ca=fetch.ca_file or None,
         )
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Callable
@@ -11,7 +12,15 @@ from msgspec import structs
 
 from gossamer.commit.finished import Finished
 from gossamer.commit.patience import Patience
-from gossamer.errors import BadInput, BadSpider, BlockedAddress, FetchError, FrontierError, NotSentInTime
+from gossamer.errors import (
+    BadInput,
+    BadSpider,
+    BlockedAddress,
+    ConnectionLost,
+    FetchError,
+    FrontierError,
+    NotSentInTime,
+)
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.exchange import Fetched
 from gossamer.frontier.base import Frontier, Hop, Leaseholder
@@ -122,9 +131,8 @@ class Fetching:
                 if await self._starts_late(journey):
                     # Its robots.txt took long. Others wait for it too: now they would all go at once.
                     return self._too_late(journey)
-                if not self._connects_slowly(journey.url):
-                    latest = send_by(journey.start, journey.lease.spacing_seconds)
-                    exchange = structs.replace(exchange, send_by=latest)
+                latest = send_by(journey.start, journey.lease.spacing_seconds)
+                exchange = structs.replace(exchange, send_by=math.inf if self._connects_slowly(journey.url) else latest)
                 timeout = journey.context.terms.timeout_seconds
                 fetched = await self._clients.fetch(exchange, timeout, waits_for_room=self._budget is not None)
                 self._tally.bytes += fetched.received_bytes
@@ -138,7 +146,7 @@ class Fetching:
                     if len(self._slow) >= _SLOW_HOSTS:
                         self._slow.clear()
                     self._slow[host(journey.url)] = time.monotonic() + _SLOW_SECONDS
-                return self._later(journey, Outcome.FORWARDED) if error.sent else self._too_late(journey)
+                return self._too_late(journey)
             except BlockedAddress as error:
                 return self._drop(journey, Dropped.BLOCKED_ADDRESS, str(error))
             except FetchError as error:
@@ -256,6 +264,10 @@ class Fetching:
         return self._later(journey, Outcome.POSTPONED, verdict.seconds)
 
     def _fetch_failed(self, journey: Journey, error: FetchError) -> Finished:
+        if isinstance(error, ConnectionLost) and error.repeatable:
+            # Not a failed attempt, but the site saw the request: sending it again takes another hit. It does not go on
+            # for ever, since connections to the site are not reused after two such losses.
+            return self._later(journey, Outcome.FORWARDED)
         again = self._decide(journey, error.kind, None)
         if again is not None:
             return self._again(journey, error.kind, again)
