@@ -1,17 +1,27 @@
 """Every error Gossamer raises on purpose. A class's docstring is the message a person reads; details follow a colon."""
 
+from typing import ClassVar
+
 
 class GossamerError(Exception):
     """Gossamer could not go on."""
 
+    only_detail: ClassVar[bool] = False
+    """The details are the whole message: they name the value and what to do."""
+
     def __init__(self, detail: str = "") -> None:
         self.detail = detail
+        if detail and self.only_detail:
+            super().__init__(detail)
+            return
         message = (type(self).__doc__ or "").strip().splitlines()[0].removesuffix(".")
         super().__init__(f"{message}: {detail}" if detail else f"{message}.")
 
 
 class BadInput(GossamerError):
     """This cannot be used."""
+
+    only_detail = True
 
 
 class BadSetting(BadInput, ValueError):
@@ -25,6 +35,7 @@ class BadSpider(BadInput):
 class BadUrl(BadInput):
     """This is not an http or https URL."""
 
+    only_detail = False
     reason = "bad_url"
     """Stable word for counters: why a link with such an address is dropped. Subclasses have their own."""
 
@@ -123,6 +134,8 @@ class MessageTooLarge(BusError):
 
 class RequestRejected(BadInput):
     """This request is not valid."""
+
+    only_detail = False
 
     def __init__(self, reason: str, *, field: str = "") -> None:
         super().__init__(f"{field}: {reason}" if field else reason)

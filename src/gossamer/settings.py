@@ -284,7 +284,7 @@ class Settings(BaseSettings):
     """The name of the public address this machine fetches from, where budgets are kept per address. Empty: that of
     fetch.proxy, where one is set"""
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "error"
-    """What is logged to standard error"""
+    """What is logged to standard error. Unset, `gossamer up` and `gossamer serve` log from `info` on"""
     log_format: Literal["human", "json"] = "human"
     """Lines for people, or a JSON object a line"""
     crawl: CrawlSettings = CrawlSettings()

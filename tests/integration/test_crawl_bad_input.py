@@ -83,6 +83,11 @@ def test_bad_input_is_one_line_and_nothing_is_started(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_wrong_input_is_named_first_without_words_before_it(tmp_path: Path) -> None:
+    result = gossamer("crawl", SEED, "--rate", "5x", cwd=tmp_path)
+    assert result.stderr.startswith("gossamer: '5x' is no rate")
+
+
 PRIVATE = (
     "http://localhost/", "http://127.0.0.1/", "http://127.1/", "http://0x7f.1/", "http://2130706433/", "http://017700000001/",
     "http://[::1]/", "http://[::ffff:127.0.0.1]/", "http://[64:ff9b::7f00:1]/", "http://１２７.０.０.１/", "http://10.0.0.8/",

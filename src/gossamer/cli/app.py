@@ -1,7 +1,8 @@
 """The commands, and how a command line is parsed."""
 
+import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 import typer
@@ -68,8 +69,13 @@ def load(wanted: str | None = None) -> typer.Typer:
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
-            app.command(name)(found)
+            app.command(name, help=_paragraphs(found))(found)
     return app
+
+
+def _paragraphs(command: Callable[..., object]) -> str:
+    """The docstring with each paragraph on one line: help is wrapped to the terminal, not as the source is."""
+    return "\n\n".join(" ".join(part.split("\n")) for part in inspect.cleandoc(command.__doc__ or "").split("\n\n"))
 
 
 def _outline() -> typer.Typer:

@@ -34,8 +34,8 @@ async def cluster(settings: Settings) -> AsyncIterator[Parts]:
     address = settings.frontier or running(settings.data_dir)
     if not address:
         raise BadInput(
-            f"nothing runs with the data directory {settings.data_dir}; start gossamer up there, or name the cluster's "
-            "frontier with --frontier"
+            f"no crawl and no service is running with the data directory {settings.data_dir}. Ask while one is running "
+            "there (`gossamer up` starts a service), or name a shared frontier with --frontier"
         )
     async with parts(settings, address) as found:
         yield found

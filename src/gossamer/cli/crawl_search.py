@@ -168,4 +168,9 @@ def _nothing(data_dir: Path, appid: str | None, crawl_id: str | None) -> str:
         return f"there is no crawl {crawl_id}{f' of {appid}' if appid else ''}{here}"
     if appid is not None:
         return f"there is no crawl of {appid}{here}"
+    return no_crawl_with(data_dir)
+
+
+def no_crawl_with(data_dir: Path) -> str:
+    """The message where the data directory knows no crawl."""
     return f"no crawl was begun with {data_dir}; name one by --crawl-id, --data-dir or --frontier"

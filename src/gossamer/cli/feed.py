@@ -16,12 +16,15 @@ from gossamer.control import stats
 from gossamer.control.desk import CRAWL
 from gossamer.control.submit import Submission
 from gossamer.errors import BadInput, BusError, RequestRejected
+from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.settings import load
 from gossamer.wiring.service import Parts
 
 _AT_ONCE = 2000
 _SAY_SECONDS = 1.0
 _FAULTS_SHOWN = 10
+_CRAWLS_LOOKED_AT = 100
+"""Looking at a crawl takes a call to each shard; a feed of more crawls than this is not held up for a warning."""
 
 
 class _Read(NamedTuple):
@@ -31,6 +34,14 @@ class _Read(NamedTuple):
     value: bytes
     submission: Submission | None
     """None: it is no crawl request."""
+
+
+class _Warned(NamedTuple):
+    """What a person has been warned of."""
+
+    domains: set[str]
+    crawls: set[CrawlId]
+    """Those that were looked at, whether or not there was a warning."""
 
 
 def feed(
@@ -51,7 +62,7 @@ def feed(
 
     gossamer feed requests.jsonl
 
-    What is wrong is said with its line, and nothing of it is sent; the rest is.
+    Invalid requests are reported with their line number and skipped; valid ones are sent.
     """
     settings = load({"bus": bus, "topics.prefix": prefix, "frontier": frontier, "data_dir": data_dir}, config=config)
     lines = _lines(request)
@@ -92,7 +103,7 @@ async def _feed(cluster: Parts, lines: Iterator[tuple[str, bytes]], *, quiet: bo
     fed = 0
     faults: list[str] = []
     batch: list[_Read] = []
-    warned: set[str] = set()
+    warned = _Warned(set(), set())
     console = Console(stderr=True, highlight=False)
     said = time.monotonic()
     for where, value in lines:
@@ -113,9 +124,8 @@ async def _feed(cluster: Parts, lines: Iterator[tuple[str, bytes]], *, quiet: bo
     return fed, faults
 
 
-async def _send(cluster: Parts, batch: list[_Read], fed: int, faults: list[str], warned: set[str]) -> int:
-    """Publish the requests that the cluster would take now; their number. The others are added to `faults`. A warning
-    names each blacklisted domain that is not in `warned`."""
+async def _send(cluster: Parts, batch: list[_Read], fed: int, faults: list[str], warned: _Warned) -> int:
+    """Publish the requests that the cluster would take now; their number. The others are added to `faults`."""
     crawls = [read for read in batch if read.submission is not None]
     checked = await cluster.desk.check([read.submission for read in crawls if read.submission is not None])
     refused = {id(read): fault for read, fault in zip(crawls, checked, strict=True) if fault is not None}
@@ -123,12 +133,23 @@ async def _send(cluster: Parts, batch: list[_Read], fed: int, faults: list[str],
     sound = [read for read in batch if id(read) not in refused]
     if sound:
         await _publish(cluster, [read.value for read in sound], fed)
-    submissions = [read.submission for read in sound if read.submission is not None]
-    for submission, result in zip(submissions, await cluster.desk.blacklisted(submissions), strict=True):
-        if result is not None and submission.domain not in warned:
-            warned.add(submission.domain)
-            standard.say(f"{submission.domain} is on the operator's blacklist: its requests are {result}.")
+    await _warn(cluster, [read.submission for read in sound if read.submission is not None], warned)
     return len(sound)
+
+
+async def _warn(cluster: Parts, submissions: list[Submission], warned: _Warned) -> None:
+    """Name each blacklisted domain and each crawl that refuses these requests, once."""
+    for submission, result in zip(submissions, await cluster.desk.blacklisted(submissions), strict=True):
+        if result is not None and submission.domain not in warned.domains:
+            warned.domains.add(submission.domain)
+            standard.say(f"{submission.domain} is on the operator's blacklist: its requests are {result}.")
+    new = {submission.crawl.id for submission in submissions} - warned.crawls
+    if len(warned.crawls) + len(new) > _CRAWLS_LOOKED_AT:
+        return
+    warned.crawls.update(new)
+    for crawl, state in (await cluster.desk.ended([s for s in submissions if s.crawl.id in new])).items():
+        how = "has expired" if state is CrawlState.EXPIRED else "was stopped"
+        standard.say(f"The crawl {crawl} {how}: the service refuses these requests. Feed them with another crawlid.")
 
 
 async def _publish(cluster: Parts, batch: list[bytes], fed: int) -> None:

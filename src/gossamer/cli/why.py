@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from gossamer.cli import inputs, options, standard
-from gossamer.cli.crawl_search import KnownCrawl, find_crawl, last_record
+from gossamer.cli.crawl_search import KnownCrawl, find_crawl, last_record, no_crawl_with
 from gossamer.cli.display import span
 from gossamer.cli.loop import run as run_loop
 from gossamer.control.domains import Blacklist
-from gossamer.errors import BadScheme, BlockedAddress, DnsFailed, FetchError
+from gossamer.errors import BadInput, BadScheme, BlockedAddress, DnsFailed, FetchError
 from gossamer.fetch.exchange import Exchange, Fetched
 from gossamer.fetch.robots import MemoryRobotsStore, RobotsService, RobotsUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
@@ -128,6 +128,8 @@ def _scope(crawl: KnownCrawl, refusal: Refusal | None) -> str:
 async def _asked(settings: Settings) -> AsyncIterator[ValkeyFrontier]:
     """The frontier that is named or runs; else the data directory's own, started for as long as the question takes."""
     address = settings.frontier or running(settings.data_dir)
+    if not address and not settings.data_dir.exists():
+        raise BadInput(no_crawl_with(settings.data_dir))
     if address:
         frontier = await connect(settings, address)
         try:
@@ -257,7 +259,10 @@ def _told(found: dict[str, Any]) -> list[str]:
         if record["redirects"]:
             lines.append(f"           ended at {record['response_url']}")
     elif known and known["place"] == "done":
-        lines.append("  record   none in this crawl's outputs here: written elsewhere, or gone on under another domain")
+        lines.append(
+            "  record   not in this crawl's outputs here: it is on the bus or in another output, or a redirect to"
+        )
+        lines.append("           another domain became a request of its own")
     return lines
 
 

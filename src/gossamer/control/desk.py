@@ -1,5 +1,6 @@
 """Takes requests from wherever they come in, and gives their answers: one desk for the bus, REST and the commands."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -7,6 +8,7 @@ from gossamer.control.domains import Blacklist
 from gossamer.control.submit import Door, Submission, Submitted, submit, unknown_spiders
 from gossamer.errors import RequestRejected
 from gossamer.frontier.base import Frontier
+from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.domain import WhenBlacklisted
 from gossamer.model.messages.read import Reader
 
@@ -85,6 +87,22 @@ class Desk:
         """Return what would become of each request, in order, for its domain is blacklisted; None: it is not."""
         found = await self._blacklist.of({submission.domain for submission in submissions})
         return [found.get(submission.domain) for submission in submissions]
+
+    async def ended(self, submissions: Sequence[Submission]) -> dict[CrawlId, CrawlState]:
+        """Return the crawls among these that refuse requests because they were stopped or have expired. Of an ended
+        crawl another spider's request may still be taken, and of an expired one a fresh request: these are left out."""
+        asked: dict[CrawlId, set[str]] = {}
+        for submission in submissions:
+            if not submission.fresh:
+                asked.setdefault(submission.crawl.id, set()).add(submission.spider)
+        found = await asyncio.gather(*(self._frontier.crawl_info(crawl) for crawl in asked))
+        return {
+            info.crawl: info.state
+            for info in found
+            if info is not None
+            and info.state in (CrawlState.STOPPED, CrawlState.EXPIRED)
+            and asked[info.crawl] & info.spiders.keys()
+        }
 
     async def handle(self, kind: str, request: Any, *, old: bool | None = None) -> list[dict[str, Any]]:
         """Return the answers to a request of another kind, in the form of 1.0 (`old`), of 1.2 (False), or the cluster's

@@ -33,6 +33,8 @@ _TYPES: Final[dict[tuple[str, str], Any]] = {
 class BadPickle(BadInput):
     """This pickle cannot be read."""
 
+    only_detail = False
+
 
 class _Plain(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:

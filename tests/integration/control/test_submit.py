@@ -65,7 +65,7 @@ async def test_each_gets_its_own_answer(frontier: ValkeyFrontier) -> None:
         "",
         DUPLICATE,
         "This crawl takes no more requests: app/late is expired",
-        f"This cannot be used: a request's payload is {2 << 20} bytes, at most {1 << 20} fit: https://b.test/",
+        f"a request's payload is {2 << 20} bytes, at most {1 << 20} fit: https://b.test/",
         "",
         "This crawl takes no more requests: this spider's part of app/part is stopped",
         "",

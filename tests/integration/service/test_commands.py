@@ -82,6 +82,18 @@ def test_feed_info_dump_and_stop(folder: Folder) -> None:
     assert folder.json("dump", "--list", "--json")["demo.crawled_app"] >= 5
 
 
+def test_feed_warns_once_that_a_stopped_crawl_refuses_its_requests(folder: Folder) -> None:
+    folder.run("feed", a_crawl(folder, "over"))
+    folder.until("fetched 1", "info", "app", "over")
+    folder.run("stop", "app", "over")
+    again = "\n".join(a_crawl(folder, "over", url=f"{folder.seeds[0]}{page}") for page in range(3))
+    assert folder.run("feed", "-", stdin=again) == "Fed 3 requests.\n"
+    assert folder.errors.count("The crawl app/over was stopped: the service refuses these requests.") == 1
+    folder.run("feed", a_crawl(folder, "over", spiderid="wandering"))
+    folder.run("feed", a_crawl(folder, "new"))
+    assert "refuses" not in folder.errors
+
+
 def test_info_is_of_all_spiders_where_none_is_named(folder: Folder) -> None:
     folder.run("feed", a_crawl(folder, "one", appid="shop", spiderid="scrapys", wait_for_spider=True))
     folder.until("waiting 1 on 1 domain", "info", "shop", "one")
@@ -189,4 +201,5 @@ def test_where_nothing_runs_it_is_said(tmp_path: Path) -> None:
         done = subprocess.run(crawling.command(*command), cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert done.stderr.count("\n") == 1
-        assert "start gossamer up there" in done.stderr
+        assert "no crawl and no service is running with the data directory .gossamer" in done.stderr
+        assert "`gossamer up` starts a service" in done.stderr

@@ -10,3 +10,10 @@ def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
     group = typer.main.get_command(load())
     first_sentences = {name: command.get_short_help_str(1000) for name, command in group.commands.items()}  # type: ignore[attr-defined]
     assert {name: words for name, (_, words) in COMMANDS.items()} == first_sentences
+
+
+def test_help_is_wrapped_to_the_terminal_and_not_as_the_source_is() -> None:
+    group = typer.main.get_command(load("crawl"))
+    words = group.commands["crawl"].help or ""  # type: ignore[attr-defined]
+    assert "\n\n" in words
+    assert "\n" not in words.replace("\n\n", "")

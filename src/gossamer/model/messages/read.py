@@ -24,7 +24,7 @@ def decode(value: bytes) -> Any:
     except RecursionError:
         raise RequestRejected(f"this {TOO_DEEP}") from None
     except msgspec.DecodeError as error:
-        raise RequestRejected(f"this is no JSON: {error}") from None
+        raise RequestRejected(f"this is no JSON: {str(error).removeprefix('JSON is malformed: ')}") from None
 
 
 class Reader:

@@ -13,6 +13,8 @@ from gossamer.policy.urls import canonical
 class BadMessage(BadInput):
     """This start message cannot be used."""
 
+    only_detail = False
+
 
 _TEXT = (str, int, float)
 
