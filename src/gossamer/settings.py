@@ -95,7 +95,11 @@ class CrawlSettings(_Group):
     header: dict[str, str] = {}
     """Request headers besides the usual ones"""
     cookie: str = ""
-    """Sent as the Cookie header with every request of the crawl"""
+    """Sent as the Cookie header with the requests to the seeds' registered domains and to those in headers_for"""
+    secret_header: tuple[str, ...] = ()
+    """Name of a request header that goes only where the cookie goes; Authorization always is one"""
+    headers_for: tuple[str, ...] = ()
+    """A domain (and subdomains) that gets the cookie and the secret headers besides the seeds' registered domains"""
 
 
 class FetchSettings(_Group):
@@ -137,6 +141,14 @@ class FetchSettings(_Group):
     """Bytes of an answer's headers"""
     bodies_in_flight: Annotated[int, Field(ge=1, le=2**40)] = 32 * 1024 * 1024
     """Bytes of bodies being received by one process, and of large pages not written yet (up to half of it), together"""
+
+
+class RecordsSettings(_Group):
+    """What records hold."""
+
+    secrets: Literal["redact", "keep"] = "redact"
+    """Whether records and WARC files show the values of Cookie, Authorization and the secret request headers: redact, a
+    mark in their place; keep, the values"""
 
 
 class WorkerSettings(_Group):
@@ -289,6 +301,7 @@ class Settings(BaseSettings):
     """Lines for people, or a JSON object a line"""
     crawl: CrawlSettings = CrawlSettings()
     fetch: FetchSettings = FetchSettings()
+    records: RecordsSettings = RecordsSettings()
     worker: WorkerSettings = WorkerSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
     topics: TopicSettings = TopicSettings()

@@ -189,7 +189,7 @@ async def test_a_cookie_wall_is_passed(tmp_path: Path) -> None:
             page(),
         )
     }
-    crawled, _ = await crawl_mounts(tmp_path, mounts)  # type: ignore[arg-type]
+    crawled, _ = await crawl_mounts(tmp_path, mounts, records__secrets="keep")  # type: ignore[arg-type]
     (record,) = crawled.pages
     assert record.success
     assert record.request_headers["Cookie"] == ["seen=1"]
@@ -279,6 +279,7 @@ async def test_links_attrs_headers_and_cookie(tmp_path: Path) -> None:
         crawl__attrs={"n": 1},
         crawl__header={"X-Test": "yes"},
         crawl__cookie="a=b",
+        records__secrets="keep",
         fetch__user_agent="tester/1",
     )
     first = next(record for record in crawled.pages if record.depth == 0)

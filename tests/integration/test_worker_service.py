@@ -2,9 +2,7 @@
 
 import asyncio
 import base64
-import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +29,7 @@ from gossamer.wiring.parts import working
 from gossamer.wiring.service import for_the_bus, make_bus, make_bus_sink
 from tests.servers.bad_http import Reset, run_bad_server
 from tests.servers.crawling import records_of, settings_for
+from tests.servers.heard import listening
 from tests.servers.http_proxy import run_http_proxy
 from tests.servers.nginx import run_nginx
 from tests.servers.socks5 import Socks5, run_socks5
@@ -110,47 +109,6 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
             await frontier.close()
 
 
-@dataclass
-class Heard:
-    """One request as a server got it, byte for byte."""
-
-    head: str
-    body: bytes
-
-    def header(self, name: str) -> str | None:
-        for line in self.head.split("\r\n")[1:]:
-            key, _, value = line.partition(": ")
-            if key.lower() == name:
-                return value
-        return None
-
-
-@asynccontextmanager
-async def listening(answers: dict[str, bytes] | None = None) -> AsyncIterator[tuple[int, list[Heard]]]:
-    """A server that keeps what it hears; answers by path are whole heads, else 200 with an empty body."""
-    heard: list[Heard] = []
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                request = Heard(head, b"")
-                request.body = await reader.readexactly(int(request.header("content-length") or 0))
-                path = head.split(" ", 2)[1]
-                if path != "/robots.txt":
-                    heard.append(request)
-                status = b"404 No" if path == "/robots.txt" else (answers or {}).get(path, b"200 OK")
-                writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\n\r\n")
-                await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1], heard
-    finally:
-        server.close()
-
-
 async def test_what_a_request_does_not_say_is_the_operators(service: Service) -> None:
     """No user agent, no scope, depth 0: the operator's user agent, one page, none of its links."""
     async with serve(WebSpec(hosts=1, pages=1)) as web:
@@ -172,7 +130,10 @@ async def test_an_unconfined_request_follows_links_anywhere(service: Service) ->
 
 async def test_method_body_headers_and_cookie_go_out_as_submitted(service: Service) -> None:
     async with listening() as (port, heard):
-        terms = Terms(maxdepth=0, useragent="them/2", cookie="a=1; b=2", headers={"X-Crawl": "yes", "Accept": "text/x"})
+        terms = Terms(
+            maxdepth=0, useragent="them/2", cookie="a=1; b=2", headers={"X-Crawl": "yes", "Accept": "text/x"},
+            secrets_for=("a.test",),
+        )  # fmt: skip
         payload = Payload(
             method="POST", body=b"q=\x00\xff", headers={"Content-Type": "application/x-thing", "X-Crawl": "own"}
         )
@@ -185,6 +146,21 @@ async def test_method_body_headers_and_cookie_go_out_as_submitted(service: Servi
     assert request.header("content-type") == "application/x-thing"
     assert page.success
     assert page.request_headers["Content-Type"] == ["application/x-thing"]
+
+
+async def test_a_requests_own_secret_headers_do_not_follow_a_redirect_to_another_domain(service: Service) -> None:
+    """Those that a spider gave to one request; the same domain gets them, and the others go on everywhere."""
+    answers: dict[str, bytes] = {}
+    async with listening(answers) as (port, heard):
+        answers["/in"] = b"302 Found\r\nLocation: /within"
+        answers["/within"] = f"302 Found\r\nLocation: http://b.test:{port}/out".encode()
+        own = {"Authorization": "Bearer own", "Cookie": "own=1", "X-Key": "own-key", "X-Plain": "plain"}
+        terms = Terms(maxdepth=0, cookie="crawl=1", secret_headers=("x-key",), secrets_for=("a.test", "b.test"))
+        (page,) = await service.pages(Request(f"http://a.test:{port}/in", terms, Payload(headers=own)))
+    names = ("authorization", "cookie", "x-key", "x-plain")
+    got = [[request.header(name) for name in names] for request in heard]
+    assert got == [[*own.values()], [*own.values()], [None, "crawl=1", None, "plain"]]
+    assert page.response_url == f"http://b.test:{port}/out"
 
 
 @pytest.mark.parametrize(("status", "method", "body"), [(303, "GET", b""), (302, "GET", b""), (307, "POST", b"q=1")])

@@ -23,7 +23,7 @@ from gossamer.wiring.parts import make_clients, make_resolver
 from gossamer.wiring.plan import make_plan
 from gossamer.wiring.private import private_hosts
 from gossamer.worker.client import Clients
-from gossamer.worker.context import request_headers, scope_of
+from gossamer.worker.context import CrawlHeaders, scope_of
 from gossamer.worker.redirects import MAX_HOPS, REDIRECTS, location
 
 _SHOWN = 25
@@ -45,6 +45,8 @@ def fetch(
     user_agent: options.UserAgent = None,
     header: options.Header = None,
     cookie: options.Cookie = None,
+    secret_header: options.SecretHeader = None,
+    headers_for: options.HeadersFor = None,
     proxy: options.ProxyOption = None,
     timeout: options.Timeout = None,
     config: options.Config = None,
@@ -72,6 +74,8 @@ def fetch(
             "crawl.insecure": insecure,
             "crawl.header": inputs.pairs(header),
             "crawl.cookie": cookie,
+            "crawl.secret_header": tuple(secret_header) if secret_header else None,
+            "crawl.headers_for": tuple(headers_for) if headers_for else None,
             "fetch.resolve": inputs.overrides(resolve),
             "fetch.ca_file": ca_file,
             "fetch.user_agent": user_agent,
@@ -93,8 +97,15 @@ async def _fetch(settings: Settings, url: str) -> dict[str, Any]:
     try:
         private = await private_hosts(resolver, [url], allowed=settings.crawl.allow_private)
         plan = make_plan(settings, [url], crawl_id=None, now=time.time(), private_hosts=private)
-        look = _Look(settings, clients, robots, scope_of(plan.terms), plan.terms.headers or {}, private)
-        return await look.at(url, request_headers(plan.terms, settings.fetch.user_agent))
+        look = _Look(
+            settings,
+            clients,
+            robots,
+            scope_of(plan.terms),
+            CrawlHeaders(plan.terms, settings.fetch.user_agent),
+            private,
+        )
+        return await look.at(url)
     finally:
         await robots.close()
         await clients.close()
@@ -110,24 +121,24 @@ class _Look:
         clients: Clients,
         robots: RobotsService,
         scope: Scope,
-        headers: dict[str, str],
+        headers: CrawlHeaders,
         private: tuple[str, ...],
     ) -> None:
         self._settings = settings
         self._clients = clients
         self._robots = robots
         self._scope = scope
+        self._headers = headers
         self._private = private
 
-    async def at(self, url: str, headers: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    async def at(self, url: str) -> dict[str, Any]:
         crawl = self._settings.crawl
-        if crawl.cookie:
-            headers = (*headers, ("Cookie", crawl.cookie))
         found: dict[str, Any] = {"url": url, "domain": registered_domain(host(url)), "hops": [], "success": False}
         for _ in range(MAX_HOPS + 1):
+            headers, cookie = self._headers.of(url)
             exchange = Exchange(
                 url,
-                headers=headers,
+                headers=(*headers, ("Cookie", cookie)) if cookie else headers,
                 proxy=self._settings.fetch.proxy or None,
                 insecure=crawl.insecure,
                 allow_private=host(url) in self._private,

@@ -64,6 +64,8 @@ CaFile = Annotated[str | None, flag("fetch.ca_file", "--ca-file", panel=REQUEST,
 UserAgent = Annotated[str | None, flag("fetch.user_agent", "--user-agent", panel=REQUEST, metavar="S")]
 Header = Annotated[list[str] | None, flag("crawl.header", "--header", panel=REQUEST, metavar="K:V")]
 Cookie = Annotated[str | None, flag("crawl.cookie", "--cookie", panel=REQUEST, metavar="S")]
+SecretHeader = Annotated[list[str] | None, flag("crawl.secret_header", "--secret-header", panel=REQUEST, metavar="K")]
+HeadersFor = Annotated[list[str] | None, flag("crawl.headers_for", "--headers-for", panel=REQUEST, metavar="D")]
 ProxyOption = Annotated[str | None, flag("fetch.proxy", "--proxy", panel=REQUEST, metavar="URL")]
 Egress = Annotated[str | None, flag("egress", "--egress", panel=REQUEST, metavar="NAME")]
 Timeout = Annotated[float | None, flag("fetch.timeout", "--timeout", panel=REQUEST, metavar="S")]

@@ -4,7 +4,7 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,6 +20,7 @@ from gossamer.model.payload import pack
 from gossamer.model.request import Batch
 from gossamer.policy.regex import check_regex
 from gossamer.policy.scope import compile_scope
+from gossamer.policy.secrets import with_secrets_for
 from gossamer.policy.urls import from_person, host, registered_domain
 
 _FILTERS = ("allowed_domains", "allow_regex", "deny_regex", "deny_extensions")
@@ -38,6 +39,8 @@ _WIDER = (
 )
 MOST_BODY_BYTES = 512 * 1024
 """Of the body that a request sends; it waits in the frontier's memory."""
+
+Checked = TypeVar("Checked")
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -114,6 +117,7 @@ class Door:
             raise RequestRejected("robots.txt is obeyed here; the operator allows no exception", field="ignore_robots")
         self._check_filters(request)
         self._check_exchange(request)
+        domain = registered_domain(host(url))
         payload = request.payload()
         if len(payload.body) > MOST_BODY_BYTES:
             raise RequestRejected(
@@ -121,9 +125,9 @@ class Door:
             )
         return Submission(
             crawl=request.crawl(idle_seconds=self._idle_seconds),
-            terms=request.terms(domain_max_pending=self._domain_max_pending),
+            terms=self._terms(request, domain),
             spider=request.spiderid,
-            domain=registered_domain(host(url)),
+            domain=domain,
             priority=request.priority,
             url=url,
             payload=pack(payload),
@@ -132,6 +136,10 @@ class Door:
             wait_for_spider=request.wait_for_spider,
             fresh=request.fresh,
         )
+
+    def _terms(self, request: CrawlRequest, domain: str) -> Terms:
+        terms = request.terms(domain_max_pending=self._domain_max_pending)
+        return _refused("headers_for", lambda: with_secrets_for(terms, [domain], request.headers_for or ()))
 
     def _check_filters(self, request: CrawlRequest) -> None:
         asked = {field: getattr(request, field) for field in _FILTERS}
@@ -155,6 +163,8 @@ class Door:
             _refused("cookie", lambda: check_headers((("Cookie", cookie),)))
         if headers := request.headers:
             _refused("headers", lambda: check_headers(tuple(headers.items())))
+        if secret := request.secret_headers:
+            _refused("secret_headers", lambda: check_headers(tuple((name, "") for name in secret)))
         if proxy := request.proxy:
             _refused("proxy", lambda: parse_proxy(proxy))
 
@@ -181,9 +191,9 @@ class Door:
         return url
 
 
-def _refused(field: str, check: Callable[[], object]) -> None:
+def _refused(field: str, check: Callable[[], Checked]) -> Checked:
     try:
-        check()
+        return check()
     except BadInput as error:
         raise RequestRejected(error.detail, field=field) from None
 

@@ -108,6 +108,11 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     useragent: str | None = None
     cookie: str | None = None
     headers: dict[str, str] | None = None
+    secret_headers: tuple[str, ...] = ()
+    """Lower-case names of headers that are secret, besides those that always are (Authorization, Cookie)."""
+    secrets_for: tuple[str, ...] = ()
+    """Domains that get the cookie and the secret headers: the registered domains of the submitted URLs, and those that
+    the submission names. Empty where the submission has no secret."""
     attrs: dict[str, Any] | None = None
     """Travels untouched from the submission to every page."""
     follow_nofollow: bool = False

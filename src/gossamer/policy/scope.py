@@ -175,8 +175,8 @@ def compile_scope(
     """
     extensions = DENIED_EXTENSIONS if deny_extensions is None else frozenset(map(_extension, deny_extensions))
     return Scope(
-        domains=frozenset(map(_domain, allowed_domains or ())),
-        hosts=frozenset(map(_domain, allowed_hosts or ())),
+        domains=frozenset(map(domain_name, allowed_domains or ())),
+        hosts=frozenset(map(domain_name, allowed_hosts or ())),
         prefixes=tuple(dict.fromkeys(map(_prefix, allowed_prefixes or ()))),
         allow=_expressions(allow_regex or (), "allow"),
         deny=_expressions(deny_regex or (), "deny"),
@@ -186,7 +186,8 @@ def compile_scope(
     )
 
 
-def _domain(text: str) -> str:
+def domain_name(text: str) -> str:
+    """Return a domain or host name as canonical URLs have it. Raises BadInput for what is none."""
     name = text.strip().removeprefix("*.").strip(".")
     if ":" in name and not name.startswith("["):
         name = f"[{name}]"

@@ -40,6 +40,7 @@ OWN: dict[str, tuple[Any, str]] = {
 SHARED = {
     "GOSSAMER_FRONTIER", "GOSSAMER_PREFIX", "GOSSAMER_SHARDS", "GOSSAMER_BUS", "GOSSAMER_DATA_DIR",
     "GOSSAMER_RETENTION", "GOSSAMER_MARKS", "GOSSAMER_EGRESS", "GOSSAMER_ALLOW_NETWORKS", "GOSSAMER_WORKER__HEARTBEAT",
+    "GOSSAMER_RECORDS__SECRETS",
 }  # fmt: skip
 """Gossamer's settings that a Scrapy project may set; those of `topics` and `kafka` besides."""
 _SHARED_GROUPS = ("GOSSAMER_TOPICS__", "GOSSAMER_KAFKA__")

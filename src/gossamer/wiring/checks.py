@@ -102,3 +102,4 @@ def _check_text(name: str, value: object) -> None:
 def _check_headers(settings: Settings) -> None:
     crawl = settings.crawl
     check_headers((("User-Agent", settings.fetch.user_agent), ("Cookie", crawl.cookie), *crawl.header.items()))
+    check_headers(tuple((name, "") for name in crawl.secret_header))

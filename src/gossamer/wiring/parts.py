@@ -133,6 +133,7 @@ async def working(
             memory=memory,
             links=bus is not None,
             proxy=settings.fetch.proxy,
+            redact=settings.records.secrets == "redact",
             # Whoever works for the service may run any; for a crawl of one's own it is what is installed here.
             spiders=None if made.crawl.pool == SHARED else installed,
         )

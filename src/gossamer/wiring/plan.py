@@ -9,6 +9,7 @@ import msgspec
 from gossamer.errors import BadInput
 from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, Terms
 from gossamer.model.request import Batch
+from gossamer.policy.secrets import with_secrets_for
 from gossamer.policy.urls import (
     directory,
     fingerprint,
@@ -97,6 +98,7 @@ def derived_id(settings: Settings, seeds: Sequence[str]) -> str:
     """
     crawl = settings.crawl
     ordered = sorted(seeds)
+    secrets = [sorted(name.lower() for name in crawl.secret_header), sorted(crawl.headers_for)]
     asked = (
         ordered,
         crawl.depth,
@@ -117,6 +119,7 @@ def derived_id(settings: Settings, seeds: Sequence[str]) -> str:
         crawl.cookie,
         # Absent where it is not asked for: ids are those of versions that did not know it.
         *([crawl.query_order] if crawl.query_order == "ignored" else []),
+        *([secrets] if any(secrets) else []),
     )
     digest = hashlib.blake2b(msgspec.json.encode(asked, order="deterministic"), digest_size=4).hexdigest()
     return f"{host(ordered[0]).strip('[]')[: _NAME_CHARACTERS - 9]}-{digest}"
@@ -136,7 +139,7 @@ def _terms(settings: Settings, seeds: Sequence[str], *, now: float, private_host
             "--scope any and --allow-domain contradict each other: any host is in scope already; leave one of them out"
         )
     domains = tuple(sorted({*domains, *crawl.allow_domain}))
-    return Terms(
+    terms = Terms(
         maxdepth=crawl.depth,
         domain_max_pages=crawl.domain_max_pages,
         domain_max_pending=crawl.domain_max_pending,
@@ -150,6 +153,7 @@ def _terms(settings: Settings, seeds: Sequence[str], *, now: float, private_host
         useragent=fetch.user_agent,
         cookie=crawl.cookie or None,
         headers=crawl.header or None,
+        secret_headers=tuple(sorted({name.lower() for name in crawl.secret_header})),
         attrs=crawl.attrs,
         follow_nofollow=crawl.follow_nofollow,
         sitemaps=crawl.sitemaps,
@@ -162,6 +166,13 @@ def _terms(settings: Settings, seeds: Sequence[str], *, now: float, private_host
         retries=fetch.retries,
         query_order=QueryOrder(crawl.query_order),
     )
+    terms = with_secrets_for(terms, (registered_domain(host(url)) for url in seeds), crawl.headers_for)
+    if len(terms.secrets_for) > _ALLOWED_FROM_SEEDS:
+        raise BadInput(
+            f"the cookie or a secret header would go to {len(terms.secrets_for):,} domains, more than the "
+            f"{_ALLOWED_FROM_SEEDS:,} that a crawl holds; split the seeds into several crawls"
+        )
+    return terms
 
 
 def _confines(scope: str, seeds: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:

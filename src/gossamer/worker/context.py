@@ -12,6 +12,7 @@ from gossamer.model.crawl import SHARED, QueryOrder, Run, Terms
 from gossamer.model.request import Lease
 from gossamer.policy.bounded import Bounded
 from gossamer.policy.scope import Scope, compile_scope
+from gossamer.policy.secrets import SecretHeaders, has_secrets
 from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
 from gossamer.worker.seen_cache import SeenCache
 from gossamer.worker.spider import Spider
@@ -20,6 +21,7 @@ ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 _CONTEXT_BYTES = 3000
 _TERMS_FACTOR = 8
 """About what a context takes, and its terms for each byte of them when packed."""
+Headers = tuple[tuple[str, str], ...]
 
 
 class SharedMemory:
@@ -55,10 +57,11 @@ class Context:
         links: bool = False,
         spiders: Collection[str] | None = None,
         proxy: str = "",
+        redact: bool = True,
     ) -> None:
         """`links`: records name the links of every page, whatever the terms say. `spiders`: those that anybody runs for
-        this crawl; None: any may be run by somebody. `proxy`: the operator's, where the terms name none. Raises
-        BadInput for a regex that is none."""
+        this crawl; None: any may be run by somebody. `proxy`: the operator's, where the terms name none.
+        `redact`: records do not show the values of secret request headers. Raises BadInput for a regex that is none."""
         self.run = run
         self.terms = terms
         self.spider_name = spider_name
@@ -68,7 +71,9 @@ class Context:
         """Whether records name the links of their page."""
         self.seed = spider_seed(secret, spider_name)
         self.user_agent = terms.useragent or user_agent
-        self.headers = request_headers(terms, self.user_agent)
+        self.headers = CrawlHeaders(terms, self.user_agent)
+        self.hidden_headers = self.headers.secrets.names if redact else frozenset[str]()
+        """Lower-case names of the request headers whose values no record shows."""
         self.proxy = terms.proxy or proxy or None
         self.guard_proxy = run.crawl.pool == SHARED and terms.proxy is not None
         """Whether the proxy was named by a request to a service: no such may reach into the operator's networks."""
@@ -169,11 +174,31 @@ def scope_name(terms: Terms) -> bytes:
     return hashlib.blake2b(msgspec.msgpack.encode(filters), digest_size=16).digest()
 
 
-def request_headers(terms: Terms, user_agent: str) -> tuple[tuple[str, str], ...]:
-    """The request headers of a crawl, but for those that the client itself writes."""
+class CrawlHeaders:
+    """The request headers of a crawl, for each URL those that it may get."""
+
+    def __init__(self, terms: Terms, user_agent: str) -> None:
+        self.secrets = SecretHeaders(terms)
+        self._has_secrets = has_secrets(terms)
+        self._cookie = terms.cookie
+        self._all = _request_headers(user_agent, terms.headers or {})
+        public = {
+            name: value for name, value in (terms.headers or {}).items() if name.lower() not in self.secrets.names
+        }
+        self._public = _request_headers(user_agent, public) if self._has_secrets else self._all
+
+    def of(self, url: str) -> tuple[Headers, str | None]:
+        """Return the headers for a request to this canonical URL, without those that the client itself writes, and the
+        crawl's cookie. The secret ones and the cookie are left out where they may not go."""
+        if not self._has_secrets or self.secrets.may_go_to(url):
+            return self._all, self._cookie
+        return self._public, None
+
+
+def _request_headers(user_agent: str, further: dict[str, str]) -> Headers:
     headers = {"user-agent": ("User-Agent", user_agent), "accept": ("Accept", ACCEPT)}
     headers["accept-language"] = ("Accept-Language", "en;q=0.8,*;q=0.5")
-    for name, value in (terms.headers or {}).items():
+    for name, value in further.items():
         if name.lower() not in OWNED:
             headers[name.lower()] = (name, value)
     return tuple(headers.values())

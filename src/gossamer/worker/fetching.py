@@ -139,7 +139,8 @@ class Fetching:
                 if fetched.status in REDIRECTS and location(fetched.headers) is not None:
                     fetched = _shortened(fetched)
                 if self._keep_wire:
-                    journey.wires.append(wire_of(fetched, exchange.body, self._now()))
+                    hidden = journey.context.hidden_headers
+                    journey.wires.append(wire_of(fetched, exchange.body, self._now(), hidden=hidden))
                 ended = await self._answered(journey, fetched)
             except NotSentInTime as error:
                 if error.connecting:

@@ -7,11 +7,10 @@ from gossamer.fetch.request import OWNED
 from gossamer.model.payload import Payload, pack, unpack
 from gossamer.model.record import Wire
 from gossamer.model.request import Lease
+from gossamer.policy.secrets import REDACTED
 from gossamer.policy.urls import host
 from gossamer.worker.context import Context
 from gossamer.worker.redirects import Headers, cookies_after, method_after
-
-_PERSONAL = frozenset(("authorization", "cookie", "proxy-authorization"))
 
 
 class Journey:
@@ -67,22 +66,24 @@ class Journey:
         )
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """The crawl's headers, the request's own in their place, and the cookies."""
-        headers = self.context.headers
+        """The crawl's headers as far as this URL may get them, the request's own in their place, and the cookies."""
+        headers, cookie = self.context.headers.of(self.url)
         if self.extra_headers:
             own = {name.lower() for name in self.extra_headers} | OWNED
+            cookie = None if "cookie" in own else cookie
             headers = tuple(pair for pair in headers if pair[0].lower() not in own) + tuple(
                 pair for pair in self.extra_headers.items() if pair[0].lower() not in OWNED
             )
-        if self.context.terms.cookie or self.cookies:
-            pairs = [self.context.terms.cookie] if self.context.terms.cookie else []
+        if cookie or self.cookies:
+            pairs = [cookie] if cookie else []
             pairs += [f"{name}={value}" for name, value in self.cookies.items()]
             headers = (*headers, ("Cookie", "; ".join(pairs)))
         return headers
 
     def shown_headers(self) -> dict[str, list[str]]:
-        """The request headers for a record."""
-        return {name: [value] for name, value in self.headers()}
+        """The request headers for a record, without the values that it may not show."""
+        hidden = self.context.hidden_headers
+        return {name: [REDACTED if name.lower() in hidden else value] for name, value in self.headers()}
 
     def redirect(self, status: int, headers: Headers, target: str) -> None:
         """Go on to `target`."""
@@ -100,12 +101,13 @@ class Journey:
     def packed(self, *, moved: bool = False) -> bytes:
         """The payload from which whoever takes this over goes on where it stands.
 
-        `moved`: it goes on as another entry, which must know the request's id, and without cookies and credentials of
-        its own: those were for another domain.
+        `moved`: it goes on as another entry, which must know the request's id, and without cookies and secret headers
+        of its own: those were for another domain.
         """
         headers = self.extra_headers
         if moved and headers:
-            headers = {name: value for name, value in headers.items() if name.lower() not in _PERSONAL} or None
+            personal = self.context.headers.secrets.names
+            headers = {name: value for name, value in headers.items() if name.lower() not in personal} or None
         packed = pack(
             Payload(
                 method=self.method,

@@ -9,6 +9,7 @@ from typing import Any
 from gossamer.fetch.exchange import Fetched
 from gossamer.model.record import Hop, ItemRecord, Link, PageRecord, Wire
 from gossamer.model.request import Lease
+from gossamer.policy.secrets import redacted_head
 from gossamer.worker.journey import Journey
 
 EXCEPTION_CHARACTERS = 2000
@@ -116,10 +117,11 @@ def item_record(page: PageRecord, item: dict[str, Any]) -> ItemRecord:
     )
 
 
-def wire_of(fetched: Fetched, body: bytes, now: float) -> Wire:
-    """The exchange as it went over the wire; `body` is the request's."""
+def wire_of(fetched: Fetched, body: bytes, now: float, *, hidden: frozenset[str]) -> Wire:
+    """The exchange as it went over the wire, without the values of the `hidden` request headers; `body` is the
+    request's."""
     return Wire(
-        request_head=fetched.request_head,
+        request_head=redacted_head(fetched.request_head, hidden),
         request_body=body,
         response_head=fetched.response_head,
         response_body=fetched.wire_body or b"",

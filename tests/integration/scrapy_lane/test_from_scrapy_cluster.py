@@ -22,6 +22,7 @@ from gossamer.model.domain import DomainPolicy, WhenBlacklisted
 from gossamer.model.record import PageRecord
 from gossamer.valkey.datadir import running
 from tests.integration.scrapy_lane.lane import HOST, at, page
+from tests.servers.heard import listening
 from tests.servers.kafka import broker
 from tests.servers.scraping import ROOT, Scraper
 from tests.servers.service import Talk, Up, talking, up
@@ -30,6 +31,8 @@ from tests.servers.valkey import wait_until
 FILE = ROOT / "tests" / "integration" / "scrapy_lane" / "cluster_spiders.py"
 PAGES = "demo.crawled_firehose"
 ALLOWED = "127.0.0.0/8"
+SHOWN = {"GOSSAMER_RECORDS__SECRETS": "keep"}
+"""Records have the values of cookies."""
 HANDING = """
 from gossamer.worker.spider import Follow, Spider
 
@@ -131,7 +134,7 @@ async def test_a_crawl_request_is_crawled_by_a_scrapy_spider_with_every_field(
     web.mount(HOST, "/c", page())
     web.mount(HOST, "/hop", redirect("/end"))
     web.mount(HOST, "/end", page())
-    with lane(tmp_path, service, "walker") as scraper:
+    with lane(tmp_path, service, "walker", **SHOWN) as scraper:
         feed(
             service, crawlid="all", spiderid="walker", url=at(web, "/a"), maxdepth=1, priority=50, attrs={"x": [1]},
             useragent="custom/1.0", cookie="a=1; b=2", headers={"X-Own": "yes"}, deny_regex=["denied"],
@@ -159,6 +162,41 @@ async def test_a_crawl_request_is_crawled_by_a_scrapy_spider_with_every_field(
     assert [one["url"] for one in hop["redirects"]] == [at(web, "/hop")]
     assert hop["redirects"][0]["status"] in (301, 302, 303, 307, 308)
     assert event["crawlid"] == "all"
+
+
+@pytest.mark.parametrize("spider", ["walker", "link"])
+async def test_secrets_go_to_the_domain_of_the_request_and_to_those_it_names_in_both_lanes(
+    spider: str, tmp_path: Path, service: Up, talk: Talk
+) -> None:
+    """Links and redirects to other domains carry the other headers only; records show no secret."""
+    answers: dict[str, bytes] = {}
+    bodies: dict[str, bytes] = {}
+    secret = {"cookie": "sid=s3cret", "authorization": "Bearer s3cret", "x-key": "s3cret"}
+    async with listening(answers, bodies) as (port, heard):
+        links = ("site0.test:{0}/in", "site1.test:{0}/link", "site0.test:{0}/away", "site2.test:{0}/named")
+        bodies["/start"] = "".join(f'<a href="http://{link.format(port)}">x</a>' for link in links).encode()
+        answers["/away"] = f"302 Found\r\nLocation: http://site1.test:{port}/moved".encode()
+        with lane(tmp_path, service, "walker") as scraper:
+            feed(
+                service, crawlid=f"secret-{spider}", spiderid=spider, url=f"http://site0.test:{port}/start", maxdepth=1,
+                cookie="sid=s3cret", secret_headers=["X-Key"], headers_for=["site2.test"],
+                headers={"Authorization": "Bearer s3cret", "X-Key": "s3cret", "Accept-Language": "de"},
+            )  # fmt: skip
+            await talk.event("finished", f"secret-{spider}")
+            records = await pages(talk, f"secret-{spider}", 5)
+    plain = {"accept-language": "de"}
+    sent = {
+        one.head.split(" ", 2)[1]: {name: one.header(name) for name in secret | plain if one.header(name)}
+        for one in heard
+    }
+    assert sent == {
+        "/start": secret | plain, "/in": secret | plain, "/away": secret | plain, "/named": secret | plain,
+        "/link": plain, "/moved": plain,
+    }, scraper.log  # fmt: skip
+    [first] = [one for one in records if one["url"].endswith("/start")]
+    shown = {name.lower(): values for name, values in first["request_headers"].items()}
+    assert [shown[name] for name in secret] == [["<redacted>"]] * len(secret)
+    assert "s3cret" not in str(records)
 
 
 async def test_failures_are_records_and_retries_go_back_to_the_frontier(
@@ -213,7 +251,7 @@ async def test_lanes_hand_over_to_each_other(tmp_path: Path, service: Up, talk: 
     web.mount(HOST, "/out", page("/fast"))
     web.mount(HOST, "/fast", page("/fast2"))
     web.mount(HOST, "/fast2", page())
-    with lane(tmp_path, service, "finder") as finder, lane(tmp_path, service, "login"):
+    with lane(tmp_path, service, "finder") as finder, lane(tmp_path, service, "login", **SHOWN):
         feed(service, crawlid="in", spiderid="finder", url=at(web, "/in"), maxdepth=1, attrs={"a": 1}, cookie="c=1")
         feed(service, crawlid="out", spiderid="finder", url=at(web, "/out"), maxdepth=2, attrs={"a": 2})
         await talk.event("finished", "in")
@@ -237,7 +275,7 @@ async def test_the_fast_worker_hands_over_to_scrapy(tmp_path: Path, service: Up,
     web.mount(HOST, "/hand", page())
     web.mount(HOST, "/given", page("/more"))
     web.mount(HOST, "/more", page())
-    with lane(tmp_path, service, "walker") as walker:
+    with lane(tmp_path, service, "walker", **SHOWN) as walker:
         feed(service, crawlid="handed", spiderid="handing", url=at(web, "/hand"), maxdepth=2, priority=40, cookie="c=1")
         await talk.event("finished", "handed")
         found = {(one["url"], one["spiderid"]): one for one in await pages(talk, "handed", 4)}

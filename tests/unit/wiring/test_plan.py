@@ -55,6 +55,8 @@ OTHER_CRAWLS: dict[str, Any] = {
     "ignore_robots": True,
     "header": {"X-Test": "1"},
     "cookie": "a=b",
+    "secret_header": ("X-Test",),
+    "headers_for": ("x.test",),
 }
 """What is asked of the pages: another value makes another crawl."""
 SAME_CRAWL: dict[str, Any] = {
@@ -93,6 +95,8 @@ def test_the_id_tells_all_questions_apart_and_nothing_else() -> None:
         ("allow", ("/a", "/b"), ("/b", "/a")),
         ("deny", ("/a", "/b"), ("/b", "/a")),
         ("deny_extension", ("pdf", "zip"), ("zip", "pdf")),
+        ("secret_header", ("X-A", "X-B"), ("x-b", "X-A")),
+        ("headers_for", ("x.test", "y.test"), ("y.test", "x.test")),
         ("header", {"X-A": "1", "X-B": "2"}, {"X-B": "2", "X-A": "1"}),
         ("attrs", {"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 3, "c": 2}, "a": 1}),
     ],

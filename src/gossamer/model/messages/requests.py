@@ -32,6 +32,8 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     cookie: str | None = None
     attrs: dict[str, Any] | None = None
     headers: dict[str, str] | None = None
+    headers_for: tuple[str, ...] | None = None
+    secret_headers: tuple[str, ...] | None = None
     method: str = "GET"
     body: str | None = None
     body_base64: str | None = None
@@ -67,7 +69,8 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def terms(self, *, domain_max_pending: int | None = None) -> Terms:
-        """What this request and the links it leads to travel under. `domain_max_pending`: the operator's cap."""
+        """What this request and the links it leads to travel under, but for the domains that get its secrets.
+        `domain_max_pending`: the operator's cap."""
         return Terms(
             maxdepth=self.maxdepth,
             domain_max_pages=self.domain_max_pages or None,
@@ -80,6 +83,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             useragent=self.useragent,
             cookie=self.cookie,
             headers=self.headers or None,
+            secret_headers=tuple(sorted({name.lower() for name in self.secret_headers or ()})),
             attrs=self.attrs,
             sitemaps=self.sitemaps,
             links=self.links,

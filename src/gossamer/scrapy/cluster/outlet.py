@@ -26,6 +26,8 @@ class Outlet:
 
     def __init__(self, shards: Shards, settings: Settings, spider: str) -> None:
         self.tally = Tally()
+        self.redact = settings.records.secrets == "redact"
+        """Whether records hide the values of secret request headers."""
         self._shards = shards
         self._bus = make_bus(settings, shards)
         self._sink = make_bus_sink(settings, self._bus)

@@ -36,7 +36,7 @@ class BusPipeline:
         if live is None or outlet is None:
             return item
         if isinstance(item, RawResponseItem):
-            output = page_output(item, live, now=time.time())
+            output = page_output(item, live, now=time.time(), redact=outlet.redact)
         else:
             output = item_output(ItemAdapter(item).asdict(), live, now=time.time())
             outlet.tally.items += 1

@@ -14,6 +14,7 @@ from gossamer.extract.encoding import decode
 from gossamer.model.payload import unpack
 from gossamer.model.record import Hop, ItemRecord, Link, Output, PageRecord
 from gossamer.model.request import Lease
+from gossamer.policy.secrets import REDACTED, SecretHeaders
 from gossamer.scrapy.cluster.items import headers_of, plain_headers
 from gossamer.scrapy.live import Live
 from gossamer.worker.records import EXCEPTION_CHARACTERS, bare_record, timestamp
@@ -22,8 +23,8 @@ _OWN = frozenset(("body", "links", "request_headers", "response_headers"))
 """Fields of an item that are read; the others are taken as they are."""
 
 
-def failure_output(lease: Lease, live: Live | None, *, reason: str, now: float) -> Output:
-    """Of a request without a page. `live` None: it was not begun."""
+def failure_output(lease: Lease, live: Live | None, *, reason: str, now: float, redact: bool) -> Output:
+    """Of a request without a page. `live` None: it was not begun. `redact`: see `page_output`."""
     if live is None:
         return Output(record=bare_record(lease, now=now, reason=reason, exception=""))
     answer, exception = live.answer, ""
@@ -31,13 +32,15 @@ def failure_output(lease: Lease, live: Live | None, *, reason: str, now: float) 
         exception = f"{type(answer.value).__name__}: {answer.value}"
         answer = answer.value.response if isinstance(answer.value, HttpError) else None
     record = _record(live, answer if isinstance(answer, Response) else None, now=now)
+    if redact:
+        _hide_secrets(record, lease)
     record.success, record.reason, record.exception = False, reason, exception[:EXCEPTION_CHARACTERS]
     return Output(record=record, body=answer.body if isinstance(answer, Response) else b"")
 
 
-def page_output(item: Mapping[str, Any], live: Live, *, now: float) -> Output:
-    """Of a RawResponseItem that the lease's callback yielded. Raises msgspec.ValidationError for a field that is not
-    what the message says."""
+def page_output(item: Mapping[str, Any], live: Live, *, now: float, redact: bool) -> Output:
+    """Of a RawResponseItem that the lease's callback yielded. `redact`: without the values of secret request headers.
+    Raises msgspec.ValidationError for a field that is not what the message says."""
     answer = live.answer if isinstance(live.answer, Response) else None
     record = _record(live, answer, now=now)
     body = answer.body if answer is not None else b""
@@ -49,6 +52,8 @@ def page_output(item: Mapping[str, Any], live: Live, *, now: float) -> Output:
     for name in ("request_headers", "response_headers"):
         if name in item:
             setattr(record, name, headers_of(item[name]))
+    if redact:
+        _hide_secrets(record, live.lease)
     if "links" in item:
         record.links = links_of(item["links"] or ())
     given = item.get("body")
@@ -118,6 +123,14 @@ def _record(live: Live, response: Response | None, *, now: float) -> PageRecord:
     if (latency := meta.get("download_latency")) is not None:
         record.timings = {"total": round(latency, 6)}
     return record
+
+
+def _hide_secrets(record: PageRecord, lease: Lease) -> None:
+    names = SecretHeaders(lease.terms).names
+    record.request_headers = {
+        name: [REDACTED] * len(values) if name.lower() in names else values
+        for name, values in record.request_headers.items()
+    }
 
 
 def _request_id(lease: Lease) -> str:

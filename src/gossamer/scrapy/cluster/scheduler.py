@@ -33,7 +33,7 @@ from gossamer.scrapy.cluster.guard import AddressRefused, Guard
 from gossamer.scrapy.cluster.outlet import OUTLETS, Outlet
 from gossamer.scrapy.cluster.pipelines import BusPipeline
 from gossamer.scrapy.cluster.records import failure_output
-from gossamer.scrapy.cluster.terms import under_terms
+from gossamer.scrapy.cluster.terms import under_terms, without_secrets
 from gossamer.scrapy.entries import Entries
 from gossamer.scrapy.live import CURRENT, Live
 from gossamer.scrapy.options import Options
@@ -113,6 +113,8 @@ class Scheduler(scheduler.Scheduler):
             return False
         reason = self._refusal(request, live)
         if reason is None:
+            if live.moving:
+                without_secrets(request, live.lease.terms)
             return super().enqueue_request(request)
         if not live.moving:
             live.drops[reason] = live.drops.get(reason, 0) + 1
@@ -192,4 +194,8 @@ class Scheduler(scheduler.Scheduler):
             self._outlet.tally.fail(settlement.reason)
         else:
             self._outlet.tally.drop(settlement.reason)
-        return [failure_output(settlement.lease, live, reason=settlement.reason, now=time.time())]
+        return [
+            failure_output(
+                settlement.lease, live, reason=settlement.reason, now=time.time(), redact=self._outlet.redact
+            )
+        ]

@@ -1,13 +1,18 @@
 """What a crawl request says, put on Scrapy's request: headers, cookie, meta."""
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 from scrapy import Request
 
+from gossamer.errors import BadUrl
 from gossamer.fetch.request import OWNED
+from gossamer.model.crawl import Terms
 from gossamer.model.payload import Payload
 from gossamer.model.request import Lease
+from gossamer.policy.secrets import SecretHeaders, has_secrets
+from gossamer.policy.urls import canonical
 
 FROM_TERMS = (
     "appid", "crawlid", "url", "useragent", "cookie", "curdepth", "maxdepth", "expires", "priority", "domain_max_pages",
@@ -33,6 +38,7 @@ def under_terms(request: Request, lease: Lease, payload: Payload, *, ignore_robo
         meta["redirect_urls"] = [url for url, _ in payload.chain]
         meta["redirect_reasons"] = [status for _, status in payload.chain]
         meta["redirect_times"] = len(payload.chain)
+    headers, cookie = _allowed(request, terms)
     attrs = payload.attrs if payload.attrs is not None else meta.get("attrs", terms.attrs)
     meta.update(
         appid=crawl.appid,
@@ -41,7 +47,7 @@ def under_terms(request: Request, lease: Lease, payload: Payload, *, ignore_robo
         url=lease.url,
         attrs=attrs,
         useragent=terms.useragent,
-        cookie=terms.cookie,
+        cookie=cookie,
         depth=lease.depth,
         curdepth=lease.depth,
         maxdepth=terms.maxdepth,
@@ -55,10 +61,10 @@ def under_terms(request: Request, lease: Lease, payload: Payload, *, ignore_robo
     )
     if terms.useragent:
         request.headers.setdefault("User-Agent", terms.useragent)
-    for name, value in (terms.headers or {}).items():
+    for name, value in headers.items():
         if name.lower() not in OWNED:
             request.headers.setdefault(name, value)
-    cookies = cookie_of(terms.cookie, payload.cookies)
+    cookies = cookie_of(cookie, payload.cookies)
     if cookies:
         request.headers.setdefault("Cookie", cookies)
     if terms.proxy:
@@ -68,6 +74,33 @@ def under_terms(request: Request, lease: Lease, payload: Payload, *, ignore_robo
     if ignore_robots and terms.ignore_robots:
         meta["dont_obey_robotstxt"] = True
     return request
+
+
+def without_secrets(request: Request, terms: Terms) -> None:
+    """Take the crawl's cookie and secret headers off a request that was made from another, if its URL may not get them.
+
+    Scrapy's redirects, and middlewares that replace a request, copy its headers.
+    """
+    headers, cookie = _allowed(request, terms)
+    for name, value in (terms.headers or {}).items():
+        if name not in headers and request.headers.getlist(name) == [value.encode(request.encoding)]:
+            del request.headers[name]
+    if terms.cookie and cookie is None:
+        sent, own = request.headers.get(b"Cookie") or b"", terms.cookie.encode(request.encoding)
+        if sent == own or sent.startswith(own + b"; "):
+            del request.headers[b"Cookie"]
+
+
+def _allowed(request: Request, terms: Terms) -> tuple[dict[str, str], str | None]:
+    """The crawl's headers and its cookie, without the secret ones where the request's URL may not get them."""
+    headers = terms.headers or {}
+    if not has_secrets(terms):
+        return headers, None
+    secrets = SecretHeaders(terms)
+    with contextlib.suppress(BadUrl):
+        if secrets.may_go_to(canonical(request.url)):
+            return headers, terms.cookie
+    return {name: value for name, value in headers.items() if name.lower() not in secrets.names}, None
 
 
 def cookie_of(cookie: str | None, more: Mapping[str, str] | None) -> str:

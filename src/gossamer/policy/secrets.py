@@ -1,0 +1,68 @@
+"""Decides which domains get a crawl's secret headers, and hides their values in records. Pure."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from gossamer.model.crawl import Terms
+from gossamer.policy.scope import domain_name
+from gossamer.policy.urls import host, registered_domain
+
+REDACTED = "<redacted>"
+_ALWAYS_SECRET = frozenset(("authorization", "cookie", "proxy-authorization"))
+
+
+class SecretHeaders:
+    """The secret headers of one submission: their names, and the domains that get them."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.names = _ALWAYS_SECRET.union(terms.secret_headers) if terms.secret_headers else _ALWAYS_SECRET
+        """Names of the secret headers in lower case, those that are always secret included."""
+        self._domains = frozenset(terms.secrets_for)
+
+    def may_go_to(self, url: str) -> bool:
+        """Return whether a request for this canonical URL may carry the crawl's secret headers.
+
+        True when the host's registered domain is listed, or the host itself, or a domain between the two.
+        """
+        if not self._domains:
+            return False
+        name = host(url).removesuffix(".")
+        registered = registered_domain(name)
+        while name not in self._domains:
+            if name == registered or "." not in name:
+                return False
+            name = name.partition(".")[2]
+        return True
+
+
+def has_secrets(terms: Terms) -> bool:
+    """Return whether a submission has a cookie or a secret header."""
+    if terms.cookie:
+        return True
+    names = SecretHeaders(terms).names
+    return any(name.lower() in names for name in terms.headers or ())
+
+
+def with_secrets_for(terms: Terms, seed_domains: Iterable[str], headers_for: Iterable[str]) -> Terms:
+    """Return the terms with the domains that get their secret headers: the seeds' registered domains and `headers_for`.
+
+    Terms without a secret are returned as they are, so that submissions for many domains share them. Raises BadInput
+    for an entry of `headers_for` that is no domain.
+    """
+    named = set(map(domain_name, headers_for))
+    if not has_secrets(terms):
+        return terms
+    return msgspec.structs.replace(terms, secrets_for=tuple(sorted(named.union(seed_domains))))
+
+
+def redacted_head(head: bytes, names: frozenset[str]) -> bytes:
+    """Return the head of an HTTP request with the values of these headers (lower case) replaced."""
+    return b"\r\n".join(_redacted_lines(head, names)) if names else head
+
+
+def _redacted_lines(head: bytes, names: frozenset[str]) -> Iterator[bytes]:
+    for line in head.split(b"\r\n"):
+        name, colon, _ = line.partition(b":")
+        hidden = colon and name.decode("latin-1").lower() in names
+        yield b"%s: %s" % (name, REDACTED.encode()) if hidden else line
