@@ -37,7 +37,7 @@ class _Content:
 
 class PolicyFile:
     """Implements Role. Takes the place of the original's ZooKeeper node: the file's policies replace all others when it
-    changes, and at the start.
+    changes, at the start, and when the frontier lost its data.
 
     A file is loaded when it is whole (`load_policies`) and did not change for SETTLED_SECONDS. One that is gone, empty,
     cut off or wrong changes nothing, and that is said once."""
@@ -65,12 +65,16 @@ class PolicyFile:
         """The newest content, and when it was seen first."""
         self._wrong = ""
         """What is wrong with the content that was judged."""
+        self._lost_shards = frontier.lost_shards
 
     @property
     def pause_seconds(self) -> float:
         return SETTLED_SECONDS if self._found else _LOOK_SECONDS
 
     async def run_once(self) -> bool:
+        if self._frontier.lost_shards != self._lost_shards:  # the policies are lost as well
+            self._lost_shards = self._frontier.lost_shards
+            self._judged = None
         try:
             content = await asyncio.to_thread(self._look)
         except OSError as error:
