@@ -5,7 +5,8 @@ from pathlib import Path
 from tests.chaos import stores
 from tests.chaos.run import run
 
-SEED = 4
+SEED = 24
+"""Workers on files that are killed, cut off and added, while the server is frozen, killed and its clock is set."""
 PAGES = 1000
 TWICE_AT_MOST = 0.1
 """What is under way at a fault is a larger share of so short a run."""
