@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from gossamer.commit.committer import Committer
 from gossamer.commit.patience import Patience
@@ -182,6 +183,18 @@ async def working(
 
 
 @asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run `work` in a task of its own, and cancel it when the context ends."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@asynccontextmanager
 async def _announced(
     frontier: ValkeyFrontier, spiders: Sequence[str], patience: Patience, *, pool: str
 ) -> AsyncIterator[None]:
@@ -196,13 +209,8 @@ async def _announced(
             await patience.frontier(lambda: frontier.spiders.announce(Lane.FAST, spiders))
 
     await frontier.spiders.announce(Lane.FAST, spiders)
-    task = asyncio.create_task(announce())
-    try:
+    async with _beside(announce()):
         yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 @asynccontextmanager
@@ -211,13 +219,10 @@ async def _reported(
 ) -> AsyncIterator[None]:
     """Add the worker to the cluster's statistics, every few seconds, for as long as the context lasts."""
     reporting = Reporting(Counters(frontier.connection, prefix=settings.prefix), lambda: tally, spiders)
-    task = asyncio.create_task(reporting.run())
     try:
-        yield
+        async with _beside(reporting.run()):
+            yield
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
         await reporting.tell()
 
 

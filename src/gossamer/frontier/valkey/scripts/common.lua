@@ -35,6 +35,15 @@ local function tally(token, field, count)
   fields[field] = (fields[field] or 0) + count
 end
 
+-- Adds to a hash's counters. One that is 0 then is removed, so that an empty hash is gone.
+local function add_counts(key, counts)
+  for field, count in pairs(counts) do
+    if count ~= 0 and redis.call("HINCRBY", key, field, count) == 0 then
+      redis.call("HDEL", key, field)
+    end
+  end
+end
+
 local function write_tallies()
   for token, crawl in pairs(crawls) do
     if crawl and crawl.added ~= crawl.added_before then
@@ -67,25 +76,13 @@ local function write_tallies()
       end
       crawl.new, fields = false, {}
     end
-    for field, count in pairs(fields) do
-      if count ~= 0 and redis.call("HINCRBY", key, field, count) == 0 then
-        redis.call("HDEL", key, field)
-      end
-    end
+    add_counts(key, fields)
   end
   tallies = {}
-  for home, count in pairs(waiting) do
-    if count ~= 0 and redis.call("HINCRBY", P .. "backlog", home, count) == 0 then
-      redis.call("HDEL", P .. "backlog", home)
-    end
-  end
+  add_counts(P .. "backlog", waiting)
   waiting = {}
   for app, spiders in pairs(pending) do
-    for spider, count in pairs(spiders) do
-      if count ~= 0 and redis.call("HINCRBY", P .. "app:" .. app, spider, count) == 0 then
-        redis.call("HDEL", P .. "app:" .. app, spider)
-      end
-    end
+    add_counts(P .. "app:" .. app, spiders)
   end
   pending = {}
 end

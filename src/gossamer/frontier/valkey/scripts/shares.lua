@@ -145,11 +145,7 @@ local function write_shares()
   end
   shares = {}
   for key, domains in pairs(app_domains) do
-    for domain, count in pairs(domains) do
-      if count ~= 0 and redis.call("HINCRBY", key, domain, count) == 0 then
-        redis.call("HDEL", key, domain)
-      end
-    end
+    add_counts(key, domains)
   end
   app_domains = {}
 end
