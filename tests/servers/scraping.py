@@ -75,7 +75,9 @@ class Scraper:
 
     @property
     def log(self) -> str:
-        return Path(f"{self._base}.log").read_text(errors="replace")
+        """Return what the process has logged so far: nothing before it has made the file."""
+        path = Path(f"{self._base}.log")
+        return path.read_text(errors="replace") if path.exists() else ""
 
     @property
     def items(self) -> list[dict[str, Any]]:
