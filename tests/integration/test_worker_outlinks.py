@@ -13,31 +13,52 @@ from gossamer.model.domain import DomainPolicy
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
+from gossamer.valkey.topology import Topology
 from gossamer.wiring.parts import working
 from tests.servers import crawls
 from tests.servers.crawling import settings_for
 
 HOSTS, PAGES = 4, 30
-"""Every page links to all pages."""
-LOST = 10
+"""Every page links to all pages. Each host has one page in flight at most (`ONE_AT_A_TIME`): a `settle` settles no
+more than `HOSTS` pages, so the pages take at least `PAGES` calls, however fast the machine is."""
+ONE_AT_A_TIME = DomainPolicy(hits=10_000, window_seconds=1, moderated=False, concurrency=1)
+LOST, EVERY = 10, 3
+assert LOST * EVERY <= PAGES
 
 
 class BrokenShards(Shards):
-    """Loses every fifth answer to an `add` or a `settle`, and all connections with it: a new era begins."""
+    """Loses the first answer to an `add` or a `settle`, then every third, and all connections with each of them.
+
+    The first call adds links that are new; each loss begins a new era.
+    """
 
     left = 0
     calls = 0
+
+    def __init__(self, topology: Topology, *, confirm_ms: int) -> None:
+        super().__init__(topology, confirm_ms=confirm_ms)
+        self.losing = asyncio.Lock()
 
     async def call(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
         answer = await super().call(shard, script, *arguments, **options)
         if self.left and script.name in ("add", "settle"):
             self.calls += 1
-            if self.calls % 5 == 0:
+            if self.calls % EVERY == 1:
                 self.left -= 1
-                with contextlib.suppress(FrontierUnavailable):
-                    await self.everywhere("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no")
+                await self.lose_connections()
                 raise FrontierUnavailable("the answer was lost")
         return answer
+
+    async def lose_connections(self) -> None:
+        """End all connections; return when their loss is noticed, so that two losses do not begin one era only."""
+        async with self.losing:
+            era = self.era
+            with contextlib.suppress(FrontierUnavailable):
+                await self.everywhere("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no")
+            while True:
+                await asyncio.sleep(0)
+                if self.era != era:
+                    return
 
 
 async def test_outages_do_not_inflate_the_counts_of_links(tmp_path: Path) -> None:
@@ -54,7 +75,7 @@ async def test_outages_do_not_inflate_the_counts_of_links(tmp_path: Path) -> Non
         wire = await BrokenShards.connect(server.address)
         frontier = await ValkeyFrontier.over(wire, shards=3)
         try:
-            await frontier.set_domain_policy(None, DomainPolicy(hits=10_000, window_seconds=1, moderated=False))
+            await frontier.set_domain_policy(None, ONE_AT_A_TIME)
             run = await crawls.open_crawl(frontier, urls[:1], Terms())
             wire.left = LOST
             async with working(
