@@ -199,7 +199,11 @@ class Shards:
         wait: bytes = b"",
         since: int | None = None,
     ) -> list[Reply]:
-        """Ask until the right server answers. The first command's refusal decides; with `wait` its answer is last."""
+        """Ask until the right server answers. With `wait` its answer is last.
+
+        Only a refusal of the first command is asked again elsewhere: if the first command was carried out, only the
+        caller knows how to repeat it.
+        """
         client = await self._topology.client_of(key)
         asking = loading = False
         for _ in range(_REDIRECTS):
@@ -209,6 +213,9 @@ class Shards:
             if trouble is None:
                 return replies
             word = border.first_word(trouble)
+            if word in ("MOVED", "ASK") and trouble is not replies[0]:  # the first command was carried out
+                self._topology.doubt(client)
+                raise FrontierUnavailable(f"{doing}: its slot left {client} before the call could be confirmed")
             if word == "NOSCRIPT" and script is not None and not loading:
                 loading = True
             elif word == "MOVED":

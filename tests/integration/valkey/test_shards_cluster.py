@@ -71,6 +71,24 @@ async def test_a_slot_that_is_moving_and_has_moved(spread: Shards, three_nodes: 
     assert source.command("CLUSTER", "COUNTKEYSINSLOT", slot) == 0
 
 
+async def test_a_script_is_not_run_again_where_only_its_confirmation_was_refused() -> None:
+    """While a slot is moved, its node runs scripts on keys that are still there and sends new keys elsewhere."""
+    with cluster(primaries=2, replicas=1) as nodes:
+        shards = await Shards.connect(nodes.address)
+        key = "{half}n"
+        slot = slot_of(key)
+        assert await shards.call_confirmed(0, COUNT_KEY, [key], [1]) == 1
+        source = nodes.owner(slot)
+        target = next(node for node in nodes.primaries if node is not source)
+        target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", source.command("CLUSTER", "MYID"))
+        source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", target.command("CLUSTER", "MYID"))
+        with pytest.raises(FrontierUnavailable, match="before the call could be confirmed"):
+            await shards.call_confirmed(0, COUNT_KEY, [key], [1])
+        assert source.command("GET", key) == b"2"
+        assert target.command("CLUSTER", "COUNTKEYSINSLOT", slot) == 0
+        await shards.close()
+
+
 async def test_without_a_replica_it_goes_on_and_says_so_once(spread: Shards, caplog: pytest.LogCaptureFixture) -> None:
     for n in range(3):
         assert await spread.call_confirmed(n, COUNT, [f"{{{n}}}:"], [1]) == 1
