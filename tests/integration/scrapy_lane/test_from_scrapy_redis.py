@@ -51,10 +51,12 @@ def moved(folder: Path, server: Server, spider: str, *, name: str = "one", **mor
 
 @pytest.fixture
 def store(server: Server) -> Iterator[redis.Redis]:
-    """As a feeding script has it."""
+    """As a feeding script has it. What the processes of a test leave beside the frontier has an end."""
     with redis.Redis(unix_socket_path=str(server.socket_path)) as client:
         client.flushdb()
         yield client
+        left = {key: client.pttl(key) for key in client.scan_iter("gossamer:*")}
+        assert -1 not in left.values(), f"without an end: {left}"
 
 
 def items(store: redis.Redis, key: str) -> list[dict[str, Any]]:

@@ -14,6 +14,9 @@ from gossamer.valkey.scripts import load
 SCRIPTS = load(files("gossamer.scrapy.redis") / "scripts")
 
 _THERE_MS = 30_000
+_NUMBER_MS = 365 * 24 * 3600 * 1000
+"""How long the number of flushes outlives the last process. It is part of the crawl's name: requests that wait under a
+forgotten number are not found again."""
 
 
 class Presence:
@@ -34,7 +37,7 @@ class Presence:
 
     async def _say(self, flush: bool) -> tuple[int, bool]:
         shards = await self._link.shards()
-        arguments: list[int | str] = [int(flush), self._name, _THERE_MS, int(age_seconds() * 1000)]
+        arguments: list[int | str] = [int(flush), self._name, _THERE_MS, int(age_seconds() * 1000), _NUMBER_MS]
         number, flushed = await shards.call(0, SCRIPTS["flush"], self._keys, arguments)
         return int(number), bool(flushed)
 
