@@ -14,10 +14,16 @@ REQUEST = "How to ask"
 RUN = "Where it runs"
 SAY = "What is shown"
 
+UP_LOG_LEVEL = "info"
+"""What `gossamer up` and `gossamer serve` log from, where `log_level` is not set: other commands leave the terminal to
+their own output."""
 
-def flag(name: str, *flags: str, panel: str, metavar: str | None = None) -> Any:
-    """The option of a setting: meaning and default come from the settings' table."""
-    meaning, default = setting(name)
+
+def flag(name: str, *flags: str, panel: str, metavar: str | None = None, default: str | None = None) -> Any:
+    """The option of a setting: meaning and default come from the settings' table. `default`: that of the commands that
+    have the option, where they have one of their own."""
+    meaning, usual = setting(name)
+    default = usual if default is None else default
     words = f"{meaning}. Default: {default}." if default else f"{meaning}."
     return typer.Option(*flags, help=words, show_default=False, rich_help_panel=panel, metavar=metavar)
 
@@ -107,7 +113,7 @@ TopicPrefix = Annotated[str | None, flag("topics.prefix", "--prefix", panel=RUN,
 Host = Annotated[str | None, flag("service.host", "--host", panel=RUN, metavar="ADDRESS")]
 Port = Annotated[int | None, flag("service.port", "--port", panel=RUN, metavar="N")]
 AllowNetwork = Annotated[list[str] | None, flag("allow_networks", "--allow-network", panel=REQUEST, metavar="CIDR")]
-LogLevel = Annotated[str | None, flag("log_level", "--log-level", panel=SAY, metavar="LEVEL")]
+LogLevel = Annotated[str | None, flag("log_level", "--log-level", panel=SAY, metavar="LEVEL", default=UP_LOG_LEVEL)]
 LogFormat = Annotated[str | None, flag("log_format", "--log-format", panel=SAY, metavar="human|json")]
 AlsoOutput = Annotated[
     list[str] | None,

@@ -105,7 +105,7 @@ def serve(
 
 def _settings(flags: dict[str, object], config: options.Config) -> Settings:
     settings = load(flags, config=config)
-    level = settings.log_level if "log_level" in settings.model_fields_set else "info"
+    level = settings.log_level if "log_level" in settings.model_fields_set else options.UP_LOG_LEVEL
     settings = settings.model_copy(update={"bus": settings.bus or STREAMS, "log_level": level})
     check_bus(settings.bus)
     logs.set_up(settings.log_level, form=settings.log_format)

@@ -2,6 +2,7 @@
 
 import typer.main
 
+from gossamer.cli import options
 from gossamer.cli.app import COMMANDS, load
 
 
@@ -17,3 +18,10 @@ def test_help_is_wrapped_to_the_terminal_and_not_as_the_source_is() -> None:
     words = group.commands["crawl"].help or ""  # type: ignore[attr-defined]
     assert "\n\n" in words
     assert "\n" not in words.replace("\n\n", "")
+
+
+def test_help_names_the_log_level_that_the_command_uses() -> None:
+    group = typer.main.get_command(load())
+    for name in ("up", "serve"):
+        [option] = [param for param in group.commands[name].params if param.name == "log_level"]  # type: ignore[attr-defined]
+        assert option.help.endswith(f"Default: {options.UP_LOG_LEVEL}.")
