@@ -9,9 +9,10 @@ from typing import NamedTuple
 from gossamer.fetch.connection import Connection
 
 _LOSSES = 2
-"""After so many losses in a row an origin's connections are not reused."""
+"""After this many losses an origin's connections are not reused. A success does not reset the count: a server may reset
+only some of the connections that are used again."""
 _REMEMBERED_SECONDS = 600.0
-"""So long after the last loss."""
+"""This long after an origin's last loss, its losses are forgotten."""
 _ORIGINS_REMEMBERED = 10_000
 
 
