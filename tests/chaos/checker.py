@@ -1,11 +1,12 @@
 """The judge: what the web saw, what was kept and what the frontier says, against the web's own graph. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gossamer.fakeweb.expected import Ends, Expected, fetched
 from gossamer.fakeweb.log import How, Record, by_domain, is_page
+from gossamer.model.request import DEATHS
 from tests.chaos.repeats import Blow, by_cause, repeats, unexplained
 
 TWICE_AT_MOST = 0.02
@@ -105,15 +106,19 @@ def judge(evidence: Evidence, *, twice_at_most: float = TWICE_AT_MOST) -> Verdic
     pages = sum(result.ends is Ends.PAGE for result in evidence.expected.values())
     again = repeats(evidence.log, evidence.blows, silences=evidence.silences, lags=evidence.lags)
     rude, forgiven = _rude(evidence)
+    deadly, wronged = _given_up(evidence)
     verdict = Verdict(
         pages, len(again), _standstill(evidence), _blur(evidence), len(evidence.log), by_cause(again), forgiven
     )
     verdict.faults = [
         *evidence.troubles,
-        *_lost(evidence),
+        *_lost(evidence, deadly),
+        *_shown(
+            wronged, f"given up as worker_died though fewer than {DEATHS} workers were killed while they fetched it"
+        ),
         *_strange(evidence),
         *_unlike(evidence),
-        *_end(evidence),
+        *_end(evidence, deadly),
         *rude,
         *_shown(map(str, unexplained(again)), "fetched again, and no fault explains it"),
     ]
@@ -129,7 +134,22 @@ def judge(evidence: Evidence, *, twice_at_most: float = TWICE_AT_MOST) -> Verdic
     return verdict
 
 
-def _lost(evidence: Evidence) -> list[str]:
+def _given_up(evidence: Evidence) -> tuple[set[str], set[str]]:
+    """Return the URLs that were given up as `worker_died`: those with which enough workers were killed, and the others.
+
+    A worker that was killed before it asked for its page leaves no trace and is not counted.
+    """
+    asked: dict[str, list[Record]] = defaultdict(list)
+    for record in evidence.log:
+        asked[record.url].append(record)
+    deadly, wronged = set(), set()
+    for url in {record.url for record in evidence.kept if record.reason == "worker_died"}:
+        killed = sum(_died_with(asked[url], death) for death in evidence.deaths)
+        (deadly if killed >= DEATHS else wronged).add(url)
+    return deadly, wronged
+
+
+def _lost(evidence: Evidence, deadly: Collection[str]) -> list[str]:
     faults = [f"unreadable: {what}" for what in evidence.unreadable]
     asked = {record.url for record in evidence.log}
     got: dict[str, set[bool]] = defaultdict(set)
@@ -141,7 +161,7 @@ def _lost(evidence: Evidence) -> list[str]:
     missing = [
         url
         for url, result in evidence.expected.items()
-        if result.ends in wanted and wanted[result.ends] not in got.get(url, ())
+        if result.ends in wanted and wanted[result.ends] not in got.get(url, ()) and url not in deadly
     ]
     return faults + _shown(missing, "without a record of what it is")
 
@@ -171,13 +191,13 @@ def _unlike(evidence: Evidence) -> list[str]:
     return _shown([url for url, found in ids.items() if len(found) > 1], "recorded under several request ids")
 
 
-def _end(evidence: Evidence) -> list[str]:
+def _end(evidence: Evidence, deadly: Collection[str]) -> list[str]:
     faults = []
     if evidence.state != "finished":
         faults.append(f"the crawl is {evidence.state}, not finished")
     if list(evidence.ends) != ["finished"]:
         faults.append(f"its end was told as {list(evidence.ends)}, not once as finished")
-    pages = sum(result.ends is Ends.PAGE for result in evidence.expected.values())
+    pages = sum(result.ends is Ends.PAGE and url not in deadly for url, result in evidence.expected.items())
     if evidence.fetched is not None and evidence.fetched != pages:
         faults.append(f"the frontier counted {evidence.fetched:,} fetched, not {pages:,}")
     return faults + _shown(evidence.endless, "in the store without an end")

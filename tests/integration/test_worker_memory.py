@@ -19,7 +19,7 @@ from gossamer.model.crawl import CrawlState, Terms
 from gossamer.model.domain import DomainPolicy
 from gossamer.model.outcome import Outcome
 from gossamer.model.record import Output, PageRecord
-from gossamer.model.request import Settlement
+from gossamer.model.request import DEATHS, Settlement
 from gossamer.sinks.open import open_sinks
 from gossamer.telemetry.troubles import Troubles
 from gossamer.valkey.embedded import EmbeddedValkey
@@ -99,7 +99,7 @@ async def test_a_page_that_is_given_up_is_let_go(tmp_path: Path) -> None:
             await committer.put(page)
         lease = pages[0].settlement.lease
         await committer._frontier._commands.call(  # type: ignore[attr-defined]
-            0, "reclaim", 10_000, 3_600_000, 200, lease.worker, 0
+            0, "reclaim", 10_000, 3_600_000, 200, lease.worker, 0, DEATHS
         )
         await committer._holder.heartbeat()
         running = asyncio.create_task(committer.run())

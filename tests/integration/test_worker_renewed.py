@@ -10,6 +10,7 @@ from gossamer.frontier.base import Leaseholder
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, Terms
 from gossamer.model.domain import DomainPolicy
+from gossamer.model.request import DEATHS
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
@@ -63,5 +64,5 @@ async def taken_for_dead(frontier: ValkeyFrontier, holder: Leaseholder) -> None:
     """Every shard forgets it; its next heartbeats tell it so."""
     for shard in range(SHARDS):
         name = holder.name_on(shard)
-        await frontier._commands.call(shard, "reclaim", int(HEARTBEAT_SECONDS * 1000), 3_600_000, 200, name, 0)
+        await frontier._commands.call(shard, "reclaim", int(HEARTBEAT_SECONDS * 1000), 3_600_000, 200, name, 0, DEATHS)
         await holder.heartbeat(shard)

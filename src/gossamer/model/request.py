@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from gossamer.model.crawl import Run, Terms
 from gossamer.model.outcome import Outcome
 
+DEATHS = 3
+"""A request with which so many workers died is given up: recorded and settled as failed, `worker_died`, unfetched."""
+
 
 @dataclass(slots=True)
 class Batch:
@@ -48,7 +51,7 @@ class Lease:
     attempt: int
     """0 at first; each retry and each reclaim adds one."""
     deaths: int
-    """Times a worker died with it. 3: do not touch it; record it and settle it as failed, `worker_died`."""
+    """Number of workers that died while they held it, at most `DEATHS`. A worker that was only late does not count."""
     url: str
     payload: bytes | None
     terms: Terms

@@ -21,7 +21,7 @@ from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.outcome import Dropped, Outcome
 from gossamer.model.payload import Payload, unpack
 from gossamer.model.record import Output
-from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.model.request import DEATHS, Batch, Lease, Settlement
 from gossamer.policy.lateness import is_late, send_by
 from gossamer.scrapy.engine import EngineDoor
 from gossamer.scrapy.entries import Entries, Entry
@@ -40,7 +40,6 @@ from gossamer.worker.seen_cache import SeenCache
 
 log = logging.getLogger(__name__)
 
-_TOO_MANY_DEATHS = 3
 _PUNCTUAL_SECONDS = 0.001
 """A request that is to start so soon starts now."""
 _PENDING_PAGES = 512
@@ -126,7 +125,7 @@ class Working:
             self._ready.popleft()
             if not held:
                 continue
-            if lease.deaths == _TOO_MANY_DEATHS - 1:
+            if lease.deaths == DEATHS - 1:
                 self._suspect = lease
                 self._give_back_ready()
                 return self._next_suspect()
@@ -161,8 +160,8 @@ class Working:
     # --- leases -------------------------------------------------------------------------------------------------------
 
     def _begin(self, lease: Lease) -> Live | None:
-        if lease.deaths >= _TOO_MANY_DEATHS:
-            log.error("%s: three processes died with it; it is given up", lease.url)
+        if lease.deaths >= DEATHS:
+            log.error("%s: %d processes died with it; it is given up", lease.url, lease.deaths)
             self._settle(Settlement(lease, Outcome.FAILED, "worker_died"))
             return None
         if lease.blacklisted:

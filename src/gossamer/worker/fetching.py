@@ -27,7 +27,7 @@ from gossamer.frontier.base import Frontier, Hop, Leaseholder
 from gossamer.model.outcome import Dropped, Outcome
 from gossamer.model.payload import too_large
 from gossamer.model.record import Output
-from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.model.request import DEATHS, Batch, Lease, Settlement
 from gossamer.policy.lateness import Pacing, is_late, send_by
 from gossamer.policy.locations import location_target
 from gossamer.policy.retry import Retry, decide, parse_retry_after
@@ -46,8 +46,6 @@ from gossamer.worker.weight import OVERHEAD, weight
 
 log = logging.getLogger("gossamer.worker")
 
-DEATHS = 3
-"""A request with which so many workers died is not touched again."""
 _BLOCKING = (429, 503)
 _PUNCTUAL_SECONDS = 0.001
 """A request that is to start so soon starts now."""

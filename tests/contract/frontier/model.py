@@ -14,12 +14,14 @@ from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Order, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.lifecycle import ENDS, Event, Status, advance
 from gossamer.model.outcome import Outcome, Settled
-from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.model.request import DEATHS, Batch, Lease, Settlement
 
 from .politeness import Politeness
 
-DEATHS = 3
-"""After so many workers died with it, a request is handed out once more, to be failed and not touched."""
+DOUBT_HEARTBEATS = 5
+"""A request that is to be given up for its workers' deaths waits so long: one of them may speak again."""
+MOST_SILENT = 10
+"""A request is given up after so many workers were taken for dead with it, whether they spoke again or not."""
 
 RETRY_PENALTY = 10
 
@@ -40,7 +42,8 @@ class Entry:
     payload: bytes | None
     status: Status = Status.DISCOVERED
     attempt: int = 0
-    deaths: int = 0
+    silent: list["ModelWorker"] = field(default_factory=list)
+    """The workers that were taken for dead with it."""
     due: float = 0.0
     reasons: frozenset[str] = frozenset()
     """Why it failed or was dropped. Several where the frontier may have come by before or after one of them arose."""
@@ -204,6 +207,8 @@ class Model:
         self.runs: dict[CrawlId, ModelRun] = {}
         self.workers: list[ModelWorker] = []
         self.politeness = Politeness()
+        self.spoke_again: set[ModelWorker] = set()
+        """Workers that had been taken for dead and were not."""
 
     # --- crawls ---------------------------------------------------------------------------------------------------
 
@@ -323,7 +328,7 @@ class Model:
             if entry.waiting
             and (entry.spider, entry.domain, entry.url, entry.priority, entry.depth, entry.attempt, entry.payload)
             == (lease.spider, lease.domain, lease.url, lease.priority, lease.depth, lease.attempt, lease.payload)
-            and (entry.terms, entry.deaths) == (lease.terms, lease.deaths)
+            and (entry.terms, self.deaths(entry)) == (lease.terms, lease.deaths)
             and entry.request_id in (None, lease.request_id)
         ]
         same_url = [e for e in run.entries if (e.spider, e.url) == (lease.spider, lease.url)]
@@ -461,19 +466,33 @@ class Model:
         for worker in dead:
             worker.robbed = bool(worker.held)
             worker.stale = True
+            self.spoke_again.discard(worker)
         return self._put_back_all(dead, Event.RECLAIM, now)
+
+    def deaths(self, entry: Entry) -> int:
+        """How many workers died with it, as far as is known now."""
+        if len(entry.silent) >= MOST_SILENT:
+            return DEATHS
+        return min(DEATHS, sum(worker not in self.spoke_again for worker in entry.silent))
 
     def _put_back_all(self, workers: Sequence[ModelWorker], event: Event, now: float) -> int:
         back: dict[int, tuple[ModelRun, list[Entry]]] = {}
+        count = 0
         for worker, key, (run, entry, _) in [(w, *row) for w in workers for row in w.held.items()]:
             self.politeness.end((worker, *key))
             if event is Event.RECLAIM:
                 entry.attempt += 1
-                entry.deaths = min(entry.deaths + 1, DEATHS)
+                entry.silent.append(worker)
+                if len(entry.silent) < MOST_SILENT and self.deaths(entry) >= DEATHS:
+                    entry.step(Event.RETRY)
+                    entry.due = now + DOUBT_HEARTBEATS * self.heartbeat_seconds
+                    entry.loose = True
+                    self._drop_if_refused(run, entry)
+                    count += entry.waiting
+                    continue
             entry.step(event)
             self._drop_if_refused(run, entry)
             back.setdefault(id(run), (run, []))[1].append(entry)
-        count = 0
         for run, entries in back.values():
             waiting = [entry for entry in entries if entry.waiting]
             run.put_back(waiting)

@@ -176,6 +176,7 @@ class Pair:
             worker.heard = self.clock.now
             return worker
         await self.frontier_again(seat.heartbeat)
+        self.model.spoke_again.add(worker)
         names = self._names(seat)
         if names == worker.name:
             assert not worker.robbed, "a worker that was taken for dead goes on as if nothing had happened"

@@ -171,6 +171,7 @@ async def test_a_worker_that_was_paused_is_told_so_and_starts_afresh(pair: Pair)
     with pytest.raises(LeaseLost):
         await seat.hop(lease, fingerprint=1, payload=b"")
     assert not seat.holds(lease)
+    pair.model.spoke_again.add(paused)
     run = pair.model.run_of(lease.run)
     assert (await pair.add(run, PLAIN, [a_batch("b.test", ["child"], depth=1)])).added == 1
     (again,) = [found for found in await pair.lease_all_due(other) if found.domain == "a.test"]
@@ -202,27 +203,6 @@ async def test_settling_twice_changes_nothing(pair: Pair) -> None:
         answers = await pair.settle(worker, [Settlement(leases[0], outcome, "again", drops={"depth": 1})])
         assert answers == [Settled.ALREADY]
     await pair.check()
-
-
-async def test_a_page_that_kills_its_worker_is_marked_after_three(pair: Pair) -> None:
-    """Then whoever gets it fails it without touching it; it cannot kill them all."""
-    await submit(pair, a_batch("a.test", ["killer"]))
-    for death in range(3):
-        victim = await pair.hire(pool="shared", spiders=["link"])
-        (lease,) = await pair.lease_all_due(victim)
-        assert (lease.deaths, lease.attempt) == (death, death)
-        pair.kill(victim)
-        await pair.pass_time(2 * pair.model.heartbeat_seconds)
-        assert await pair.reclaim() == 1
-        await pair.check()
-    warned = await pair.hire(pool="shared", spiders=["link"])
-    (lease,) = await pair.lease_all_due(warned)
-    assert lease.deaths == 3
-    await pair.settle(warned, [Settlement(lease, Outcome.FAILED, "worker_died")])
-    await pair.check()
-    info = await pair.frontier.crawl_info(ONE)
-    assert info is not None
-    assert (info.state, info.total().failed) == (CrawlState.FINISHED, {"worker_died": 1})
 
 
 async def test_a_crawl_ends_though_its_last_workers_died(pair: Pair) -> None:

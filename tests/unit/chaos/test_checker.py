@@ -70,6 +70,9 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
     "a page has no record": ({"kept": KEPT[1:]}, "without a record"),
     "a failure has no record": ({"kept": [*KEPT[:PAGES], kept(102)]}, "without a record"),
     "a page is recorded as failed": ({"kept": [kept(0, success=False, reason="worker_died"), *KEPT[1:]]}, "without a"),
+    "a page is given up for deaths that did not happen": (
+        {"kept": [kept(0, success=False, reason="worker_died"), *KEPT[1:]]}, "given up as worker_died"
+    ),
     "a failure is recorded as a page": ({"kept": [*KEPT, kept(100)]}, "pages that are none"),
     "a forbidden page was asked for": ({"log": [*LOG, page(101, 104.0)]}, "robots.txt forbids"),
     "a record came from nowhere": ({"kept": [*KEPT, kept(7000)]}, "nobody asked for"),
@@ -185,3 +188,24 @@ def test_what_it_had_finished_is_not_its_work() -> None:
 def test_what_another_had_asked_for_since_is_not_its_work() -> None:
     log = sorted([*LOG, page(60, 40.0, agent="w1"), page(60, 300.0)], key=lambda record: record.started)
     assert judge(evidence(log=log, deaths=[Death("w1", 70.0)])).standstill is None
+
+
+def given_up(kills: int) -> list[str]:
+    """The faults of a run in which a page was given up after so many of its three workers were killed."""
+    asks = [page(0, 200.0 + number, agent=f"w{number}", how=How.LEFT) for number in range(1, 4)]
+    return judge(
+        evidence(
+            log=[*LOG[1:], *asks],
+            kept=[kept(0, success=False, reason="worker_died"), *KEPT[1:]],
+            fetched=PAGES,
+            deaths=[Death(f"w{number}", 200.5 + number) for number in range(1, kills + 1)],
+        )
+    ).faults
+
+
+def test_a_page_with_which_three_workers_were_killed_may_be_given_up() -> None:
+    assert given_up(3) == []
+
+
+def test_a_page_with_which_two_workers_were_killed_may_not_be_given_up() -> None:
+    assert any("given up as worker_died" in fault and url(0) in fault for fault in given_up(2))

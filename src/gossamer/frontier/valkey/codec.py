@@ -20,6 +20,7 @@ MAX_PAYLOAD = 1 << 20
 _HEADER = struct.Struct(">BBHBH")  # flags, attempt, depth, number of the terms (high byte, low bytes)
 _TAIL = struct.Struct(">8sH")  # identity, length of the URL
 _EXTENDED = 1
+_SUSPECT = 8
 _PLAIN = bytes(8)
 """The identity of an entry that nothing distinguishes but spider and URL."""
 
@@ -221,16 +222,20 @@ def decode_entry(entry: bytes) -> tuple[int, int, int, int, str, bytes | None, b
     flags, attempt, depth, high, low = _HEADER.unpack_from(entry)
     number = high << 16 | low
     deaths = flags >> 1 & 3
+    rest = 7
+    if flags & _SUSPECT:  # as it is stored: names of workers come first
+        rest = 9 + int.from_bytes(entry[7:9])
     if not flags & _EXTENDED:
-        return deaths, attempt, depth, number, entry[7:].decode(), None, b""
-    identity, length = _TAIL.unpack_from(entry, 7)
-    end = 17 + length
+        return deaths, attempt, depth, number, entry[rest:].decode(), None, b""
+    identity, length = _TAIL.unpack_from(entry, rest)
+    start = rest + _TAIL.size
+    end = start + length
     return (
         deaths,
         attempt,
         depth,
         number,
-        entry[17:end].decode(),
+        entry[start:end].decode(),
         entry[end:] or None,
         b"" if identity == _PLAIN else identity,
     )

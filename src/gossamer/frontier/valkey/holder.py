@@ -22,7 +22,7 @@ from gossamer.frontier.valkey.session import SETTLE_AT_ONCE, ShardSession, forwa
 from gossamer.frontier.valkey.submitting import check_names
 from gossamer.model.crawl import Run, Terms
 from gossamer.model.outcome import Settled
-from gossamer.model.request import Lease, Settlement
+from gossamer.model.request import DEATHS, Lease, Settlement
 from gossamer.policy.bounded import Bounded
 from gossamer.policy.lateness import is_late
 
@@ -450,7 +450,7 @@ class ValkeyHolder:
             async with asyncio.timeout(_LEAVE_SECONDS):
                 while more:
                     reply = await self._commands.call(
-                        session.shard, "reclaim", self._heartbeat_ms, self._retention_ms, 200, session.name, 0
+                        session.shard, "reclaim", self._heartbeat_ms, self._retention_ms, 200, session.name, 0, DEATHS
                     )
                     more = reply[1]
                     for token in reply[3:]:

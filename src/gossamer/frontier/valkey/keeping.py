@@ -18,6 +18,7 @@ from gossamer.frontier.valkey.finishing import (
 from gossamer.frontier.valkey.identity import Identity
 from gossamer.frontier.valkey.policies import rescore
 from gossamer.model.crawl import CrawlState
+from gossamer.model.request import DEATHS
 
 
 class Keeping:
@@ -45,7 +46,7 @@ class Keeping:
         total, more = 0, not hung
         latest = self._in_time(shard) if judge else 0.0
         while more:
-            reply = await call(shard, "reclaim", self._heartbeat_ms, self._retention_ms, 200, "", latest)
+            reply = await call(shard, "reclaim", self._heartbeat_ms, self._retention_ms, 200, "", latest, DEATHS)
             count, more = reply[0], reply[1]
             now = float(reply[2])
             self._server_times[shard] = (now, time.monotonic())

@@ -132,6 +132,11 @@ class Keys:
         """zset: workers whose leases are being taken back. Ends when that is done."""
         return f"{self.base}dead"
 
+    @property
+    def deaths(self) -> str:
+        """zset: workers that were taken for dead and have not spoken since, by when. Rows end after a week."""
+        return f"{self.base}deaths"
+
     def waiting(self, pool: str) -> str:
         """zset: idle workers by the due time they wait for. Ends when one is woken, or after an hour."""
         return f"{self.base}wait:{pool}"

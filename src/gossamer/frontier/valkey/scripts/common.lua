@@ -21,6 +21,15 @@ end
 -- State of a crawl on a shard: "r" running, "f" finished, and the ways to end early, which are also reasons.
 local REASON = { s = "stopped", e = "expired", b = "budget", f = "stopped" }
 
+-- Whether this worker is registered here. One that was taken for dead and calls again did not die.
+local function knows(worker)
+  if redis.call("ZSCORE", P .. "workers", worker) then
+    return true
+  end
+  redis.call("ZREM", P .. "deaths", worker)
+  return false
+end
+
 local tallies, crawls = {}, {}
 local waiting = {} -- how many more requests wait in queues, by pool and spider ("<pool>|<spider>")
 local pending = {} -- how many more requests wait, in queues or for a retry, by application and spider
@@ -211,7 +220,7 @@ local function terms_of(token, number)
 end
 
 -- An entry: 7 bytes of header, then the URL or what the client packed.
--- flags (1: extended, 2+4: deaths), attempt, depth (2 bytes), number of its terms (3 bytes)
+-- flags (1: extended, 2+4: deaths, 8: see deaths.lua), attempt, depth (2 bytes), number of its terms (3 bytes)
 local function entry_terms(entry)
   local a, b, c = string.byte(entry, 5, 7)
   return a * 65536 + b * 256 + c

@@ -5,7 +5,7 @@
 -- Returns { leases it has here, or -1 when it was taken for dead;
 --           ms until the most silent worker counts as dead, 0 when one does }
 -- include common
-if not redis.call("ZSCORE", P .. "workers", ARGV[3]) then
+if not knows(ARGV[3]) then
   return { -1, 0 }
 end
 redis.call("ZADD", P .. "workers", now, ARGV[3])

@@ -7,9 +7,10 @@
 -- include seen
 -- include throttle
 -- include queues
+-- include deaths
 local worker, id, fingerprint, tail = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local leases_key = P .. "l:" .. worker
-local raw = redis.call("ZSCORE", P .. "workers", worker) and redis.call("HGET", leases_key, id)
+local raw = knows(worker) and redis.call("HGET", leases_key, id)
 if not raw then
   return -1
 end
@@ -25,8 +26,7 @@ elseif not mark_seen(crawl, fingerprint) then
   answer = 0
 else
   grow_seen(crawl)
-  local flags = string.byte(entry, 1)
-  entry = string.char(flags % 2 == 0 and flags + 1 or flags) .. string.sub(entry, 2, 7) .. tail
+  entry = with_tail(entry, tail)
   local policy = policy_of(domain)
   local budgets = budgets_of(policy, crawl, domain)
   local record = record_of(scope)

@@ -14,12 +14,13 @@
 -- include throttle
 -- include queues
 -- include finish
+-- include deaths
 local worker, number, limit, pool, egress = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local retention = tonumber(ARGV[8])
 local leases_key = P .. "l:" .. worker
 local CALL = 2 ^ 20 -- ids a call may give
 
-if not redis.call("ZSCORE", P .. "workers", worker)
+if not knows(worker)
   and (ARGV[10] ~= "1" or redis.call("ZSCORE", P .. "dead", worker)) then
   return { "stale" }
 end
@@ -31,7 +32,7 @@ local shown, last_token, last_run, last_terms = {}, nil, nil, nil
 local function show(called, id, run, token, priority, spider, domain, _, entry, _, _, start, spacing)
   local n = #leases
   leases[n + 1], leases[n + 2], leases[n + 3], leases[n + 4] = id, token, run, spider
-  leases[n + 5], leases[n + 6], leases[n + 7] = domain, priority, entry
+  leases[n + 5], leases[n + 6], leases[n + 7] = domain, priority, entry_for_worker(entry)
   leases[n + 8] = start > called and string.format("%.3f", start - called) or "0"
   leases[n + 9] = spacing > 0 and string.format("%.3f", spacing) or spacing < 0 and "-1" or "0"
   local terms_number = entry_terms(entry)

@@ -3,29 +3,36 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 heartbeat ms  4 retention ms  5 most leases a call  6 worker that leaves, or ""
 --       7 until when silent workers are taken for dead: a time, 0: not at all, "": whenever this is carried out
+--       8 deaths after which a request is given up
 -- Returns { requests taken back, 1 when there is more, the time, tokens idle on this shard ... }
 -- include common
 -- include throttle
 -- include queues
 -- include finish
+-- include deaths
 local heartbeat, retention, most, leaver = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
-local latest = tonumber(ARGV[7]) or INF
+local latest, most_deaths = tonumber(ARGV[7]) or INF, tonumber(ARGV[8])
+local DOUBT = 5 -- heartbeats that a worker has to speak again before a request is given up because of its death
+local WEEK = 604800000
 
 -- From here on a dead worker's calls find it unknown, so nobody works on what goes back now.
 if now <= latest then
   for _, worker in ipairs(redis.call("ZRANGEBYSCORE", P .. "workers", "-inf", now - heartbeat, "LIMIT", 0, 100)) do
     redis.call("ZREM", P .. "workers", worker)
     redis.call("ZADD", P .. "dead", now, worker)
+    redis.call("ZADD", P .. "deaths", now, worker)
+    redis.call("PEXPIRE", P .. "deaths", WEEK)
   end
+  redis.call("ZREMRANGEBYSCORE", P .. "deaths", "-inf", now - WEEK)
 end
-if leaver ~= "" and redis.call("ZREM", P .. "workers", leaver) == 1 then
+if leaver ~= "" and knows(leaver) then
+  redis.call("ZREM", P .. "workers", leaver)
   redis.call("ZADD", P .. "dead", now, leaver)
 end
 
-local DEATHS = 3 -- a request whose worker died so often is handed out once more, to be failed and not touched
 local touched, count, more = {}, 0, 0
 
-local function take_back(raw, died)
+local function take_back(raw, worker)
   local run, token, priority, spider, domain, scope, entry = cmsgpack.unpack(raw)
   release(scope, domain)
   local crawl = crawl_of(token)
@@ -41,16 +48,20 @@ local function take_back(raw, died)
     count_done(crawl, "D:" .. spider .. ":" .. stop, 1)
     return
   end
-  if died then
+  count = count + 1
+  if worker ~= leaver then
+    entry = add_death(entry, worker)
     local flags, attempt = string.byte(entry, 1, 2)
-    local deaths = math.floor(flags / 2) % 4
-    if deaths < DEATHS then
-      flags = flags + 2
-    end
     entry = string.char(flags, math.min(255, attempt + 1)) .. string.sub(entry, 3)
+    if flags >= SUSPECT and deaths_of(entry) >= most_deaths then
+      local due = now + DOUBT * heartbeat
+      redis.call("ZADD", P .. "later", due, cmsgpack.pack(token, run, priority, spider, domain, entry))
+      count_later(token, spider, domain, priority, 1)
+      wake(crawl.pool, due)
+      return
+    end
   end
   enqueue(crawl, spider, domain, priority, { entry }, true)
-  count = count + 1
 end
 
 -- Some leases of a worker: { id, raw } of each.
@@ -70,7 +81,7 @@ for _, worker in ipairs(redis.call("ZRANGE", P .. "dead", 0, 99)) do
   -- Not HSCAN: from the beginning of a large hash that was emptied from there it may find nothing.
   for _, pair in ipairs(take_some(key, most - handled)) do
     redis.call("HDEL", key, pair[1])
-    take_back(pair[2], worker ~= leaver)
+    take_back(pair[2], worker)
     handled = handled + 1
   end
   if redis.call("HLEN", key) <= 1 then

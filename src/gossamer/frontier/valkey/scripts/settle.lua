@@ -10,23 +10,16 @@
 -- include throttle
 -- include queues
 -- include finish
+-- include deaths
 local worker, retention = ARGV[3], tonumber(ARGV[4])
 local leases_key = P .. "l:" .. worker
-if not redis.call("ZSCORE", P .. "workers", worker) then
+if not knows(worker) then
   return { "stale" }
 end
 redis.call("ZADD", P .. "workers", now, worker)
 
 local CHILD = 10 -- a retry's priority is so much lower
 local LOWEST = -65000
-
-local function with_tail(entry, tail)
-  if tail == "" then
-    return entry
-  end
-  local flags = string.byte(entry, 1)
-  return string.char(flags % 2 == 0 and flags + 1 or flags) .. string.sub(entry, 2, 7) .. tail
-end
 
 local touched = {}
 
@@ -49,6 +42,9 @@ local function settle(lease, outcome, reason, delay, tail, drops, count)
   end
   local limits = terms_of(token, entry_terms(entry))
   local stop = ended(crawl, spider)
+  if tail ~= "" then
+    entry = with_tail(entry, tail)
+  end
   if outcome == "fetched" then
     count_done(crawl, "f:" .. spider, 1)
     if crawl.max_pages then
@@ -70,7 +66,6 @@ local function settle(lease, outcome, reason, delay, tail, drops, count)
   elseif stop then
     count_done(crawl, "D:" .. spider .. ":" .. stop, 1)
   elseif outcome == "retry" or outcome == "postponed" then
-    entry = with_tail(entry, tail)
     if outcome == "retry" then
       entry = string.sub(entry, 1, 1) .. string.char(math.min(255, string.byte(entry, 2) + 1)) .. string.sub(entry, 3)
       priority = math.max(LOWEST, priority - CHILD)
@@ -79,7 +74,7 @@ local function settle(lease, outcome, reason, delay, tail, drops, count)
     count_later(token, spider, domain, priority, 1)
     wake(crawl.pool, now + delay)
   else
-    enqueue(crawl, spider, domain, priority, { with_tail(entry, tail) }, true)
+    enqueue(crawl, spider, domain, priority, { entry }, true)
     if unused then -- its domain may be due sooner
       local home = crawl.pool .. "|" .. spider
       local _, head = head_of(home, domain)

@@ -1,0 +1,163 @@
+"""A request is given up when workers died with it, and only then: a worker that was merely late has not died."""
+
+import pytest
+
+from gossamer.errors import LeaseLost
+from gossamer.model.crawl import CrawlId, CrawlState, Terms
+from gossamer.model.outcome import Outcome
+from gossamer.model.request import DEATHS, Lease, Settlement
+
+from .asking import a_batch, a_crawl, fingerprint
+from .model import DOUBT_HEARTBEATS, MOST_SILENT, ModelWorker
+from .pair import Pair
+from .stage import Stage
+
+PLAIN = Terms()
+ONE = CrawlId("app", "one")
+URL = "https://a.test/page"
+
+
+async def submit(pair: Pair) -> None:
+    run = await pair.open(a_crawl("one"))
+    assert run is not None
+    await pair.add(run, PLAIN, [a_batch("a.test", ["page"])])
+
+
+async def hire(pair: Pair) -> ModelWorker:
+    return await pair.hire(pool="shared", spiders=["link"])
+
+
+async def fall_silent(pair: Pair) -> tuple[ModelWorker, Lease]:
+    """A new worker leases the request, says nothing more and is taken for dead."""
+    worker = await hire(pair)
+    (lease,) = await pair.lease_all_due(worker)
+    pair.kill(worker)
+    await pair.pass_time(2 * pair.model.heartbeat_seconds)
+    assert await pair.reclaim() == 1
+    await pair.check()
+    return worker, lease
+
+
+async def doubt_ends(pair: Pair) -> None:
+    await pair.pass_time(DOUBT_HEARTBEATS * pair.model.heartbeat_seconds + 1)
+
+
+async def give_up(pair: Pair) -> None:
+    """The request comes as one that is not to be touched."""
+    warned = await hire(pair)
+    (lease,) = await pair.lease_all_due(warned)
+    assert lease.deaths == DEATHS
+    await pair.settle(warned, [Settlement(lease, Outcome.FAILED, "worker_died")])
+    await pair.check()
+    info = await pair.frontier.crawl_info(ONE)
+    assert info is not None
+    assert (info.state, info.total().failed) == (CrawlState.FINISHED, {"worker_died": 1})
+
+
+async def test_a_page_that_kills_its_worker_is_given_up_after_three(pair: Pair) -> None:
+    """The worker that gets it then fails it without touching it; it cannot kill them all."""
+    await submit(pair)
+    for death in range(DEATHS):
+        _, lease = await fall_silent(pair)
+        assert (lease.deaths, lease.attempt) == (death, death)
+    assert await pair.lease_all_due(await hire(pair)) == []  # its last worker may still speak again
+    await doubt_ends(pair)
+    await give_up(pair)
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["soon", "when all three were taken for dead"])
+async def test_a_page_whose_workers_were_only_late_is_not_given_up(pair: Pair, at_once: bool) -> None:
+    await submit(pair)
+    late = []
+    for _ in range(DEATHS):
+        worker, _ = await fall_silent(pair)
+        if at_once:
+            pair.kill(await pair.wake(worker))
+        else:
+            late.append(worker)
+    for worker in late:
+        pair.kill(await pair.wake(worker))
+    await doubt_ends(pair)
+    living = await hire(pair)
+    (lease,) = await pair.lease_all_due(living)
+    assert (lease.deaths, lease.attempt) == (0, DEATHS)
+    await pair.fetch(living, [lease])
+    await pair.check()
+
+
+@pytest.mark.parametrize("nth", range(DEATHS))
+async def test_one_late_worker_of_three_saves_the_page(pair: Pair, nth: int) -> None:
+    """Whichever of them it was: two deaths are not enough."""
+    await submit(pair)
+    silent = [(await fall_silent(pair))[0] for _ in range(DEATHS)]
+    pair.kill(await pair.wake(silent[nth]))
+    await doubt_ends(pair)
+    living = await hire(pair)
+    (lease,) = await pair.lease_all_due(living)
+    assert lease.deaths == DEATHS - 1
+    await pair.fetch(living, [lease])
+    await pair.check()
+
+
+@pytest.mark.parametrize("call", ["heartbeat", "lease", "hop", "settle", "close"])
+async def test_whatever_a_late_worker_says_it_has_not_died(pair: Pair, call: str) -> None:
+    await submit(pair)
+    worker, lease = await fall_silent(pair)
+    seat = pair.seats[worker]
+    match call:
+        case "heartbeat":
+            await seat.heartbeat()
+        case "lease":
+            assert await seat.lease(limit=1) == []
+        case "hop":
+            with pytest.raises(LeaseLost):
+                await seat.hop(lease, fingerprint=1, payload=b"")
+        case "settle":
+            await seat.settle([Settlement(lease, Outcome.FETCHED)])
+        case "close":
+            await pair.seats.pop(worker).close()
+    pair.model.spoke_again.add(worker)
+    (again,) = await pair.lease_all_due(await hire(pair))
+    assert again.deaths == 0
+
+
+async def test_a_page_that_silences_ten_workers_is_given_up(pair: Pair) -> None:
+    """They live, but would never get anywhere: each is taken for dead before the page is done."""
+    await submit(pair)
+    for _ in range(MOST_SILENT):
+        worker, lease = await fall_silent(pair)
+        assert lease.deaths == 0
+        pair.kill(await pair.wake(worker))
+    await give_up(pair)
+
+
+async def test_deaths_stay_with_a_request_that_is_put_off(pair: Pair) -> None:
+    """However its payload changes meanwhile, it is found by its URL and its workers are remembered."""
+    await submit(pair)
+    await fall_silent(pair)
+    worker = await hire(pair)
+    for outcome in (Outcome.FORWARDED, Outcome.RETRY, Outcome.RETURNED):
+        (lease,) = await pair.lease_all_due(worker)
+        assert (lease.deaths, lease.url) == (1, URL)
+        payload = None if outcome is Outcome.RETURNED else outcome.value.encode()
+        await pair.settle(worker, [Settlement(lease, outcome, payload=payload)])
+        await pair.check()
+        mark = fingerprint("link", URL)
+        found = await pair.frontier.find(pair.handles[ONE], spider="link", domain="a.test", url=URL, fingerprint=mark)
+        assert found.place in ("queued", "later")
+        await pair.pass_time(1)
+    (lease,) = await pair.lease_all_due(worker)
+    await pair.hop(worker, lease, fingerprint=1, payload=b"hop")
+    pair.kill(worker)
+    await pair.pass_time(2 * pair.model.heartbeat_seconds)
+    assert await pair.reclaim() == 1
+    (lease,) = await pair.lease_all_due(await hire(pair))
+    assert (lease.deaths, lease.url, lease.payload) == (2, URL, b"hop")
+
+
+async def test_what_is_known_of_deaths_has_an_end(pair: Pair, stage: Stage) -> None:
+    await submit(pair)
+    await fall_silent(pair)
+    lives = [ttl for key, ttl in (await stage.keys()).items() if key.endswith(":deaths")]
+    assert lives
+    assert all(0 < life <= 7 * 86_400_000 for life in lives)
