@@ -59,6 +59,7 @@ class KafkaBus:
         self._prefix = prefix
         self._known: set[str] = set()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="kafka-admin")
+        self._consumers: list[KafkaConsumer] = []
         self._admin: Any = None
         self._producer: Any = None
         self._producer_largest = 0
@@ -196,7 +197,7 @@ class KafkaBus:
     async def consume(self, topics: Sequence[str], *, group: str) -> "KafkaConsumer":
         for topic in topics:
             await self._ensure(topic)
-        consumer = KafkaConsumer(self._common, group=group)
+        consumer = self._opened(KafkaConsumer(self._common, group=group))
         await consumer.subscribe(topics)
         return consumer
 
@@ -204,11 +205,18 @@ class KafkaBus:
         places = read_mark(after)
         for topic in topics:
             await self._ensure(topic)
-        consumer = KafkaConsumer({**self._common, "enable.partition.eof": True}, group="gossamer-reading")
+        consumer = self._opened(KafkaConsumer({**self._common, "enable.partition.eof": True}, group="gossamer-reading"))
         await consumer.assign(topics, from_beginning=from_beginning or bool(after), after=places)
         return consumer
 
+    def _opened(self, consumer: KafkaConsumer) -> KafkaConsumer:
+        self._consumers = [other for other in self._consumers if not other.closed] + [consumer]
+        return consumer
+
     async def close(self) -> None:
+        # A consumer that an error left open, with a call that waits, would keep the process from ending.
+        for consumer in self._consumers:
+            await consumer.close()
         self._close_by = time.monotonic() + _DELIVERY_SECONDS
         self._producer = None
         for driver in self._drivers:

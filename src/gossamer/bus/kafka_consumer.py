@@ -15,6 +15,8 @@ from gossamer.bus.base import Message
 from gossamer.bus.kafka_client import ANSWER_SECONDS, in_thread, log, partitions_of
 from gossamer.errors import BadInput, BusError
 
+_LOOK_SECONDS = 1.0
+"""How often a call that waits for a message looks whether its consumer is being closed."""
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 _REBALANCED = {
     KafkaError.ILLEGAL_GENERATION,
@@ -47,6 +49,7 @@ class KafkaConsumer:
             }
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-consumer")
+        self.closed = False
         self._taken: dict[tuple[str, int], deque[int]] = {}
         """Offsets that were taken and not committed, in order."""
         self._done: dict[tuple[str, int], set[int]] = {}
@@ -130,12 +133,18 @@ class KafkaConsumer:
     def _first(self, wait_seconds: float) -> Any:
         """What comes first; the end of a partition is no news while others may have some."""
         last = monotonic() + wait_seconds
-        while True:
-            first = self._consumer.poll(max(0.0, last - monotonic()))
-            error = None if first is None else first.error()
-            if first is None or error is None or error.code() != KafkaError._PARTITION_EOF:
+        while not self.closed:
+            left = max(0.0, last - monotonic())
+            first = self._consumer.poll(min(left, _LOOK_SECONDS))
+            if first is None:
+                if left <= _LOOK_SECONDS:
+                    return None
+                continue
+            error = first.error()
+            if error is None or error.code() != KafkaError._PARTITION_EOF:
                 return first
             self._open.discard((first.topic(), first.partition()))
+        return None
 
     async def acknowledge(self, messages: Sequence[Message]) -> None:
         places = [message.place for message in messages]
@@ -198,6 +207,10 @@ class KafkaConsumer:
         return await in_thread(self._thread, count)
 
     async def close(self) -> None:
+        """Leave the group. A `take` that waits in another task returns nothing."""
+        if self.closed:
+            return
+        self.closed = True
         with contextlib.suppress(BusError):
             await in_thread(self._thread, self._consumer.close)
         self._thread.shutdown(wait=False)

@@ -30,9 +30,13 @@ async def opened(place: Place, *, partitions: int = 1, soon_missed: bool = False
         options = {"session.timeout.ms": "2000", "heartbeat.interval.ms": "500"} if soon_missed else {}
         bus = KafkaBus(place.address, partitions=partitions, options=options, prefix=place.prefix)
         kafka = Prefixed(bus, place.prefix)
-        yield kafka
-        await kafka.close()
+        try:
+            yield kafka
+        finally:
+            await kafka.close()
         return
     shards = await Shards.connect(place.address)
-    yield StreamsBus(shards, prefix=place.prefix, kept=("in",), claim_seconds=0.5)
-    await shards.close()
+    try:
+        yield StreamsBus(shards, prefix=place.prefix, kept=("in",), claim_seconds=0.5)
+    finally:
+        await shards.close()

@@ -1,5 +1,6 @@
 """Kafka in particular: the operator's options, what a plain client can read, and the list of topics."""
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -63,6 +64,17 @@ async def test_a_plain_kafka_python_reads_what_is_published_and_is_read(one_brok
     assert asked.value == b"from kafka-python"
     await requests.close()
     await bus.close()
+
+
+async def test_closing_the_bus_ends_a_take_that_waits(one_broker: Broker) -> None:
+    """Else a process, or a test, that failed meanwhile could not end before the wait does."""
+    bus = KafkaBus(one_broker.servers, partitions=1)
+    consumer = await bus.consume(["closed.pages"], group="g")
+    taking = asyncio.create_task(consumer.take(at_most=1, wait_seconds=3600.0))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        await bus.close()
+        assert await taking == []
 
 
 async def test_the_operators_options_win(one_broker: Broker) -> None:
