@@ -10,7 +10,6 @@ import hashlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .program import missing, require
+from .valkey import free_ports
 
 FILES = Path(__file__).with_name("kafka_files")
 CACHE = Path(__file__).parents[2] / ".cache" / "kafka"
@@ -105,7 +105,7 @@ class Broker:
         self.folder = folder
         self.data = folder / "data"
         self.config = folder / "server.properties"
-        self.port, self._controller = _free_port(), _free_port()
+        self.port, self._controller = free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -198,13 +198,6 @@ def broker() -> Iterator[Broker]:
     finally:
         started.stop()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def main() -> None:

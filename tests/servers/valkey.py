@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import socket
 import subprocess
 import tempfile
@@ -21,6 +22,8 @@ _STOP_SECONDS = 20.0
 _POLL_SECONDS = 0.02
 _STARTS = 5
 _SLOTS = 16384
+_PORTS = range(10_000, 30_000)
+"""Below those that the system gives to outgoing connections and to whoever asks for any free port."""
 
 
 class Server:
@@ -251,7 +254,7 @@ def _start_on_free_ports(servers: Sequence[Server], *, tcp: bool) -> None:
     for server in servers:
         for attempt in range(_STARTS):
             if tcp:
-                server.port, bus = _free_ports(2)
+                server.port, bus = free_ports(2)
                 if "cluster-enabled" in server.options:
                     server.options["cluster-port"] = str(bus)
             try:
@@ -263,13 +266,17 @@ def _start_on_free_ports(servers: Sequence[Server], *, tcp: bool) -> None:
                 break
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that are free, and that no connection takes while a server is down or not started yet."""
+    chance = random.SystemRandom()  # tests may have seeded the common one
     with contextlib.ExitStack() as stack:
-        ports = []
-        for _ in range(count):
+        ports: list[int] = []
+        while len(ports) < count:
             probe = stack.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
-            ports.append(probe.getsockname()[1])
+            port = chance.choice(_PORTS)
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                ports.append(port)
         return ports
 
 
