@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Self
 
 _CHUNK = 65536
-_START_SECONDS = 10.0
+_START_SECONDS = 60.0
 
 
 class Network:

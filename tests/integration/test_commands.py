@@ -126,7 +126,7 @@ def test_a_crawl_that_waits_for_a_robots_txt_says_so_and_why_does_too(tmp_path: 
             told = gossamer("why", url, cwd=tmp_path).stdout
             assert "its site's robots.txt could not be had (503)" in told
             crawl.send_signal(signal.SIGINT)
-            crawl.communicate(timeout=30)
+            crawl.communicate(timeout=60)
             assert crawl.returncode == 130
         finally:
             crawl.kill()
@@ -154,11 +154,11 @@ async def test_a_worker_works_for_what_others_submit_until_told_to_stop(web: Fak
         url = f"http://a.test:{web.port}/in"
         mark = fingerprint(url, seed=spider_seed(frontier.secret, "link"))
         await frontier.add(run, Terms(maxdepth=0), [Batch("link", "a.test", 1, 0, [url], [mark])], seeds=True)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not ((info := await frontier.crawl_info(crawl.id)) and info.total().fetched):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         worker.send_signal(signal.SIGTERM)
-        out, _ = worker.communicate(timeout=30)
+        out, _ = worker.communicate(timeout=60)
         assert worker.returncode == 0
         assert json.loads(out)["pages"] == 1
         (record,) = records_of(output)

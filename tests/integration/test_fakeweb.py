@@ -64,7 +64,7 @@ def request(host: str, path: str, *, method: str = "GET", more: str = "") -> byt
 def talk(port: int, sent: bytes) -> tuple[bytes, BaseException | None]:
     """Everything that comes back until the connection ends, and how it ended if badly."""
     received = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connected:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connected:
         connected.sendall(sent)
         while True:
             try:
@@ -79,7 +79,7 @@ def talk(port: int, sent: bytes) -> tuple[bytes, BaseException | None]:
 def ask(web: FakeWeb | Server, url: str, *, method: str = "GET", body: bytes | None = None) -> http.client.HTTPResponse:
     """One request on a connection of its own. The body has been read: `response.content`."""
     parts = urlsplit(url)
-    with closing(http.client.HTTPConnection("127.0.0.1", web.port, timeout=10)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", web.port, timeout=60)) as connection:
         connection.request(
             method, parts.path + ("?" + parts.query if parts.query else ""), body, {"Host": parts.netloc}
         )
@@ -179,7 +179,7 @@ def test_a_correct_crawler_finds_what_is_expected_and_the_log_shows_it(errors_on
 def test_the_log_knows_how_much_was_asked_for_at_once() -> None:
     """Several pages that stall at the same time are that many at once; nothing else is."""
     with FakeWeb.start(WebSpec(hosts=2, pages=10, stall=1.0)) as web:
-        stalled = [socket.create_connection(("127.0.0.1", web.port), timeout=10) for _ in range(5)]
+        stalled = [socket.create_connection(("127.0.0.1", web.port), timeout=60) for _ in range(5)]
         for number, connected in enumerate(stalled):
             connected.sendall(request("site0.test", f"/p/{number + 1}"))
             assert connected.recv(12) == b"HTTP/1.1 200"
@@ -211,7 +211,7 @@ def test_a_long_log_arrives_whole_and_in_order(web: FakeWeb) -> None:
 
 
 def ask_control(web: FakeWeb, target: str) -> bytes:
-    with closing(http.client.HTTPConnection("127.0.0.1", web.port, timeout=10)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", web.port, timeout=60)) as connection:
         connection.request("GET", target, headers={"Host": "_fakeweb.test"})
         return connection.getresponse().read()
 
@@ -306,7 +306,7 @@ def test_pipelined_requests_wait_for_slow_answers_in_order() -> None:
 
 def test_a_request_in_pieces_is_a_request(web: FakeWeb) -> None:
     sent = request("h0.site0.test", "/p/12", more="Connection: close\r\n")
-    with socket.create_connection(("127.0.0.1", web.port), timeout=10) as connected:
+    with socket.create_connection(("127.0.0.1", web.port), timeout=60) as connected:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for at in range(len(sent)):
             connected.sendall(sent[at : at + 1])
@@ -415,7 +415,7 @@ def secure() -> Iterator[FakeWeb]:
 
 
 def shake_hands(web: FakeWeb, host: str | None, context: ssl.SSLContext) -> ssl.SSLSocket:
-    connected = socket.create_connection(("127.0.0.1", web.port), timeout=10)
+    connected = socket.create_connection(("127.0.0.1", web.port), timeout=60)
     try:
         return context.wrap_socket(connected, server_hostname=host)
     except BaseException:
@@ -455,7 +455,7 @@ def test_a_session_can_be_resumed(secure: FakeWeb) -> None:
     context.maximum_version = ssl.TLSVersion.TLSv1_2  # its session is complete with the handshake
     with shake_hands(secure, "h0.site0.test", context) as connected:
         session = connected.session
-    raw = socket.create_connection(("127.0.0.1", secure.port), timeout=10)
+    raw = socket.create_connection(("127.0.0.1", secure.port), timeout=60)
     with context.wrap_socket(raw, server_hostname="h0.site0.test", session=session) as connected:
         assert connected.session_reused
 
@@ -550,11 +550,11 @@ def test_a_signal_ends_it_cleanly_with_the_log_written(tmp_path: Path, number: s
         ready = process.stdout.readline()
         port = int((tmp_path / "port").read_text())
         assert ready.endswith(f"http://127.0.0.1:{port}\n")
-        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as open_connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as open_connection:
             open_connection.request("GET", "/p/1", headers={"Host": f"site0.test:{port}"})
             open_connection.getresponse().read()
             process.send_signal(number)
-            output, complaints = process.communicate(timeout=10)
+            output, complaints = process.communicate(timeout=60)
     assert (process.returncode, output, complaints) == (0, "", "")
     records: list[Record] = log_reading.read(tmp_path / "log")
     assert [(record.url, record.how) for record in records] == [(f"http://site0.test:{port}/p/1", How.WHOLE)]
@@ -570,7 +570,7 @@ def test_it_ends_when_its_parent_is_gone() -> None:
     ) as parent:
         assert parent.stdout
         port = int(parent.stdout.readline())
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as connected:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connected:
             os.kill(parent.pid, signal.SIGKILL)
             # The server resets every connection as it ends.
             with suppress(ConnectionResetError):
@@ -600,7 +600,7 @@ def test_a_port_in_use_is_said(web: FakeWeb) -> None:
 
 def test_its_help_names_every_knob() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "gossamer.fakeweb", "--help"], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-m", "gossamer.fakeweb", "--help"], capture_output=True, text=True, timeout=60, check=True
     )
     assert all(
         flag in done.stdout for flag in ("--cross-host-share", "--errors-once", "--no-keep-alive", "--tls", "--log")

@@ -187,7 +187,7 @@ async def test_an_idle_connection_expires() -> None:
     async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         await client.fetch(Exchange(f"http://{HOST}:{port}/"))
-        await asyncio.wait_for(ended.wait(), 30)
+        await asyncio.wait_for(ended.wait(), 60)
         assert client.open_connections == 0
         await client.close()
 

@@ -24,7 +24,7 @@ def link(network: Network) -> Link:
 
 
 def connect(link: Link) -> socket.socket:
-    client = socket.create_connection(("127.0.0.1", link.port), timeout=10)
+    client = socket.create_connection(("127.0.0.1", link.port), timeout=60)
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return client
 
@@ -42,7 +42,7 @@ def silent(client: socket.socket) -> bool:
     except TimeoutError:
         return True
     finally:
-        client.settimeout(10)
+        client.settimeout(60)
 
 
 def over(client: socket.socket) -> bool:

@@ -80,7 +80,7 @@ async def test_a_page_is_kept_until_it_is_committed(tmp_path: Path) -> None:
         assert budget.kept_bytes == PAGES * SIZE
         committer.hurry()
         running = asyncio.create_task(committer.run())
-        await asyncio.wait_for(committer.drained(), 30)
+        await asyncio.wait_for(committer.drained(), 60)
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
@@ -103,7 +103,7 @@ async def test_a_page_that_is_given_up_is_let_go(tmp_path: Path) -> None:
         )
         await committer._holder.heartbeat()
         running = asyncio.create_task(committer.run())
-        await asyncio.wait_for(committer.drained(), 30)
+        await asyncio.wait_for(committer.drained(), 60)
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running

@@ -42,7 +42,7 @@ class Scene:
 
     async def until_done(self) -> None:
         """Return when nothing but the held request is left."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 total = (await crawls.info(self.frontier)).total()
                 if total.queued == 1 and not total.leased and not total.later:
@@ -66,7 +66,7 @@ async def at_work(folder: Path) -> AsyncIterator[Scene]:
                 running = asyncio.create_task(worker.run())
                 yield Scene(web, frontier, clock)
                 worker.stop()
-                await asyncio.wait_for(running, 30)
+                await asyncio.wait_for(running, 60)
         finally:
             await frontier.close()
 

@@ -83,7 +83,7 @@ class Service:
         async with working(
             self.settings(**changed), self.frontier, pool="shared", run=run, say=self.said.append
         ) as worker:
-            await asyncio.wait_for(worker.run(), 30)
+            await asyncio.wait_for(worker.run(), 60)
         info = await self.frontier.crawl_info(run.crawl.id)
         assert info is not None
         return info
@@ -318,12 +318,12 @@ async def test_what_is_waited_for_is_said_and_shown(service: Service) -> None:
         await service.submit(Request(f"{a}/"), Request(f"{a}/2"), Request(f"{b}/"))
         async with working(service.settings(), service.frontier, pool="shared", say=say) as worker:
             task = asyncio.create_task(worker.run())
-            await asyncio.wait_for(said.wait(), 20)
+            await asyncio.wait_for(said.wait(), 60)
             tally = worker.tally()
             assert list(tally.waits) == [a]
             assert tally.waits[a].reason == "503"
             worker.stop()
-            await asyncio.wait_for(task, 20)
+            await asyncio.wait_for(task, 60)
         assert service.said == [
             f"The robots.txt of {a} cannot be had (503). "
             "Until it can, the site's pages wait; after a day they are dropped."
@@ -342,7 +342,7 @@ async def test_a_worker_asks_where_its_requests_come_from(service: Service) -> N
                 task = asyncio.create_task(worker.run())
                 await _until(service, run, lambda info: info.total().done == done)  # noqa: B023
                 worker.stop()
-                await asyncio.wait_for(task, 20)
+                await asyncio.wait_for(task, 60)
         assert len([record for record in web.log() if record.host == "a.test" and record.path != "/robots.txt"]) == 2
 
 
@@ -358,7 +358,7 @@ async def test_each_proxy_is_its_own_egress(service: Service) -> None:
                     task = asyncio.create_task(worker.run())
                     await _until(service, run, lambda info: info.total().done == done)  # noqa: B023
                     worker.stop()
-                    await asyncio.wait_for(task, 20)
+                    await asyncio.wait_for(task, 60)
             assert len([record for record in web.log() if record.path != "/robots.txt"]) == 2
 
 
@@ -403,7 +403,7 @@ async def test_a_link_to_a_spider_that_is_elsewhere_waits_for_it(
             task = asyncio.create_task(worker.run())
             await _until(service, run, lambda info: info.total().queued == 1 and info.total().fetched == 1)
             worker.stop()
-            await asyncio.wait_for(task, 20)
+            await asyncio.wait_for(task, 60)
         relay(["goods"])
         info = await service.work(run)
         assert info.state is CrawlState.FINISHED
@@ -412,7 +412,7 @@ async def test_a_link_to_a_spider_that_is_elsewhere_waits_for_it(
 
 
 async def _until(service: Service, run: Run, wanted: Callable[[CrawlInfo], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             info = await service.frontier.crawl_info(run.crawl.id)
             if info is not None and wanted(info):
@@ -469,10 +469,10 @@ async def test_pages_for_the_bus_name_their_links_and_binaries_are_base64(servic
         run = await service.submit(Request(f"{a}/"), Request(f"{a}/blob"), Request(f"{a}/missing"))
         sink = make_bus_sink(settings, bus)
         async with working(settings, service.frontier, pool="shared", run=run, bus=sink) as worker:
-            await asyncio.wait_for(worker.run(), 30)
+            await asyncio.wait_for(worker.run(), 60)
         reader = await bus.read([Topics(settings.topics.prefix).crawled], from_beginning=True)
         found: dict[str, dict[str, Any]] = {}
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(found) < 3:
                 for message in await reader.take(at_most=10, wait_seconds=1):
                     page = msgspec.json.decode(message.value)

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 HOST = "endless.test"
-_START_SECONDS = 10.0
+_START_SECONDS = 60.0
 
 
 class Trap:

@@ -14,7 +14,7 @@ from gossamer.valkey.retrying import retrying
 CRAWL = CrawlId("tests", "fleet")
 ENDLESS = frozenset({"meta", "n", "policy", "egresses", "clock"})
 """Keys of a shard that may stay for ever, by what follows its prefix: `keys.py` says so of each."""
-_AWAY_SECONDS = 10.0
+_AWAY_SECONDS = 30.0
 """So long a store may be away that fails over."""
 _LONG = 60 * 86400.0
 

@@ -14,7 +14,7 @@ from .opened import Place, opened
 async def take(consumer: Consumer, count: int) -> list[Message]:
     """So many messages, however they are parcelled."""
     found: list[Message] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(found) < count:
             found += await consumer.take(at_most=count - len(found), wait_seconds=1.0)
     return found
@@ -41,7 +41,7 @@ async def test_members_of_a_group_share_and_groups_do_not(bus: Bus) -> None:
     other = await bus.consume(["pages"], group="h")
     await bus.publish("pages", [b"%d" % n for n in range(10)])
     mine: list[Message] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(mine) < 10:
             mine += await one.take(at_most=3, wait_seconds=0.1)
             mine += await two.take(at_most=3, wait_seconds=0.1)
@@ -93,7 +93,7 @@ async def test_an_idle_consumer_is_woken_by_a_message(bus: Bus) -> None:
     waiting = asyncio.create_task(consumer.take(at_most=5, wait_seconds=60.0))
     await asyncio.sleep(0)
     await bus.publish("in", [b"1"])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         assert [message.value for message in await waiting] == [b"1"]
     await consumer.close()
 
@@ -155,7 +155,7 @@ async def test_the_bus_answers(bus: Bus) -> None:
 async def _all_of(reader: Reader, *, at_most: int = 100) -> list[bytes]:
     """Everything up to the end, acknowledged."""
     found: list[bytes] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(found) < at_most:
             messages = await reader.take(at_most=at_most - len(found), wait_seconds=0.2)
             await reader.acknowledge(messages)
@@ -171,7 +171,7 @@ async def test_a_reader_goes_on_where_another_stood(bus: Bus) -> None:
     await bus.publish("pages", values)
     first = await bus.read(["pages"], from_beginning=True)
     assert await _all_of(first, at_most=4) == values[:4]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not await first.take(at_most=3, wait_seconds=1):
             pass
     mark = first.mark()

@@ -27,7 +27,7 @@ async def test_what_a_killed_process_had_taken_another_gets(bus: Bus, place: Pla
     )  # fmt: skip
     try:
         assert doomed.stdout is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await doomed.stdout.readline() == b"taken\n"
     finally:
         doomed.send_signal(signal.SIGKILL)

@@ -316,7 +316,7 @@ async def test_keys_end_by_the_servers_clock_too(stage: Stage) -> None:
     seat = await frontier.holder(pool="shared", spiders=["link"])
     leases = await seat.lease(limit=8)
     assert await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases]) == [Settled.SETTLED]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while [key for key in await stage.keys() if ONE.token in key]:  # each shard by its own clock
             await frontier.reclaim()
             await asyncio.sleep(0.02)

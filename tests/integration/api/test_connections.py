@@ -46,20 +46,20 @@ async def status(streams: Streams) -> int:
 async def ask(service: Service, path: str, *, address: str = "127.0.0.1") -> httpx.Response:
     """The answer to a request on a connection of its own."""
     transport = httpx.AsyncHTTPTransport(local_address=address)
-    async with httpx.AsyncClient(transport=transport, base_url=service.http.base_url, timeout=10) as http:
+    async with httpx.AsyncClient(transport=transport, base_url=service.http.base_url, timeout=60) as http:
         return await http.get(path)
 
 
 async def until_busy(service: Service, *, address: str = "127.0.0.1") -> None:
     """Wait until so many requests are under way that another one is refused."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await ask(service, "/v1/crawls", address=address)).status_code != 503:
             pass
 
 
 async def are_closed(streams: list[Streams]) -> None:
     """Wait until the server has closed these connections."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         for reader, _ in streams:
             with suppress(ConnectionError):
                 await reader.read()
@@ -114,7 +114,7 @@ async def test_a_body_after_its_refusal_does_not_keep_the_connection(start: Star
 async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
     """Send a byte now and then until the server closes the connection; what it answered."""
     found = b""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             with suppress(ConnectionError):
                 writer.write(b"x")
@@ -138,7 +138,7 @@ async def test_a_client_that_reads_nothing_is_let_go(start: Start) -> None:
         sock.setblocking(False)
         request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
         with suppress(ConnectionError):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not closed(service, "unread"):
                     with suppress(TimeoutError):
                         async with asyncio.timeout(0.02):
@@ -157,7 +157,7 @@ async def test_a_client_at_its_limit_is_refused_but_for_its_health_check(start: 
             async with opened(service, 30):
                 assert (await ask(service, "/healthz")).status_code == 200
             assert (await ask(service, "/v1/crawls", address="127.0.0.2")).status_code == 200
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (await ask(service, "/v1/crawls")).status_code != 200:
                 pass
 
@@ -204,7 +204,7 @@ async def test_connections_whose_streams_have_ended_are_counted_again(start: Sta
             assert (await service.http.delete("/v1/crawls/shop/prices")).is_success
             for reader, _ in streams:
                 await reader.readuntil(b"\r\n0\r\n\r\n")
-            async with opened(service, 4, address="127.0.0.2"), asyncio.timeout(10):
+            async with opened(service, 4, address="127.0.0.2"), asyncio.timeout(60):
                 while not closed(service, "crowded"):
                     await ask(service, "/healthz", address="127.0.0.2")
 

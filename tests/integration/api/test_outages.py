@@ -45,7 +45,7 @@ async def test_a_frontier_that_is_away_is_told_and_waited_for() -> None:
             assert (await http.get("/metrics")).status_code == 200
 
             server.start()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while (await http.get("/readyz")).status_code != 200:
                     pass
             assert (await http.get("/v1/crawls/shop/prices")).json()["total"]["queued"] == 1

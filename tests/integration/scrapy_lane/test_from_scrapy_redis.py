@@ -88,7 +88,7 @@ def test_the_redis_spider_is_fed_while_it_works(
     for number in range(40):
         web.mount(HOST, f"/f/{number}", page())
     store.lpush("myspider:start_urls", at(web, "/f/0"))
-    with moved(tmp_path, server, "myspider_redis", arguments={"max_idle_time": "1"}) as running:
+    with moved(tmp_path, server, "myspider_redis", arguments={"max_idle_time": "3"}) as running:
         wait_until(lambda: len(items(store, "myspider_redis:items")) == 1, "the first page")
         for number in range(1, 40):
             data = {"url": at(web, f"/f/{number}"), "meta": {"job": number}}

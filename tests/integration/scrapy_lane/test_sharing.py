@@ -23,6 +23,8 @@ from tests.servers.valkey import Server, standalone, wait_until
 
 from .lane import HOST, asking, at, counts, page, scraper
 
+BLUR_SECONDS = 0.4
+"""How late a process of a busy machine may send, and the web may note it."""
 TOGETHER = {"SCHEDULER_PERSIST": "True"}
 """A process that has started only when the others have finished has nothing left to do; else it would begin anew."""
 
@@ -142,7 +144,7 @@ async def test_a_killed_process_loses_nothing(tmp_path: Path, server: Server, se
 
 
 async def test_after_ctrl_c_the_next_process_goes_on(tmp_path: Path, server: Server) -> None:
-    with FakeWeb.start(WebSpec(hosts=4, pages=60, page_bytes=3000, latency_ms=20)) as web:
+    with FakeWeb.start(WebSpec(hosts=4, pages=60, page_bytes=3000, latency_ms=100)) as web:
         with scraper(tmp_path, server, "links", web.seeds()) as first:
             wait_until(lambda: len(web.log()) >= 30, "the crawl to be under way")
             first.interrupt()
@@ -257,14 +259,14 @@ async def test_the_shared_budget_is_what_the_project_asks_for(tmp_path: Path, se
     with FakeWeb.start(WebSpec(hosts=1, pages=12, page_bytes=1000)) as web:
         together(
             [
-                scraper(tmp_path, server, "links", web.seeds(), name=name, DOWNLOAD_DELAY="0.25", **TOGETHER)
+                scraper(tmp_path, server, "links", web.seeds(), name=name, DOWNLOAD_DELAY="0.5", **TOGETHER)
                 for name in "abc"
             ]
         )
         log = web.log()
         assert set(fetches(log)) == whole(web)
-        assert max_in_any_window(log, HOST, 0.25 - 0.2) == 1
-        assert max_in_any_window(log, HOST, 1.0 - 0.2) <= 4
+        assert max_in_any_window(log, HOST, 0.5 - BLUR_SECONDS) == 1
+        assert max_in_any_window(log, HOST, 1.0 - BLUR_SECONDS) <= 2
 
 
 async def test_the_cap_is_the_whole_crawls(tmp_path: Path, server: Server) -> None:
@@ -284,17 +286,17 @@ async def test_what_bypasses_the_scheduler_takes_hits_too(tmp_path: Path, server
     web.mount(HOST, "/start", page())
     for number in range(5):
         web.mount(HOST, f"/picture/{number}", page())
-    with scraper(tmp_path, server, "pictures", [at(web, "/start")], DOWNLOAD_DELAY="0.3") as running:
+    with scraper(tmp_path, server, "pictures", [at(web, "/start")], DOWNLOAD_DELAY="0.5") as running:
         done = running.finish()
     assert done.items == [{"url": at(web, "/start"), "pictures": [200] * 5}]
     log = web.log()
     assert len(log) == 6
-    assert max_in_any_window(log, HOST, 0.3 - 0.2) == 1
+    assert max_in_any_window(log, HOST, 0.5 - BLUR_SECONDS) == 1
 
 
 async def test_what_a_site_asks_for_holds_for_all(tmp_path: Path, server: Server, web: FakeWeb) -> None:
     web.mount(HOST, "/start", page("/a", "/b", "/c"))
-    web.mount(HOST, "/robots.txt", plain("User-agent: *\nCrawl-delay: 0.4\n"))
+    web.mount(HOST, "/robots.txt", plain("User-agent: *\nCrawl-delay: 0.6\n"))
     for path in ("/b", "/c"):
         web.mount(HOST, path, page())
     web.mount(HOST, "/a", [plain("", status=503, headers=(("Retry-After", "1"),)), page()])
@@ -302,9 +304,9 @@ async def test_what_a_site_asks_for_holds_for_all(tmp_path: Path, server: Server
         done = running.finish()
     assert {item["url"] for item in done.items} == {at(web, path) for path in ("/start", "/a", "/b", "/c")}
     log = web.log()
-    assert max_in_any_window(log, HOST, 0.4 - 0.2) == 1
+    assert max_in_any_window(log, HOST, 0.6 - BLUR_SECONDS) == 1
     busy = next(record for record in log if record.status == 503)
-    assert all(record.started - busy.started > 1.0 - 0.2 for record in log if record.started > busy.started)
+    assert all(record.started - busy.started > 1.0 - BLUR_SECONDS for record in log if record.started > busy.started)
 
 
 async def test_valkey_restarted_in_mid_crawl(tmp_path: Path) -> None:

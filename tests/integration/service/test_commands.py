@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ import pytest
 from gossamer.fakeweb import FakeWeb, WebSpec
 from tests.servers import crawling
 from tests.servers.service import Up, up
-from tests.servers.valkey import standalone
+from tests.servers.valkey import free_ports, standalone
 
 
 class Folder:
@@ -42,7 +41,7 @@ class Folder:
 
     def until(self, said: str, *arguments: str) -> None:
         """Ask until it says so."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while said not in (last := self.run(*arguments, code=None)):
             assert time.monotonic() < deadline, last
 
@@ -179,7 +178,7 @@ def test_a_log_in_json_has_the_statistics(tmp_path: Path) -> None:
     with up(tmp_path, "--log-format", "json", environment={"GOSSAMER_SERVICE__DUMP": "0.1"}) as service:
         Folder(service, []).run("feed", json.dumps({"uuid": "u", "appid": "app", "stats": "rest"}))
         dumps: list[dict[str, Any]] = []
-        last = time.monotonic() + 30
+        last = time.monotonic() + 60
         while not any(dump.get("plugin_StatsHandler_lifetime") for dump in dumps):
             assert time.monotonic() < last, service.said()
             lines = [json.loads(line) for line in service.said().splitlines() if line.startswith("{")]
@@ -189,8 +188,7 @@ def test_a_log_in_json_has_the_statistics(tmp_path: Path) -> None:
 
 
 def test_metrics_have_a_port_of_their_own(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    [port] = free_ports(1)
     with up(tmp_path, environment={"GOSSAMER_SERVICE__METRICS": f"127.0.0.1:{port}", "GOSSAMER_SERVICE__TOKEN": "t"}):
         assert httpx.get(f"http://127.0.0.1:{port}/readyz").json()["status"] == "ready"
         assert "gossamer_workers" in httpx.get(f"http://127.0.0.1:{port}/metrics").text

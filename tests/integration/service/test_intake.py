@@ -234,7 +234,7 @@ async def test_a_request_that_expires_between_two_attempts_is_answered_once(
 async def test_a_plug_in_answers_and_its_faults_are_its_own(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(room, "_HANDLER_SECONDS", 0.05)
+    monkeypatch.setattr(room, "_HANDLER_SECONDS", 0.5)
     asked = [{"uuid": word, "appid": "app", "greet": word} for word in ("World", "fail", "refuse", "hang")]
     await stage.take(*asked, a_crawl(path="1"))
     said = {message["uuid"]: message for message in await stage.said()}
@@ -281,7 +281,7 @@ async def test_batches_are_read_ahead_and_keep_their_order_through_an_outage(
     with pytest.raises(FrontierUnavailable):
         await stage.take(*(a_crawl(path=f"{number}") for number in range(150)), a_stop(), a_crawl(path="late"))
     assert await stage.waiting() == 152
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await stage.waiting():
             await stage.intake.run_once()
     said = {message["action"]: message for message in await stage.said()}
@@ -294,7 +294,7 @@ async def test_what_was_read_ahead_goes_to_others_when_an_intake_ends(stage: Sta
     assert await stage.waiting() == 50
     await stage.intake.close()
     other = Stage(stage.frontier, stage.bus, blobs)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await stage.waiting():
             await other.intake.run_once()
     await other.intake.close()
@@ -316,7 +316,7 @@ async def test_another_intake_takes_over_what_one_left_undone(
     await stage.intake.close()
     monkeypatch.setattr(stage.frontier, "submit", real)
     other = Stage(stage.frontier, stage.bus, blobs)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await stage.waiting():
             await other.intake.run_once()
     await other.intake.close()

@@ -30,7 +30,7 @@ class Watched:
         self._news.set()
 
     async def hears(self, wanted: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not wanted():
                 self._news.clear()
                 await self._news.wait()

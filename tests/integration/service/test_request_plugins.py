@@ -33,6 +33,6 @@ def test_an_installed_request_type_is_answered(tmp_path: Path) -> None:
     folder.mkdir()
     path = os.pathsep.join(filter(None, (str(package), os.environ.get("PYTHONPATH"))))
     with up(folder, "--port", "0", environment={"PYTHONPATH": path}) as service:
-        answer = httpx.post(f"{service.api}/feed", json={"appid": "app", "echo": "hello"}, timeout=20)
+        answer = httpx.post(f"{service.api}/feed", json={"appid": "app", "echo": "hello"}, timeout=60)
     assert answer.status_code == 200, answer.text
     assert answer.json()["data"]["echoed"] == "hello"

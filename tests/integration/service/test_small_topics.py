@@ -40,7 +40,7 @@ async def kafka(old_broker: Broker) -> AsyncIterator[KafkaBus]:
 
 async def taken(bus: KafkaBus, topic: str) -> list[bytes]:
     reader = await bus.read([topic], from_beginning=True)
-    found = await reader.take(at_most=10, wait_seconds=10.0)
+    found = await reader.take(at_most=10, wait_seconds=60.0)
     await reader.close()
     return [message.value for message in found]
 
@@ -82,7 +82,7 @@ async def test_many_small_messages_fit_into_a_topic_with_a_low_limit(old_broker:
     reader = await bus.read(["demo.low"], from_beginning=True)
     found: list[bytes] = []
     while len(found) < len(values):
-        found += [message.value for message in await reader.take(at_most=1000, wait_seconds=10.0)]
+        found += [message.value for message in await reader.take(at_most=1000, wait_seconds=60.0)]
     assert found == values
     await reader.close()
     await bus.close()

@@ -208,7 +208,7 @@ async def test_a_killed_owner_takes_its_server_with_it(data_dir: Path) -> None:
             owner.wait()
             owner.stdout.close()
             if round_number == 0:
-                await asyncio.to_thread(psutil.wait_procs, [left], timeout=20)
+                await asyncio.to_thread(psutil.wait_procs, [left], timeout=60)
                 assert not _lives(left)
                 assert running(data_dir) is None
         finally:
