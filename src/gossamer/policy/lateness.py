@@ -7,8 +7,6 @@ Neither side's clock is the other's. What is known is when the frontier was aske
 long its answers usually take: what this one took beyond that, it was held up, perhaps after the charge.
 """
 
-import math
-
 START_WITHIN_SECONDS = 0.1
 """A lease that could not be started so soon after its start time goes back."""
 
@@ -21,6 +19,8 @@ _SHARE = 2 / 3
 _LEAST_SECONDS = 0.02
 """An event loop is not more punctual than this."""
 
+_KEPT_SHARE = 0.6
+"""Of the distance between two start times, which is nine tenths of the even gap or more: half the gap is kept."""
 _DOMAINS_KEPT = 10_000
 _GROWTH = 1.5
 _STEP_SECONDS = 0.005
@@ -52,18 +52,26 @@ def is_late(start: float, spacing: float = 0.0, *, now: float) -> bool:
 class Pacing:
     """Keeps the requests that one process sends to a domain apart, also when several were held up together.
 
-    After a pause of the process, or a robots.txt that several requests waited for, they may all be due at once.
+    After a pause of the process, or a robots.txt that several requests waited for, they may all be due at once. Each
+    then keeps a share of the time by which it was to start after the one before it. The hits of one scope have start
+    times that are an even gap apart; those of two scopes (of two spiders, say) may have the same, and go together.
     """
 
     def __init__(self) -> None:
-        self._last: dict[str, float] = {}
+        self._last: dict[str, tuple[float, float]] = {}
+        """By domain, of its last request: when it was to start, and when it started."""
 
-    def next_start(self, domain: str, start: float, spacing: float, *, now: float) -> float:
-        """Return when a request that was to start at `start` may start, and take that moment."""
+    def next_start(self, domain: str, start: float, spacing: float, *, now: float) -> float | None:
+        """Return when a request that was to start at `start` may start, and take that moment. None: by then it is too
+        late for its hit."""
         at = max(now, start)
-        if spacing:
-            at = max(at, self._last.get(domain, -math.inf) + spacing / 2)
+        last_start, last_at = self._last.get(domain, (start, at))
+        if start > last_start:
+            at = max(at, last_at + _KEPT_SHARE * (start - last_start))
+        if is_late(start, spacing, now=at):
+            return None
+        if spacing and start >= last_start:
             if len(self._last) >= _DOMAINS_KEPT:
                 self._last.clear()
-            self._last[domain] = at
+            self._last[domain] = start, at
         return at

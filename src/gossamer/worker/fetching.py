@@ -158,9 +158,9 @@ class Fetching:
     async def _starts_late(self, journey: Journey) -> bool:
         """Wait until the journey's next request may start. Returns True when that is too late for its hit."""
         domain, spacing, now = journey.lease.domain, journey.lease.spacing_seconds, time.monotonic()
-        if is_late(journey.start, spacing, now=now):
-            return True
         at = self._pacing.next_start(domain, journey.start, spacing, now=now)
+        if at is None:
+            return True
         if at - now > _PUNCTUAL_SECONDS:
             await asyncio.sleep(at - now)
         return is_late(journey.start, spacing, now=time.monotonic())

@@ -41,12 +41,38 @@ def test_a_request_may_be_late_by_less_than_the_even_gap(spacing: float, most: f
 
 def test_requests_that_were_held_up_together_do_not_start_together() -> None:
     pacing = Pacing()
-    starts = [pacing.next_start("a.test", number * 0.01, 0.01, now=0.05) for number in range(5)]
-    assert starts == pytest.approx([0.05, 0.055, 0.06, 0.065, 0.07])
-    assert pacing.next_start("b.test", 0.02, 0.01, now=0.05) == 0.05
+    starts = [pacing.next_start("a.test", number * 0.01, 0.01, now=0.04) for number in range(2, 7)]
+    assert starts == pytest.approx([0.04, 0.046, 0.052, 0.058, 0.064])
+    assert pacing.next_start("b.test", 0.02, 0.01, now=0.04) == 0.04
     assert pacing.next_start("a.test", 0.5, 0.01, now=0.45) == 0.5
 
 
 def test_requests_that_need_no_spacing_start_together() -> None:
     pacing = Pacing()
-    assert [pacing.next_start("a.test", 1.0, 0.0, now=2.0) for _ in range(3)] == [2.0, 2.0, 2.0]
+    assert [pacing.next_start("a.test", 1.0, 0.0, now=1.05) for _ in range(3)] == [1.05, 1.05, 1.05]
+
+
+def test_requests_of_two_scopes_do_not_wait_for_each_other() -> None:
+    """Two spiders with a budget each may have hits of one domain for the same moment, or in any order."""
+    pacing = Pacing()
+    due = [10.0, 10.0, 10.02, 10.01, 28.0, 28.0]
+    assert [pacing.next_start("a.test", start, 18.0, now=start) for start in due] == due
+
+
+def test_a_request_that_comes_too_late_takes_no_moment() -> None:
+    pacing = Pacing()
+    assert pacing.next_start("a.test", 0.0, 0.06, now=0.05) is None
+    assert pacing.next_start("a.test", 0.05, 0.06, now=0.05) == 0.05
+
+
+@pytest.mark.parametrize("spacing", [0.05, 0.15, 10.0])
+def test_a_request_is_never_held_up_by_more_than_the_one_before_it(spacing: float) -> None:
+    """Else requests that are all a little late would push each other back until none is in time."""
+    pacing = Pacing()
+    late = 0.99 * start_within(spacing)
+    assert pacing.next_start("a.test", 0.0, spacing, now=late) == late
+    for number in range(1, 20):
+        start = 0.9 * spacing * number
+        at = pacing.next_start("a.test", start, spacing, now=start)
+        assert at is not None
+        assert at - start < late
