@@ -15,7 +15,7 @@ from gossamer.errors import FrontierUnavailable, LeaseLost
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.outcome import Outcome
-from gossamer.model.request import Lease, Settlement
+from gossamer.model.request import DEATHS, Lease, Settlement
 from gossamer.policy.lateness import is_late
 from gossamer.telemetry import names
 from gossamer.telemetry.tally import Tally
@@ -30,6 +30,8 @@ STUCK_SECONDS = 3.0
 a reader of its pipe that has gone to sleep. What is not committed then is given back, to be fetched again."""
 
 _LOOK_SECONDS = 0.1
+_SUSPECT_DELAY_SECONDS = 1.0
+"""Delay of a request on its last chance, while the worker fetches another one of these."""
 
 
 class Worker:
@@ -72,6 +74,8 @@ class Worker:
         self._drain_seconds = drain_seconds
         self._slots = Slots(concurrency)
         self._seat = Seat(frontier, holder, patience, heartbeat_seconds=heartbeat_seconds)
+        self._suspect: Lease | None = None
+        """The lease on its last chance that this worker began last."""
         self._stopping = asyncio.Event()
         self._progress = self._seat.progress
         committer.committed = self._committed
@@ -129,7 +133,7 @@ class Worker:
             except FrontierUnavailable:
                 await self._or_stop(asyncio.ensure_future(self._seat.until_reached()))
                 continue
-            self._slots.give(leases)
+            self._slots.give(await self._one_suspect(leases))
             if len(leases) >= free:
                 empty = 0
                 continue
@@ -138,6 +142,28 @@ class Worker:
                 return
             at_most = 1.0 if self._crawl and self._is_idle() else 5.0
             await self._seat.until_work(at_most_seconds=at_most, empty=empty)
+
+    async def _one_suspect(self, leases: list[Lease]) -> list[Lease]:
+        """Return the leases to begin: all but those that would be a second request on its last chance in this worker.
+
+        A page that kills its workers makes suspects of all that are fetched beside it. Were they together again, all
+        of them would be given up for its third death."""
+        begun: list[Lease] = []
+        postponed: list[Settlement] = []
+        for lease in leases:
+            if lease.deaths == DEATHS - 1:
+                if self._suspect is not None and self._holder.holds(self._suspect):
+                    postponed.append(Settlement(lease, Outcome.POSTPONED, delay_seconds=_SUSPECT_DELAY_SECONDS))
+                    continue
+                self._suspect = lease
+            begun.append(lease)
+        if postponed:  # before the suspect begins: what is still leased when it kills this worker dies with it
+            try:
+                await self._holder.settle(postponed)
+            except FrontierUnavailable:
+                for settlement in postponed:
+                    await self._committer.put(Finished(settlement))
+        return begun
 
     def _is_idle(self) -> bool:
         return not self._slots.held and not self._committer.pending
