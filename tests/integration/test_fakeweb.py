@@ -3,14 +3,9 @@
 import asyncio
 import http.client
 import json
-import os
-import signal
 import socket
-import ssl
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urldefrag, urljoin, urlsplit
 
@@ -27,7 +22,6 @@ from gossamer.fakeweb import (
     How,
     Mounts,
     Page,
-    Record,
     Robots,
     Server,
     WebSpec,
@@ -405,73 +399,6 @@ async def test_what_is_open_at_the_end_is_in_the_log_file(tmp_path: Path) -> Non
     assert [record.how for record in log_reading.read(tmp_path / "log")] == [How.STALL]
 
 
-# --- TLS ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def secure() -> Iterator[FakeWeb]:
-    with FakeWeb.start(SPEC, tls=True) as web:
-        yield web
-
-
-def shake_hands(web: FakeWeb, host: str | None, context: ssl.SSLContext) -> ssl.SSLSocket:
-    connected = socket.create_connection(("127.0.0.1", web.port), timeout=60)
-    try:
-        return context.wrap_socket(connected, server_hostname=host)
-    except BaseException:
-        connected.close()
-        raise
-
-
-def test_every_host_has_a_certificate_of_its_own_that_verifies(secure: FakeWeb) -> None:
-    context = ssl.create_default_context(cafile=str(secure.ca_path))
-    secure.mount("handmade.test", "/", html("hello"))
-    for host in [*secure.site.hosts(), "handmade.test"]:
-        with shake_hands(secure, host, context) as connected:
-            certificate = connected.getpeercert()
-            assert certificate
-            assert certificate["subjectAltName"] == (("DNS", host),)
-            connected.sendall(request(host, "/", more="Connection: close\r\n"))
-            assert connected.recv(15) == b"HTTP/1.1 200 OK"
-    assert secure.url().startswith("https://")
-
-
-def test_a_stranger_does_not_trust_it_and_unknown_hosts_are_refused(secure: FakeWeb) -> None:
-    with pytest.raises(ssl.SSLCertVerificationError):
-        shake_hands(secure, "h0.site0.test", ssl.create_default_context())
-    with pytest.raises(ssl.SSLError):
-        shake_hands(secure, "nobody.test", ssl.create_default_context(cafile=str(secure.ca_path)))
-
-
-def test_an_address_instead_of_a_name_gets_the_address_certificate(secure: FakeWeb) -> None:
-    with shake_hands(secure, "127.0.0.1", ssl.create_default_context(cafile=str(secure.ca_path))) as connected:
-        certificate = connected.getpeercert()
-        assert certificate
-        assert certificate["subjectAltName"] == (("IP Address", "127.0.0.1"),)
-
-
-def test_a_session_can_be_resumed(secure: FakeWeb) -> None:
-    context = ssl.create_default_context(cafile=str(secure.ca_path))
-    context.maximum_version = ssl.TLSVersion.TLSv1_2  # its session is complete with the handshake
-    with shake_hands(secure, "h0.site0.test", context) as connected:
-        session = connected.session
-    raw = socket.create_connection(("127.0.0.1", secure.port), timeout=60)
-    with context.wrap_socket(raw, server_hostname="h0.site0.test", session=session) as connected:
-        assert connected.session_reused
-
-
-def test_errors_happen_under_tls_too() -> None:
-    with FakeWeb.start(WebSpec(pages=5, reset=1.0), tls=True) as web:
-        context = ssl.create_default_context(cafile=str(web.ca_path))
-        with shake_hands(web, "site0.test", context) as connected:
-            connected.sendall(request("site0.test", "/p/1"))
-            with pytest.raises(OSError):  # noqa: PT012 - a reset or an end without close_notify, as the kernel has it
-                while connected.recv(65536):
-                    pass
-                raise ConnectionResetError
-        assert [record.how for record in web.log()] == [How.RESET]
-
-
 # --- handmade pages -------------------------------------------------------------------------------------------------
 
 
@@ -516,92 +443,3 @@ def test_pages_can_be_mounted_in_the_other_process(web: FakeWeb) -> None:
         web.mount("b.test", "/", [])
     with pytest.raises(FakeWebFailed, match="latin-1"):
         web.mount("b.test", "/", Answer(headers=(("X-Spider", "蜘蛛"),)))
-
-
-# --- the process ----------------------------------------------------------------------------------------------------
-
-
-def test_its_spec_can_be_read_by_anybody(web: FakeWeb) -> None:
-    assert json.loads(ask_control(web, "/spec"))["pages"] == SPEC.pages
-    assert b"/log" in ask_control(web, "/nonsense")
-    assert ask_control(web, "/log?from=x") == b"from and limit are numbers\n"
-
-
-def test_every_host_is_overridden(web: FakeWeb) -> None:
-    assert web.resolve_overrides()[:3] == [
-        "h0.site0.test:127.0.0.1",
-        "h1.site0.test:127.0.0.1",
-        "h0.site1.test:127.0.0.1",
-    ]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_cleanly_with_the_log_written(tmp_path: Path, number: signal.Signals) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "gossamer.fakeweb",
-        "--pages=9",
-        f"--log={tmp_path}/log",
-        f"--port-file={tmp_path}/port",
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        ready = process.stdout.readline()
-        port = int((tmp_path / "port").read_text())
-        assert ready.endswith(f"http://127.0.0.1:{port}\n")
-        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as open_connection:
-            open_connection.request("GET", "/p/1", headers={"Host": f"site0.test:{port}"})
-            open_connection.getresponse().read()
-            process.send_signal(number)
-            output, complaints = process.communicate(timeout=60)
-    assert (process.returncode, output, complaints) == (0, "", "")
-    records: list[Record] = log_reading.read(tmp_path / "log")
-    assert [(record.url, record.how) for record in records] == [(f"http://site0.test:{port}/p/1", How.WHOLE)]
-
-
-def test_it_ends_when_its_parent_is_gone() -> None:
-    script = (
-        "import sys, time; from gossamer.fakeweb import FakeWeb, WebSpec\n"
-        "web = FakeWeb.start(WebSpec(pages=2)); print(web.port, flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as parent:
-        assert parent.stdout
-        port = int(parent.stdout.readline())
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as connected:
-            os.kill(parent.pid, signal.SIGKILL)
-            # The server resets every connection as it ends.
-            with suppress(ConnectionResetError):
-                assert connected.recv(1) == b""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--hosts=0"], "hosts must be at least 1"),
-        (["--robots=perhaps"], "perhaps"),
-        (["--refuse=2"], "between 0 and 1"),
-    ],
-)
-def test_bad_arguments_are_one_line_and_exit_2(arguments: list[str], complaint: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "gossamer.fakeweb", *arguments], capture_output=True, text=True, timeout=30
-    )
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert complaint in done.stderr
-
-
-def test_a_port_in_use_is_said(web: FakeWeb) -> None:
-    with pytest.raises(FakeWebFailed, match="in use"):
-        FakeWeb.start(SPEC, port=web.port)
-
-
-def test_its_help_names_every_knob() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "gossamer.fakeweb", "--help"], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert all(
-        flag in done.stdout for flag in ("--cross-host-share", "--errors-once", "--no-keep-alive", "--tls", "--log")
-    )

@@ -6,13 +6,12 @@ The model (politeness.py) judges every hit; these tests pin down what is handed 
 import pytest
 
 from gossamer.errors import BadInput
-from gossamer.frontier.base import Hop
 from gossamer.model.crawl import Rate, Terms
 from gossamer.model.domain import DomainPolicy, Scope
 from gossamer.model.outcome import Outcome
 from gossamer.model.request import Settlement
 
-from .asking import a_batch, a_crawl, fingerprint
+from .asking import a_batch, a_crawl
 from .model import ModelWorker
 from .pair import Pair
 
@@ -440,63 +439,6 @@ async def test_even_spacing_counts_from_the_hit_that_was_used(pair: Pair) -> Non
         await pair.settle(worker, [Settlement(lease, Outcome.RETURNED)])
         # It starts at 2.5 s in both cases. With catch-up it was due at 2 s, so the next gap is a tenth shorter.
         assert await over_time(pair, worker, 1.8, 0.2) == ([1, 1, 0] if elastic else [1, 0, 1])
-
-
-# --- redirects inside a domain ----------------------------------------------------------------------------------------
-
-
-async def test_a_hop_is_a_hit(pair: Pair) -> None:
-    await fill(pair)
-    await pair.set_policy("a.test", DomainPolicy(hits=2, window_seconds=10.0, moderated=False, concurrency=9))
-    worker = await pair.hire(pool="shared", spiders=["link"])
-    (lease,) = await pair.lease(worker, limit=1) or await pair.lease_all_due(worker)
-    target = fingerprint("link", "https://a.test/target")
-    assert await pair.hop(worker, lease, fingerprint=target, payload=b"1") is Hop.GRANTED
-    assert await pair.lease_all_due(worker) == []
-    await pair.check()
-
-
-async def test_a_hop_without_a_free_hit_goes_back_to_the_front_with_its_chain(pair: Pair) -> None:
-    await fill(pair)
-    worker = await pair.hire(pool="shared", spiders=["link"])
-    (lease,) = await pair.lease_all_due(worker)
-    target = fingerprint("link", "https://a.test/target")
-    assert await pair.hop(worker, lease, fingerprint=target, payload=b"chain") is Hop.WAIT
-    await pair.settle(worker, [Settlement(lease, Outcome.FORWARDED, payload=b"chain")])
-    await pair.check()
-    await pair.pass_time(1)
-    (again,) = await pair.lease_all_due(worker)
-    assert (again.url, again.payload, again.request_id) == (lease.url, b"chain", lease.request_id)
-    late = await pair.add(pair.model.run_of(lease.run), PLAIN, [a_batch("a.test", ["target"])])
-    assert late.duplicates == 1, "the target is this request's now"
-
-
-async def test_a_hop_to_what_was_seen_ends_there(pair: Pair) -> None:
-    await fill(pair)
-    worker = await pair.hire(pool="shared", spiders=["link"])
-    (lease,) = await pair.lease_all_due(worker)
-    await pair.pass_time(2)
-    seen = fingerprint("link", "https://a.test/7")
-    assert await pair.hop(worker, lease, fingerprint=seen, payload=b"chain") is Hop.SEEN
-    assert len(await pair.lease_all_due(worker)) == 0, "one in flight at one hit a second"
-    await pair.settle(worker, [Settlement(lease, Outcome.DROPPED, "duplicate")])
-    assert len(await pair.lease_all_due(worker)) == 1, "no hit was charged"
-
-
-async def test_a_dead_workers_chain_goes_on_with_its_heir(pair: Pair) -> None:
-    await fill(pair, 1)
-    worker = await pair.hire(pool="shared", spiders=["link"])
-    (lease,) = await pair.lease_all_due(worker)
-    await pair.pass_time(2)
-    target = fingerprint("link", "https://a.test/target")
-    assert await pair.hop(worker, lease, fingerprint=target, payload=b"chain") is Hop.GRANTED
-    pair.kill(worker)
-    await pair.pass_time(3 * pair.model.heartbeat_seconds)
-    await pair.reclaim()
-    heir = await pair.hire(pool="shared", spiders=["link"])
-    (again,) = await pair.lease_all_due(heir)
-    assert (again.payload, again.attempt, again.request_id) == (b"chain", 1, lease.request_id)
-    await pair.check()
 
 
 async def test_a_changed_wish_counts_from_the_next_lease(pair: Pair) -> None:
