@@ -91,7 +91,8 @@ class Server:
     def _answers(self) -> bool:
         assert self._process is not None
         if self._process.poll() is not None:
-            raise RuntimeError(f"it ended at once: {(self.folder / 'log').read_text()[-500:]}")
+            log = self.folder / "log"
+            raise RuntimeError(f"it ended at once: {log.read_text()[-500:] if log.exists() else 'it has no log'}")
         try:
             return bool(self.command("PING") == b"PONG")
         except (OSError, hiredis.ReplyError):
