@@ -17,7 +17,8 @@ rest of the 0.2 s, by which a site may see hits closer together than they were c
 _SHARE = 2 / 3
 """Of the even gap: three requests in a row cannot come together while none is later than the gap."""
 _LEAST_SECONDS = 0.02
-"""An event loop is not more punctual than this."""
+"""An event loop is not more punctual than this, and a busy one less. Where hits are closer, giving late leases back could
+not keep them apart, and a busy worker would give back most of its leases: `Pacing` alone spaces them."""
 
 _KEPT_SHARE = 0.6
 """Of the distance between two start times, which is nine tenths of the even gap or more: half the gap is kept."""
@@ -36,7 +37,9 @@ def usual_seconds(before: float, took: float) -> float:
 
 def start_within(spacing: float) -> float:
     """How many seconds a request may start late where hits are `spacing` seconds apart (0: they may come together)."""
-    return min(START_WITHIN_SECONDS, max(_LEAST_SECONDS, _SHARE * spacing)) if spacing else START_WITHIN_SECONDS
+    if spacing < _LEAST_SECONDS:
+        return START_WITHIN_SECONDS
+    return min(START_WITHIN_SECONDS, max(_LEAST_SECONDS, _SHARE * spacing))
 
 
 def send_by(start: float, spacing: float = 0.0) -> float:
