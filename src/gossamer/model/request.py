@@ -4,6 +4,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from gossamer.model.crawl import Run, Terms
 from gossamer.model.outcome import Outcome
 
@@ -34,8 +36,7 @@ class Batch:
     """Name and number of the `add` that begins with this batch, while its answer is not known. Set by the frontier."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """A request handed to one worker until it settles it or dies."""
 
     id: int
@@ -59,11 +60,11 @@ class Lease:
     """Fixed when the request was added, the same on every attempt."""
     identity: bytes
     """What makes the entry unique beyond spider and URL; empty: nothing does. The frontier's own business."""
-    charged: float = field(compare=False)
+    charged: float
     """When its hit was charged, at the earliest, on this process's monotonic clock: before its answer arrived."""
-    ahead_seconds: float = field(default=0.0, compare=False)
+    ahead_seconds: float = 0.0
     """So long after that its request is to start."""
-    spacing_seconds: float = field(default=0.0, compare=False)
+    spacing_seconds: float = 0.0
     """The even gap between two requests of its scope. 0: they may start together."""
     blacklisted: bool = False
     """Its domain is blacklisted: do not fetch it; record and settle it as dropped. No hit was charged."""

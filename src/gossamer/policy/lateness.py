@@ -17,8 +17,8 @@ rest of the 0.2 s, by which a site may see hits closer together than they were c
 _SHARE = 2 / 3
 """Of the even gap: three requests in a row cannot come together while none is later than the gap."""
 _LEAST_SECONDS = 0.02
-"""An event loop is not more punctual than this, and a busy one less. Where hits are closer, giving late leases back could
-not keep them apart, and a busy worker would give back most of its leases: `Pacing` alone spaces them."""
+"""An event loop is not more punctual than this, and a busy one less. Where hits are closer, giving late leases back
+could not keep them apart, and a busy worker would give back most of its leases: `Pacing` alone spaces them."""
 
 _KEPT_SHARE = 0.6
 """Of the distance between two start times, which is nine tenths of the even gap or more: half the gap is kept."""

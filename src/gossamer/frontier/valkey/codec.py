@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -268,15 +269,14 @@ LEASE_ROW = 9
 """Fields of a lease in a reply."""
 
 
-def decode_lease(shard: int, row: Sequence[bytes], run: Run, terms: Terms, *, worker: str, charged: float) -> Lease:
-    """A lease from its row of a reply: id, token, run, spider, domain, priority, entry, start, even gap."""
+def decode_lease(shard: int, row: Sequence[Any], run: Run, terms: Terms, *, worker: str, charged: float) -> Lease:
+    """A lease from its row of a reply: id, token, run, spider, domain, priority, entry, start and even gap in us."""
     try:  # not `reading`: this is done for every request
         deaths, attempt, depth, _, url, payload, identity = decode_entry(row[6])
     except (struct.error, UnicodeDecodeError) as exc:
         raise FrontierIncompatible(f"a request in it cannot be read ({exc}); use the version that wrote it") from exc
     spider = row[3].decode()
-    spacing = row[8]
-    blacklisted = spacing == b"-1"
+    spacing: int = row[8]
     return Lease(
         id=int(row[0]),
         shard=shard,
@@ -294,7 +294,7 @@ def decode_lease(shard: int, row: Sequence[bytes], run: Run, terms: Terms, *, wo
         request_id=request_id(run, identity or f"{spider}\0{url}".encode()),
         identity=identity,
         charged=charged,
-        ahead_seconds=0.0 if row[7] == b"0" else float(row[7]) / 1000,
-        spacing_seconds=0.0 if spacing == b"0" or blacklisted else float(spacing) / 1000,
-        blacklisted=blacklisted,
+        ahead_seconds=row[7] / 1_000_000,
+        spacing_seconds=spacing / 1_000_000 if spacing > 0 else 0.0,
+        blacklisted=spacing < 0,
     )

@@ -67,7 +67,7 @@ class ValkeyHolder:
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._woken = asyncio.Event()
         self._sessions = [
-            ShardSession(commands, shard, worker=self.worker, spiders=spiders, lost=self._woken.set)
+            ShardSession(commands, shard, worker=self.worker, spiders=spiders, lost=self._forget_lost)
             for shard in range(commands.count)
         ]
         self._errands = Errands(self._woken.set)
@@ -201,13 +201,12 @@ class ValkeyHolder:
         return found
 
     def _take(self, limit: int) -> list[Lease]:
-        """Of what was found, what is not lost by now."""
-        leases: list[Lease] = []
-        while self._found and len(leases) < limit:
-            lease = self._found.popleft()
-            if self.holds(lease):
-                leases.append(lease)
-        return leases
+        return [self._found.popleft() for _ in range(min(limit, len(self._found)))]
+
+    def _forget_lost(self) -> None:
+        """A shard has declared a name of this worker dead: what was leased under it is not handed out."""
+        self._found = deque(filter(self.holds, self._found))
+        self._woken.set()
 
     def holds(self, lease: Lease) -> bool:
         session = self._sessions[lease.shard]

@@ -6,8 +6,8 @@
 --       10 joins: 1 in the worker's first call to this shard  11... spiders, the first is served first
 -- Returns { "stale" } or { "ok", ms until the next is due or "", { leases }, { crawls }, { terms }, { starved tokens }, { idle tokens },
 --         enroll: 1 when this egress is new here }
---   leases: id, token, run, spider, domain, priority, entry, ms from this call to its start,
---   even gap in ms (-1: its domain is blacklisted, and it is to be dropped), ...
+--   leases: id, token, run, spider, domain, priority, entry, us from this call to its start,
+--   even gap in us (negative: its domain is blacklisted, and it is to be dropped), ...
 --   crawls: token, generation, crawl, ...
 --   terms: token, number, blob, ...
 -- include common
@@ -33,8 +33,7 @@ local function show(called, id, run, token, priority, spider, domain, _, entry, 
   local n = #leases
   leases[n + 1], leases[n + 2], leases[n + 3], leases[n + 4] = id, token, run, spider
   leases[n + 5], leases[n + 6], leases[n + 7] = domain, priority, entry_for_worker(entry)
-  leases[n + 8] = start > called and string.format("%.3f", start - called) or "0"
-  leases[n + 9] = spacing > 0 and string.format("%.3f", spacing) or spacing < 0 and "-1" or "0"
+  leases[n + 8], leases[n + 9] = math.max(0, start - called) * 1000, spacing * 1000 -- a reply's numbers are whole
   local terms_number = entry_terms(entry)
   if token == last_token and run == last_run and terms_number == last_terms then
     return

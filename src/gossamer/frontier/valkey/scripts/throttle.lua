@@ -97,10 +97,21 @@ local function budget(hits, window, scale, moderated)
   return { hits = hits, window = window, spacing = moderated and window / hits or 0 }
 end
 
+-- Adds the even gap between two hits (0: hits may start together), and the window of the budget that asks for it.
+local function with_pace(budgets)
+  budgets.spacing, budgets.window = 0, budgets[1].window
+  for _, b in ipairs(budgets) do
+    if b.spacing > budgets.spacing then
+      budgets.spacing, budgets.window = b.spacing, b.window
+    end
+  end
+  return budgets
+end
+
 -- Every budget that a hit for this crawl must fit into: the operator's where one is set, the crawl's own wish, robots'.
 local function budgets_of(policy, crawl, domain)
   if policy.drops then
-    return { budget(policy.hits, policy.window, 1, false) }
+    return with_pace({ budget(policy.hits, policy.window, 1, false) })
   end
   local delay = block_of(domain)[2]
   local name = crawl and crawl.token or ""
@@ -121,7 +132,7 @@ local function budgets_of(policy, crawl, domain)
   else
     policy.budgets[name] = budgets
   end
-  return budgets
+  return with_pace(budgets)
 end
 
 local function cap_of(policy, crawl, budgets)
@@ -239,17 +250,6 @@ local function window_of(record, b, at)
   return b.hits - used, at
 end
 
--- The even gap between two hits (0: hits may start together), and the window of the budget that asks for it.
-local function pace_of(budgets)
-  local spacing, window = 0, budgets[1].window
-  for _, b in ipairs(budgets) do
-    if b.spacing > spacing then
-      spacing, window = b.spacing, b.window
-    end
-  end
-  return spacing, window
-end
-
 -- The gap before the next hit, and what is left of the debt then.
 local function next_gap(spacing, debt)
   local gap = math.max(CATCH_UP * spacing, spacing - debt)
@@ -259,7 +259,7 @@ end
 -- When the next hit may start, how many may by the windows alone, and the debt after it. Only while the windows leave
 -- room are missed hits made up for, and one window's at most.
 local function next_hit(record, policy, budgets)
-  local spacing, window = pace_of(budgets)
+  local spacing, window = budgets.spacing, budgets.window
   local catches_up = policy.elastic and record[IDLE] == 0 and spacing > 0
   local known, debt, at = last_of(record), 0, now
   local last = known or forgot -- the last hit may have been forgotten then
@@ -353,7 +353,7 @@ local function refund(scope, policy, budgets, start)
     return
   end
   changed[scope] = true
-  local even = last_of(record) - record[DEBT] - pace_of(budgets) -- the last hit's place in an even row, without this one
+  local even = last_of(record) - record[DEBT] - budgets.spacing -- the last hit's place in an even row, without this one
   record[at + 1] = record[at + 1] - 1
   if record[at + 1] == 0 then
     for i = at, size do
