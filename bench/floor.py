@@ -13,11 +13,11 @@ from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gossamer.cli.loop import run as run_loop
+from gossamer.cli.running import run as run_loop
 from gossamer.extract.encoding import decode
 from gossamer.extract.links import LinkExtractor
-from gossamer.fetch.client import Client
-from gossamer.fetch.exchange import Exchange, Fetched
+from gossamer.fetch.client import HttpClient
+from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.fetch.resolve import Resolver
 from gossamer.model.record import PageRecord
 from gossamer.policy.scope import compile_scope
@@ -36,7 +36,7 @@ _SEED = 1
 class Floor:
     """One crawl of the seeds' domains."""
 
-    def __init__(self, seeds: list[str], output: io.BufferedWriter, client: Client) -> None:
+    def __init__(self, seeds: list[str], output: io.BufferedWriter, client: HttpClient) -> None:
         domains = {registered_domain(host(url)) for url in seeds}
         self._extractor = LinkExtractor(compile_scope(allowed_domains=domains), seed=_SEED)
         self._seen = {fingerprint(url, seed=_SEED) for url in seeds}
@@ -62,12 +62,12 @@ class Floor:
                 continue
             url, depth = self._queue.popleft()
             self._in_flight += 1
-            self._take(await self._client.fetch(Exchange(url, headers=_HEADERS, insecure=True)), depth)
+            self._take(await self._client.fetch(FetchRequest(url, headers=_HEADERS, insecure=True)), depth)
             self._in_flight -= 1
             if self._queue or not self._in_flight:
                 self._found.set()
 
-    def _take(self, fetched: Fetched, depth: int) -> None:
+    def _take(self, fetched: FetchResponse, depth: int) -> None:
         content_type = next((value for name, value in fetched.headers if name.lower() == "content-type"), "")
         text, encoding, strict = decode(fetched.body, content_type)
         links = self._extractor.extract(fetched.body, fetched.url, encoding=encoding)
@@ -86,7 +86,9 @@ class Floor:
         self._records.clear()
 
 
-def _record(fetched: Fetched, depth: int, body: str, strict: bool, encoding: str, content_type: str) -> PageRecord:
+def _record(
+    fetched: FetchResponse, depth: int, body: str, strict: bool, encoding: str, content_type: str
+) -> PageRecord:
     headers: dict[str, list[str]] = {}
     for name, value in fetched.headers:
         headers.setdefault(name, []).append(value)
@@ -129,7 +131,7 @@ def _record(fetched: Fetched, depth: int, body: str, strict: bool, encoding: str
 
 async def _crawl(seeds: list[str], output: Path, address: str, concurrency: int) -> None:
     resolver = Resolver(overrides={"*": address.rpartition(":")[0]})
-    client = Client(resolver, per_address=concurrency)
+    client = HttpClient(resolver, per_address=concurrency)
     try:
         with output.open("wb") as file:
             await Floor(seeds, file, client).run(concurrency)

@@ -23,9 +23,8 @@ import uvloop
 
 from bench.certificates import write_certificates
 from gossamer.errors import FetchError
-from gossamer.fetch.client import Client
-from gossamer.fetch.exchange import Exchange
-from gossamer.fetch.limits import Timeouts
+from gossamer.fetch.client import HttpClient
+from gossamer.fetch.exchange import FetchRequest, Timeouts
 from gossamer.fetch.resolve import Resolver
 
 HOST = "leak.test"
@@ -112,7 +111,7 @@ async def _soak(
     urls: dict[str, str], ca: str, requests: int, seed: int
 ) -> tuple[list[Sample], Counter[str], list[str]]:
     resolver = Resolver(overrides={"*": "127.0.0.1"}, max_entries=1000)
-    client = Client(
+    client = HttpClient(
         resolver,
         timeouts=Timeouts(connect=10, first_byte=0.5, idle=5, total=10),
         max_connections=CONNECTIONS,
@@ -136,7 +135,7 @@ async def _soak(
 
 
 async def _work(
-    client: Client, urls: dict[str, str], names: Iterator[str], outcomes: Counter[str], chance: random.Random
+    client: HttpClient, urls: dict[str, str], names: Iterator[str], outcomes: Counter[str], chance: random.Random
 ) -> None:
     for name in names:
         url = urls[name]
@@ -145,9 +144,9 @@ async def _work(
         try:
             if name == "silent" and chance.random() < 0.9:
                 # Given up while it waits: what a worker does when it is told to stop.
-                await asyncio.wait_for(client.fetch(Exchange(url)), 0.02)
+                await asyncio.wait_for(client.fetch(FetchRequest(url)), 0.02)
             else:
-                fetched = await client.fetch(Exchange(url, insecure=chance.random() < 0.01))
+                fetched = await client.fetch(FetchRequest(url, insecure=chance.random() < 0.01))
                 outcomes[f"{fetched.status}{' kept' if fetched.reused else ' new'}"] += 1
         except TimeoutError:
             outcomes["cancelled"] += 1
@@ -155,7 +154,7 @@ async def _work(
             outcomes[error.kind] += 1
 
 
-def _sample(client: Client, requests: int) -> Sample:
+def _sample(client: HttpClient, requests: int) -> Sample:
     gc.collect()
     process = psutil.Process()
     sample = Sample(

@@ -14,8 +14,7 @@ from bench.results import Figure
 from bench.statistics import quantile
 from gossamer.frontier.base import Leaseholder
 from gossamer.model.crawl import Crawl, CrawlId, Terms
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Batch, Settlement
+from gossamer.model.request import Batch, Outcome, Settlement
 
 _PROMISED = 1.5
 _CALLS_A_ROUND = {1: 512, LEASES_A_CALL: 3}

@@ -8,8 +8,7 @@ from bench.frontier.stage import Stage, stage
 from bench.progress import say
 from bench.results import Figure
 from gossamer.model.crawl import Crawl, CrawlId, Terms
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Settlement
+from gossamer.model.request import Outcome, Settlement
 
 _AT_ONCE = 64
 _RETENTION_SECONDS = 0.3

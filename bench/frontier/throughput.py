@@ -8,11 +8,9 @@ from bench.frontier.load import LEASES_A_CALL, SPIDER, Load, calls
 from bench.frontier.stage import Stage, stage
 from bench.progress import say
 from bench.results import Figure
-from gossamer.frontier.base import Added
-from gossamer.model.crawl import Crawl, CrawlId, Rate, Run, Terms
-from gossamer.model.domain import DomainPolicy
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Batch, Settlement
+from gossamer.frontier.base import AddResult
+from gossamer.model.crawl import Crawl, CrawlId, DomainPolicy, Rate, Run, Terms
+from gossamer.model.request import Batch, Outcome, Settlement
 
 _PAGE_LINKS = 10
 """Links of one page, all to one domain."""
@@ -31,10 +29,10 @@ async def measure_throughput(*, domains: int, urls: int) -> list[Figure]:
         each = urls // domains
         run = await it.frontier.open_crawl(_crawl())
         new, add_seconds = await _add(it, run, _new(load, domains, each))
-        _check(new, Added(added=urls))
+        _check(new, AddResult(added=urls))
         pages = urls // 2 // _PAGE_LINKS
         again, again_seconds = await _add(it, run, _mostly_known(load, domains, each, pages))
-        _check(again, Added(added=pages, duplicates=pages * (_PAGE_LINKS - 1)))
+        _check(again, AddResult(added=pages, duplicates=pages * (_PAGE_LINKS - 1)))
         several, several_seconds = await _lease_and_settle(it, urls // 8)
         single, single_seconds = 0, 0.0
         if domains >= _MANY_DOMAINS:
@@ -71,9 +69,9 @@ def _mostly_known(load: Load, domains: int, each: int, pages: int) -> Iterator[B
         yield load.batch(page % domains, [*known, each + page])
 
 
-async def _add(it: Stage, run: Run, batches: Iterable[Batch]) -> tuple[Added, float]:
+async def _add(it: Stage, run: Run, batches: Iterable[Batch]) -> tuple[AddResult, float]:
     """What became of them, and the CPU seconds of the server."""
-    total = Added()
+    total = AddResult()
     before = it.cpu_seconds()
     for call in calls(batches):
         added = await it.frontier.add(run, _TERMS, call)
@@ -82,7 +80,7 @@ async def _add(it: Stage, run: Run, batches: Iterable[Batch]) -> tuple[Added, fl
     return total, it.cpu_seconds() - before
 
 
-def _check(found: Added, wanted: Added) -> None:
+def _check(found: AddResult, wanted: AddResult) -> None:
     if (found.added, found.duplicates) != (wanted.added, wanted.duplicates):
         raise BenchFailed(f"the frontier says {found}, which should be {wanted}")
 

@@ -11,8 +11,7 @@ from bench.statistics import quantile
 from gossamer.frontier.base import Leaseholder
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId, Terms
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Lease, Settlement
+from gossamer.model.request import Lease, Outcome, Settlement
 
 _IDLE_SECONDS = 0.02
 """Long enough for the worker to have asked in vain and to wait."""

@@ -9,7 +9,7 @@ from bench.service.info import measure_info
 from bench.service.intake import measure_intake
 from bench.service.latency import measure_latency
 from bench.service.pages import measure_pages
-from gossamer.cli.loop import run
+from gossamer.cli.running import run
 
 
 def measure_service(*, quick: bool) -> Iterator[Figure]:

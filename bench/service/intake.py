@@ -13,7 +13,7 @@ from bench.service.buses import Place
 from bench.store import disk_folder, embedded
 from gossamer.settings import load
 from gossamer.telemetry.metrics import REQUESTS
-from gossamer.wiring.service import Parts, make_roles, parts
+from gossamer.wiring.service import ServiceContext, make_roles, parts
 
 _DOMAINS = 5_000
 _PUBLISHED_AT_ONCE = 2_000
@@ -58,7 +58,7 @@ async def _measure(place: Place, name: str, make: Make, requests: int) -> Figure
     return Figure(f"requests accepted from {place.name}, {name}", taken / wall, "1/s", wanted, cores)
 
 
-async def _publish(cluster: Parts, make: Make, requests: int) -> None:
+async def _publish(cluster: ServiceContext, make: Make, requests: int) -> None:
     for first in range(0, requests, _PUBLISHED_AT_ONCE):
         numbers = range(first, min(first + _PUBLISHED_AT_ONCE, requests))
         await cluster.bus.publish(
@@ -77,6 +77,6 @@ async def _publish(cluster: Parts, make: Make, requests: int) -> None:
         )
 
 
-def _accepted(cluster: Parts) -> int:
+def _accepted(cluster: ServiceContext) -> int:
     rows = cluster.metrics.shown().decode().splitlines()
     return round(sum(float(row.rpartition(" ")[2]) for row in rows if row.startswith(REQUESTS.name + "{")))

@@ -15,8 +15,7 @@ from bench.results import Figure
 from bench.service.buses import Place
 from bench.statistics import quantile
 from bench.store import disk_folder
-from gossamer.bus.base import Bus, Reader
-from gossamer.bus.topics import Topics
+from gossamer.bus.base import Bus, Reader, Topics
 from gossamer.fakeweb import FakeWeb, WebSpec
 from tests.servers.service import Up, talking, up
 

@@ -22,8 +22,7 @@ from bench.webserver import Served, lonely_url, serve, site_of
 from bench.websites import Website, durability_website
 from gossamer.frontier.base import Submission
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import Crawl, CrawlId, Terms
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import Crawl, CrawlId, DomainPolicy, Terms
 from gossamer.model.request import Batch
 from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed
 

@@ -5,7 +5,8 @@ import os
 import sys
 from typing import NoReturn
 
-from gossamer.cli import WORKER_PROCESS, signals
+from gossamer.cli import WORKER_PROCESS
+from gossamer.cli import interruption as signals
 
 
 def main() -> NoReturn:

@@ -8,7 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from gossamer.valkey.slots import slot_of
+from gossamer.valkey.topology import slot_of
 from tests.chaos.schedule import Fault, Kind
 from tests.chaos.tcp_proxy import Link, Network
 from tests.servers import cluster_faults

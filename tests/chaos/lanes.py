@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gossamer.bus.base import Topics
 from gossamer.bus.streams import StreamsBus
-from gossamer.bus.topics import Topics
 from gossamer.errors import BadInput
 from gossamer.fakeweb import FakeWeb
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Terms
 from gossamer.model.record import PageRecord
-from gossamer.sinks.read import read_records
+from gossamer.sinks.jsonl import read_records
 from gossamer.valkey.shards import Shards
 from tests.chaos.checker import Kept
 from tests.chaos.crew import ON_THE_BUS, Crew

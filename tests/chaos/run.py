@@ -9,8 +9,7 @@ from pathlib import Path
 from gossamer.errors import FrontierError, GossamerError
 from gossamer.fakeweb import FakeWeb, Robots, WebSpec, fetched
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlState
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import CrawlState, DomainPolicy
 from tests.chaos import schedule
 from tests.chaos.acts import Acts
 from tests.chaos.checker import TWICE_AT_MOST, Evidence, Verdict, judge

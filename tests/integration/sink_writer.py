@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from gossamer.errors import SinkError
-from gossamer.model.record import Output, PageRecord, Wire
+from gossamer.model.record import Output, PageRecord, WireExchange
 from gossamer.sinks.open import open_output
 
 
@@ -23,7 +23,7 @@ def page(request_id: str, body: str = "") -> Output:
     other = {"attempt": 1, "depth": 0, "status_code": 200, "body_encoding": "text", "success": True, "truncated": False}
     shapes = {"links": [], "redirects": [], "response_headers": {}, "request_headers": {}, "timings": {}, "attrs": None}
     named = {"request_id": request_id, "url": url, "response_url": url, "body": body}
-    wire = Wire(
+    wire = WireExchange(
         request_head=b"GET / HTTP/1.1\r\n\r\n",
         request_body=b"",
         response_head=b"HTTP/1.1 200 OK\r\n\r\n",

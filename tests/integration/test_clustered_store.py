@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from gossamer.valkey.slots import slot_of
+from gossamer.valkey.topology import slot_of
 from tests.chaos.clustered import ClusteredStore, clustered
 from tests.chaos.tcp_proxy import Network
 from tests.servers import cluster_faults

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from gossamer.cli.app import load
 from gossamer.errors import GossamerError
-from gossamer.sinks.read import read_records
+from gossamer.sinks.jsonl import read_records
 from tests.servers.crawling import gossamer
 
 SEED = "https://192.0.2.1/"

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from gossamer.fakeweb import FakeWeb, WebSpec
-from gossamer.sinks.read import read_records
+from gossamer.sinks.jsonl import read_records
 from tests.servers.crawling import command, gossamer, resolving
 
 SPEC = WebSpec(hosts=1, pages=200)

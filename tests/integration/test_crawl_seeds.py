@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.cli.crawl import prepare
-from gossamer.cli.seeds import gather_seeds
+from gossamer.cli.commands.crawl import prepare
+from gossamer.cli.options import gather_seeds
 from gossamer.errors import BadInput
 from gossamer.fakeweb import WebSpec, plain, redirect, serve
-from gossamer.wiring.parts import make_resolver
+from gossamer.wiring.worker import make_resolver
 from tests.servers.crawling import settings_for
 from tests.servers.http_proxy import run_http_proxy
 

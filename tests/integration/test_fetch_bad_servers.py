@@ -21,13 +21,12 @@ from gossamer.errors import (
     IdleTimeout,
     TotalTimeout,
 )
-from gossamer.fetch.client import Client
-from gossamer.fetch.exchange import Exchange, Fetched
-from gossamer.fetch.limits import Limits, Timeouts
+from gossamer.fetch.client import HttpClient
+from gossamer.fetch.exchange import FetchRequest, FetchResponse, ResponseLimits, Timeouts
 from gossamer.fetch.resolve import Resolver
 from tests.servers.bad_http import Drip, Endless, NextRequest, Reset, Stall, Step, run_bad_server
 
-LIMITS = Limits(
+LIMITS = ResponseLimits(
     header_bytes=8192, headers=64, body_bytes=100_000, bomb_ratio=100, bomb_bytes=50_000, encodings=3, interim=3
 )
 PATIENT = Timeouts(connect=30, first_byte=30, idle=30, total=60)
@@ -48,7 +47,7 @@ class Case:
     status: int = 200
     method: str = "GET"
     timeouts: Timeouts = PATIENT
-    check: Callable[[Fetched], bool] = field(default=lambda fetched: True)
+    check: Callable[[FetchResponse], bool] = field(default=lambda fetched: True)
 
 
 def coded(encoding: str, body: bytes) -> list[Step]:
@@ -237,9 +236,9 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
 async def test_a_bad_server_ends_in_an_answer_or_the_right_error(case: Case) -> None:
     """And whatever it was, nothing of it stays behind."""
-    client = Client(Resolver(overrides={"bad.test": "127.0.0.1"}), limits=LIMITS, timeouts=case.timeouts)
+    client = HttpClient(Resolver(overrides={"bad.test": "127.0.0.1"}), limits=LIMITS, timeouts=case.timeouts)
     async with run_bad_server({"/": case.script}) as server:
-        exchange = Exchange(f"http://bad.test:{server.port}/", method=case.method, keep_wire=True)
+        exchange = FetchRequest(f"http://bad.test:{server.port}/", method=case.method, keep_wire=True)
         try:
             if case.error is not None:
                 with pytest.raises(FetchError) as caught:

@@ -15,9 +15,8 @@ from msgspec import structs
 
 from gossamer.errors import ConnectFailed, ConnectionLost, ConnectTimeout, FetchError, NotSentInTime, TotalTimeout
 from gossamer.fetch.budget import ByteBudget
-from gossamer.fetch.client import Client
-from gossamer.fetch.exchange import Exchange
-from gossamer.fetch.limits import Limits, Timeouts
+from gossamer.fetch.client import HttpClient
+from gossamer.fetch.exchange import FetchRequest, ResponseLimits, Timeouts
 from gossamer.fetch.resolve import Resolver
 from tests.servers.bad_http import BadServer, NextRequest, Reset, Stall, Step, run_bad_server
 
@@ -38,13 +37,13 @@ class Fixed:
 
 
 @asynccontextmanager
-async def serving(script: list[Step], **options: object) -> AsyncIterator[tuple[Client, BadServer, Exchange]]:
+async def serving(script: list[Step], **options: object) -> AsyncIterator[tuple[HttpClient, BadServer, FetchRequest]]:
     """A client, a server with one script, and an exchange between them."""
     options = {"timeouts": PATIENT, **options}
-    client = Client(Resolver(overrides={"*": "127.0.0.1"}), **options)  # type: ignore[arg-type]
+    client = HttpClient(Resolver(overrides={"*": "127.0.0.1"}), **options)  # type: ignore[arg-type]
     async with run_bad_server({"/": script}) as server:
         try:
-            yield client, server, Exchange(f"http://{HOST}:{server.port}/")
+            yield client, server, FetchRequest(f"http://{HOST}:{server.port}/")
         finally:
             await client.close()
             assert (client.open_connections, client.bodies_in_flight_bytes) == (0, 0)
@@ -64,7 +63,7 @@ async def test_what_may_not_be_repeated_is_not() -> None:
     async with serving([HI, NextRequest()]) as (client, server, exchange):
         assert (await client.fetch(exchange)).body == b"hi"
         with pytest.raises(ConnectionLost):
-            await client.fetch(Exchange(exchange.url, method="POST", body=b"x"))
+            await client.fetch(FetchRequest(exchange.url, method="POST", body=b"x"))
         assert server.connections == 1
 
 
@@ -109,10 +108,10 @@ async def test_one_site_that_loses_connections_changes_nothing_for_others() -> N
         run_bad_server({"/": [HI, NextRequest(), Reset()]}) as bad,
         run_bad_server({"/": [step for _ in range(10) for step in (HI, NextRequest())]}) as good,
     ):
-        client = Client(Fixed("127.0.0.1"), timeouts=PATIENT)
+        client = HttpClient(Fixed("127.0.0.1"), timeouts=PATIENT)
         for _ in range(5):
             for server in (bad, good):
-                await client.fetch(Exchange(f"http://{HOST}:{server.port}/"))
+                await client.fetch(FetchRequest(f"http://{HOST}:{server.port}/"))
         assert good.connections == 1
         await client.close()
 
@@ -159,7 +158,7 @@ async def test_connections_in_total_are_bounded() -> None:
     """An idle connection to one host makes room for another."""
     async with serving([HI, Stall()], max_connections=2) as (client, server, _):
         urls = [f"http://h{number}.test:{server.port}/" for number in range(20)]
-        answers = await asyncio.gather(*(client.fetch(Exchange(url)) for url in urls))
+        answers = await asyncio.gather(*(client.fetch(FetchRequest(url)) for url in urls))
         assert [answer.body for answer in answers] == [b"hi"] * 20
         assert client.open_connections <= 2
         assert server.connections == 20
@@ -183,10 +182,10 @@ async def test_an_idle_connection_expires() -> None:
         ended.set()
         writer.close()
 
-    client = Client(Fixed("127.0.0.1"), idle_seconds=0.05, timeouts=PATIENT)
+    client = HttpClient(Fixed("127.0.0.1"), idle_seconds=0.05, timeouts=PATIENT)
     async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        await client.fetch(Exchange(f"http://{HOST}:{port}/"))
+        await client.fetch(FetchRequest(f"http://{HOST}:{port}/"))
         await asyncio.wait_for(ended.wait(), 60)
         assert client.open_connections == 0
         await client.close()
@@ -212,7 +211,7 @@ def test_cancelled_at_any_step_nothing_stays_behind(secure: bool) -> None:
         async with serving([HI, Stall()]) as (client, server, _):
             url = f"http{'s' if secure else ''}://{HOST}:{server.port}/"
             for rounds in range(40):
-                task = asyncio.create_task(client.fetch(Exchange(url)))
+                task = asyncio.create_task(client.fetch(FetchRequest(url)))
                 for _ in range(rounds):
                     await asyncio.sleep(0)
                 task.cancel()
@@ -238,15 +237,15 @@ async def test_closing_ends_what_is_under_way() -> None:
 async def test_the_next_address_is_tried() -> None:
     """In the order given; the answer tells which one it was."""
     async with run_bad_server({"/": [HI, NextRequest(), HI]}) as server:
-        client = Client(Fixed("127.0.0.2", "127.0.0.1"), timeouts=PATIENT)
-        answer = await client.fetch(Exchange(f"http://{HOST}:{server.port}/"))
+        client = HttpClient(Fixed("127.0.0.2", "127.0.0.1"), timeouts=PATIENT)
+        answer = await client.fetch(FetchRequest(f"http://{HOST}:{server.port}/"))
         assert (answer.ip, answer.reused) == ("127.0.0.1", False)
-        again = await client.fetch(Exchange(f"http://{HOST}:{server.port}/"))
+        again = await client.fetch(FetchRequest(f"http://{HOST}:{server.port}/"))
         assert (again.ip, again.reused) == ("127.0.0.1", True)
         await client.close()
-        refused = Client(Fixed("127.0.0.2", "127.0.0.3"), timeouts=PATIENT)
+        refused = HttpClient(Fixed("127.0.0.2", "127.0.0.3"), timeouts=PATIENT)
         with pytest.raises(ConnectFailed, match=r"127\.0\.0\.3"):
-            await refused.fetch(Exchange(f"http://{HOST}:{server.port}/"))
+            await refused.fetch(FetchRequest(f"http://{HOST}:{server.port}/"))
         assert refused.open_connections == 0
         await refused.close()
 
@@ -259,9 +258,9 @@ async def test_connecting_may_take_too_long() -> None:
         for filler in (first, second):
             filler.setblocking(False)
             filler.connect_ex(full.getsockname())
-        client = Client(Fixed("127.0.0.1"), timeouts=Timeouts(0.2, 30, 30, 60))
+        client = HttpClient(Fixed("127.0.0.1"), timeouts=Timeouts(0.2, 30, 30, 60))
         with pytest.raises(ConnectTimeout):
-            await client.fetch(Exchange(f"http://{HOST}:{full.getsockname()[1]}/"))
+            await client.fetch(FetchRequest(f"http://{HOST}:{full.getsockname()[1]}/"))
         assert client.open_connections == 0
         await client.close()
 
@@ -271,9 +270,9 @@ async def test_a_tls_handshake_may_take_too_long() -> None:
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
-        client = Client(Fixed("127.0.0.1"), timeouts=Timeouts(0.2, 30, 30, 60))
+        client = HttpClient(Fixed("127.0.0.1"), timeouts=Timeouts(0.2, 30, 30, 60))
         with pytest.raises(ConnectTimeout):
-            await client.fetch(Exchange(f"https://{HOST}:{mute.getsockname()[1]}/"))
+            await client.fetch(FetchRequest(f"https://{HOST}:{mute.getsockname()[1]}/"))
         await client.close()
 
 
@@ -306,12 +305,12 @@ async def test_a_slow_leader_does_not_hold_up_the_others() -> None:
     """One connection fills the budget and then stalls; the next body still arrives."""
     part = b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n" + b"x" * 5000
     quick = b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + b"y" * 200_000
-    client = Client(Fixed("127.0.0.1"), timeouts=PATIENT, budget=ByteBudget(1000))
+    client = HttpClient(Fixed("127.0.0.1"), timeouts=PATIENT, budget=ByteBudget(1000))
     async with run_bad_server({"/slow": [part, Stall()], "/quick": [quick]}) as server:
-        slow = asyncio.create_task(client.fetch(Exchange(f"http://{HOST}:{server.port}/slow")))
+        slow = asyncio.create_task(client.fetch(FetchRequest(f"http://{HOST}:{server.port}/slow")))
         while not client.bodies_in_flight_bytes:  # noqa: ASYNC110  # only the client's memory tells when it arrived
             await asyncio.sleep(0)
-        fetched = await client.fetch(Exchange(f"http://{HOST}:{server.port}/quick"))
+        fetched = await client.fetch(FetchRequest(f"http://{HOST}:{server.port}/quick"))
         assert len(fetched.body) == 200_000
         slow.cancel()
         await asyncio.gather(slow, return_exceptions=True)
@@ -324,14 +323,14 @@ async def test_a_complete_answer_waits_for_room() -> None:
     size = 1_000_000
     large = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
     budget = ByteBudget(4 * size)
-    client = Client(Fixed("127.0.0.1"), timeouts=PATIENT, budget=budget)
+    client = HttpClient(Fixed("127.0.0.1"), timeouts=PATIENT, budget=budget)
     async with run_bad_server({"/large": [large], "/small": [HI]}) as server:
-        page = Exchange(f"http://{HOST}:{server.port}/large")
+        page = FetchRequest(f"http://{HOST}:{server.port}/large")
         budget.keep(2 * size)
         pages = [asyncio.create_task(client.fetch(page, waits_for_room=True)) for _ in range(2)]
         while budget.ready_bytes < 2 * size:  # noqa: ASYNC110  # only the client's memory tells when they arrived
             await asyncio.sleep(0)
-        assert (await client.fetch(Exchange(f"http://{HOST}:{server.port}/small"))).body == b"hi"
+        assert (await client.fetch(FetchRequest(f"http://{HOST}:{server.port}/small"))).body == b"hi"
         assert not any(task.done() for task in pages)
         pages[0].cancel()
         await asyncio.gather(pages[0], return_exceptions=True)
@@ -352,7 +351,7 @@ def test_any_bytes_on_a_real_socket(pieces: list[bytes]) -> None:
 
     async def main() -> None:
         script: list[Step] = [b"HTTP/1.1 200 OK\r\n", *pieces]
-        limits = Limits(header_bytes=200, body_bytes=50)
+        limits = ResponseLimits(header_bytes=200, body_bytes=50)
         async with serving(script, limits=limits, timeouts=Timeouts(30, 30, 30, 60)) as (client, _, exchange):
             for _ in range(3):
                 try:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gossamer.errors import BadInput, BlockedAddress, DnsFailed, ProxyFailed
-from gossamer.fetch.client import Client
-from gossamer.fetch.exchange import Exchange
+from gossamer.fetch.client import HttpClient
+from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.resolve import Resolver
 from tests.servers.bad_http import Drip, Stall, run_bad_server
 from tests.servers.certificates import Authority
@@ -34,7 +34,7 @@ def nginx(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Ite
 
 
 @pytest.fixture
-async def client(authority: Authority) -> AsyncIterator[Client]:
+async def client(authority: Authority) -> AsyncIterator[HttpClient]:
     """Its resolver has the host at a loopback address; `local.test` too, but without permission."""
 
     async def lookup(name: str) -> list[str]:
@@ -42,76 +42,76 @@ async def client(authority: Authority) -> AsyncIterator[Client]:
             return ["127.0.0.1"]
         raise OSError("no such name")
 
-    client = Client(Resolver(overrides={HOST: "127.0.0.1"}, lookup=lookup), extra_ca=str(authority.ca))
+    client = HttpClient(Resolver(overrides={HOST: "127.0.0.1"}, lookup=lookup), extra_ca=str(authority.ca))
     yield client
     await client.close()
     assert client.open_connections == 0
 
 
-async def test_plain_http_through_a_real_proxy(client: Client, nginx: Nginx) -> None:
+async def test_plain_http_through_a_real_proxy(client: HttpClient, nginx: Nginx) -> None:
     """In the absolute form; the proxy's password is shown nowhere."""
     with run_http_proxy(user="u", password="secret") as port:
         # The proxy itself cannot resolve the name, so the address stands in the URL.
         url = f"http://127.0.0.1:{nginx.port}/"
-        exchange = Exchange(url, proxy=f"http://u:secret@127.0.0.1:{port}", allow_private=True)
+        exchange = FetchRequest(url, proxy=f"http://u:secret@127.0.0.1:{port}", allow_private=True)
         fetched = await client.fetch(exchange)
         assert (fetched.status, fetched.body, fetched.ip) == (200, b"behind", "127.0.0.1")
         assert fetched.request_head.startswith(f"GET {url} HTTP/1.1\r\n".encode())
         assert b"uthorization" not in fetched.request_head
         with pytest.raises(ProxyFailed):
-            await client.fetch(Exchange(url, proxy=f"http://u:wrong@127.0.0.1:{port}", allow_private=True))
+            await client.fetch(FetchRequest(url, proxy=f"http://u:wrong@127.0.0.1:{port}", allow_private=True))
 
 
 async def test_https_through_a_real_proxy(nginx: Nginx) -> None:
     """By CONNECT; the tunnel is kept for the next request."""
-    client = Client(Resolver())
+    client = HttpClient(Resolver())
     with run_http_proxy(user="u", password="p w") as port:
         url = f"https://127.0.0.1:{nginx.tls_port}/"
-        exchange = Exchange(url, proxy=f"http://u:p%20w@127.0.0.1:{port}", allow_private=True, insecure=True)
+        exchange = FetchRequest(url, proxy=f"http://u:p%20w@127.0.0.1:{port}", allow_private=True, insecure=True)
         first = await client.fetch(exchange)
         second = await client.fetch(exchange)
         assert (first.body, first.reused, second.body, second.reused) == (b"behind", False, b"behind", True)
         assert first.timings.tls > 0
         with pytest.raises(ProxyFailed, match="407"):
-            await client.fetch(Exchange(url, proxy=f"http://127.0.0.1:{port}", allow_private=True, insecure=True))
+            await client.fetch(FetchRequest(url, proxy=f"http://127.0.0.1:{port}", allow_private=True, insecure=True))
     await client.close()
 
 
 @pytest.mark.parametrize("scheme", ["socks5", "socks5h"])
 @pytest.mark.parametrize("secure", [False, True])
-async def test_socks5(client: Client, nginx: Nginx, scheme: str, secure: bool) -> None:
+async def test_socks5(client: HttpClient, nginx: Nginx, scheme: str, secure: bool) -> None:
     """With `socks5` the proxy is told the approved address, with `socks5h` the name; TLS is for the name in both."""
     async with run_socks5(Socks5(user=b"u", password=b"p", names={HOST: "127.0.0.1"})) as proxy:
         port = nginx.tls_port if secure else nginx.port
         url = f"http{'s' if secure else ''}://{HOST}:{port}/"
-        fetched = await client.fetch(Exchange(url, proxy=f"{scheme}://u:p@127.0.0.1:{proxy.port}"))
+        fetched = await client.fetch(FetchRequest(url, proxy=f"{scheme}://u:p@127.0.0.1:{proxy.port}"))
         named = scheme == "socks5h"
         assert proxy.asked == [(HOST if named else "127.0.0.1", port)]
         assert (fetched.body, fetched.ip) == (b"behind", "" if named else "127.0.0.1")
 
 
-async def test_the_guard_judges_targets_behind_proxies(client: Client, nginx: Nginx) -> None:
+async def test_the_guard_judges_targets_behind_proxies(client: HttpClient, nginx: Nginx) -> None:
     """A name that is private as seen from here is refused; one unknown here is left to a proxy that resolves names."""
     async with run_socks5(Socks5(names={"elsewhere.test": "127.0.0.1"})) as proxy:
         for scheme in ("socks5", "socks5h"):
             with pytest.raises(BlockedAddress):
-                await client.fetch(Exchange("http://local.test/", proxy=f"{scheme}://127.0.0.1:{proxy.port}"))
+                await client.fetch(FetchRequest("http://local.test/", proxy=f"{scheme}://127.0.0.1:{proxy.port}"))
         url = f"http://elsewhere.test:{nginx.port}/"
         with pytest.raises(DnsFailed):
-            await client.fetch(Exchange(url, proxy=f"socks5://127.0.0.1:{proxy.port}"))
+            await client.fetch(FetchRequest(url, proxy=f"socks5://127.0.0.1:{proxy.port}"))
         assert proxy.asked == []
-        fetched = await client.fetch(Exchange(url, proxy=f"socks5h://127.0.0.1:{proxy.port}"))
+        fetched = await client.fetch(FetchRequest(url, proxy=f"socks5h://127.0.0.1:{proxy.port}"))
         assert fetched.body == b"behind"
 
 
 @pytest.mark.parametrize(("user", "refuse_with"), [(b"other", 0), (b"u", 2), (b"u", 5), (b"u", 99)])
-async def test_a_socks5_proxy_that_refuses(client: Client, nginx: Nginx, user: bytes, refuse_with: int) -> None:
+async def test_a_socks5_proxy_that_refuses(client: HttpClient, nginx: Nginx, user: bytes, refuse_with: int) -> None:
     """Whatever it refuses, it is the proxy that failed."""
     async with run_socks5(Socks5(user=user, password=b"p", refuse_with=refuse_with)) as proxy:
         url = f"http://{HOST}:{nginx.port}/"
         for credentials in ("u:p@", ""):
             with pytest.raises(ProxyFailed):
-                await client.fetch(Exchange(url, proxy=f"socks5://{credentials}127.0.0.1:{proxy.port}"))
+                await client.fetch(FetchRequest(url, proxy=f"socks5://{credentials}127.0.0.1:{proxy.port}"))
 
 
 @pytest.mark.parametrize(
@@ -126,37 +126,37 @@ async def test_a_socks5_proxy_that_refuses(client: Client, nginx: Nginx, user: b
     ],
     ids=["hangs up", "forbids", "breaks off", "not HTTP", "speaks first", "endless"],
 )
-async def test_a_bad_connect_proxy(client: Client, answer: list[bytes | Stall | Drip]) -> None:
+async def test_a_bad_connect_proxy(client: HttpClient, answer: list[bytes | Stall | Drip]) -> None:
     """Its answer to CONNECT is bounded and must be one."""
     async with run_bad_server({f"{HOST}:443": answer}) as proxy:
         with pytest.raises(ProxyFailed):
-            await client.fetch(Exchange(f"https://{HOST}/", proxy=f"http://127.0.0.1:{proxy.port}"))
+            await client.fetch(FetchRequest(f"https://{HOST}/", proxy=f"http://127.0.0.1:{proxy.port}"))
 
 
 @pytest.mark.parametrize("scheme", ["http", "socks5", "socks5h"])
-async def test_a_proxy_that_is_not_the_operators_is_judged(client: Client, scheme: str) -> None:
+async def test_a_proxy_that_is_not_the_operators_is_judged(client: HttpClient, scheme: str) -> None:
     """Whoever may not reach a private address may not make it a proxy either; nothing is said to it."""
     async with run_socks5(Socks5()) as proxy:
         for host in ("127.0.0.1", "local.test", "[::ffff:127.0.0.1]"):
-            exchange = Exchange(f"http://{HOST}/", proxy=f"{scheme}://{host}:{proxy.port}", guard_proxy=True)
+            exchange = FetchRequest(f"http://{HOST}/", proxy=f"{scheme}://{host}:{proxy.port}", guard_proxy=True)
             with pytest.raises(BlockedAddress, match="the proxy"):
                 await client.fetch(exchange)
         assert proxy.asked == []
 
 
-async def test_a_proxy_that_is_not_there(client: Client) -> None:
+async def test_a_proxy_that_is_not_there(client: HttpClient) -> None:
     """Nobody listens on port 1; the name does not exist."""
     for proxy in ("socks5://127.0.0.1:1", "http://127.0.0.1:1", "http://nowhere.test:8080"):
         with pytest.raises(ProxyFailed):
-            await client.fetch(Exchange(f"https://{HOST}/", proxy=proxy))
+            await client.fetch(FetchRequest(f"https://{HOST}/", proxy=proxy))
         with pytest.raises(ProxyFailed):
-            await client.fetch(Exchange(f"http://{HOST}/", proxy=proxy))
+            await client.fetch(FetchRequest(f"http://{HOST}/", proxy=proxy))
 
 
 @pytest.mark.parametrize(
     "proxy", ["", "127.0.0.1:8080", "ftp://p.test", "http://", "http://p.test:x", "https://p.test"]
 )
-async def test_what_is_no_proxy_is_refused(client: Client, proxy: str) -> None:
+async def test_what_is_no_proxy_is_refused(client: HttpClient, proxy: str) -> None:
     """Before anything is sent."""
     with pytest.raises(BadInput):
-        await client.fetch(Exchange(f"http://{HOST}/", proxy=proxy))
+        await client.fetch(FetchRequest(f"http://{HOST}/", proxy=proxy))

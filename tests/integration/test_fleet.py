@@ -11,10 +11,9 @@ import pytest
 
 from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlState, Terms
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import CrawlState, DomainPolicy, Terms
 from gossamer.model.record import PageRecord
-from gossamer.sinks.read import read_records
+from gossamer.sinks.jsonl import read_records
 from tests.servers import crawls
 from tests.servers.fleet import Fleet
 from tests.servers.valkey import Server, standalone, wait_until

@@ -5,9 +5,8 @@ from pathlib import Path
 
 from gossamer.fakeweb import FakeWeb, WebSpec, fetched
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlState, Terms
-from gossamer.model.domain import DomainPolicy
-from gossamer.sinks.read import read_records
+from gossamer.model.crawl import CrawlState, DomainPolicy, Terms
+from gossamer.sinks.jsonl import read_records
 from tests.servers import crawls
 from tests.servers.fleet import Fleet
 from tests.servers.valkey import Server, standalone

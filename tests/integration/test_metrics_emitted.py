@@ -6,12 +6,11 @@ from pathlib import Path
 import httpx
 
 from gossamer.bus.streams import StreamsBus
-from gossamer.control.counters import Counters
+from gossamer.control.stats import Counters
 from gossamer.fakeweb import FakeWeb, WebSpec, html
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import Terms
-from gossamer.model.domain import DomainPolicy
-from gossamer.services.reporter import Reporter
+from gossamer.model.crawl import DomainPolicy, Terms
+from gossamer.services.reporter import ServiceReporter
 from gossamer.telemetry.metrics import Metrics
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
@@ -73,7 +72,7 @@ async def test_an_empty_queue_is_shown_as_empty(tmp_path: Path) -> None:
     async with EmbeddedValkey(tmp_path / "valkey", name="test", appendfsync="no") as server:
         frontier = await ValkeyFrontier.connect(server.address)
         counters = Counters(frontier.connection, prefix="gossamer")
-        reporter = Reporter(frontier, counters, metrics, roles=(), dump_seconds=0, id="0" * 12)
+        reporter = ServiceReporter(frontier, counters, metrics, roles=(), dump_seconds=0, id="0" * 12)
         await crawls.open_crawl(frontier, ["http://a.test/"], Terms())
         await reporter.run_once()
         assert b'gossamer_queued{spider="link"} 1.0' in metrics.shown()

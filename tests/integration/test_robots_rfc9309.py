@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from gossamer.errors import FetchError
-from gossamer.fetch.client import Client
-from gossamer.fetch.exchange import Exchange
-from gossamer.fetch.limits import Limits, Timeouts
+from gossamer.fetch.client import HttpClient
+from gossamer.fetch.exchange import FetchRequest, ResponseLimits, Timeouts
 from gossamer.fetch.resolve import Resolver
 from gossamer.fetch.robots import MemoryRobotsStore, RobotsService, RobotsUnavailable, RobotsVerdict
 from gossamer.policy.robots import MAX_BYTES
@@ -57,7 +56,7 @@ class Site:
         self, path: str = "/private", host: str = "a.test", agent: str = UA
     ) -> RobotsVerdict | RobotsUnavailable:
         url = self.origin(host) + path
-        return await self.service.check(url, user_agent=agent, template=Exchange(url), explain=True)
+        return await self.service.check(url, user_agent=agent, template=FetchRequest(url), explain=True)
 
     async def allows(self, path: str = "/private", host: str = "a.test") -> bool:
         """Not for an origin that cannot be asked."""
@@ -77,8 +76,10 @@ class Site:
 async def site() -> AsyncIterator[Site]:
     """Every name under `.test` is this server; without a script of its own a path is a broken connection."""
     resolver = Resolver(overrides={"*.test": "127.0.0.1"})
-    client = Client(
-        resolver, limits=Limits(body_bytes=1000), timeouts=Timeouts(connect=5, first_byte=0.3, idle=0.3, total=5)
+    client = HttpClient(
+        resolver,
+        limits=ResponseLimits(body_bytes=1000),
+        timeouts=Timeouts(connect=5, first_byte=0.3, idle=0.3, total=5),
     )
     async with run_bad_server({}) as server:
         site = Site(server, MemoryRobotsStore(clock=lambda: site.seconds))
@@ -365,5 +366,5 @@ async def test_who_cannot_be_connected_to_fails_like_a_page(site: Site, unused_t
     """Section 2.3.1.4 calls it unreachable; so is every page there, and their retries decide."""
     url = f"http://a.test:{unused_tcp_port}/"
     with pytest.raises(FetchError) as caught:
-        await site.service.check(url, user_agent=UA, template=Exchange(url))
+        await site.service.check(url, user_agent=UA, template=FetchRequest(url))
     assert caught.value.kind == "connect"

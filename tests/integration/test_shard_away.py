@@ -6,21 +6,18 @@ from dataclasses import dataclass
 
 import pytest
 
-from gossamer.commit.committer import Committer
-from gossamer.commit.finished import Finished
-from gossamer.commit.patience import Patience
-from gossamer.commit.seat import Seat
+from gossamer.commit.committer import Committer, FinishedLease
+from gossamer.commit.retrier import Retrier
+from gossamer.commit.worker_session import WorkerSession
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.frontier.valkey.placing import home_shard, shard_of
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Run, Terms
-from gossamer.model.domain import DomainPolicy
-from gossamer.model.outcome import Outcome, Settled
-from gossamer.model.request import Batch, Lease, Settlement
-from gossamer.services.each_shard import EachShard
-from gossamer.sinks.fanout import Fanout
-from gossamer.telemetry.troubles import Troubles
-from gossamer.valkey.retrying import retrying
-from gossamer.valkey.slots import slot_of
+from gossamer.frontier.valkey.keys import home_shard, shard_of
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, DomainPolicy, Run, Terms
+from gossamer.model.request import Batch, Lease, Outcome, Settled, Settlement
+from gossamer.services.role import EachShard
+from gossamer.sinks.base import Fanout
+from gossamer.telemetry.logs import Troubles
+from gossamer.valkey.connection import retrying
+from gossamer.valkey.topology import slot_of
 from tests.servers import crawls
 from tests.servers.cluster_faults import paused
 from tests.servers.valkey import Server, cluster
@@ -106,7 +103,9 @@ async def test_nobody_is_taken_for_dead_on_any_shard(scene: Scene) -> None:
     """However long it takes: a server that stood still heard nobody, and the others hear everybody all the time."""
     await scene.begin(scene.crawl(home_away=True))
     holders = [await scene.frontier.holder(pool="shared", spiders=["link"]) for _ in range(2)]
-    seats = [Seat(scene.frontier, h, Patience(Troubles()), heartbeat_seconds=HEARTBEAT_SECONDS) for h in holders]
+    seats = [
+        WorkerSession(scene.frontier, h, Retrier(Troubles()), heartbeat_seconds=HEARTBEAT_SECONDS) for h in holders
+    ]
     keeping = [asyncio.create_task(seat.keep()) for seat in seats]
     held = [(holder, lease) for holder in holders for lease in await holder.lease(limit=12)]
     names = [[holder.name_on(shard) for shard in range(SHARDS)] for holder in holders]
@@ -131,7 +130,7 @@ async def test_only_pages_with_links_to_that_shard_wait(scene: Scene) -> None:
     leases = await lease_until(holder, set(DOMAINS))
     here = [lease for lease in leases if not scene.stands(lease.domain)]
     there = [lease for lease in leases if scene.stands(lease.domain)]
-    committer = Committer(scene.frontier, holder, Fanout([]), Patience(Troubles()), batch_pages=4)
+    committer = Committer(scene.frontier, holder, Fanout([]), Retrier(Troubles()), batch_pages=4)
     settled: list[str] = []
     arrived = asyncio.Event()
 
@@ -139,10 +138,10 @@ async def test_only_pages_with_links_to_that_shard_wait(scene: Scene) -> None:
         settled.extend(page.settlement.lease.domain for page in pages)  # type: ignore[attr-defined]
         arrived.set()
 
-    def page(lease: Lease, number: int, target: str) -> Finished:
+    def page(lease: Lease, number: int, target: str) -> FinishedLease:
         url = f"https://{target}/found/{number}"
         mark = scene.frontier.spiders.fingerprint("link", url)
-        return Finished(Settlement(lease, Outcome.FETCHED), batches=[Batch("link", target, 0, 1, [url], [mark])])
+        return FinishedLease(Settlement(lease, Outcome.FETCHED), batches=[Batch("link", target, 0, 1, [url], [mark])])
 
     committer.committed = committed
     running = asyncio.create_task(committer.run())

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
+from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.open import open_output
-from gossamer.sinks.read import read_records
 from tests.integration.sink_writer import page
 
 WRITER = Path(__file__).with_name("sink_writer.py")

@@ -9,9 +9,9 @@ import pytest
 
 from gossamer.sinks import append
 from gossamer.sinks.base import Sink
-from gossamer.sinks.lines import Lines
+from gossamer.sinks.framing import PlainLines
+from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.open import forget_ledgers, open_sinks
-from gossamer.sinks.read import read_records
 from tests.integration.sink_writer import page
 
 SUFFIXES = [".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc", ".warc.gz"]
@@ -104,7 +104,7 @@ async def test_an_output_cut_while_a_batch_is_written(
             cut_to_nothing(cut.pop())
         append.flush_folder(tmp_path)
 
-    class CutLines(Lines):
+    class CutLines(PlainLines):
         def pack(self, units: Sequence[bytes]) -> bytes:
             if cut:
                 cut_to_nothing(cut.pop())

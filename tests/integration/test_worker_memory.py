@@ -8,23 +8,20 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from gossamer.commit.committer import Committer
-from gossamer.commit.finished import Finished
-from gossamer.commit.patience import Patience
+from gossamer.commit.committer import Committer, FinishedLease
+from gossamer.commit.retrier import Retrier
 from gossamer.fakeweb import WebSpec, html, plain, redirect, serve
 from gossamer.fakeweb.answer import Answer
 from gossamer.fetch.budget import ByteBudget
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlState, Terms
-from gossamer.model.domain import DomainPolicy
-from gossamer.model.outcome import Outcome
+from gossamer.model.crawl import CrawlState, DomainPolicy, Terms
 from gossamer.model.record import Output, PageRecord
-from gossamer.model.request import DEATHS, Settlement
+from gossamer.model.request import DEATHS, Outcome, Settlement
 from gossamer.sinks.open import open_sinks
-from gossamer.telemetry.troubles import Troubles
+from gossamer.telemetry.logs import Troubles
 from gossamer.valkey.embedded import EmbeddedValkey
-from gossamer.wiring.joining import connect
-from gossamer.wiring.parts import working
+from gossamer.wiring.frontier import connect
+from gossamer.wiring.worker import working
 from gossamer.worker.records import bare_record
 from tests.servers.crawling import records_of, settings_for
 from tests.servers.crawls import info, open_crawl
@@ -45,7 +42,7 @@ async def a_frontier(folder: Path) -> AsyncIterator[ValkeyFrontier]:
 
 
 @asynccontextmanager
-async def a_committer(folder: Path, budget: ByteBudget) -> AsyncIterator[tuple[Committer, list[Finished]]]:
+async def a_committer(folder: Path, budget: ByteBudget) -> AsyncIterator[tuple[Committer, list[FinishedLease]]]:
     """One whose `run` is the caller's to begin, and large pages that are finished and count in the budget."""
     async with a_frontier(folder) as frontier:
         await open_crawl(frontier, [f"http://a{number}.test/" for number in range(PAGES)], Terms())
@@ -57,7 +54,7 @@ async def a_committer(folder: Path, budget: ByteBudget) -> AsyncIterator[tuple[C
                 output = Output(record=bare_record(lease, now=0.0, reason="test", exception=""))
                 budget.keep(SIZE)
                 pages.append(
-                    Finished(
+                    FinishedLease(
                         Settlement(lease, Outcome.FAILED, "test"),
                         [output],
                         size=SIZE,
@@ -65,7 +62,7 @@ async def a_committer(folder: Path, budget: ByteBudget) -> AsyncIterator[tuple[C
                     )
                 )
             assert budget.kept_bytes == PAGES * SIZE
-            yield Committer(frontier, holder, sink, Patience(Troubles(None))), pages
+            yield Committer(frontier, holder, sink, Retrier(Troubles(None))), pages
         finally:
             await sink.close()
             await holder.close()

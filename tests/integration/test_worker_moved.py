@@ -9,13 +9,12 @@ from gossamer.errors import FrontierUnavailable
 from gossamer.fakeweb import WebSpec, html, serve
 from gossamer.fakeweb.answer import redirect
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlState, Terms
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import CrawlState, DomainPolicy, Terms
 from gossamer.model.record import PageRecord
+from gossamer.valkey.client import Script
 from gossamer.valkey.embedded import EmbeddedValkey
-from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
-from gossamer.wiring.parts import working
+from gossamer.wiring.worker import working
 from tests.servers import crawls
 from tests.servers.crawling import records_of, settings_for
 

@@ -8,13 +8,12 @@ from typing import Any
 from gossamer.fakeweb import WebSpec, serve
 from gossamer.frontier.base import Leaseholder
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlState, Terms
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import CrawlState, DomainPolicy, Terms
 from gossamer.model.request import DEATHS
+from gossamer.valkey.client import Script
 from gossamer.valkey.embedded import EmbeddedValkey
-from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
-from gossamer.wiring.parts import working
+from gossamer.wiring.worker import working
 from tests.servers import crawls
 from tests.servers.crawling import settings_for
 

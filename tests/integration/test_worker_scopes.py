@@ -5,10 +5,9 @@ from pathlib import Path
 
 from gossamer.fakeweb import WebSpec, html, serve
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import Terms
-from gossamer.model.domain import DomainPolicy, Scope
+from gossamer.model.crawl import BudgetScope, DomainPolicy, Terms
 from gossamer.valkey.embedded import EmbeddedValkey
-from gossamer.wiring.parts import working
+from gossamer.wiring.worker import working
 from tests.servers import crawls
 from tests.servers.crawling import settings_for
 
@@ -23,7 +22,7 @@ async def test_one_spider_does_not_wait_for_the_even_gap_of_another(tmp_path: Pa
     ):
         frontier = await ValkeyFrontier.connect(server.address)
         try:
-            policy = DomainPolicy(hits=1, window_seconds=3600, moderated=True, scope=Scope.TYPE)
+            policy = DomainPolicy(hits=1, window_seconds=3600, moderated=True, scope=BudgetScope.TYPE)
             await frontier.set_domain_policy("a.test", policy)
             for spider in SPIDERS:
                 web.mount("a.test", f"/{spider}", html("no links"))

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.fakeweb import FakeWeb, WebSpec, html, serve
-from gossamer.frontier.base import Added
+from gossamer.frontier.base import AddResult
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import Run, Terms
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import DomainPolicy, Run, Terms
 from gossamer.valkey.embedded import EmbeddedValkey
-from gossamer.wiring.parts import working
+from gossamer.wiring.worker import working
 from tests.servers import crawls
 from tests.servers.crawling import settings_for
 
@@ -25,7 +24,7 @@ class WatchedFrontier(ValkeyFrontier):
 
     before_add: Callable[[], None] | None = None
 
-    async def add(self, *arguments: Any, **options: Any) -> Added:
+    async def add(self, *arguments: Any, **options: Any) -> AddResult:
         if self.before_add is not None:
             self.before_add()
         return await super().add(*arguments, **options)

@@ -10,23 +10,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from gossamer.bus.topics import Topics
+from gossamer.bus.base import Topics
 from gossamer.fakeweb import Ending, WebSpec, html, plain, redirect, serve
 from gossamer.fakeweb.answer import Answer
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Run, Terms
-from gossamer.model.domain import DomainPolicy, Scope
+from gossamer.model.crawl import BudgetScope, Crawl, CrawlId, CrawlState, DomainPolicy, Run, Terms
 from gossamer.model.info import CrawlInfo
-from gossamer.model.payload import Payload, pack
 from gossamer.model.record import PageRecord
-from gossamer.model.request import Batch
+from gossamer.model.request import Batch, Payload, pack
 from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed
 from gossamer.settings import Settings
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
-from gossamer.wiring.joining import connect
-from gossamer.wiring.parts import working
+from gossamer.wiring.frontier import connect
 from gossamer.wiring.service import for_the_bus, make_bus, make_bus_sink
+from gossamer.wiring.worker import working
 from tests.servers.bad_http import Reset, run_bad_server
 from tests.servers.crawling import records_of, settings_for
 from tests.servers.heard import listening
@@ -332,7 +330,7 @@ async def test_what_is_waited_for_is_said_and_shown(service: Service) -> None:
 
 async def test_a_worker_asks_where_its_requests_come_from(service: Service) -> None:
     """Two that come from two addresses do not share a budget kept per address: one alone could fetch one page."""
-    await service.frontier.set_domain_policy(None, DomainPolicy(hits=1, window_seconds=3600, scope=Scope.IP))
+    await service.frontier.set_domain_policy(None, DomainPolicy(hits=1, window_seconds=3600, scope=BudgetScope.IP))
     async with serve(WebSpec(hosts=1, pages=1)) as web:
         web.mount("ip.test", "/", [plain("192.0.2.1"), plain("192.0.2.2")])
         run = await service.submit(*(Request(f"http://a.test:{web.port}{path}") for path in ("/1", "/2", "/3")))
@@ -348,7 +346,7 @@ async def test_a_worker_asks_where_its_requests_come_from(service: Service) -> N
 
 async def test_each_proxy_is_its_own_egress(service: Service) -> None:
     """Workers behind one proxy share its address's budget, those behind another have another."""
-    await service.frontier.set_domain_policy(None, DomainPolicy(hits=1, window_seconds=3600, scope=Scope.IP))
+    await service.frontier.set_domain_policy(None, DomainPolicy(hits=1, window_seconds=3600, scope=BudgetScope.IP))
     with run_http_proxy() as one, run_http_proxy() as other:
         async with serve(WebSpec(hosts=1, pages=1)) as web:
             run = await service.submit(*(Request(f"http://127.0.0.1:{web.port}{path}") for path in ("/1", "/2", "/3")))
@@ -385,7 +383,7 @@ def relay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence
 
     def install(names: Sequence[str]) -> None:
         lines = ["[gossamer.spiders]", "relay = relay_spiders:Relay"]
-        lines += [f"{name} = gossamer.worker.spiders:LinkSpider" for name in names]
+        lines += [f"{name} = gossamer.worker.spider:LinkSpider" for name in names]
         (about / "entry_points.txt").write_text("\n".join(lines))
 
     install(())

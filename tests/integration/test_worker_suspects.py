@@ -9,11 +9,10 @@ import msgspec
 from gossamer.fakeweb import WebSpec, html, serve
 from gossamer.fakeweb.log import is_page
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlState, Run, Terms
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import CrawlState, DomainPolicy, Run, Terms
 from gossamer.model.request import DEATHS
 from gossamer.valkey.embedded import EmbeddedValkey
-from gossamer.wiring.parts import working
+from gossamer.wiring.worker import working
 from tests.servers import crawls
 from tests.servers.crawling import settings_for
 

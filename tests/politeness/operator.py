@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from gossamer.bus.base import Topics
 from gossamer.bus.streams import StreamsBus
-from gossamer.bus.topics import Topics
-from gossamer.control.policy_yaml import dump_policies, fields_of
-from gossamer.model.domain import DomainPolicy
+from gossamer.control.domains import dump_policies, fields_of
+from gossamer.model.crawl import DomainPolicy
 from gossamer.valkey.shards import Shards
 from tests.politeness.checker import Change
 from tests.politeness.plan import Plan, Turn, Way

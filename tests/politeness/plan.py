@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from gossamer.control.policy_yaml import merged
-from gossamer.model.domain import DomainPolicy, Scope
+from gossamer.control.domains import merged
+from gossamer.model.crawl import BudgetScope, DomainPolicy
 
 SPIDERS = ("link", "wandering")
 LATENCY_MS = 60.0
@@ -136,7 +136,7 @@ def make_plan(
         if number < max(1, domains * _DEFAULT_SHARE):
             sites.append(Site(name, Style.DEFAULT, DomainPolicy(), 1.0))
         else:
-            scope = tuple(Scope)[number % len(Scope)]
+            scope = tuple(BudgetScope)[number % len(BudgetScope)]
             sites.append(draw.site(name, rate * level, scope))
     turns = _turns(draw, sites, default, seconds, turn_seconds)
     blows = tuple(
@@ -157,16 +157,16 @@ class _Draw:
         self._egresses = egresses
         self._windows = [window for window in (1.0, 2.0, 3.0, 5.0, 8.0, 12.0) if window <= longest_window]
 
-    def site(self, name: str, rate: float, scope: Scope) -> Site:
+    def site(self, name: str, rate: float, scope: BudgetScope) -> Site:
         style = self.chance.choice((Style.EVEN, Style.EVEN, Style.STRICT, Style.BURSTS, Style.BURSTS))
         return Site(name, style, self.policy(rate, scope, style), rate)
 
-    def policy(self, rate: float, scope: Scope, style: Style) -> DomainPolicy:
+    def policy(self, rate: float, scope: BudgetScope, style: Style) -> DomainPolicy:
         """So many requests a second, all scopes together, somehow."""
         scopes = 1
-        if scope in (Scope.TYPE, Scope.TYPE_IP):
+        if scope in (BudgetScope.TYPE, BudgetScope.TYPE_IP):
             scopes *= len(SPIDERS)
-        if scope in (Scope.IP, Scope.TYPE_IP):
+        if scope in (BudgetScope.IP, BudgetScope.TYPE_IP):
             scopes *= self._egresses
         each = rate / scopes
         if style is Style.STRICT:
@@ -224,7 +224,7 @@ def _turns(
                 each = replace_rate(draw, site, before, chance.choice(_FACTORS))
                 add(at, site.name, chance.choice((Way.REST, Way.COMMAND)), each, merged(before, each))
             case 2:  # another scope, and with it all else
-                scope = chance.choice([scope for scope in Scope if scope != before.scope])
+                scope = chance.choice([scope for scope in BudgetScope if scope != before.scope])
                 changed = draw.policy(site.rate, scope, chance.choice((Style.EVEN, Style.BURSTS)))
                 changed = merged(DomainPolicy(scale=1.0, concurrency=8, elastic=True), changed)
                 add(at, site.name, Way.REST, changed, merged(before, changed))
@@ -254,7 +254,7 @@ def _turns(
 def replace_rate(draw: _Draw, site: Site, before: DomainPolicy, factor: float) -> DomainPolicy:
     """Other hits in another window, by this factor of what the domain is meant to get."""
     assert before.scope is not None or before.hits is not None
-    scope = before.scope or Scope.DOMAIN
+    scope = before.scope or BudgetScope.DOMAIN
     style = Style.STRICT if before.elastic is False else Style.EVEN if before.moderated is not False else Style.BURSTS
     drawn = draw.policy(site.rate * factor, scope, style)
     scale = drawn.scale if drawn.scale is not None else 1.0

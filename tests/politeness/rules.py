@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gossamer.model.domain import BUILT_IN, DomainPolicy, Scope
+from gossamer.model.crawl import BUILT_IN, BudgetScope, DomainPolicy
 
 MOST_IN_FLIGHT = 16
 """Of a domain whose policy names no concurrency."""
@@ -73,7 +73,7 @@ def rule_of(own: DomainPolicy, default: DomainPolicy) -> Rule:
         window=window,
         spacing=window / hits if policy.moderated and not policy.elastic else 0.0,
         cap=policy.concurrency or default_cap,
-        by_spider=policy.scope in (Scope.TYPE, Scope.TYPE_IP),
-        by_egress=policy.scope in (Scope.IP, Scope.TYPE_IP),
+        by_spider=policy.scope in (BudgetScope.TYPE, BudgetScope.TYPE_IP),
+        by_egress=policy.scope in (BudgetScope.IP, BudgetScope.TYPE_IP),
         off=off,
     )

@@ -10,8 +10,7 @@ from pathlib import Path
 from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.fakeweb.site import Site as WebSite
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import Terms
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import DomainPolicy, Terms
 from tests.politeness.crew import Crew
 from tests.politeness.operator import Operator, timelines
 from tests.politeness.plan import LATENCY_MS, SPIDERS, Blow, Plan

@@ -16,8 +16,7 @@ from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.fakeweb.log import domain_of, is_page
 from gossamer.fakeweb.site import Site as WebSite
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import Terms
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import DomainPolicy, Terms
 from tests.chaos.crew import Crew
 from tests.chaos.schedule import Fault as StoreFault
 from tests.chaos.schedule import Kind

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from gossamer.fakeweb import Record
 from gossamer.fakeweb.log import domain_of, is_page
-from gossamer.model.domain import Scope
+from gossamer.model.crawl import BudgetScope
 from tests.politeness.checker import BLUR_SECONDS, Change, Checked, Hit, check
 from tests.politeness.plan import SPIDERS, Plan, Site
 from tests.politeness.usage import Interval, Usage, usage
@@ -47,7 +47,7 @@ class Judged:
     """One domain."""
 
     site: Site
-    scope: Scope
+    scope: BudgetScope
     changes: int
     requests: int
     checked: Checked
@@ -107,7 +107,7 @@ def judge(evidence: Evidence, *, forgive_stalls: bool = False) -> list[Judged]:
         judged.append(
             Judged(
                 site=site,
-                scope=site.policy.scope or Scope.DOMAIN,
+                scope=site.policy.scope or BudgetScope.DOMAIN,
                 changes=len(timeline) - 1,
                 requests=len(mine),
                 checked=checked,

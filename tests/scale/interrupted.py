@@ -14,9 +14,9 @@ from pathlib import Path
 from gossamer.fakeweb import FakeWeb, WebSpec, repeated
 from gossamer.fakeweb.log import Record, is_page
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.domain import DomainPolicy
-from gossamer.telemetry import names
-from gossamer.valkey.retrying import retrying
+from gossamer.model.crawl import DomainPolicy
+from gossamer.telemetry import logs as names
+from gossamer.valkey.connection import retrying
 from tests.scale.lanes import FastLane, Lane
 from tests.scale.stores import Stores, one_server
 from tests.servers import crawls

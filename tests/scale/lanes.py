@@ -12,7 +12,7 @@ from gossamer.fakeweb import FakeWeb
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, Terms
 from gossamer.model.record import PageRecord
-from gossamer.sinks.read import read_records
+from gossamer.sinks.jsonl import read_records
 from tests.servers import crawls
 from tests.servers.fleet import Fleet
 from tests.servers.scraping import QUIET, SPIDERS

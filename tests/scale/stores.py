@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from gossamer.fakeweb.log import domain_of
-from gossamer.frontier.valkey.placing import shard_of
-from gossamer.valkey.slots import slot_of
+from gossamer.frontier.valkey.keys import shard_of
+from gossamer.valkey.topology import slot_of
 from tests.servers.cluster_faults import move_slot, primary_of
 from tests.servers.valkey import Server, cluster, standalone, wait_until
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.fakeweb.log import is_page
-from gossamer.frontier.base import Submission, Submitted
+from gossamer.frontier.base import Submission, SubmissionResult
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import Crawl, CrawlId, Terms
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import Crawl, CrawlId, DomainPolicy, Terms
 from gossamer.model.request import Batch
 from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed
 from tests.scale.sampling import Sampler, memory_of
@@ -98,7 +97,7 @@ async def _feed(address: str, web: FakeWeb) -> int:
                 terms = Terms(maxdepth=1, allowed_domains=(domain,), attrs=attrs)
                 batch = Batch("link", domain, 1, 0, [url], [fingerprint(url, seed=seed)])
                 some.append(Submission(Crawl(id=CrawlId("scale", str(number))), terms, [batch]))
-            assert all(isinstance(answer, Submitted) for answer in await frontier.submit(some))
+            assert all(isinstance(answer, SubmissionResult) for answer in await frontier.submit(some))
         return len(every)
     finally:
         await frontier.close()

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.cli.crawl import run_crawl
+from gossamer.cli.commands.crawl import run_crawl
 from gossamer.cli.summary import Summary
 from gossamer.fetch.resolve import parse_override
 from gossamer.model.record import ItemRecord, PageRecord
 from gossamer.settings import Settings, load
-from gossamer.sinks.read import read_records
+from gossamer.sinks.jsonl import read_records
 from tests.servers.program import python
 
 FAST = {

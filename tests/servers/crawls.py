@@ -9,7 +9,7 @@ from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Run, Te
 from gossamer.model.info import CrawlInfo
 from gossamer.model.request import Batch
 from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed
-from gossamer.valkey.retrying import retrying
+from gossamer.valkey.connection import retrying
 
 CRAWL = CrawlId("tests", "fleet")
 ENDLESS = frozenset({"meta", "n", "policy", "egresses", "clock"})

@@ -12,9 +12,8 @@ from typing import Any
 
 import msgspec
 
-from gossamer.bus.base import Bus
+from gossamer.bus.base import Bus, Topics
 from gossamer.bus.streams import StreamsBus
-from gossamer.bus.topics import Topics
 from gossamer.valkey.datadir import running
 from gossamer.valkey.shards import Shards
 from tests.servers import crawling

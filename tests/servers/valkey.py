@@ -13,8 +13,8 @@ from typing import Any
 
 import hiredis
 
-from gossamer.valkey.binary import find_server
 from gossamer.valkey.connection import pack
+from gossamer.valkey.embedded import find_server
 from tests.servers.faked_clock import FakedClock
 
 _READY_SECONDS = 60.0

@@ -12,16 +12,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from gossamer import __version__
-from gossamer.api import classic, crawls, docs, domains, events, health, metrics, pages, queues, stats, submit, workers
+from gossamer.api import classic, crawls, docs, domains, events, pages, queues, stats, status, submit, workers
 from gossamer.api.auth import OPEN_PATHS, Auth
-from gossamer.api.counting import Fed
-from gossamer.api.describe import ALWAYS, ProblemShape, refusal
-from gossamer.api.examples import ANSWERS
+from gossamer.api.context import ApiContext
+from gossamer.api.events import EventStreamMiddleware
 from gossamer.api.limits import BodyLimit, RateLimit
-from gossamer.api.parts import Parts
+from gossamer.api.openapi import ALWAYS, ANSWERS, ProblemModel, refusal
+from gossamer.api.pending import PendingRequests
 from gossamer.api.problems import Problem, bad_request, is_classic, not_found, shown
-from gossamer.api.waiting import Waiting
-from gossamer.api.watch import Watch
+from gossamer.api.submit import SubmissionCounter
 from gossamer.model.messages.schemas import REQUESTS, schema
 
 _ABOUT = """Submit crawls, watch them, stop them.
@@ -30,7 +29,7 @@ _ABOUT = """Submit crawls, watch them, stop them.
 refusals as `application/problem+json` (RFC 9457). Ids in paths may hold any printable character, percent-encoded."""
 _ROUTERS = (
     submit.router, crawls.router, crawls.one, events.router, pages.router, domains.router, workers.router, stats.router,
-    queues.router, classic.router, health.router, metrics.router, docs.router,
+    queues.router, classic.router, status.router, docs.router,
 )  # fmt: skip
 _FROM_MESSAGES = {
     **{f"{name.capitalize()}Request": name for name in (*REQUESTS, "poll")},
@@ -40,32 +39,31 @@ _FROM_MESSAGES = {
 """Forms that have a schema among the messages."""
 
 
-def create_app(parts: Parts) -> FastAPI:
+def create_app(parts: ApiContext) -> FastAPI:
     """Everything, ready to serve; make it in the event loop it runs in. `close_app` ends what it began."""
     app = routes()
     app.state.parts = parts
     app.state.started = parts.monotonic()
-    app.state.waiting = Waiting(parts)
-    app.state.fed = Fed(parts)
+    app.state.waiting = PendingRequests(parts)
+    app.state.fed = SubmissionCounter(parts)
     app.state.description = cache(lambda: msgspec.json.encode(app.openapi()))
-    app.state.streams = events.Streams()
+    app.state.streams = events.EventStreams()
     app.state.scans = asyncio.Semaphore(pages.AT_ONCE)
     # The last one added is asked first.
     app.add_middleware(BodyLimit, most=parts.max_body, seconds=parts.body_seconds)
     app.add_middleware(Auth, token=parts.token)
     app.add_middleware(RateLimit, a_second=parts.max_requests, monotonic=parts.monotonic)
-    app.add_middleware(Watch, parts=parts)
+    app.add_middleware(EventStreamMiddleware, parts=parts)
     return app
 
 
-def create_probes(parts: Parts) -> FastAPI:
+def create_probes(parts: ApiContext) -> FastAPI:
     """`/healthz`, `/readyz` and `/metrics` alone, for probes and scrapers that have no token."""
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers={HTTPException: _http})
     app.state.parts = parts
-    app.include_router(health.router)
-    app.include_router(metrics.router)
+    app.include_router(status.router)
     app.add_middleware(RateLimit, a_second=parts.max_requests, monotonic=parts.monotonic)
-    app.add_middleware(Watch, parts=parts)
+    app.add_middleware(EventStreamMiddleware, parts=parts)
     return app
 
 
@@ -146,9 +144,9 @@ def _completed(found: dict[str, Any]) -> dict[str, Any]:
     schemas = components.setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schemas["Problem"] = ProblemShape.model_json_schema()
-    schemas["Policy"] = domains.Policy.model_json_schema()
-    schemas["Policies"] = domains.Policies.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas["Problem"] = ProblemModel.model_json_schema()
+    schemas["Policy"] = domains.PolicyModel.model_json_schema()
+    schemas["Policies"] = domains.PolicyPage.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas["Policies"].pop("$defs", None)
     for form, name in _FROM_MESSAGES.items():
         schemas[form] = {part: value for part, value in schema(name).items() if part != "$schema"}
@@ -159,16 +157,16 @@ def _completed(found: dict[str, Any]) -> dict[str, Any]:
         for operation in methods.values():
             responses = operation["responses"]
             responses.pop("422", None)
-            for status, response in responses.items():
+            for code, response in responses.items():
                 if response["description"] == "Successful Response":
                     response["description"] = "As asked"
-                if (example := ANSWERS.get((operation["operationId"], status))) is not None:
+                if (example := ANSWERS.get((operation["operationId"], code))) is not None:
                     response["content"]["application/json"]["example"] = example
             if path in OPEN_PATHS:
                 continue
             operation["security"] = [{"token": []}]
-            for status in ALWAYS:
-                responses.setdefault(str(status), _classic_refusal(status) if is_classic(path) else refusal(status))
+            for code in ALWAYS:
+                responses.setdefault(str(code), _classic_refusal(code) if is_classic(path) else refusal(code))
             operation["responses"] = dict(sorted(responses.items()))
     return found
 

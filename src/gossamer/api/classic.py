@@ -8,13 +8,13 @@ import jsonschema_rs
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from gossamer.api import describe
-from gossamer.api.bodies import decoded
-from gossamer.api.health import is_bus_there, is_frontier_there
-from gossamer.api.parts import Given, Parts
+from gossamer.api import openapi as describe
+from gossamer.api.context import ApiContext, Given
 from gossamer.api.problems import failure, success
-from gossamer.control.desk import CRAWL
-from gossamer.control.submit import DUPLICATE, Submission
+from gossamer.api.reading import decoded
+from gossamer.api.status import is_bus_there, is_frontier_there
+from gossamer.control.admission import DUPLICATE, AdmittedRequest
+from gossamer.control.dispatcher import CRAWL
 from gossamer.errors import BusError, FrontierError, RequestRejected
 from gossamer.model.messages import answers
 from gossamer.model.messages.schemas import schema
@@ -119,7 +119,7 @@ async def feed(parts: Given, request: Request) -> Response:
     return response
 
 
-async def _crawl(parts: Parts, submission: Submission) -> tuple[str, Response]:
+async def _crawl(parts: ApiContext, submission: AdmittedRequest) -> tuple[str, Response]:
     [submitted] = await parts.desk.submit([submission])
     if submitted.added:
         return "accepted", success(_told(parts, submission, submitted.blacklisted))
@@ -129,7 +129,7 @@ async def _crawl(parts: Parts, submission: Submission) -> tuple[str, Response]:
     raise RequestRejected(submitted.reason, field=submitted.field)
 
 
-def _told(parts: Parts, submission: Submission, blacklisted: str) -> dict[str, Any] | None:
+def _told(parts: ApiContext, submission: AdmittedRequest, blacklisted: str) -> dict[str, Any] | None:
     """What an accepted request's answer says."""
     if not blacklisted:
         return None
@@ -144,7 +144,7 @@ def _told(parts: Parts, submission: Submission, blacklisted: str) -> dict[str, A
 
 
 async def _question(
-    parts: Parts, request: Request, kind: str, made: Any, given: dict[str, Any]
+    parts: ApiContext, request: Request, kind: str, made: Any, given: dict[str, Any]
 ) -> tuple[str, Response]:
     answer, poll_id = await request.app.state.waiting.ask(kind, made, given)
     return "accepted", success({"poll_id": poll_id} if poll_id else answer)

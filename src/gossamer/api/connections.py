@@ -44,7 +44,7 @@ class ConnectionLimits:
     """Proxies whose X-Forwarded-For names the client; the limit of one client's connections does not bind them."""
 
 
-class _Share:
+class _ConnectionShare:
     """The connections of one client, or of all: at most `limit`, and fewer of them busy.
 
     A new connection therefore always finds a place: that of the connection that has waited longest for a request.
@@ -79,14 +79,14 @@ class Connections:
         `body`, `unread`, `crowded` (a newer connection needed the place) or `busy` (too many requests under way)."""
         self.limits = limits
         self.on_closed = on_closed
-        self._all = _Share(limits.total)
-        self._clients: dict[str, _Share] = {}
+        self._all = _ConnectionShare(limits.total)
+        self._clients: dict[str, _ConnectionShare] = {}
 
-    def shares_of(self, address: str) -> list[_Share]:
+    def shares_of(self, address: str) -> list[_ConnectionShare]:
         """The shares in which a connection from this address counts."""
         if within(address, self.limits.trusted_proxies):
             return [self._all]
-        return [self._clients.setdefault(client_of(address), _Share(self.limits.per_client)), self._all]
+        return [self._clients.setdefault(client_of(address), _ConnectionShare(self.limits.per_client)), self._all]
 
     def forget_empty(self, address: str) -> None:
         """Forget a client that has no connection any more."""
@@ -95,7 +95,7 @@ class Connections:
             del self._clients[client]
 
 
-class _Place(Enum):
+class _CountedConnection(Enum):
     """Where a connection is counted."""
 
     WAITING = auto()
@@ -121,8 +121,8 @@ class GuardedProtocol(H11Protocol):
         self._guard = guard
         self._limits = guard.limits
         self._address = ""
-        self._shares: list[_Share] = []
-        self._place = _Place.NOWHERE
+        self._shares: list[_ConnectionShare] = []
+        self._place = _CountedConnection.NOWHERE
         self._is_lost = False
         self._running = 0
         """Requests that the application is working on; more than one only for a moment, when they are pipelined."""
@@ -136,8 +136,8 @@ class GuardedProtocol(H11Protocol):
     def abort(self, reason: str) -> None:
         """Close the connection at once."""
         self._guard.on_closed(reason)
-        if self._place is _Place.WAITING:
-            self._move(_Place.NOWHERE)
+        if self._place is _CountedConnection.WAITING:
+            self._move(_CountedConnection.NOWHERE)
         self.transport.abort()
 
     # --- what the transport reports -----------------------------------------------------------------------------------
@@ -148,15 +148,15 @@ class GuardedProtocol(H11Protocol):
         self._shares = self._guard.shares_of(self._address)
         for share in self._shares:
             share.make_room()
-        self._move(_Place.WAITING)
+        self._move(_CountedConnection.WAITING)
         self._await("first_byte", self._limits.first_byte)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = True
         self._await("", 0)
         self._stop_checking_reader()
-        if self._place is _Place.WAITING:
-            self._move(_Place.NOWHERE)
+        if self._place is _CountedConnection.WAITING:
+            self._move(_CountedConnection.NOWHERE)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -228,17 +228,17 @@ class GuardedProtocol(H11Protocol):
 
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start" and _is_events(message):
-                self._move(_Place.NOWHERE)
+                self._move(_CountedConnection.NOWHERE)
             await send(message)
 
         self._running += 1
-        self._move(_Place.BUSY)
+        self._move(_CountedConnection.BUSY)
         try:
             await self._application(scope, receive, noting)
         finally:
             self._running -= 1
             if not self._running:
-                self._move(_Place.NOWHERE if self._is_lost else _Place.WAITING)
+                self._move(_CountedConnection.NOWHERE if self._is_lost else _CountedConnection.WAITING)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._guard.on_closed("busy")
@@ -250,20 +250,20 @@ class GuardedProtocol(H11Protocol):
         )
         await shown(problem, scope["path"])(scope, receive, send)
 
-    def _move(self, place: _Place) -> None:
-        if self._place is _Place.NOWHERE:  # its client may have been forgotten meanwhile
+    def _move(self, place: _CountedConnection) -> None:
+        if self._place is _CountedConnection.NOWHERE:  # its client may have been forgotten meanwhile
             self._shares = self._guard.shares_of(self._address)
         for share in self._shares:
-            if self._place is _Place.WAITING:
+            if self._place is _CountedConnection.WAITING:
                 share.waiting.pop(self, None)
-            elif self._place is _Place.BUSY:
+            elif self._place is _CountedConnection.BUSY:
                 share.busy -= 1
-            if place is _Place.WAITING:
+            if place is _CountedConnection.WAITING:
                 share.waiting[self] = None
-            elif place is _Place.BUSY:
+            elif place is _CountedConnection.BUSY:
                 share.busy += 1
         self._place = place
-        if place is _Place.NOWHERE:
+        if place is _CountedConnection.NOWHERE:
             self._guard.forget_empty(self._address)
 
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from gossamer.api.describe import Cursor, Limit, Shape, refusals
-from gossamer.api.parts import Given, Parts
-from gossamer.api.paths import CRAWL, TheCrawl
+from gossamer.api.context import ApiContext, Given
+from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
 from gossamer.api.problems import Problem, not_found
+from gossamer.api.reading import CRAWL, TheCrawl
 from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId, CrawlState, Run
 from gossamer.model.info import CrawlInfo, SpiderCounts
@@ -18,7 +18,7 @@ router = APIRouter(prefix="/v1/crawls", tags=["crawls"])
 one = APIRouter(prefix=CRAWL, tags=["crawls"])
 
 
-class Counts(Shape):
+class RequestCounts(ResponseModel):
     """added = queued + later + leased + fetched + failed + dropped."""
 
     added: int
@@ -36,7 +36,7 @@ class Counts(Shape):
     """Links that never became requests, by reason"""
 
 
-class CrawlSummary(Shape):
+class CrawlSummary(ResponseModel):
     """Where a crawl stands."""
 
     appid: str
@@ -50,10 +50,10 @@ class CrawlSummary(Shape):
     ended: float | None
     domains: int
     """With requests that wait"""
-    total: Counts
+    total: RequestCounts
 
 
-class DomainShare(Shape):
+class DomainShare(ResponseModel):
     """What of a crawl waits on one domain."""
 
     domain: str
@@ -66,7 +66,7 @@ class DomainShare(Shape):
     """The same"""
 
 
-class DomainPage(Shape):
+class DomainPage(ResponseModel):
     """Some of the domains."""
 
     items: list[DomainShare]
@@ -80,7 +80,7 @@ class CrawlShape(CrawlSummary):
     seen: int
     """Distinct requests ever added"""
     queued_by_priority: dict[int, int]
-    spiders: dict[str, Counts]
+    spiders: dict[str, RequestCounts]
     max_pages: int | None
     order: str
     rate: str | None
@@ -90,7 +90,7 @@ class CrawlShape(CrawlSummary):
     """With `domains` in the query only"""
 
 
-class CrawlPage(Shape):
+class CrawlPage(ResponseModel):
     """Some of the crawls, in no order."""
 
     items: list[CrawlSummary]
@@ -98,7 +98,7 @@ class CrawlPage(Shape):
     """Where the next page begins; empty at the end"""
 
 
-class Stopped(Shape):
+class StoppedCrawl(ResponseModel):
     """What stopping did."""
 
     appid: str
@@ -171,20 +171,20 @@ async def crawl(
     "",
     operation_id="stop_crawl",
     summary="Stop a crawl, or one spider's part of it",
-    response_model=Stopped,
+    response_model=StoppedCrawl,
     responses=refusals(400, 404, 503),
 )
 async def stop(
     parts: Given,
     crawl: TheCrawl,
     spiderid: Annotated[str | None, Query(description="Only this spider's part", min_length=1, max_length=1000)] = None,
-) -> Stopped:
+) -> StoppedCrawl:
     """What waits is dropped, what is being fetched is finished. The crawl takes no more requests while its mark is kept
     (the setting marks)."""
     if await parts.frontier.crawl_info(crawl) is None:
         raise unknown(crawl)
     purged = await parts.frontier.stop_crawl(crawl, spider=spiderid)
-    return Stopped(appid=crawl.appid, crawlid=crawl.crawlid, spiderid=spiderid, purged=purged)
+    return StoppedCrawl(appid=crawl.appid, crawlid=crawl.crawlid, spiderid=spiderid, purged=purged)
 
 
 def unknown(crawl: CrawlId) -> Problem:
@@ -192,7 +192,7 @@ def unknown(crawl: CrawlId) -> Problem:
     return not_found(f"no crawl {crawl} is known")
 
 
-async def _domains(parts: Parts, crawl: CrawlId, cursor: str | None, limit: int) -> DomainPage | None:
+async def _domains(parts: ApiContext, crawl: CrawlId, cursor: str | None, limit: int) -> DomainPage | None:
     if cursor is None:
         return None
     if cursor and not _is_cursor(cursor):
@@ -236,8 +236,8 @@ def progress(info: CrawlInfo) -> bytes:
     return CrawlSummary(**_summary(info)).model_dump_json().encode()
 
 
-def _counts(counts: SpiderCounts) -> Counts:
-    return Counts(
+def _counts(counts: SpiderCounts) -> RequestCounts:
+    return RequestCounts(
         added=counts.added,
         queued=counts.queued,
         later=counts.later,

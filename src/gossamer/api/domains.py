@@ -10,12 +10,12 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from gossamer.api import describe
-from gossamer.api.bodies import check_known, decoded, media_type, read_object
-from gossamer.api.describe import Limit, Shape, refusals
-from gossamer.api.parts import Given, Parts
+from gossamer.api import openapi as describe
+from gossamer.api.context import ApiContext, Given
+from gossamer.api.openapi import Limit, ResponseModel, refusals
 from gossamer.api.problems import Problem, bad_request
-from gossamer.control.policy_yaml import (
+from gossamer.api.reading import check_known, decoded, media_type, read_object
+from gossamer.control.domains import (
     EVERY_DOMAIN,
     checked_domain,
     dump_policies,
@@ -25,7 +25,7 @@ from gossamer.control.policy_yaml import (
     policy_of,
 )
 from gossamer.errors import PoliciesChanged, RequestRejected
-from gossamer.model.domain import BUILT_IN, DomainPolicy
+from gossamer.model.crawl import BUILT_IN, DomainPolicy
 
 YAML = "application/yaml"
 _YAMLS = (YAML, "application/x-yaml", "text/yaml", "text/x-yaml")
@@ -38,7 +38,7 @@ router = APIRouter(prefix="/v1/domains", tags=["domains"])
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-class Policy(Shape):
+class PolicyModel(ResponseModel):
     """What is set; a field that is missing is not set, and the next level's counts: the default, then the built-in."""
 
     hits: int | None = Field(None, ge=1, le=1_000_000, examples=[10])
@@ -60,27 +60,27 @@ class Policy(Shape):
     """What becomes of requests while it is blacklisted: `held` or `dropped`"""
 
 
-class Domain(Shape):
+class DomainModel(ResponseModel):
     """A domain's policy, and what it comes to."""
 
     domain: str = Field(examples=["example.com"])
     """`*`: the default"""
-    policy: Policy
-    in_force: Policy
+    policy: PolicyModel
+    in_force: PolicyModel
 
 
-class Policies(Shape):
+class PolicyPage(ResponseModel):
     """All policies, or a page of them."""
 
     version: int = 0
     """Raised by every change of any policy; the ETag. Not heeded where it is sent"""
-    default: Policy | None = None
-    domains: dict[str, Policy] | None = None
+    default: PolicyModel | None = None
+    domains: dict[str, PolicyModel] | None = None
     cursor: str = ""
     """Where the next page begins; empty at the end"""
 
 
-class Replaced(Shape):
+class PoliciesReplaced(ResponseModel):
     """All policies were put in the place of what there was."""
 
     version: int
@@ -106,7 +106,7 @@ def _documented(description: str, **content: Any) -> dict[str, Any]:
     return {**describe.body(content.get("content", _POLICY_BODY), description), "parameters": [_IF_MATCH]}
 
 
-def _with_etag(model: type[Shape], description: str) -> dict[int | str, dict[str, Any]]:
+def _with_etag(model: type[ResponseModel], description: str) -> dict[int | str, dict[str, Any]]:
     return {200: {"description": description, "model": model, "headers": _ETAG}}
 
 
@@ -120,7 +120,7 @@ def _with_etag(model: type[Shape], description: str) -> dict[int | str, dict[str
     responses={
         200: {
             "description": "A page; with Accept: application/yaml all of them",
-            "model": Policies,
+            "model": PolicyPage,
             "headers": _ETAG,
             "content": {YAML: {"schema": {"type": "string"}, "example": _EXAMPLE_YAML}},
         },
@@ -172,7 +172,7 @@ async def domains(
             },
         },
     ),
-    responses={**_with_etag(Replaced, "In force within a second"), **refusals(400, 408, 412, 413, 428, 503)},
+    responses={**_with_etag(PoliciesReplaced, "In force within a second"), **refusals(400, 408, 412, 413, 428, 503)},
 )
 async def replace(parts: Given, request: Request) -> Response:
     """If-Match must name the version that was edited (`*`: whichever it is), so that no two editors lose an update."""
@@ -196,7 +196,7 @@ async def replace(parts: Given, request: Request) -> Response:
     raise PoliciesChanged
 
 
-async def _snapshot(parts: Parts) -> tuple[DomainPolicy, dict[str, DomainPolicy], int]:
+async def _snapshot(parts: ApiContext) -> tuple[DomainPolicy, dict[str, DomainPolicy], int]:
     """Policies and the version that they have together."""
     while True:
         version = await parts.frontier.policies_version()
@@ -224,7 +224,7 @@ DomainName = Annotated[str, Path(description="A registered domain; `*`: the defa
     _ONE,
     operation_id="show_domain",
     summary="One domain's policy",
-    responses={**_with_etag(Domain, "What is set, and what it comes to"), **refusals(400, 503)},
+    responses={**_with_etag(DomainModel, "What is set, and what it comes to"), **refusals(400, 503)},
 )
 async def domain(parts: Given, domain: DomainName) -> Response:
     """Every domain has one; where nothing is set it is empty, and the default's."""
@@ -237,12 +237,12 @@ async def domain(parts: Given, domain: DomainName) -> Response:
     operation_id="set_domain",
     summary="Set one domain's policy",
     openapi_extra=_documented("The whole policy: what is not in it is not set any more"),
-    responses={**_with_etag(Domain, "In force within a second"), **refusals(400, 408, 412, 413, 503)},
+    responses={**_with_etag(DomainModel, "In force within a second"), **refusals(400, 408, 412, 413, 503)},
 )
 async def put(parts: Given, domain: DomainName, request: Request) -> Response:
     """If-Match is heeded where it is sent."""
     given = await read_object(request)
-    check_known(given, tuple(Policy.model_fields))
+    check_known(given, tuple(PolicyModel.model_fields))
     policy = policy_of(given, where=domain)
     return await _edited(parts, request, domain, lambda _: policy)
 
@@ -252,12 +252,12 @@ async def put(parts: Given, domain: DomainName, request: Request) -> Response:
     operation_id="change_domain",
     summary="Change parts of one domain's policy",
     openapi_extra=_documented("Fields to set; null: not set any more (RFC 7396). `blacklisted` is the blacklist"),
-    responses={**_with_etag(Domain, "In force within a second"), **refusals(400, 408, 412, 413, 503)},
+    responses={**_with_etag(DomainModel, "In force within a second"), **refusals(400, 408, 412, 413, 503)},
 )
 async def patch(parts: Given, domain: DomainName, request: Request) -> Response:
     """Two editors at once both get what they asked for, unless they change the same field."""
     given = await read_object(request)
-    check_known(given, tuple(Policy.model_fields))
+    check_known(given, tuple(PolicyModel.model_fields))
     changes = policy_of(given, where=domain)
     gone = [field for field, value in given.items() if value is None]
 
@@ -283,7 +283,7 @@ async def delete(parts: Given, domain: DomainName, request: Request) -> Response
 
 
 async def _edited(
-    parts: Parts, request: Request, domain: str, change: Callable[[DomainPolicy], DomainPolicy]
+    parts: ApiContext, request: Request, domain: str, change: Callable[[DomainPolicy], DomainPolicy]
 ) -> Response:
     name = _checked(domain)
     wanted = _if_match(request)
@@ -300,7 +300,7 @@ async def _edited(
     raise PoliciesChanged
 
 
-async def _shown(parts: Parts, name: str | None, policy: DomainPolicy) -> Response:
+async def _shown(parts: ApiContext, name: str | None, policy: DomainPolicy) -> Response:
     default = policy if name is None else await parts.frontier.domain_policy(None)
     in_force = merged(merged(BUILT_IN, default), policy)
     return _json(

@@ -1,21 +1,23 @@
 """A crawl's progress as Server-Sent Events, until it ends or nobody listens."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gossamer.api.context import ApiContext, Given
 from gossamer.api.crawls import progress, unknown
-from gossamer.api.describe import refusals
-from gossamer.api.parts import Given, Parts
-from gossamer.api.paths import CRAWL, TheCrawl
-from gossamer.api.problems import Problem
-from gossamer.errors import FrontierError
+from gossamer.api.openapi import refusals
+from gossamer.api.problems import Problem, broken, problem_of, shown
+from gossamer.api.reading import CRAWL, TheCrawl, normal
+from gossamer.errors import FrontierError, GossamerError
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo
+from gossamer.telemetry import logs as names
 
 MOST_STREAMS = 200
 """Of one process."""
@@ -26,7 +28,7 @@ _SIGN_OF_LIFE = 15
 router = APIRouter(prefix=CRAWL, tags=["crawls"])
 
 
-class Streams:
+class EventStreams:
     """How many there are in this process, and when they must end."""
 
     def __init__(self) -> None:
@@ -48,7 +50,7 @@ class Streams:
 class _Stream(StreamingResponse):
     """A stream that is counted while it is sent."""
 
-    def __init__(self, events: AsyncIterator[bytes], streams: Streams) -> None:
+    def __init__(self, events: AsyncIterator[bytes], streams: EventStreams) -> None:
         super().__init__(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
         self._streams = streams
 
@@ -79,14 +81,14 @@ class _Stream(StreamingResponse):
 async def events(parts: Given, crawl: TheCrawl, request: Request) -> Response:
     """The stream ends with the crawl's run; a crawl that is over has its `end` at once. After an interruption ask
     again: every event has all there is to know."""
-    streams: Streams = request.app.state.streams
+    streams: EventStreams = request.app.state.streams
     info = await parts.frontier.crawl_info(crawl)
     if info is None:
         raise unknown(crawl)
     return _Stream(_events(parts, crawl, info, streams.closing), streams)
 
 
-async def _events(parts: Parts, crawl: CrawlId, first: CrawlInfo, closing: asyncio.Event) -> AsyncIterator[bytes]:
+async def _events(parts: ApiContext, crawl: CrawlId, first: CrawlInfo, closing: asyncio.Event) -> AsyncIterator[bytes]:
     info: CrawlInfo | None = first
     run, told, silent, is_away = first.run, b"", 0, False
     while not closing.is_set():
@@ -128,3 +130,58 @@ async def _pause(closing: asyncio.Event) -> None:
 
 def _event(name: str, data: bytes) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), b" ".join(data.splitlines()))
+
+
+log = logging.getLogger("gossamer.api")
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class EventStreamMiddleware:
+    """ASGI middleware."""
+
+    def __init__(self, app: ASGIApp, *, parts: ApiContext) -> None:
+        self._app = app
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = self._parts.monotonic()
+        status = 0
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._served(scope, receive, noting, lambda: status != 0)
+        finally:
+            self._count(scope, status, self._parts.monotonic() - started)
+
+    async def _served(self, scope: Scope, receive: Receive, send: Send, is_begun: Callable[[], bool]) -> None:
+        try:
+            scope["path"] = normal(scope["raw_path"])
+            await self._app(scope, receive, send)
+            return
+        except Problem as error:
+            problem = error
+        except GossamerError as error:
+            problem = problem_of(error)
+            if problem.status >= 500:
+                log.warning("%s %s: %s", scope["method"], scope["path"], error)
+        except Exception:
+            log.exception("%s %s %s", names.REQUEST_BROKE, scope["method"], scope["path"])
+            problem = broken()
+        if not is_begun():
+            await shown(problem, scope["path"])(scope, receive, send)
+        # Else part of an answer is out: the server sees that the rest does not come, and closes the connection.
+
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path_format", "other")
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._parts.metrics.http.labels(route, method, str(status)).inc()
+        self._parts.metrics.http_seconds.labels(route).observe(seconds)

@@ -21,7 +21,7 @@ _LINGER_SECONDS = 2.0
 _LINGER_BYTES = 16 * 1024 * 1024
 
 
-class Buckets:
+class TokenBuckets:
     """A token bucket for each client. Its memory is bounded."""
 
     def __init__(self, a_second: float, *, monotonic: Callable[[], float], clients: int = _CLIENTS) -> None:
@@ -64,7 +64,7 @@ class RateLimit:
 
     def __init__(self, app: ASGIApp, *, a_second: float, monotonic: Callable[[], float]) -> None:
         self._app = app
-        self._buckets = Buckets(a_second, monotonic=monotonic)
+        self._buckets = TokenBuckets(a_second, monotonic=monotonic)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         peer = scope.get("client") or ("", 0)

@@ -10,10 +10,10 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from gossamer.api.context import ApiContext, Given
 from gossamer.api.crawls import unknown
-from gossamer.api.describe import Cursor, Limit, Shape, refusals
-from gossamer.api.parts import Given, Parts
-from gossamer.api.paths import CRAWL, TheCrawl
+from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
+from gossamer.api.reading import CRAWL, TheCrawl
 from gossamer.bus.base import Reader
 from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId
@@ -40,7 +40,7 @@ class _Head(msgspec.Struct):
     timestamp: Any = None
 
 
-class Records(Shape):
+class RecordPage(ResponseModel):
     """Some of the records, in the order in which they were published."""
 
     items: list[dict[str, object]]
@@ -53,7 +53,7 @@ class Records(Shape):
 
 _head = msgspec.json.Decoder(_Head)
 _fields: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_RESPONSES = {200: {"description": "Some of them", "model": Records}, **refusals(400, 404, 503)}
+_RESPONSES = {200: {"description": "Some of them", "model": RecordPage}, **refusals(400, 404, 503)}
 
 
 @router.get("/pages", operation_id="crawl_pages", summary="Pages that were fetched", responses=_RESPONSES)
@@ -78,7 +78,7 @@ async def items(parts: Given, crawl: TheCrawl, request: Request, cursor: Cursor 
 
 
 async def _answer(
-    parts: Parts, request: Request, crawl: CrawlId, cursor: str, limit: int, is_wanted: Callable[[_Head], bool]
+    parts: ApiContext, request: Request, crawl: CrawlId, cursor: str, limit: int, is_wanted: Callable[[_Head], bool]
 ) -> Response:
     if await parts.frontier.run_of(crawl) is None:
         raise unknown(crawl)
@@ -94,7 +94,7 @@ async def _answer(
 
 
 async def _read(
-    parts: Parts, reader: Reader, crawl: CrawlId, limit: int, is_wanted: Callable[[_Head], bool]
+    parts: ApiContext, reader: Reader, crawl: CrawlId, limit: int, is_wanted: Callable[[_Head], bool]
 ) -> tuple[list[msgspec.Raw], bool]:
     """(records, whether there may be more)."""
     found: list[msgspec.Raw] = []

@@ -4,13 +4,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from gossamer.api.describe import Cursor, Limit, Shape, refusals
-from gossamer.api.parts import Given
+from gossamer.api.context import Given
+from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
 
 router = APIRouter(prefix="/v1/queues", tags=["cluster"])
 
 
-class Queue(Shape):
+class Queue(ResponseModel):
     """What waits for one spider."""
 
     spiderid: str
@@ -19,21 +19,21 @@ class Queue(Shape):
     """With queued requests"""
 
 
-class Queues(Shape):
+class Queues(ResponseModel):
     """What waits, by spider."""
 
     total: int
     items: list[Queue]
 
 
-class DomainBacklog(Shape):
+class DomainBacklog(ResponseModel):
     """What waits for a spider on one domain."""
 
     domain: str
     queued: int
 
 
-class DomainBacklogs(Shape):
+class DomainBacklogs(ResponseModel):
     """Some of the domains."""
 
     items: list[DomainBacklog]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gossamer.api.app import routes
-from gossamer.api.describe import ALWAYS
+from gossamer.api.openapi import ALWAYS
 
 _IN_MESSAGES = {"CrawlRequest", "ActionRequest", "StatsRequest", "DomainRequest", "PollRequest", "Wrapper", "Root"}
 

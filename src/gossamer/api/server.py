@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from gossamer.api.app import close_app, end_streams
 from gossamer.api.auth import is_loopback_name
 from gossamer.api.connections import Connections, GuardedProtocol
-from gossamer.api.parts import Parts
+from gossamer.api.context import ApiContext
 from gossamer.errors import BadInput
 from gossamer.telemetry.metrics import metrics_address
 
@@ -73,7 +73,7 @@ async def _serve(
     drain_seconds: float,
     on_stopping: Callable[[], None],
 ) -> None:
-    parts: Parts = app.state.parts
+    parts: ApiContext = app.state.parts
     limits = replace(parts.connections, total=min(parts.connections.total, _files() // 4))
     guard = Connections(limits, on_closed=lambda reason: parts.metrics.http_closed.labels(reason).inc())
     server = _Server(

@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import JSONResponse, Response
 
-from gossamer.api import describe
-from gossamer.api.describe import refusals
-from gossamer.api.parts import Given
+from gossamer.api import openapi as describe
+from gossamer.api.context import Given
+from gossamer.api.openapi import refusals
 from gossamer.api.problems import bad_request
 from gossamer.control import stats
 

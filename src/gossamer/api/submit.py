@@ -1,21 +1,63 @@
 """Submitting crawl requests, one or many."""
 
+import asyncio
+import contextlib
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from gossamer.api import describe
-from gossamer.api.bodies import NDJSON, decoded, is_lines, lines
-from gossamer.api.counting import Fed
-from gossamer.api.describe import Shape, refusals
-from gossamer.api.parts import Given, Parts
-from gossamer.api.paths import encoded
+from gossamer.api import openapi as describe
+from gossamer.api.context import ApiContext, Given
+from gossamer.api.openapi import ResponseModel, refusals
 from gossamer.api.problems import Problem, bad_request
-from gossamer.control.desk import CRAWL
-from gossamer.control.submit import DUPLICATE, Submission, Submitted
-from gossamer.errors import RequestRejected
+from gossamer.api.reading import NDJSON, decoded, encoded, is_lines, lines
+from gossamer.control import stats
+from gossamer.control.admission import DUPLICATE, AdmittedRequest, SubmitResult
+from gossamer.control.dispatcher import CRAWL
+from gossamer.errors import FrontierError, RequestRejected
+
+_PAUSE_SECONDS = 1.0
+_GOODBYE_SECONDS = 1.0
+
+
+class SubmissionCounter:
+    """Counts in memory, and puts it together with the others' once a second. What is not there yet when the process
+    dies is not counted."""
+
+    def __init__(self, parts: ApiContext) -> None:
+        self._parts = parts
+        self._counts: Counter[str] = Counter()
+        self._task: asyncio.Task[None] | None = None
+
+    def count(self, kind: str, result: str) -> None:
+        """`result`: accepted, duplicate or rejected."""
+        self._parts.metrics.requests.labels(kind, result).inc()
+        self._counts["total"] += 1
+        self._counts["fail" if result == "rejected" else stats.counted_as(kind)] += 1
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._soon())
+
+    async def close(self) -> None:
+        """Count the rest."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_GOODBYE_SECONDS):
+                    await self._flush()
+
+    async def _soon(self) -> None:
+        await asyncio.sleep(_PAUSE_SECONDS)
+        await self._flush()
+
+    async def _flush(self) -> None:
+        counts, self._counts = self._counts, Counter()
+        with contextlib.suppress(FrontierError):  # repeated it might count twice
+            await self._parts.counters.add(stats.INTAKE, counts)
+
 
 MOST_ITEMS = 10_000
 """Requests in one batch."""
@@ -23,7 +65,7 @@ MOST_ITEMS = 10_000
 router = APIRouter(prefix="/v1/crawls", tags=["crawls"])
 
 
-class Taken(Shape):
+class RequestResult(ResponseModel):
     """What became of one request."""
 
     added: bool
@@ -38,7 +80,7 @@ class Taken(Shape):
     """201 added, 200 duplicate, 400 not valid, 409 the crawl takes no more"""
 
 
-class TakenOne(Taken):
+class SingleResult(RequestResult):
     """The same of a request that was sent alone."""
 
     appid: str
@@ -48,13 +90,13 @@ class TakenOne(Taken):
     """As it will be fetched"""
 
 
-class TakenBatch(Shape):
+class BatchResult(ResponseModel):
     """What became of each request of a batch, in order."""
 
     added: int
     duplicates: int
     refused: int
-    items: list[Taken]
+    items: list[RequestResult]
 
 
 _REQUEST = {"$ref": f"{describe.SCHEMAS}CrawlRequest"}
@@ -80,9 +122,9 @@ _EXAMPLE = {"appid": "shop", "crawlid": "prices", "url": "https://example.com", 
         "A crawl request, an array of them, or one a line",
     ),
     responses={
-        201: {"description": "Added", "model": TakenOne},
-        200: {"description": "Seen in this run of the crawl already: nothing was added", "model": TakenOne},
-        207: {"description": "A batch: each has its own status", "model": TakenBatch},
+        201: {"description": "Added", "model": SingleResult},
+        200: {"description": "Seen in this run of the crawl already: nothing was added", "model": SingleResult},
+        207: {"description": "A batch: each has its own status", "model": BatchResult},
         **refusals(400, 408, 409, 413, 503),
     },
 )
@@ -90,7 +132,7 @@ async def submit(parts: Given, request: Request) -> Response:
     """Requests join the crawl they name, each under its own terms; a crawl that is not there begins.
 
     May be repeated after a 503: what was added before is then a duplicate."""
-    fed: Fed = request.app.state.fed
+    fed: SubmissionCounter = request.app.state.fed
     body = await request.body()
     if is_lines(request):
         return await _submit_batch(parts, fed, lines(body))
@@ -102,7 +144,7 @@ async def submit(parts: Given, request: Request) -> Response:
     return await _submit_one(parts, fed, given)
 
 
-async def _submit_one(parts: Parts, fed: Fed, given: dict[str, Any]) -> Response:
+async def _submit_one(parts: ApiContext, fed: SubmissionCounter, given: dict[str, Any]) -> Response:
     try:
         submission = _read(parts, given)
     except RequestRejected:
@@ -115,30 +157,30 @@ async def _submit_one(parts: Parts, fed: Fed, given: dict[str, Any]) -> Response
     if taken.status == 409:
         raise Problem(409, "Crawl refused", taken.reason)
     crawl = submission.crawl.id
-    found = TakenOne(
+    found = SingleResult(
         **taken.model_dump(), appid=crawl.appid, crawlid=crawl.crawlid, spiderid=submission.spider, url=submission.url
     )
     headers = {"Location": f"/v1/crawls/{encoded(crawl.appid, crawl.crawlid)}"}
     return Response(found.model_dump_json(), taken.status, headers, "application/json")
 
 
-async def _submit_batch(parts: Parts, fed: Fed, values: Sequence[Any]) -> Response:
+async def _submit_batch(parts: ApiContext, fed: SubmissionCounter, values: Sequence[Any]) -> Response:
     if len(values) > MOST_ITEMS:
         raise bad_request(f"a batch may have {MOST_ITEMS:,} requests, not {len(values):,}")
-    taken: list[Taken | None] = [None] * len(values)
+    taken: list[RequestResult | None] = [None] * len(values)
     sound: list[int] = []
-    submissions: list[Submission] = []
+    submissions: list[AdmittedRequest] = []
     for at, value in enumerate(values):
         try:
             submissions.append(_read(parts, value))
             sound.append(at)
         except RequestRejected as fault:
             fed.count(CRAWL, "rejected")
-            taken[at] = Taken(added=False, reason=fault.reason, field=fault.field, status=400)
+            taken[at] = RequestResult(added=False, reason=fault.reason, field=fault.field, status=400)
     for at, submitted in zip(sound, await parts.desk.submit(submissions), strict=True):
         taken[at] = _taken(fed, submitted)
     items = [item for item in taken if item is not None]
-    found = TakenBatch(
+    found = BatchResult(
         added=sum(item.status == 201 for item in items),
         duplicates=sum(item.status == 200 for item in items),
         refused=sum(item.status >= 400 for item in items),
@@ -147,17 +189,17 @@ async def _submit_batch(parts: Parts, fed: Fed, values: Sequence[Any]) -> Respon
     return Response(found.model_dump_json(), 207, media_type="application/json")
 
 
-def _read(parts: Parts, value: Any) -> Submission:
+def _read(parts: ApiContext, value: Any) -> AdmittedRequest:
     if not isinstance(value, bytes | dict):
         raise RequestRejected("this is JSON, but no object")
     kind, request = parts.desk.read(value)
     if kind != CRAWL:
         raise RequestRejected(f"this is a request of the kind {kind}, not crawl; send it to /feed")
-    found: Submission = request
+    found: AdmittedRequest = request
     return found
 
 
-def _taken(fed: Fed, submitted: Submitted) -> Taken:
+def _taken(fed: SubmissionCounter, submitted: SubmitResult) -> RequestResult:
     if submitted.added:
         result, status = "accepted", 201
     elif submitted.reason == DUPLICATE:
@@ -165,7 +207,7 @@ def _taken(fed: Fed, submitted: Submitted) -> Taken:
     else:
         result, status = "rejected", 400 if submitted.field else 409
     fed.count(CRAWL, result)
-    return Taken(
+    return RequestResult(
         added=submitted.added,
         reason=submitted.reason,
         field=submitted.field,

@@ -1,6 +1,7 @@
 """The bus on Kafka, through librdkafka: idempotent publishing in batches, explicit commits after the work."""
 
 import asyncio
+import contextlib
 import math
 import threading
 import time
@@ -11,12 +12,53 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from gossamer.bus.base import TopicInfo
-from gossamer.bus.kafka_client import ANSWER_SECONDS, check_options, in_thread, limit_of, log, partitions_of
-from gossamer.bus.kafka_consumer import KafkaConsumer, read_mark
-from gossamer.bus.kafka_pending import Pending
-from gossamer.bus.topics import check_topic
+from gossamer.bus.base import TopicInfo, check_topic
+from gossamer.bus.kafka_consumer import (
+    ANSWER_SECONDS,
+    KafkaConsumer,
+    check_options,
+    in_thread,
+    limit_of,
+    log,
+    partitions_of,
+    read_mark,
+    translated,
+)
 from gossamer.errors import MessageTooLarge
+
+
+class PendingPublish:
+    """One call of `publish`: its future is done when the last of its messages is."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, count: int) -> None:
+        self._loop = loop
+        self._left = count
+        self._error: Any = None
+        self._lock = threading.Lock()
+        self.future: asyncio.Future[None] = loop.create_future()
+
+    def delivered(self, error: Any, message: Any) -> None:
+        """Called by the producer's thread for every message."""
+        self.failed(error)
+
+    def failed(self, error: Any) -> None:
+        """One is done with, and how; None: well."""
+        with self._lock:
+            self._error = self._error or error
+            self._left -= 1
+            if self._left:
+                return
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+            self._loop.call_soon_threadsafe(self._finish)
+
+    def _finish(self) -> None:
+        if self.future.done():
+            return
+        if self._error is None:
+            self.future.set_result(None)
+        else:
+            self.future.set_exception(translated(self._error))
+
 
 T = TypeVar("T")
 
@@ -80,7 +122,7 @@ class KafkaBus:
         self._check(topic, values)
         await self._ensure(topic)
         self._check(topic, values)  # once more: the topic may allow less than was known
-        pending = Pending(asyncio.get_running_loop(), len(values))
+        pending = PendingPublish(asyncio.get_running_loop(), len(values))
         for at, value in enumerate(values):
             key = keys[at] if keys and keys[at] else None
             while True:

@@ -3,12 +3,8 @@
 import asyncio
 from collections.abc import Collection, Sequence
 
-from gossamer.bus.base import TopicInfo
-from gossamer.bus.streams_consumer import StreamsConsumer
-from gossamer.bus.streams_keys import StreamKeys
-from gossamer.bus.streams_reader import StreamsReader, read_mark
-from gossamer.bus.streams_store import Store
-from gossamer.bus.topics import check_topic
+from gossamer.bus.base import TopicInfo, check_topic
+from gossamer.bus.streams_consumer import StreamKeys, StreamsConsumer, StreamsReader, StreamsStore, read_mark
 from gossamer.errors import MessageTooLarge
 from gossamer.valkey.shards import Shards
 
@@ -41,7 +37,7 @@ class StreamsBus:
         group has held for so long goes to another."""
         self.shards = shards
         self.prefix = prefix
-        self._store = Store(
+        self._store = StreamsStore(
             shards, StreamKeys(prefix), kept=kept, retention_ms=int(retention_seconds * 1000), most_bytes=most_bytes
         )
         self._largest = largest

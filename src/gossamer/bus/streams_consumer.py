@@ -6,13 +6,251 @@ import os
 import secrets
 import socket
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Annotated, Any, TypeVar
+
+import msgspec
 
 from gossamer.bus.base import Message
-from gossamer.bus.streams_store import Store, as_message
-from gossamer.bus.streams_wake import Wake, released
-from gossamer.errors import BusError, BusUnavailable
+from gossamer.errors import (
+    BadInput,
+    BusError,
+    BusFull,
+    BusUnavailable,
+    FrontierError,
+    FrontierFull,
+    FrontierUnavailable,
+)
+from gossamer.valkey.client import Script, load
+from gossamer.valkey.shards import Shards
+
+
+@dataclass(frozen=True, slots=True)
+class StreamKeys:
+    """The braces keep what belongs to a topic in one cluster slot, and spread the topics over the cluster."""
+
+    prefix: str
+
+    def stream(self, topic: str) -> str:
+        """A stream: fields v (the value), c (bytes put before it) and k (the key, where there is one).
+
+        Ends: kept until acknowledged, 30 days after it became empty; the others, a retention after the last message."""
+        return f"{{{self.prefix}:bus:{topic}}}"
+
+    def facts(self, topic: str) -> str:
+        """A hash: put (bytes ever put), gone (bytes that have left, as far as anybody had to know). Ends with the
+        stream."""
+        return f"{self.stream(topic)}:facts"
+
+    @property
+    def names(self) -> str:
+        """A sorted set: the topics' names by when somebody last used them; one leaves 30 days after."""
+        return f"{{{self.prefix}:bus}}:names"
+
+    @property
+    def channel(self) -> str:
+        """A channel, no key: consumers hear of messages here."""
+        return f"{{{self.prefix}:bus}}:wake"
+
+
+T = TypeVar("T")
+
+SCRIPTS: dict[str, Script] = load(resources.files("gossamer.bus") / "scripts")
+
+_REMEMBERED_MS = 30 * 86400 * 1000
+"""A name that nobody used, and an empty topic that was kept until acknowledged, with its groups."""
+_GONE_MS = 3600 * 1000
+"""A member without a sign of life for so long that holds nothing is forgotten."""
+_STREAMS_STORE_CALL_IDS = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroup:
+    """A consumer group of a topic."""
+
+    name: str
+    unread: int | None
+    """Messages it has not been given; None where the server cannot tell."""
+    held: int
+    """Messages it was given and has not acknowledged."""
+
+
+class StreamsStore:
+    """The server side of `StreamsBus`, shared by it, its consumers and its readers. All calls raise BusError."""
+
+    def __init__(
+        self, shards: Shards, keys: StreamKeys, *, kept: Sequence[str], retention_ms: int, most_bytes: int
+    ) -> None:
+        self.shards = shards
+        self.keys = keys
+        self._kept = frozenset(kept)
+        self._retention_ms = retention_ms
+        self._most_bytes = most_bytes
+
+    async def command(self, key: str, *command: Any) -> Any:
+        """A plain command where this key is."""
+        return await _bus_errors(lambda: self.shards.command(key, *command))
+
+    async def publish(self, topic: str, pairs: Sequence[bytes]) -> int:
+        """Put value, key, value, key …; how many messages left for them that some group had not been given. Raises
+        BusFull when nothing was put."""
+        arguments: list[Any] = [
+            topic,
+            self.keys.channel,
+            self._most_bytes,
+            int(topic in self._kept),
+            self._retention_ms,
+            *pairs,
+        ]
+        keys = [self.keys.stream(topic), self.keys.facts(topic)]
+        put, number = await _bus_errors(lambda: self.shards.call_confirmed(0, SCRIPTS["publish"], keys, arguments))
+        if not put:
+            raise BusFull(await self._why_full(topic, number))
+        return int(number)
+
+    async def _why_full(self, topic: str, held: int) -> str:
+        """Who has to acknowledge something."""
+        waiting = [f"{group.name}: {(group.unread or 0) + group.held:,}" for group in await self.groups(topic)]
+        for_whom = f"messages not acknowledged by {', '.join(waiting)}" if waiting else "nobody reads it"
+        return f"{topic} holds {held:,} of {self._most_bytes:,} bytes; {for_whom}"
+
+    async def name(self, topic: str) -> None:
+        """Say that the topic is used."""
+        await self._call("name", [self.keys.names], [topic, _REMEMBERED_MS])
+
+    async def names(self) -> list[str]:
+        """The topics that were used in the last 30 days, in order."""
+        key = self.keys.names
+        return sorted(name.decode() for name in await self.command(key, "ZRANGE", key, 0, -1))
+
+    async def join(self, topic: str, group: str) -> None:
+        """Make the group where it is missing, and forget its members that are gone."""
+        empty_ms = _REMEMBERED_MS if topic in self._kept else self._retention_ms
+        await self._call("join", [self.keys.stream(topic)], [group, empty_ms, _GONE_MS])
+
+    async def acknowledge(self, topic: str, group: str, places: Sequence[bytes]) -> None:
+        """The group is done with these."""
+        keys = [self.keys.stream(topic), self.keys.facts(topic)]
+        for first in range(0, len(places), _STREAMS_STORE_CALL_IDS):
+            part = places[first : first + _STREAMS_STORE_CALL_IDS]
+            await self._call("acknowledge", keys, [group, int(topic in self._kept), _REMEMBERED_MS, *part])
+
+    async def release(self, topic: str, group: str, member: str, say: bytes) -> None:
+        """The member leaves; the others hear `say` when there is something to be had."""
+        await self._call("release", [self.keys.stream(topic)], [group, member, say, self.keys.channel])
+
+    async def groups(self, topic: str) -> list[ConsumerGroup]:
+        """The topic's groups; none where there is no topic."""
+        key = self.keys.stream(topic)
+        try:
+            rows = await self.command(key, "XINFO", "GROUPS", key)
+        except BusUnavailable:
+            raise
+        except BusError as error:
+            if "no such key" not in str(error):
+                raise
+            return []
+        found = [dict(zip(row[::2], row[1::2], strict=True)) for row in rows]
+        return [ConsumerGroup(facts[b"name"].decode(), facts[b"lag"], facts[b"pending"]) for facts in found]
+
+    async def lengths(self, topics: Sequence[str]) -> list[int]:
+        """How many messages each topic has."""
+        keys = [self.keys.stream(topic) for topic in topics]
+        return list(await asyncio.gather(*(self.command(key, "XLEN", key) for key in keys)))
+
+    async def _call(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        return await _bus_errors(lambda: self.shards.call(0, SCRIPTS[script], keys, arguments))
+
+
+def as_message(topic: str, row: Any) -> Message:
+    """An entry of a stream."""
+    place, fields = row
+    key = fields[5] if len(fields) > 5 else b""
+    return Message(topic, fields[1], key, int(place.partition(b"-")[0]) / 1000, place)
+
+
+async def _bus_errors(call: Callable[[], Awaitable[T]]) -> T:
+    """The same errors under the bus's names: whoever publishes need not know where the bus is kept."""
+    try:
+        return await call()
+    except FrontierUnavailable as error:
+        raise BusUnavailable(error.detail) from error
+    except FrontierFull as error:
+        raise BusFull(error.detail) from error
+    except FrontierError as error:
+        raise BusError(error.detail) from error
+
+
+_READY_SECONDS = 5.0
+_RELEASED = b"!"
+"""Before a topic's name: a member left, and what it held is to be claimed."""
+
+
+class WakeSignal:
+    """What a consumer has to look at. `start` first, `stop` last."""
+
+    def __init__(self, store: StreamsStore, topics: Sequence[str]) -> None:
+        self._store = store
+        self._topics = frozenset(topics)
+        self.fresh = set(topics)
+        """Topics that may have something."""
+        self.released = set(topics)
+        """Topics in which a member may have left something behind."""
+        self._event = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Returns when nothing that is published from now on is missed."""
+        ready = asyncio.Event()
+        messages = self._store.shards.subscribe(self._store.keys.channel, ready)
+        self._task = asyncio.create_task(self._listen(messages))
+        try:
+            async with asyncio.timeout(_READY_SECONDS):
+                await ready.wait()
+        except TimeoutError:
+            await self.stop()
+            raise BusUnavailable(f"no subscription within {_READY_SECONDS:g} s") from None
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _listen(self, messages: AsyncIterator[bytes | None]) -> None:
+        async for message in messages:
+            if message is None:  # anything may have been said meanwhile
+                self.fresh |= self._topics
+                self.released |= self._topics
+                self._event.set()
+                continue
+            topic = message.removeprefix(_RELEASED).decode()
+            if topic in self._topics:
+                self.fresh.add(topic)
+                if message.startswith(_RELEASED):
+                    self.released.add(topic)
+                self._event.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Until a topic has something, at most so long."""
+        self._event.clear()
+        if self.fresh:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+
+    async def stop(self) -> None:
+        """May be repeated."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+
+def released(topic: str) -> bytes:
+    """What the others of a group hear when a member leaves."""
+    return _RELEASED + topic.encode()
+
 
 _CALL_IDS = 1000
 
@@ -24,13 +262,13 @@ class StreamsConsumer:
     task dies with its process, another member claims it.
     """
 
-    def __init__(self, store: Store, topics: Sequence[str], *, group: str, claim_seconds: float) -> None:
+    def __init__(self, store: StreamsStore, topics: Sequence[str], *, group: str, claim_seconds: float) -> None:
         self._store = store
         self._topics = deque(topics)
         self._group = group
         self._claim_seconds = claim_seconds
         self._member = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._wake = Wake(store, topics)
+        self._wake = WakeSignal(store, topics)
         self._held: dict[str, set[bytes]] = {topic: set() for topic in topics}
         self._lost: set[str] = set()
         """Topics in which we may have been given something without hearing of it."""
@@ -188,3 +426,93 @@ class StreamsConsumer:
         for topic in self._topics:
             with contextlib.suppress(BusError):
                 await self._store.release(topic, self._group, self._member, released(topic))
+
+
+_Place = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,20}-[0-9]{1,20}$")]
+
+
+class StreamsReader:
+    """Implements Reader. Made by `StreamsBus.read`."""
+
+    def __init__(self, store: StreamsStore, topics: Sequence[str], *, after: dict[str, str]) -> None:
+        self._store = store
+        self._after = {topic: after.get(topic, "0-0").encode() for topic in topics}
+        self._done = {topic: place for topic, place in after.items() if topic in self._after}
+        self._wake = WakeSignal(store, topics)
+
+    async def start(self, *, from_beginning: bool) -> None:
+        """Find the places to begin at."""
+        await self._wake.start()
+        if not from_beginning and not self._done:
+            for topic in self._after:
+                key = self._store.keys.stream(topic)
+                newest = await self._store.command(key, "XREVRANGE", key, "+", "-", "COUNT", 1)
+                if newest:
+                    self._after[topic] = newest[0][0]
+
+    async def take(self, *, at_most: int, wait_seconds: float) -> list[Message]:
+        loop = asyncio.get_running_loop()
+        last = loop.time() + wait_seconds
+        while True:
+            messages = await self._take(at_most)
+            left = last - loop.time()
+            if messages or left <= 0:
+                return messages
+            await self._wake.wait(left)
+
+    async def _take(self, at_most: int) -> list[Message]:
+        before = dict(self._after)
+        messages: list[Message] = []
+        try:
+            for topic in list(self._wake.fresh):
+                if len(messages) < at_most:
+                    messages += await self._take_from(topic, at_most - len(messages))
+        except BusError:
+            if not messages:
+                raise
+        except BaseException:  # cancelled: the next call has them
+            self._after = before
+            self._wake.fresh |= set(before)
+            raise
+        return messages
+
+    async def _take_from(self, topic: str, at_most: int) -> list[Message]:
+        key = self._store.keys.stream(topic)
+        self._wake.fresh.discard(topic)
+        try:
+            answer = await self._store.command(key, "XREAD", "COUNT", at_most, "STREAMS", key, self._after[topic])
+        except BusError:
+            self._wake.fresh.add(topic)
+            raise
+        rows = answer[0][1] if answer else []
+        if rows:
+            self._after[topic] = rows[-1][0]
+        if len(rows) >= at_most:
+            self._wake.fresh.add(topic)
+        return [as_message(topic, row) for row in rows]
+
+    async def acknowledge(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._done[message.topic] = message.place.decode()
+
+    def is_at_end(self) -> bool:
+        return not self._wake.fresh
+
+    def mark(self) -> str:
+        return msgspec.json.encode(self._done).decode()
+
+    async def lag(self) -> int:
+        return 0
+
+    async def close(self) -> None:
+        await self._wake.stop()
+
+
+def read_mark(mark: str) -> dict[str, str]:
+    """Where a reader stood, by topic. Raises BadInput."""
+    if not mark:
+        return {}
+    try:
+        return msgspec.json.decode(mark, type=dict[str, _Place])
+    except msgspec.DecodeError:
+        raise BadInput("this is no mark of a reader on streams") from None

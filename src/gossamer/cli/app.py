@@ -25,7 +25,7 @@ COMMANDS = {
         "up:serve",
         "Run the services and the REST API, without workers: those are `gossamer worker`, on any number of machines.",
     ),
-    "worker": ("work:worker", "Fetch what others put into a frontier, until told to stop."),
+    "worker": ("worker:worker", "Fetch what others put into a frontier, until told to stop."),
     "feed": (
         "feed:feed",
         "Check requests and put them on the bus of a running cluster: crawls, actions, statistics, domain requests.",
@@ -34,10 +34,10 @@ COMMANDS = {
         "info:info",
         "List all crawls, or show what waits of an application or a crawl; of one crawl also what was done.",
     ),
-    "stop": ("stop:stop", "Stop a crawl: nothing of it is fetched any more, and what waits is dropped."),
-    "stats": ("stats:stats", "Show requests taken, answers by status code, processes alive, and what waits."),
+    "stop": ("info:stop", "Stop a crawl: nothing of it is fetched any more, and what waits is dropped."),
+    "stats": ("info:stats", "Show requests taken, answers by status code, processes alive, and what waits."),
     "domains": ("domains:app", "Show and change how fast sites are fetched, and which are not fetched at all."),
-    "dump": ("dump:dump", "Print a topic's messages, a JSON object a line, until Ctrl-C, or as many as --limit says."),
+    "dump": ("feed:dump", "Print a topic's messages, a JSON object a line, until Ctrl-C, or as many as --limit says."),
     "monitor": ("monitor:monitor", "Watch crawls, domains, workers and rates of a running cluster, until Ctrl-C."),
     "migrate": ("migrate:app", "Bring what another crawler left into the frontier: the queue of scrapy-redis."),
     "demo": ("demo:demo", "Start a small web on this machine, crawl it, and show where the pages are."),
@@ -65,7 +65,7 @@ def load(wanted: str | None = None) -> typer.Typer:
     app = _program()
     for name in COMMANDS if wanted is None else [wanted]:
         module, _, function = COMMANDS[name][0].partition(":")
-        found = getattr(import_module(f"gossamer.cli.{module}"), function)
+        found = getattr(import_module(f"gossamer.cli.commands.{module}"), function)
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:

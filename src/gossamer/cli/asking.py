@@ -1,22 +1,25 @@
 """The running cluster, for commands that ask or tell it something."""
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from gossamer.cli import standard
 from gossamer.cli.interruption import Interruption
-from gossamer.cli.loop import run as run_loop
-from gossamer.errors import BadInput
+from gossamer.cli.running import run as run_loop
+from gossamer.errors import BadInput, BusUnavailable, FrontierUnavailable
 from gossamer.settings import Settings
 from gossamer.telemetry import logs
+from gossamer.telemetry.logs import Troubles
 from gossamer.valkey.datadir import running
-from gossamer.wiring.service import Parts, parts
+from gossamer.wiring.service import ServiceContext, parts
 
 T = TypeVar("T")
 
 
-def ask(settings: Settings, question: Callable[[Parts], Coroutine[Any, Any, T]]) -> T:
+def ask(settings: Settings, question: Callable[[ServiceContext], Coroutine[Any, Any, T]]) -> T:
     """The answer of the cluster that is named (--frontier) or runs with this data directory."""
     logs.set_up(settings.log_level, form=settings.log_format)
 
@@ -29,7 +32,7 @@ def ask(settings: Settings, question: Callable[[Parts], Coroutine[Any, Any, T]])
 
 
 @asynccontextmanager
-async def cluster(settings: Settings) -> AsyncIterator[Parts]:
+async def cluster(settings: Settings) -> AsyncIterator[ServiceContext]:
     """Its parts. Raises BadInput where nothing runs."""
     address = settings.frontier or running(settings.data_dir)
     if not address:
@@ -39,3 +42,25 @@ async def cluster(settings: Settings) -> AsyncIterator[Parts]:
         )
     async with parts(settings, address) as found:
         yield found
+
+
+_FIRST_SECONDS = 0.25
+_LONGEST_SECONDS = 5.0
+
+
+async def arrived(name: str, call: Callable[[], Awaitable[T]], say: Callable[[str], None]) -> T:
+    """The call's answer, once the frontier or the bus (`name`, in the sentences) can be reached. That it cannot is said
+    at once; the pauses grow from 0.25 to 5 s. Raises whatever else the call raises: a wrong password or a server that
+    does not suit does not pass by waiting."""
+    troubles = Troubles(say)
+    pause = _FIRST_SECONDS
+    while True:
+        try:
+            answer = await call()
+        except (FrontierUnavailable, BusUnavailable) as error:
+            troubles.begin(name, f"{str(error).rstrip('.')}. Waiting until it is there; nothing is accepted before.")
+        else:
+            troubles.end(name, f"The {name} is there.")
+            return answer
+        await asyncio.sleep(pause * (0.5 + 0.5 * random.random()))
+        pause = min(pause * 2, _LONGEST_SECONDS)

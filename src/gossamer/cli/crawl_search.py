@@ -12,8 +12,8 @@ from gossamer.model.info import CrawlInfo, UrlInfo
 from gossamer.model.record import PageRecord
 from gossamer.policy.scrapy_urls import scrapy_fingerprint
 from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed, with_sorted_query
-from gossamer.sinks.read import read_records
-from gossamer.wiring.notes import CrawlNote, known_crawls, read_note
+from gossamer.sinks.jsonl import read_records
+from gossamer.wiring.frontier import CrawlNote, known_crawls, read_note
 from gossamer.wiring.plan import APPID
 
 MOST_CRAWLS = 500

@@ -1,11 +1,23 @@
 """Every option of the commands, once: its flag, its group in `--help`, and the setting whose words it shows."""
 
+import json
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from gossamer.settings import setting
+from gossamer.cli import standard
+from gossamer.errors import BadInput, FetchError
+from gossamer.fetch.exchange import FetchRequest
+from gossamer.fetch.resolve import Resolver, parse_override
+from gossamer.policy.urls import canonical, host, location_target
+from gossamer.settings import Settings, setting
+from gossamer.sinks.open import check_outputs
+from gossamer.wiring.plan import MOST_NESTED, check_attrs
+from gossamer.wiring.worker import make_clients
+from gossamer.worker.attempt import MAX_HOPS, REDIRECTS, location
 
 WHERE = "What to crawl"
 HOW_FAST = "How fast"
@@ -126,3 +138,125 @@ AppId = Annotated[str, typer.Argument(metavar="APPID", help="The application.")]
 OneSpider = Annotated[
     str | None, typer.Option("--spider", metavar="NAME", help="Only this spider's part of it. Unset: all of it.")
 ]
+
+
+SEEDS_BYTES = 256 * 1024 * 1024
+"""Of a seed file."""
+
+
+def pairs(texts: Iterable[str] | None) -> dict[str, str] | None:
+    """`K:V` of --header. None for none."""
+    if not texts:
+        return None
+    found: dict[str, str] = {}
+    for text in texts:
+        name, colon, value = text.partition(":")
+        if not colon or not name.strip():
+            raise BadInput(f"{text!r} is no header; write NAME:VALUE")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def overrides(texts: Iterable[str] | None) -> dict[str, str] | None:
+    """`HOST:ADDRESS` of --resolve. None for none."""
+    return dict(map(parse_override, texts)) if texts else None
+
+
+def attrs(text: str | None) -> dict[str, Any] | None:
+    """The JSON object of --attrs. None for none."""
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise BadInput(f"--attrs is nested more than {MOST_NESTED} levels deep; make it flatter") from None
+    except ValueError as error:
+        raise BadInput(f"--attrs is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadInput(f'--attrs must be a JSON object like {{"name": "value"}}, not {text!r:.80}')
+    check_attrs(value)
+    return value
+
+
+def outputs(paths: Sequence[str]) -> None:
+    """Whether pages can be written there. Raises BadInput."""
+    if "-" in paths and 1 in standard.missing:
+        raise BadInput("the output - is standard output, which is closed; name a file")
+    check_outputs(paths)
+
+
+def seed_lines(source: str) -> list[str]:
+    """The URLs of a local file or of standard input (`-`), one a line; empty lines and those with # are skipped."""
+    if source == "-":
+        return _lines(sys.stdin.buffer.read(SEEDS_BYTES + 1), "standard input")
+    path = Path(source)
+    try:
+        with path.open("rb") as file:
+            return _lines(file.read(SEEDS_BYTES + 1), source)
+    except OSError as error:
+        raise BadInput(f"the seeds {source} cannot be read: {error.strerror}") from None
+
+
+def seed_text(body: bytes, source: str) -> list[str]:
+    """The URLs of a fetched seed list."""
+    return _lines(body, source)
+
+
+def _lines(content: bytes, source: str) -> list[str]:
+    if len(content) > SEEDS_BYTES:
+        raise BadInput(f"the seeds {source} are longer than {SEEDS_BYTES // 2**20} MiB")
+    lines = content.decode("utf-8-sig", "replace").splitlines()
+    urls = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not urls:
+        raise BadInput(f"the seeds {source} name no URL")
+    return urls
+
+
+async def gather_seeds(
+    settings: Settings, resolver: Resolver, urls: Sequence[str], sources: Sequence[str]
+) -> list[str]:
+    """All of them as written, in order. Raises BadInput for a source that cannot be had or names none."""
+    found = list(urls)
+    for source in sources:
+        if source.startswith(("http://", "https://")):
+            found += await _fetched(settings, resolver, source)
+        else:
+            found += seed_lines(source)
+    return found
+
+
+async def _fetched(settings: Settings, resolver: Resolver, source: str) -> list[str]:
+    clients = make_clients(settings, resolver, body_bytes=SEEDS_BYTES)
+    url = canonical(source)
+    own = host(url) if settings.crawl.allow_private else ""
+    headers = (("User-Agent", settings.fetch.user_agent), ("Accept", "text/plain,*/*;q=0.5"))
+    try:
+        for _ in range(MAX_HOPS + 1):
+            fetched = await clients.fetch(
+                FetchRequest(
+                    url,
+                    headers=headers,
+                    proxy=settings.fetch.proxy or None,
+                    insecure=settings.crawl.insecure,
+                    allow_private=host(url) == own,  # as for a seed: its host, not where it leads
+                )
+            )
+            where = location(fetched.headers)
+            if fetched.status not in REDIRECTS or where is None:
+                break
+            target = location_target(url, where)
+            if target is None:
+                raise BadInput(f"the seeds {source} cannot be had: they lead to no web page")
+            url = target
+    except FetchError as error:
+        raise BadInput(f"the seeds {source} cannot be had: {error}") from None
+    finally:
+        await clients.close()
+    if fetched.status != 200 or fetched.truncated:
+        why = (
+            f"they are longer than {SEEDS_BYTES // 2**20} MiB"
+            if fetched.truncated
+            else f"the answer was {fetched.status} {fetched.reason}"
+        )
+        raise BadInput(f"the seeds {source} cannot be had: {why}")
+    return seed_text(fetched.body, source)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gossamer.model.messages import schemas
-from gossamer.model.messages.limits import MOST_BYTES, MOST_NESTED
+from gossamer.model.messages.schemas import MOST_BYTES, MOST_NESTED
 
 _GROUPS = (
     (

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from gossamer import __version__
-from gossamer.cli import WORKER_PROCESS, signals, standard
+from gossamer.cli import WORKER_PROCESS, standard
+from gossamer.cli import interruption as signals
 from gossamer.errors import GossamerError, Interrupted
 from gossamer.telemetry import logs
 
@@ -17,7 +18,7 @@ def run(arguments: Sequence[str]) -> int:
                 standard.show(f"gossamer {__version__}")
                 return 0
             case [command] if command == WORKER_PROCESS:
-                from gossamer.cli.worker_process import worker_process
+                from gossamer.cli.commands.worker import worker_process
 
                 worker_process()
                 return 0

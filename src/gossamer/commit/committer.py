@@ -2,14 +2,194 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
-from gossamer.commit.finished import Finished
-from gossamer.commit.outlinks import Outlinks
-from gossamer.commit.patience import Patience
+import msgspec
+
+from gossamer.commit.retrier import Retrier
 from gossamer.errors import FrontierForgot
-from gossamer.frontier.base import Frontier, Leaseholder
+from gossamer.frontier.base import AddResult, Frontier, Leaseholder
+from gossamer.model.crawl import Run, Terms
+from gossamer.model.record import Output
+from gossamer.model.request import Batch, Lease, Settlement
 from gossamer.sinks.base import Sink
+
+_PAGE_BYTES = 2048
+_LINK_BYTES = 300
+"""Of one link beside its characters."""
+
+Confirmed = Callable[[Collection[int]], None]
+"""Called once the frontier has answered, with the fingerprints of the outlinks that it rejected: these are not in its
+seen-set. All others are."""
+
+
+@dataclass(slots=True)
+class FinishedLease:
+    """One lease's end. The outlinks travel under the lease's own run and terms."""
+
+    settlement: Settlement
+    outputs: Sequence[Output] = ()
+    batches: list[Batch] = field(default_factory=list)
+    confirmed: Confirmed | None = None
+    size: int = 0
+    """About how many bytes it keeps in memory."""
+    freed: Callable[[], None] | None = None
+    """Told once, when that memory is needed no more, however it ended."""
+
+    def links_size(self) -> int:
+        """About how many bytes it keeps in memory once it is written, on the high side."""
+        batches = self.batches
+        payloads = sum(len(payload or b"") for batch in batches for payload in batch.payloads or ())
+        urls = sum(_LINK_BYTES + len(url) for batch in batches for url in batch.urls)
+        return _PAGE_BYTES + urls + payloads
+
+    def written(self) -> None:
+        """Its outputs are durable, or it is given up: let go of them. May be repeated."""
+        self.outputs = ()
+        freed, self.freed = self.freed, None
+        if freed:
+            freed()
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """Links of pages of one spider under one set of terms that live on one shard: they travel in one call."""
+
+    run: Run
+    terms: Terms
+    shard: int
+    batches: list[Batch]
+    page: FinishedLease
+    """The first of the pages."""
+    era: int | None = None
+    """The era in which the frontier confirmed them; None: not yet."""
+    rejected: Collection[int] = frozenset()
+    """Fingerprints of those that are not in the frontier's seen-set."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Outlinks:
+    """The outlinks of these pages: on each shard, those of one spider, domain, priority and depth together."""
+
+    def __init__(
+        self,
+        pages: Iterable[FinishedLease],
+        frontier: Frontier,
+        patience: Retrier,
+        failed: Callable[[], None] | None = None,
+    ) -> None:
+        """`failed` is called whenever a shard did not answer."""
+        self._failed = failed
+        self._frontier = frontier
+        self._patience = patience
+        self._parts: list[_Part] = []
+        self._parts_of: dict[int, list[_Part]] = {}
+        """By the page's id()."""
+        for run, terms, group in _together(pages):
+            by_shard: dict[int, list[Batch]] = {}
+            for batch in _merged(group):
+                by_shard.setdefault(frontier.shard_of(batch.domain), []).append(batch)
+            parts: dict[int, _Part] = {}
+            for page in group:
+                mine = self._parts_of[id(page)] = []
+                for shard in {frontier.shard_of(batch.domain) for batch in page.batches}:
+                    if shard not in parts:
+                        parts[shard] = _Part(run, terms, shard, by_shard[shard], page)
+                    mine.append(parts[shard])
+            self._parts += parts.values()
+
+    def add_all(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """Add each part in a task of its own, which ends when the part's shard has answered."""
+        return [tasks.create_task(self._add(part)) for part in self._parts]
+
+    def confirmed(self, page: FinishedLease) -> bool:
+        """Whether all links of this page were queued, known or rejected."""
+        return all(part.era is not None for part in self._parts_of.get(id(page), ()))
+
+    async def confirm(self, pages: Iterable[FinishedLease]) -> None:
+        """Return when all links of these pages are queued, known or rejected; each page's `confirmed` has been called
+        then.
+
+        May be repeated: outlinks that the frontier has confirmed in its current era are not sent again. What became of
+        them is entered in the settlements of their pages, once."""
+        for page in pages:
+            parts = self._parts_of.get(id(page), ())
+            for part in parts:
+                await self._add(part)
+            confirmed, page.confirmed = page.confirmed, None
+            if confirmed:
+                confirmed(parts[0].rejected if len(parts) == 1 else {mark for p in parts for mark in p.rejected})
+
+    async def _add(self, part: _Part) -> None:
+        if part.era != self._frontier.era:
+            async with part.lock:
+                await self._patience.frontier(partial(self._add_once, part), shard=part.shard, failed=self._failed)
+
+    async def _add_once(self, part: _Part) -> None:
+        era = self._frontier.era
+        if part.era == era:
+            return
+        added = await self._frontier.add(part.run, part.terms, part.batches)
+        if added.rejected:
+            part.rejected = {part.batches[batch].fingerprints[position] for batch, position in added.rejected}
+        if part.era is None:
+            _count(part.page, added)
+        part.era = era
+
+
+def _count(page: FinishedLease, added: AddResult) -> None:
+    """Enter what was not added in this page's settlement."""
+    drops = Counter(page.settlement.drops)
+    drops.update(added.dropped)
+    drops["duplicate"] += added.duplicates
+    page.settlement.drops = +drops or None
+
+
+def _together(pages: Iterable[FinishedLease]) -> list[tuple[Run, Terms, list[FinishedLease]]]:
+    """Pages that may share a call. Run and terms are told apart by identity: leases of one submission share the
+    objects, and where they do not, a call more is all it costs."""
+    groups: dict[tuple[int, int, str], tuple[Run, Terms, list[FinishedLease]]] = {}
+    for page in pages:
+        if page.batches or page.confirmed:
+            lease = page.settlement.lease
+            group = groups.setdefault((id(lease.run), id(lease.terms), lease.spider), (lease.run, lease.terms, []))
+            group[2].append(page)
+    return list(groups.values())
+
+
+def _merged(pages: Iterable[FinishedLease]) -> list[Batch]:
+    """The pages' batches, those of one spider, domain, priority and depth as one.
+
+    A URL that several of the pages link to travels once; its repeats are counted as the later pages' duplicates.
+    """
+    merged: dict[tuple[str, str, int, int], dict[int, str]] = {}
+    apart: list[Batch] = []
+    for page in pages:
+        for number, batch in enumerate(page.batches):
+            if batch.unfiltered and not batch.call:
+                batch.call = _call(page.settlement.lease, number, batch)
+            if batch.payloads is not None or batch.unfiltered:
+                apart.append(batch)
+                continue
+            known = merged.setdefault((batch.spider, batch.domain, batch.priority, batch.depth), {})
+            expected = len(known) + len(batch.urls)
+            known.update(zip(batch.fingerprints, batch.urls, strict=True))
+            if len(known) < expected:
+                drops = page.settlement.drops = page.settlement.drops or {}
+                drops["duplicate"] = drops.get("duplicate", 0) + expected - len(known)
+    whole = [Batch(*key, urls=list(known.values()), fingerprints=list(known)) for key, known in merged.items()]
+    return whole + apart
+
+
+def _call(lease: Lease, number: int, batch: Batch) -> str:
+    """A name for the addition of a page's `number`th batch: a page that is read again after a crash adds it once."""
+    content = (lease.request_id, number, batch.spider, batch.depth, batch.priority, batch.urls, batch.payloads)
+    return hashlib.blake2b(msgspec.msgpack.encode(content), digest_size=16).hexdigest()
+
 
 _COMPANY_SECONDS = 0.05
 """How long pages whose links are in the frontier wait for the others of their batch, to be settled with them."""
@@ -32,7 +212,7 @@ class Committer:
         frontier: Frontier,
         holder: Leaseholder,
         sink: Sink,
-        patience: Patience,
+        patience: Retrier,
         *,
         batch_pages: int = 64,
         batch_bytes: int = 4 * 1024 * 1024,
@@ -57,9 +237,9 @@ class Committer:
         self._queue_bytes = queue_bytes
         self._waiting_bytes = waiting_bytes
         self._waiting = 0
-        self.committed: Callable[[Sequence[Finished]], None] | None = None
+        self.committed: Callable[[Sequence[FinishedLease]], None] | None = None
         """Told of each batch at its end."""
-        self._queue: list[Finished] = []
+        self._queue: list[FinishedLease] = []
         self._bytes = 0
         self._under_way = 0
         self._gate = asyncio.Semaphore(2)
@@ -76,7 +256,7 @@ class Committer:
         """Pages that are not settled yet."""
         return len(self._queue) + self._under_way
 
-    async def put(self, finished: Finished) -> None:
+    async def put(self, finished: FinishedLease) -> None:
         """Hand over a finished page; waits while too much waits already."""
         while not self._room.is_set():
             await self._room.wait()
@@ -126,8 +306,8 @@ class Committer:
         finally:
             timer.cancel()
 
-    def _take(self) -> list[Finished]:
-        batch: list[Finished] = []
+    def _take(self) -> list[FinishedLease]:
+        batch: list[FinishedLease] = []
         taken = size = 0
         for finished in self._queue:
             if batch and (len(batch) >= self._batch_pages or size + finished.size > self._batch_bytes):
@@ -156,7 +336,7 @@ class Committer:
             if not self._under_way:
                 self._quiet.set()
 
-    async def _commit(self, batch: list[Finished]) -> None:
+    async def _commit(self, batch: list[FinishedLease]) -> None:
         try:
             await self._write(batch)
         except BaseException:
@@ -171,7 +351,7 @@ class Committer:
         finally:
             self._gate.release()
 
-    async def _write(self, batch: Sequence[Finished]) -> None:
+    async def _write(self, batch: Sequence[FinishedLease]) -> None:
         try:
             if outputs := [output for finished in batch for output in finished.outputs]:
                 await self._patience.output(lambda: self._sink.write(outputs))
@@ -179,7 +359,7 @@ class Committer:
             for finished in batch:
                 finished.written()
 
-    async def _settle_apart(self, batch: Sequence[Finished]) -> None:
+    async def _settle_apart(self, batch: Sequence[FinishedLease]) -> None:
         """Settle; what waits for a shard that is away waits beside the next batches, while there is room."""
         failed = asyncio.Event()
         outlinks = Outlinks(batch, self._frontier, self._patience, failed.set)
@@ -204,7 +384,9 @@ class Committer:
             else:
                 self._gate.release()
 
-    async def _settle_by_shard(self, batch: Sequence[Finished], outlinks: Outlinks, failed: Callable[[], None]) -> None:
+    async def _settle_by_shard(
+        self, batch: Sequence[FinishedLease], outlinks: Outlinks, failed: Callable[[], None]
+    ) -> None:
         """Add the outlinks, then settle the pages. No page waits for a shard that neither it nor its links live on."""
         async with asyncio.TaskGroup() as group:
             adding: Collection[asyncio.Task[None]] = outlinks.add_all(group)
@@ -212,7 +394,7 @@ class Committer:
                 _, adding = await asyncio.wait(adding, timeout=_COMPANY_SECONDS)
             left = list(batch)
             while left:
-                ready: dict[int, list[Finished]] = {}
+                ready: dict[int, list[FinishedLease]] = {}
                 waiting = []
                 for page in left:
                     if outlinks.confirmed(page):
@@ -226,7 +408,7 @@ class Committer:
                     _, adding = await asyncio.wait(adding, return_when=asyncio.FIRST_COMPLETED)
 
     async def _settle_on(
-        self, shard: int, pages: Sequence[Finished], outlinks: Outlinks, failed: Callable[[], None] | None = None
+        self, shard: int, pages: Sequence[FinishedLease], outlinks: Outlinks, failed: Callable[[], None] | None = None
     ) -> None:
         settlements = [page.settlement for page in pages]
 
@@ -245,6 +427,6 @@ class Committer:
         if self.committed:
             self.committed(pages)
 
-    def _over(self, pages: Sequence[Finished]) -> None:
+    def _over(self, pages: Sequence[FinishedLease]) -> None:
         self._under_way -= len(pages)
         self._settle_down()

@@ -1,26 +1,85 @@
 """What scrapy-redis left in Redis, read into the frontier: requests of its queue, one entry each."""
 
 import base64
+import datetime
+import decimal
 import hashlib
+import io
 import json
+import pickle
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from gossamer.control.pickles import loads
 from gossamer.errors import BadInput, BadUrl
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import Crawl, CrawlId, Order, Run, Terms
-from gossamer.model.payload import SCRAPY_DEFAULTS, Payload, pack
-from gossamer.model.request import Batch
+from gossamer.model.request import SCRAPY_DEFAULTS, Batch, Payload, pack
 from gossamer.model.values import encode, plain
 from gossamer.policy.scrapy_urls import scrapy_fingerprint
 from gossamer.policy.urls import canonical, fingerprint, host, registered_domain, spider_seed
 from gossamer.valkey.shards import Shards
+
+MOST_BYTES = 16 * 2**20
+
+_TYPES: Final[dict[tuple[str, str], Any]] = {
+    ("builtins", "set"): set,
+    ("builtins", "frozenset"): frozenset,
+    ("builtins", "bytearray"): bytearray,
+    ("builtins", "complex"): complex,
+    ("collections", "OrderedDict"): OrderedDict,
+    ("datetime", "datetime"): datetime.datetime,
+    ("datetime", "date"): datetime.date,
+    ("datetime", "time"): datetime.time,
+    ("datetime", "timedelta"): datetime.timedelta,
+    ("datetime", "timezone"): datetime.timezone,
+    ("decimal", "Decimal"): decimal.Decimal,
+    # Of the rules of a CrawlSpider: text that knows what it stood in. str is all that is left of it in a pickle.
+    ("lxml.etree", "_ElementUnicodeResult"): str,
+    ("_codecs", "encode"): lambda text, name: _latin(text, name),
+}
+"""All that a pickle may name. Each only makes a value of what it is given."""
+
+
+class BadPickle(BadInput):
+    """This pickle cannot be read."""
+
+    only_detail = False
+
+
+class _Plain(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _TYPES[module.replace("__builtin__", "builtins"), name]
+        except KeyError:
+            raise BadPickle(f"it names {module}.{name}, which is no plain data") from None
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise BadPickle("it refers to something outside")
+
+
+def loads(data: bytes) -> Any:
+    """The value. Raises BadPickle, with the reason, for whatever is not plain data."""
+    if len(data) > MOST_BYTES:
+        raise BadPickle(f"it has {len(data):,} bytes; at most {MOST_BYTES:,} are read")
+    try:
+        return _Plain(io.BytesIO(data)).load()
+    except BadPickle:
+        raise
+    except Exception as fault:
+        raise BadPickle(f"{type(fault).__name__}: {fault}") from None
+
+
+def _latin(text: Any, name: Any) -> bytes:
+    # How bytes travel in pickles of protocol 2 and older.
+    if not isinstance(text, str) or name != "latin1":
+        raise BadPickle("it names _codecs.encode for something else than bytes")
+    return text.encode("latin1")
+
 
 AT_ONCE = 500
 KEPT_SECONDS = 7 * 86400
@@ -30,7 +89,7 @@ _MOST_PRIORITY = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class SpiderLeftovers:
     """What is there of one spider."""
 
     queue: str
@@ -45,7 +104,7 @@ class Left:
 
 
 @dataclass(slots=True)
-class Imported:
+class ImportResult:
     """What became of the requests."""
 
     read: int = 0
@@ -69,12 +128,12 @@ class StoredRequest:
     payload: Payload
 
 
-async def look(shards: Shards, *, queue: str, dupefilter: str, start_urls: str) -> Left:
+async def look(shards: Shards, *, queue: str, dupefilter: str, start_urls: str) -> SpiderLeftovers:
     """What is there. Raises FrontierUnavailable, and BadInput for keys that are not scrapy-redis's."""
     kind = await _kind(shards, queue, {"list": "LLEN", "zset": "ZCARD"})
     seen = await _kind(shards, dupefilter, {"set": "SCARD"})
     start = await _kind(shards, start_urls, {"list": "LLEN", "set": "SCARD", "zset": "ZCARD"})
-    return Left(queue, kind[0], kind[1], dupefilter, seen[1], start_urls, start[1])
+    return SpiderLeftovers(queue, kind[0], kind[1], dupefilter, seen[1], start_urls, start[1])
 
 
 async def _kind(shards: Shards, key: str, counted: Mapping[str, str]) -> tuple[str, int]:
@@ -87,10 +146,10 @@ async def _kind(shards: Shards, key: str, counted: Mapping[str, str]) -> tuple[s
     return kind, int(await shards.command(key, counted[kind], key))
 
 
-class Import:
+class ScrapyRedisImport:
     """One run of it. Nothing is taken away from where it was; it may be repeated, and goes on where it was."""
 
-    def __init__(self, shards: Shards, left: Left, frontier: Frontier, crawl: Crawl, *, spider: str) -> None:
+    def __init__(self, shards: Shards, left: SpiderLeftovers, frontier: Frontier, crawl: Crawl, *, spider: str) -> None:
         self._shards = shards
         self._left = left
         self._frontier = frontier
@@ -99,9 +158,9 @@ class Import:
         self._seed = spider_seed(frontier.secret, spider)
         self._run: Run | None = None
         self._copies: Counter[bytes] = Counter()
-        self.done = Imported()
+        self.done = ImportResult()
 
-    async def run(self, *, dry: bool = False, say: Callable[[Imported], None] | None = None) -> Imported:
+    async def run(self, *, dry: bool = False, say: Callable[[ImportResult], None] | None = None) -> ImportResult:
         """Import all, or (dry) only read it. `say` hears of every step. Raises FrontierError and CrawlRefused."""
         async for rows in self._rows():
             await self._step(rows, dry=dry)

@@ -5,8 +5,110 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from gossamer.extract.labels import codec_of
-from gossamer.extract.prescan import charset_in, declared_codec
+PRESCAN_BYTES = 1024
+"""Where the standard stops looking."""
+
+_COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
+_XML = re.compile(rb"""\A\s*<\?xml[^>]*?\bencoding\s*=\s*["']([A-Za-z0-9._:-]+)["']""")
+_META = re.compile(rb"<meta(?=[\s/])", re.IGNORECASE)
+_ATTRIBUTE = re.compile(
+    rb"""[\s/]*+([^\s/>=][^\s/>=]*+)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>"'][^\s>]*+)))?+""", re.DOTALL
+)
+_CHARSET = re.compile(r"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"']+))""", re.IGNORECASE)
+
+
+def declared_codec(body: bytes) -> str | None:
+    """The codec of the first usable `<meta charset>`, `<meta http-equiv=content-type>` or XML declaration.
+
+    None: there is none in the first 1,024 bytes. A declaration that can be read without knowing UTF-16 is not UTF-16.
+    """
+    start = body[:PRESCAN_BYTES]
+    xml = _XML.match(start)
+    codec = codec_of(xml[1].decode("ascii")) if xml else None
+    if codec is None:
+        start = _COMMENT.sub(b"", start)
+        for meta in _META.finditer(start):
+            codec = _codec_of_meta(start, meta.end())
+            if codec is not None:
+                break
+    return "utf-8" if codec is not None and codec.startswith("utf-16") else codec
+
+
+def charset_in(text: str) -> str | None:
+    """The label after `charset=` in a Content-Type or in the content of a meta element. None: there is none."""
+    match = _CHARSET.search(text)
+    return next(filter(None, match.groups()), None) if match else None
+
+
+def _codec_of_meta(start: bytes, position: int) -> str | None:
+    attributes: dict[str, str] = {}
+    while (match := _ATTRIBUTE.match(start, position)) is not None:
+        name, *values = match.groups()
+        value = next((value for value in values if value is not None), b"")
+        attributes.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+        position = match.end()
+    label: str | None = attributes.get("charset")
+    if label is None and attributes.get("http-equiv", "").strip().lower() == "content-type":
+        label = charset_in(attributes.get("content", ""))
+    return codec_of(label) if label else None
+
+
+_LABELS = {
+    "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 utf-8 utf8 x-unicode20utf8",
+    "cp866": "866 cp866 csibm866 ibm866",
+    "iso8859_2": "csisolatin2 iso-8859-2 iso-ir-101 iso8859-2 iso88592 iso_8859-2 iso_8859-2:1987 l2 latin2",
+    "iso8859_3": "csisolatin3 iso-8859-3 iso-ir-109 iso8859-3 iso88593 iso_8859-3 iso_8859-3:1988 l3 latin3",
+    "iso8859_4": "csisolatin4 iso-8859-4 iso-ir-110 iso8859-4 iso88594 iso_8859-4 iso_8859-4:1988 l4 latin4",
+    "iso8859_5": "csisolatincyrillic cyrillic iso-8859-5 iso-ir-144 iso8859-5 iso88595 iso_8859-5 iso_8859-5:1988",
+    "iso8859_6": "arabic asmo-708 csiso88596e csiso88596i csisolatinarabic ecma-114 iso-8859-6 iso-8859-6-e "
+    "iso-8859-6-i iso-ir-127 iso8859-6 iso88596 iso_8859-6 iso_8859-6:1987",
+    "iso8859_7": "csisolatingreek ecma-118 elot_928 greek greek8 iso-8859-7 iso-ir-126 iso8859-7 iso88597 iso_8859-7 "
+    "iso_8859-7:1987 sun_eu_greek",
+    "iso8859_8": "csiso88598e csisolatinhebrew hebrew iso-8859-8 iso-8859-8-e iso-ir-138 iso8859-8 iso88598 iso_8859-8 "
+    "iso_8859-8:1988 visual csiso88598i iso-8859-8-i logical",
+    "iso8859_10": "csisolatin6 iso-8859-10 iso-ir-157 iso8859-10 iso885910 l6 latin6",
+    "iso8859_13": "iso-8859-13 iso8859-13 iso885913",
+    "iso8859_14": "iso-8859-14 iso8859-14 iso885914",
+    "iso8859_15": "csisolatin9 iso-8859-15 iso8859-15 iso885915 iso_8859-15 l9",
+    "iso8859_16": "iso-8859-16",
+    "koi8_r": "cskoi8r koi koi8 koi8-r koi8_r",
+    "koi8_u": "koi8-ru koi8-u",
+    "mac_roman": "csmacintosh mac macintosh x-mac-roman",
+    "cp874": "dos-874 iso-8859-11 iso8859-11 iso885911 tis-620 windows-874",
+    "cp1250": "cp1250 windows-1250 x-cp1250",
+    "cp1251": "cp1251 windows-1251 x-cp1251",
+    "cp1252": "ansi_x3.4-1968 ascii cp1252 cp819 csisolatin1 ibm819 iso-8859-1 iso-ir-100 iso8859-1 iso88591 "
+    "iso_8859-1 iso_8859-1:1987 l1 latin1 us-ascii windows-1252 x-cp1252 x-user-defined latin-1",
+    "cp1253": "cp1253 windows-1253 x-cp1253",
+    "cp1254": "cp1254 csisolatin5 iso-8859-9 iso-ir-148 iso8859-9 iso88599 iso_8859-9 iso_8859-9:1989 l5 latin5 "
+    "windows-1254 x-cp1254",
+    "cp1255": "cp1255 windows-1255 x-cp1255",
+    "cp1256": "cp1256 windows-1256 x-cp1256",
+    "cp1257": "cp1257 windows-1257 x-cp1257",
+    "cp1258": "cp1258 windows-1258 x-cp1258",
+    "mac_cyrillic": "x-mac-cyrillic x-mac-ukrainian",
+    # The standard's GBK decoder is that of GB 18030, of which it is a part.
+    "gb18030": "chinese csgb2312 csiso58gb231280 gb2312 gb_2312 gb_2312-80 gbk iso-ir-58 x-gbk gb18030",
+    "big5hkscs": "big5 big5-hkscs cn-big5 csbig5 x-x-big5",
+    "euc_jp": "cseucpkdfmtjapanese euc-jp x-euc-jp",
+    "iso2022_jp": "csiso2022jp iso-2022-jp",
+    "cp932": "csshiftjis ms932 ms_kanji shift-jis shift_jis sjis windows-31j x-sjis",
+    "cp949": "cseuckr csksc56011987 euc-kr iso-ir-149 korean ks_c_5601-1987 ks_c_5601-1989 ksc5601 ksc_5601 "
+    "windows-949",
+    "utf-16-be": "unicodefffe utf-16be",
+    "utf-16-le": "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff utf-16 utf-16le",
+    # The standard refuses these three because they hide scripts from filters; a crawler runs none, and can read them.
+    "hz": "hz-gb-2312",
+    "iso2022_kr": "csiso2022kr iso-2022-kr",
+}
+
+_CODECS = {label: codec for codec, labels in _LABELS.items() for label in labels.split()}
+
+
+def codec_of(label: str) -> str | None:
+    """The Python codec for a label as found on the web, in any case, with spaces around. None: no such encoding."""
+    return _CODECS.get(label.strip("\t\n\f\r ").lower())
+
 
 _DETECTED_BYTES = 4096
 """Detection without a declaration looks at so much around the first byte that is not ASCII: it is slow."""
@@ -44,7 +146,7 @@ _HTML_START = re.compile(
 )
 
 
-class Decoded(NamedTuple):
+class DecodedText(NamedTuple):
     """A body as text."""
 
     text: str
@@ -54,7 +156,7 @@ class Decoded(NamedTuple):
     """No byte had to be replaced."""
 
 
-def decode(body: bytes, content_type: str | None = None) -> Decoded:
+def decode(body: bytes, content_type: str | None = None) -> DecodedText:
     """The body's text. Never raises.
 
     What counts, in this order: byte-order mark; charset of the HTTP Content-Type; declaration in the first 1,024 bytes
@@ -77,7 +179,7 @@ def decode(body: bytes, content_type: str | None = None) -> Decoded:
     if utf8 is not None:
         return utf8
     if codec_named is not None or not said.textual or b"\0" in body[:_DETECTED_BYTES]:
-        return Decoded(body.decode("utf-8", "replace"), "utf-8", False)
+        return DecodedText(body.decode("utf-8", "replace"), "utf-8", False)
     return _nearly_utf8(body) or _detected(body)
 
 
@@ -126,25 +228,25 @@ def _said(content_type: str) -> _Said:
     )
 
 
-def _as_utf8(body: bytes) -> Decoded | None:
+def _as_utf8(body: bytes) -> DecodedText | None:
     try:
-        return Decoded(body.decode("utf-8"), "utf-8", True)
+        return DecodedText(body.decode("utf-8"), "utf-8", True)
     except UnicodeDecodeError:
         return None
 
 
-def _decoded(body: bytes, codec: str) -> Decoded:
+def _decoded(body: bytes, codec: str) -> DecodedText:
     try:
-        return Decoded(body.decode(codec), codec, True)
+        return DecodedText(body.decode(codec), codec, True)
     except (ValueError, LookupError):
         pass
     try:
-        return Decoded(body.decode(codec, "replace"), codec, False)
+        return DecodedText(body.decode(codec, "replace"), codec, False)
     except (ValueError, LookupError):  # some codecs give up even so
-        return Decoded(body.decode("utf-8", "replace"), "utf-8", False)
+        return DecodedText(body.decode("utf-8", "replace"), "utf-8", False)
 
 
-def _nearly_utf8(body: bytes) -> Decoded | None:
+def _nearly_utf8(body: bytes) -> DecodedText | None:
     """With what does not fit replaced, if that is at most one place in 1,000 bytes (one in a shorter body) and fewer
     than what does fit. Other encodings hardly ever look like UTF-8 even once."""
     text = body.decode("utf-8", "replace")
@@ -152,10 +254,10 @@ def _nearly_utf8(body: bytes) -> Decoded | None:
     if bad > max(1, len(body) // _BYTES_A_FAULT):
         return None
     good = sum(1 for _ in _MULTIBYTE.finditer(body))
-    return Decoded(text, "utf-8", False) if good > bad else None
+    return DecodedText(text, "utf-8", False) if good > bad else None
 
 
-def _detected(body: bytes) -> Decoded:
+def _detected(body: bytes) -> DecodedText:
     from charset_normalizer import from_bytes  # half of this room's start-up time, and seldom needed
 
     first = _NOT_ASCII.search(body)

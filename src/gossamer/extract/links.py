@@ -3,6 +3,7 @@
 The contract is narrow so that one compiled call can take this file's place.
 """
 
+import re
 from collections.abc import Collection, Hashable, Iterator
 
 import msgspec
@@ -12,10 +13,54 @@ from gossamer.errors import BadUrl
 from gossamer.extract.encoding import decode_as, is_utf8
 from gossamer.extract.flatten import flatten, is_costly
 from gossamer.extract.memory import HrefMemory
-from gossamer.extract.query import with_encoded_query
-from gossamer.extract.refresh import refresh_target
-from gossamer.policy.scope import Scope
-from gossamer.policy.urls import Base, fingerprint, host, join, registered_domain, with_sorted_query
+from gossamer.policy.scope import LinkScope
+from gossamer.policy.urls import BaseUrl, fingerprint, host, join, registered_domain, with_sorted_query
+
+_REFRESH = re.compile(
+    r"""
+    [\t\n\f\r ]*+ (?:[0-9]++ [0-9.]*+ | \.[0-9.]*+)
+    (?:[\t\n\f\r ]*+[;,][\t\n\f\r ]*+ | [\t\n\f\r ]++)
+    (?:[Uu][Rr][Ll][\t\n\f\r ]*+=[\t\n\f\r ]*+)?+
+    (?P<target>.++)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def refresh_target(content: str) -> str | None:
+    """The href that a refresh's `content` names; None where it names none (the page then only reloads itself)."""
+    match = _REFRESH.match(content)
+    if match is None:
+        return None
+    target = match["target"]
+    if target[0] in "\"'":
+        target = target[1:].partition(target[0])[0]
+    return target.strip("\t\n\f\r ") or None
+
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+
+
+def with_encoded_query(href: str, charset: str) -> str:
+    """The href with the non-ASCII characters of its query percent-encoded in the document's charset (a Python codec).
+
+    What the charset lacks becomes `%26%23<number>%3B`. The same object where nothing changes. Only http and https
+    targets may be given to it: other schemes' queries are always UTF-8. Never raises.
+    """
+    mark = href.find("?")
+    if mark < 0 or href.isascii() or charset.startswith("utf"):
+        return href
+    query = _NOT_ASCII.sub(lambda match: _encoded(match[0], charset), href[mark:])
+    return href[:mark] + query if query != href[mark:] else href
+
+
+def _encoded(character: str, charset: str) -> str:
+    try:
+        data = character.encode(charset)
+    except (ValueError, LookupError):
+        return f"%26%23{ord(character)}%3B"
+    return "".join(f"%{byte:02X}" if byte > 0x7E or byte < 0x21 else chr(byte) for byte in data)
+
 
 MAX_PARSED_BYTES = 2 * 1024 * 1024
 """HTML above this is cut before parsing."""
@@ -42,9 +87,9 @@ class Links(msgspec.Struct):
     domains: list[str] = msgspec.field(default_factory=list)
     """Registered domain of each URL."""
     dropped: dict[str, int] = msgspec.field(default_factory=dict)
-    """Distinct hrefs that are not followed, by reason: those of `Scope` (`offsite, extension, allow_regex, deny_regex,
-    scheme, too_long, bad_url`), `nofollow`, `known` (confirmed before, or the page itself), `budget` (16 MiB of URLs
-    are enough for a page)."""
+    """Distinct hrefs that are not followed, by reason: those of `LinkScope` (`offsite, extension, allow_regex,
+    deny_regex, scheme, too_long, bad_url`), `nofollow`, `known` (confirmed before, or the page itself), `budget`
+    (16 MiB of URLs are enough for a page)."""
     found: int = 0
     """Elements that link somewhere."""
     repeats: int = 0
@@ -68,7 +113,7 @@ class LinkExtractor:
 
     def __init__(
         self,
-        scope: Scope,
+        scope: LinkScope,
         *,
         seed: int,
         follow_nofollow: bool = False,
@@ -152,7 +197,7 @@ class LinkExtractor:
         """Sort the hrefs into new URLs, repeats and dropped ones."""
         base, dropped = links.base, links.dropped
         anywhere, on_site, in_directory = self._memory.recall(self._part, base)
-        document = Base(base)
+        document = BaseUrl(base)
         fingerprint_of, seed = self._fingerprint, self._seed
         seen: set[str] = set()
         urls: set[str] = set()
@@ -275,7 +320,7 @@ def _add_texts(
 ) -> None:
     """URL and text of every link that leads to http or https, within the bounds of a page. `areas`: whether there may
     be some among them. `texts`: those of the pieces before this one."""
-    join = Base(base).join
+    join = BaseUrl(base).join
     size = sum(len(url) + len(text) for url, text in texts)
     for anchor, href in anchors:
         target = _without_fragment(href) if "#" in href else href  # what is left can mostly be joined without a parser

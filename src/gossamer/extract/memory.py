@@ -23,7 +23,7 @@ Known = dict[str, str]
 """Raw href without fragment -> what became of it: `known`, or the reason why it is not followed."""
 
 
-class Recalled(NamedTuple):
+class RememberedHrefs(NamedTuple):
     """What is known of the hrefs of one document; of any href, at most one of the three knows something."""
 
     anywhere: Known
@@ -31,7 +31,7 @@ class Recalled(NamedTuple):
     in_directory: Known
 
 
-class _Place:
+class _DirectoryHrefs:
     """The hrefs of one directory, origin or scheme."""
 
     __slots__ = ("bytes", "known")
@@ -56,7 +56,7 @@ class HrefMemory:
 
     def __init__(self, *, max_bytes: int = 16 * 1024 * 1024) -> None:
         self._max_bytes = max_bytes
-        self._places: dict[_Key, _Place] = {}
+        self._places: dict[_Key, _DirectoryHrefs] = {}
         self._era = 0
         self.bytes = 0
         """About how much memory the hrefs take now."""
@@ -72,9 +72,9 @@ class HrefMemory:
             self._places.clear()
             self.bytes = 0
 
-    def recall(self, part: Hashable, base: str) -> Recalled:
+    def recall(self, part: Hashable, base: str) -> RememberedHrefs:
         """What is known where this base URL is. For looking up, until the next `keep`."""
-        return Recalled(
+        return RememberedHrefs(
             self._touch((part, _scheme(base))), self._touch((part, origin(base))), self._touch((part, directory(base)))
         )
 
@@ -101,7 +101,7 @@ class HrefMemory:
     def _enter(self, key: _Key, href: str, outcome: str) -> None:
         place = self._places.get(key)
         if place is None:
-            place = self._places[key] = _Place()
+            place = self._places[key] = _DirectoryHrefs()
             self.bytes += _PLACE_BYTES
         if href not in place.known:
             if place.bytes >= self._max_bytes // 2 and key[1] in _SCHEMES:

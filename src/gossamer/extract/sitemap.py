@@ -1,22 +1,66 @@
 """Sitemaps (https://www.sitemaps.org/protocol.html): XML, index, plain text; packed or not."""
 
 import codecs
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from gossamer.errors import BadUrl
-from gossamer.extract.inflate import MAX_BYTES, inflate, is_gzip
 from gossamer.policy.urls import MAX_URL_LENGTH, canonical, join
-
-MAX_URLS = 50_000
-"""What one file may list; more is left out."""
 
 _PIECE = 64 * 1024
 
 
+MAX_BYTES = 50 * 1024 * 1024
+"""What a sitemap may be when unpacked (https://www.sitemaps.org/protocol.html)."""
+
+MAX_RATIO = 200
+"""Unpacked by packed size, above the first MiB. Sitemaps reach about 50."""
+
+_FREE_BYTES = 1024 * 1024
+_FIRST_PIECE = 1024
+_MAGIC = b"\x1f\x8b"
+
+
+def is_gzip(body: bytes) -> bool:
+    """Whether the body begins as a gzip file does (RFC 1952)."""
+    return body.startswith(_MAGIC)
+
+
+def inflate(body: bytes, *, max_bytes: int = MAX_BYTES, max_ratio: int = MAX_RATIO) -> Iterator[bytes]:
+    """The unpacked content of all members, in pieces of at most 64 KiB.
+
+    Ends without an error where the file is broken or a limit is reached: what was unpacked until then counts. At most
+    one piece more than a limit is given, so a reader that counts sees that the limit was passed.
+    """
+    limit = min(max_bytes, max(_FREE_BYTES, max_ratio * len(body)))
+    size = 0
+    view, at = memoryview(body), 0
+    while body.startswith(_MAGIC, at) and size <= limit:
+        member = zlib.decompressobj(wbits=31)
+        given_bytes = _FIRST_PIECE  # growing: zlib copies what is behind a member's end, and members may be many
+        while not member.eof and size <= limit:
+            given = view[at : at + given_bytes]
+            try:
+                piece = member.decompress(given, _PIECE)
+            except zlib.error:
+                return
+            at += len(given) - len(member.unused_data) - len(member.unconsumed_tail)
+            given_bytes = min(2 * given_bytes, _PIECE)
+            if not piece and not given:
+                return
+            size += len(piece)
+            if piece:
+                yield piece
+
+
+MAX_URLS = 50_000
+"""What one file may list; more is left out."""
+
+
 @dataclass(slots=True)
-class Sitemap:
+class SitemapEntries:
     """What a sitemap lists."""
 
     urls: list[str] = field(default_factory=list)
@@ -31,7 +75,7 @@ class Sitemap:
     """There was more than 50,000 entries or 50 MiB."""
 
 
-def parse_sitemap(body: bytes, url: str) -> Sitemap:
+def parse_sitemap(body: bytes, url: str) -> SitemapEntries:
     """What a sitemap fetched from the canonical `url` lists. Never raises; unpacks gzip itself, within limits.
 
     Takes about 20 ms for 1,000 URLs at the worst and a second or two for the largest file: not for the event loop.
@@ -54,7 +98,7 @@ class _Reader:
     """Collects the entries of one file."""
 
     def __init__(self, url: str) -> None:
-        self.found = Sitemap()
+        self.found = SitemapEntries()
         self._url = url
         self._seen: set[str] = set()
         self._parent = ""

@@ -5,22 +5,89 @@ A request on a kept connection costs one future: no task, no timer, no look-up t
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from gossamer.errors import ConnectFailed, ConnectionLost, ConnectTimeout, NotSentInTime, ProxyFailed, TotalTimeout
+from gossamer.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    ConnectTimeout,
+    FirstByteTimeout,
+    IdleTimeout,
+    NotSentInTime,
+    ProxyFailed,
+    TotalTimeout,
+)
 from gossamer.fetch.budget import ByteBudget
-from gossamer.fetch.connection import Connection
+from gossamer.fetch.connection import HttpConnection
 from gossamer.fetch.decode import decode, parse_encodings
-from gossamer.fetch.dial import dial
-from gossamer.fetch.exchange import Exchange, Fetched, Timings
-from gossamer.fetch.limits import MIB, Limits, Timeouts
-from gossamer.fetch.pool import Key, LostConnections, Pool
+from gossamer.fetch.dial import Addresses, ConnectionPlan, ConnectionPlanner, dial
+from gossamer.fetch.exchange import MIB, FetchRequest, FetchResponse, ResponseLimits, Timeouts, Timings
+from gossamer.fetch.pool import ConnectionPool, LostConnections, PoolKey
 from gossamer.fetch.request import RequestEncoder
+from gossamer.fetch.resolve import TlsContexts
 from gossamer.fetch.response import ResponseReader
-from gossamer.fetch.tls import TlsContexts
-from gossamer.fetch.watch import Watch
-from gossamer.fetch.way import Addresses, Way, Ways
+
+STALL_SECONDS = 1.0
+"""A leader of the budget that brings nothing for so long lets another lead."""
+
+
+class TimeoutWatch:
+    """Ends exchanges that take too long. Its timer runs only while there is something to watch."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        timeouts: Timeouts,
+        budget: ByteBudget,
+        expire_idle: Callable[[float], bool],
+    ) -> None:
+        """`expire_idle` is told the time, closes what was idle for too long, and says whether any idle one is left."""
+        self._loop = loop
+        self._timeouts = timeouts
+        self._budget = budget
+        self._expire_idle = expire_idle
+        shortest = min(timeouts.first_byte, timeouts.idle, timeouts.total)
+        self._tick_seconds = min(max(shortest / 8, 0.005), 0.25)
+        self._timer: asyncio.TimerHandle | None = None
+        self.busy: set[HttpConnection] = set()
+        """Connections with an exchange under way."""
+
+    def start(self) -> None:
+        """See to it that the timer runs. Costs nothing when it does."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._tick_seconds, self._tick)
+
+    def stop(self) -> None:
+        """Watch no more. May be repeated."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = time.monotonic()
+        for connection in list(self.busy):
+            self._check(connection, now)
+        if self._expire_idle(now) or self.busy:
+            self.start()
+
+    def _check(self, connection: HttpConnection, now: float) -> None:
+        timeouts = self._timeouts
+        silent = now - connection.heard_at
+        if now >= connection.deadline:
+            connection.fail(TotalTimeout(f"{timeouts.total:g} s"))
+        elif connection.paused:
+            return
+        elif not connection.first_byte_at:
+            if silent >= timeouts.first_byte:
+                connection.fail(FirstByteTimeout(f"{timeouts.first_byte:g} s"))
+        elif silent >= timeouts.idle:
+            connection.fail(IdleTimeout(f"nothing for {timeouts.idle:g} s"))
+        elif silent >= STALL_SECONDS:
+            self._budget.pass_on(connection)
+
 
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"})  # RFC 9110, section 9.2.2
 
@@ -28,15 +95,15 @@ _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"})  #
 class _Link(NamedTuple):
     """A connection for one exchange, and what it took to get it."""
 
-    connection: Connection
-    key: Key
+    connection: HttpConnection
+    key: PoolKey
     connect_seconds: float = 0.0
     tls_seconds: float = 0.0
     kept: bool = False
     """It waited for this, and may have died meanwhile."""
 
 
-class Client:
+class HttpClient:
     """Fetches over HTTP/1.1 (and 1.0). Belongs to the event loop in which it is first used; close it there.
 
     What it does not do, and why: docs/adr/0003-own-http-client.md.
@@ -46,7 +113,7 @@ class Client:
         self,
         resolver: Addresses,
         *,
-        limits: Limits | None = None,
+        limits: ResponseLimits | None = None,
         timeouts: Timeouts | None = None,
         max_connections: int = 512,
         per_address: int = 32,
@@ -64,20 +131,20 @@ class Client:
         `losses`: which origins lose kept connections; may be shared like `budget`. By default this client's own.
         `extra_ca`: a PEM file of authorities trusted beside the system's; raises BadInput if it cannot be read.
         """
-        self._limits = limits or Limits()
+        self._limits = limits or ResponseLimits()
         self._timeouts = timeouts or Timeouts()
         self._max_connections = max_connections
         self._per_address = per_address
         self._idle_seconds = idle_seconds
         self._budget = ByteBudget(64 * MIB) if budget is None else budget
         self._losses = losses or LostConnections()
-        self._ways = Ways(resolver)
+        self._ways = ConnectionPlanner(resolver)
         self._contexts = TlsContexts(extra_ca=extra_ca)
         self._requests = RequestEncoder()
-        self._live: set[Connection] = set()
+        self._live: set[HttpConnection] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pool: Pool
-        self._watch: Watch
+        self._pool: ConnectionPool
+        self._watch: TimeoutWatch
         self._closed = False
 
     @property
@@ -95,7 +162,7 @@ class Client:
         """Held now of bodies that are being received, or complete and not handed out yet."""
         return self._budget.held_bytes + self._budget.ready_bytes
 
-    async def fetch(self, exchange: Exchange, *, waits_for_room: bool = False) -> Fetched:
+    async def fetch(self, exchange: FetchRequest, *, waits_for_room: bool = False) -> FetchResponse:
         """Send one request and receive its answer, whatever its status.
 
         `waits_for_room`: the caller keeps bodies in the budget. While those fill it, a complete answer waits here, as
@@ -150,7 +217,7 @@ class Client:
             if reader.content_encodings:
                 decoded = decode(wire, parse_encodings(reader.content_encodings), limits)
                 body, truncated = decoded.body, truncated or decoded.truncated
-            return Fetched(
+            return FetchResponse(
                 url=exchange.url,
                 status=reader.status,
                 reason=reader.reason,
@@ -195,12 +262,12 @@ class Client:
             raise RuntimeError("the client is closed")
         if self._loop is None:
             self._loop = loop = asyncio.get_running_loop()
-            self._pool = Pool(
+            self._pool = ConnectionPool(
                 loop, total=self._max_connections, per_key=self._per_address, idle_seconds=self._idle_seconds
             )
-            self._watch = Watch(loop, self._timeouts, self._budget, self._pool.expire)
+            self._watch = TimeoutWatch(loop, self._timeouts, self._budget, self._pool.expire)
 
-    def _check_in_time(self, exchange: Exchange, link: _Link) -> None:
+    def _check_in_time(self, exchange: FetchRequest, link: _Link) -> None:
         """Raises NotSentInTime; its connection is kept for another request."""
         if exchange.send_by is None or (late := time.monotonic() - exchange.send_by) <= 0:
             return
@@ -209,14 +276,16 @@ class Client:
         error.connecting = late <= link.connect_seconds + link.tls_seconds
         raise error
 
-    def _may_repeat(self, exchange: Exchange, way: Way, link: _Link, reader: ResponseReader) -> bool:
+    def _may_repeat(self, exchange: FetchRequest, way: ConnectionPlan, link: _Link, reader: ResponseReader) -> bool:
         """Return whether a request whose connection was lost may be sent again, and remember where that happened."""
         if not link.kept or reader.received_bytes:
             return False
         self._losses.count(way.site)
         return exchange.method in _IDEMPOTENT
 
-    async def _converse(self, way: Way, link: _Link, request: bytes, reader: ResponseReader, deadline: float) -> None:
+    async def _converse(
+        self, way: ConnectionPlan, link: _Link, request: bytes, reader: ResponseReader, deadline: float
+    ) -> None:
         """Send `request` and wait until `reader` is complete; the connection goes back to the pool in any case, closed
         if its site loses kept ones."""
         connection = link.connection
@@ -233,7 +302,7 @@ class Client:
                 connection.abort()
             self._pool.keep(link.key, connection)
 
-    async def _link(self, way: Way, deadline: float, *, fresh: bool) -> _Link:
+    async def _link(self, way: ConnectionPlan, deadline: float, *, fresh: bool) -> _Link:
         """A kept connection to any of the addresses, unless a `fresh` one is wanted, else a new one to the first that
         accepts. Each gets its share of the time that is left."""
         if not fresh:
@@ -267,18 +336,18 @@ class Client:
                 return _Link(dialled.connection, key, dialled.connect_seconds, dialled.tls_seconds)
         raise ConnectFailed(f"{way.origin.host} has no address")
 
-    async def _acquire(self, key: Key, deadline: float, *, fresh: bool) -> Connection | None:
+    async def _acquire(self, key: PoolKey, deadline: float, *, fresh: bool) -> HttpConnection | None:
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 return await self._pool.acquire(key, fresh=fresh)
         except TimeoutError as exc:
             raise TotalTimeout(f"{self._timeouts.total:g} s, waiting for a free connection") from exc
 
-    def _make(self) -> Connection:
-        return Connection(asyncio.get_running_loop(), self._budget, self._live)
+    def _make(self) -> HttpConnection:
+        return HttpConnection(asyncio.get_running_loop(), self._budget, self._live)
 
 
-def _with_credentials(head: bytes, way: Way) -> bytes:
+def _with_credentials(head: bytes, way: ConnectionPlan) -> bytes:
     """What is sent is what is shown, but for the password of a plain proxy."""
     if not way.absolute_form or way.proxy is None or not way.proxy.authorization:
         return head

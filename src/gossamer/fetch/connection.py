@@ -7,14 +7,14 @@ from typing import cast
 
 from gossamer.errors import ConnectionLost, FetchError
 from gossamer.fetch.budget import ByteBudget
+from gossamer.fetch.resolve import ClientContext
 from gossamer.fetch.response import ResponseReader
-from gossamer.fetch.tls import ClientContext
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """Serves one exchange at a time. It keeps no timer; `watch.py` looks at its times every now and then."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, budget: ByteBudget, live: "set[Connection]") -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, budget: ByteBudget, live: "set[HttpConnection]") -> None:
         """`live`: it is in this set as long as it has a socket."""
         self._loop = loop
         self._budget = budget

@@ -12,7 +12,7 @@ import brotli
 import zstandard
 
 from gossamer.errors import DecodeBomb, DecodeFailed
-from gossamer.fetch.limits import Limits
+from gossamer.fetch.exchange import ResponseLimits
 
 ACCEPT_ENCODING = "gzip, deflate, br, zstd"
 """What this file can undo."""
@@ -26,7 +26,7 @@ _LARGEST_PIECE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedBody:
     """A body without its encodings."""
 
     body: bytes
@@ -41,7 +41,7 @@ class _Layer:
     complete: bool
 
 
-def decode(wire: bytes, encodings: tuple[str, ...], limits: Limits) -> Decoded:
+def decode(wire: bytes, encodings: tuple[str, ...], limits: ResponseLimits) -> DecodedBody:
     """Undo `encodings`, listed in the order they were applied (as Content-Encoding lists them), lower case.
 
     Encodings that nobody knows are passed over, as browsers do: servers put charsets and `none` there. An empty body
@@ -59,7 +59,7 @@ def decode(wire: bytes, encodings: tuple[str, ...], limits: Limits) -> Decoded:
         if len(layer.output) > limits.bomb_bytes and len(layer.output) > limits.bomb_ratio * layer.consumed:
             raise DecodeBomb(f"{encoding} made {len(layer.output)} bytes of {layer.consumed}")
         body, truncated = layer.output, truncated or not layer.complete
-    return Decoded(body, truncated)
+    return DecodedBody(body, truncated)
 
 
 def parse_encodings(values: Iterable[str]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-from gossamer.fetch.connection import Connection
+from gossamer.fetch.connection import HttpConnection
 
 _LOSSES = 2
 """After this many losses an origin's connections are not reused. A success does not reset the count: a server may reset
@@ -16,7 +16,7 @@ _REMEMBERED_SECONDS = 600.0
 _ORIGINS_REMEMBERED = 10_000
 
 
-class Key(NamedTuple):
+class PoolKey(NamedTuple):
     """What makes two requests fit for one connection. A tuple, since it is hashed for every request."""
 
     scheme: str
@@ -54,7 +54,7 @@ class LostConnections:
         return losses < _LOSSES or self._now() >= until
 
 
-class Pool:
+class ConnectionPool:
     """Bounds connections in total and per key, and keeps the idle ones. Who finds no room waits in line."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, total: int, per_key: int, idle_seconds: float) -> None:
@@ -63,10 +63,10 @@ class Pool:
         self._per_key = per_key
         self._idle_seconds = idle_seconds
         self._open = 0
-        self._open_by_key: dict[Key, int] = {}
-        self._idle: dict[Key, list[Connection]] = {}
-        self._idle_in_order: dict[Connection, Key] = {}
-        self._waiting: dict[asyncio.Future[None], Key] = {}
+        self._open_by_key: dict[PoolKey, int] = {}
+        self._idle: dict[PoolKey, list[HttpConnection]] = {}
+        self._idle_in_order: dict[HttpConnection, PoolKey] = {}
+        self._waiting: dict[asyncio.Future[None], PoolKey] = {}
 
     @property
     def open_count(self) -> int:
@@ -78,7 +78,7 @@ class Pool:
         """Connections that wait for a request."""
         return len(self._idle_in_order)
 
-    def take_idle(self, key: Key) -> Connection | None:
+    def take_idle(self, key: PoolKey) -> HttpConnection | None:
         """An idle connection, the one used last, since servers close the old ones first; None if there is none."""
         stack = self._idle.get(key)
         while stack:
@@ -91,7 +91,7 @@ class Pool:
             self._count_out(key)
         return None
 
-    async def acquire(self, key: Key, *, fresh: bool = False) -> Connection | None:
+    async def acquire(self, key: PoolKey, *, fresh: bool = False) -> HttpConnection | None:
         """An idle connection, or None: there is room reserved for a new one. Waits for either, first come first served.
 
         `fresh`: only a new one will do. Whoever got room must `keep` a connection or `give_up`. A full pool makes room
@@ -117,7 +117,7 @@ class Pool:
             if self._reserve(key):
                 return None
 
-    def keep(self, key: Key, connection: Connection) -> None:
+    def keep(self, key: PoolKey, connection: HttpConnection) -> None:
         """Take back a connection after an exchange: keep it for the next, or count it out if it is closed."""
         if connection.closed or self._idle_seconds <= 0:
             connection.abort()
@@ -129,7 +129,7 @@ class Pool:
         if self._waiting:
             self._wake()
 
-    def give_up(self, key: Key) -> None:
+    def give_up(self, key: PoolKey) -> None:
         """A connection of this key is gone, or was never made."""
         self._count_out(key)
         if self._waiting:
@@ -148,7 +148,7 @@ class Pool:
         """Close all that is idle."""
         self.expire(math.inf)
 
-    def _reserve(self, key: Key) -> bool:
+    def _reserve(self, key: PoolKey) -> bool:
         if not self._has_room(key):
             return False
         if self._open_by_key.get(key, 0) >= self._per_key:
@@ -159,7 +159,7 @@ class Pool:
         self._open_by_key[key] = self._open_by_key.get(key, 0) + 1
         return True
 
-    def _has_room(self, key: Key) -> bool:
+    def _has_room(self, key: PoolKey) -> bool:
         if self._open_by_key.get(key, 0) >= self._per_key:
             return key in self._idle
         return self._open < self._total or bool(self._idle_in_order)
@@ -172,7 +172,7 @@ class Pool:
                     turn.set_result(None)
                 return
 
-    def _close_idle(self, connection: Connection) -> None:
+    def _close_idle(self, connection: HttpConnection) -> None:
         key = self._idle_in_order.pop(connection)
         stack = self._idle[key]
         stack.remove(connection)
@@ -181,7 +181,7 @@ class Pool:
         connection.abort()
         self._count_out(key)
 
-    def _count_out(self, key: Key) -> None:
+    def _count_out(self, key: PoolKey) -> None:
         self._open -= 1
         left = self._open_by_key[key] - 1
         if left:

@@ -4,11 +4,56 @@ The parser is given whole heads, cut out here, so that an interim answer ends wh
 and a sloppy one can be mended (see `repair.py`) and read again.
 """
 
+import re
+
 import httptools
 
 from gossamer.errors import BadResponse, ConnectionLost, HeadersTooLarge
-from gossamer.fetch.limits import Limits
-from gossamer.fetch.repair import repair_head
+from gossamer.fetch.exchange import ResponseLimits
+
+_LINE_END = re.compile(rb"\r?\n")
+
+
+def repair_head(head: bytes) -> bytes:
+    """`head` (status line, headers and the empty line) with these mended:
+
+    - bare LF as line end (RFC 9112, section 2.2)
+    - a value folded over several lines (section 5.2)
+    - blanks between a name and its colon (section 5.1), lines without a colon or a name (dropped, as browsers do)
+    - Content-Length beside Transfer-Encoding (dropped, section 6.3), repeated with the same value (section 6.3)
+    """
+    status_line, *lines = _LINE_END.split(head.rstrip(b"\r\n"))
+    fields = _unfold(lines)
+    lengths = {
+        part.strip() for name, value in fields if name.lower() == b"content-length" for part in value.split(b",")
+    }
+    encoded = any(name.lower() == b"transfer-encoding" for name, _ in fields)
+    mended = [status_line]
+    length_given = False
+    for name, value in fields:
+        if name.lower() == b"content-length" and len(lengths) <= 1:
+            if encoded or length_given:
+                continue
+            length_given = True
+            value = next(iter(lengths))
+        mended.append(name + b": " + value)
+    return b"\r\n".join([*mended, b"", b""])
+
+
+def _unfold(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
+    fields: list[tuple[bytes, bytes]] = []
+    for line in lines:
+        if line[:1] in (b" ", b"\t"):
+            if fields:
+                name, value = fields[-1]
+                fields[-1] = name, value + b" " + line.strip()
+            continue
+        name, colon, value = line.partition(b":")
+        name = name.rstrip()
+        if colon and name:
+            fields.append((name, value.strip()))
+    return fields
+
 
 _START = b"HTTP/1."
 _FRAMING_LENGTHS = frozenset(map(len, ("content-length", "content-encoding", "transfer-encoding")))
@@ -47,7 +92,7 @@ class ResponseReader:
     _headers_done = False
     _chunked = False
 
-    def __init__(self, limits: Limits, *, head_only: bool = False) -> None:
+    def __init__(self, limits: ResponseLimits, *, head_only: bool = False) -> None:
         """`head_only`: the request was HEAD, so the answer has no body whatever its headers say."""
         self._limits = limits
         self._head_only = head_only

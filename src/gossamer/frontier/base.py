@@ -10,15 +10,13 @@ from enum import IntEnum, StrEnum
 from typing import Protocol
 
 from gossamer.errors import BadInput, CrawlRefused, FrontierError
-from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, QueryOrder, Rate, Run, Terms
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, DomainPolicy, QueryOrder, Rate, Run, Terms
 from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
-from gossamer.model.outcome import Settled
-from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.model.request import Batch, Lease, Settled, Settlement
 
 
 @dataclass(slots=True)
-class Added:
+class AddResult:
     """What became of the URLs of one `add`: `added + duplicates + len(rejected)` is their number.
 
     A URL that is not rejected is in the run's seen-set.
@@ -56,19 +54,19 @@ class Submission:
 
 
 @dataclass(slots=True)
-class Submitted:
+class SubmissionResult:
     """What became of a submission."""
 
     run: Run
     """The run that it joined."""
-    added: Added
+    added: AddResult
     joined: bool = False
     """It asked for a fresh run, and joined the one that is running."""
     wider: bool = False
     """Its duplicates were taken in this run under a smaller maxdepth or a narrower scope."""
 
 
-class Hop(StrEnum):
+class RedirectPermit(StrEnum):
     """What a redirect inside its domain may do."""
 
     GRANTED = "granted"
@@ -112,7 +110,7 @@ class Leaseholder(Protocol):
         `since`: the era in which the outlinks of these requests were confirmed. In a later one it raises
         FrontierForgot: add them again first."""
 
-    async def hop(self, lease: Lease, *, fingerprint: int, payload: bytes) -> Hop:
+    async def hop(self, lease: Lease, *, fingerprint: int, payload: bytes) -> RedirectPermit:
         """Ask for a hit for a redirect inside the lease's domain; `payload` (the chain) replaces the entry's own,
         so that whoever takes it over goes on there. Raises LeaseLost."""
 
@@ -170,7 +168,7 @@ class Claim(IntEnum):
     OURS = 1
 
 
-class Spiders(Protocol):
+class SpiderRegistry(Protocol):
     """The spiders that processes have announced, each with the lanes that run it.
 
     The lane decides what counts as the same request. Requests to a spider that only Scrapy runs are remembered by
@@ -230,7 +228,7 @@ class Frontier(Protocol):
         """Look on every shard whether its data are there, for `lost_shards`."""
 
     @property
-    def spiders(self) -> Spiders:
+    def spiders(self) -> SpiderRegistry:
         """The spiders that processes have announced."""
         ...
 
@@ -276,7 +274,7 @@ class Frontier(Protocol):
     async def set_wish(self, run: Run, *, rate: Rate | None, concurrency: int | None) -> Run:
         """Change what a running crawl wishes for every domain, from the next lease on. The run with the new wish."""
 
-    async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> Added:
+    async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> AddResult:
         """Queue what this run has not seen. Dedupe and enqueue are one step. Repeat a call that raised
         FrontierUnavailable with the same Batch objects: within an hour it has the answer of a single call.
 
@@ -284,7 +282,7 @@ class Frontier(Protocol):
         (CrawlRefused when it was stopped). Otherwise they are outlinks: of a run that is over they are rejected, as
         `stopped`, and those not added are counted when the settlement of their page says so (`Settlement.drops`)."""
 
-    async def submit(self, submissions: Sequence[Submission]) -> list[Submitted | CrawlRefused | BadInput]:
+    async def submit(self, submissions: Sequence[Submission]) -> list[SubmissionResult | CrawlRefused | BadInput]:
         """Hundreds of submissions of any crawls in a few calls: `open_crawl`, `set_expiry` and `add` (as seeds) of
         each. One answer each, in order; an error (not raised) where it was refused, and of that nothing was done.
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from gossamer.errors import IllegalTransition
+
 
 @lru_cache(maxsize=4096)
 def _token(appid: str, crawlid: str) -> str:
@@ -157,3 +159,106 @@ class CrawlEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Epoch seconds by the server's clock."""
     purged: int = 0
     """Waiting requests that were dropped for it."""
+
+
+class BudgetScope(StrEnum):
+    """What shares one budget: a domain; a domain per spider (type); per egress address (ip); or both."""
+
+    DOMAIN = "domain"
+    TYPE = "type"
+    IP = "ip"
+    TYPE_IP = "type+ip"
+
+
+class WhenBlacklisted(StrEnum):
+    """What becomes of the requests of a blacklisted domain."""
+
+    HELD = "held"
+    """They wait until the domain is taken off the blacklist."""
+    DROPPED = "dropped"
+    """Each is dropped with a record, those that wait already too."""
+
+
+class DomainPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Every field None: not set, the next level's counts (domain, then the operator's default, then the built-in)."""
+
+    hits: int | None = None
+    window_seconds: float | None = None
+    moderated: bool | None = None
+    elastic: bool | None = None
+    """After a stall, the even gap shrinks by a tenth while the window holds fewer than `hits`."""
+    scale: float | None = None
+    """0..1, multiplies hits; below one hit the window is stretched; 0 pauses."""
+    scope: BudgetScope | None = None
+    concurrency: int | None = None
+    blacklisted: bool | None = None
+    """Not fetched."""
+    when_blacklisted: WhenBlacklisted | None = None
+    """Whether requests of the domain are held or dropped while it is blacklisted."""
+
+
+BUILT_IN = DomainPolicy(
+    hits=1,
+    window_seconds=1.0,
+    moderated=True,
+    elastic=True,
+    scale=1.0,
+    scope=BudgetScope.DOMAIN,
+    blacklisted=False,
+    when_blacklisted=WhenBlacklisted.HELD,
+)
+"""One hit a second, evenly spaced: polite and not glacial."""
+
+
+class _LifecycleStatus(StrEnum):
+    DISCOVERED = "discovered"
+    LEASED = "leased"
+    LATER = "later"
+    FETCHED = "fetched"
+    FAILED = "failed"
+    DROPPED = "dropped"
+
+
+class LifecycleEvent(StrEnum):
+    LEASE = "lease"
+    SETTLE_FETCHED = "settle_fetched"
+    SETTLE_FAILED = "settle_failed"
+    SETTLE_DROPPED = "settle_dropped"
+    RETRY = "retry"
+    DUE = "due"
+    RETURN = "return"
+    RECLAIM = "reclaim"
+    WORKER_DIED = "worker_died"
+    STOP = "stop"
+    EXPIRE = "expire"
+    EXHAUST = "exhaust"
+
+
+NEXT: dict[tuple[_LifecycleStatus, LifecycleEvent], _LifecycleStatus] = {
+    (_LifecycleStatus.DISCOVERED, LifecycleEvent.LEASE): _LifecycleStatus.LEASED,
+    (_LifecycleStatus.LEASED, LifecycleEvent.SETTLE_FETCHED): _LifecycleStatus.FETCHED,
+    (_LifecycleStatus.LEASED, LifecycleEvent.SETTLE_FAILED): _LifecycleStatus.FAILED,
+    (_LifecycleStatus.LEASED, LifecycleEvent.SETTLE_DROPPED): _LifecycleStatus.DROPPED,
+    (_LifecycleStatus.LEASED, LifecycleEvent.RETRY): _LifecycleStatus.LATER,
+    (_LifecycleStatus.LATER, LifecycleEvent.DUE): _LifecycleStatus.DISCOVERED,
+    (_LifecycleStatus.LEASED, LifecycleEvent.RETURN): _LifecycleStatus.DISCOVERED,
+    (_LifecycleStatus.LEASED, LifecycleEvent.RECLAIM): _LifecycleStatus.DISCOVERED,
+    (_LifecycleStatus.LEASED, LifecycleEvent.WORKER_DIED): _LifecycleStatus.FAILED,
+    (_LifecycleStatus.DISCOVERED, LifecycleEvent.STOP): _LifecycleStatus.DROPPED,
+    (_LifecycleStatus.LATER, LifecycleEvent.STOP): _LifecycleStatus.DROPPED,
+    (_LifecycleStatus.DISCOVERED, LifecycleEvent.EXPIRE): _LifecycleStatus.DROPPED,
+    (_LifecycleStatus.LATER, LifecycleEvent.EXPIRE): _LifecycleStatus.DROPPED,
+    (_LifecycleStatus.DISCOVERED, LifecycleEvent.EXHAUST): _LifecycleStatus.DROPPED,
+    (_LifecycleStatus.LATER, LifecycleEvent.EXHAUST): _LifecycleStatus.DROPPED,
+}
+"""What is not in the table cannot happen. EXHAUST: the crawl's page budget is used up."""
+
+ENDS = frozenset({_LifecycleStatus.FETCHED, _LifecycleStatus.FAILED, _LifecycleStatus.DROPPED})
+
+
+def advance(status: _LifecycleStatus, event: LifecycleEvent) -> _LifecycleStatus:
+    """The state after `event`; raises IllegalTransition where the table has no such step."""
+    try:
+        return NEXT[status, event]
+    except KeyError:
+        raise IllegalTransition(f"{status} by {event}") from None

@@ -5,14 +5,14 @@ from typing import Any, Literal
 import msgspec
 
 
-class Hop(msgspec.Struct, frozen=True):
+class RedirectHop(msgspec.Struct, frozen=True):
     """One redirect: what was asked, with which status it answered."""
 
     url: str
     status: int
 
 
-class Link(msgspec.Struct, frozen=True):
+class RecordLink(msgspec.Struct, frozen=True):
     url: str
     text: str
 
@@ -42,7 +42,7 @@ class PageRecord(msgspec.Struct, kw_only=True):
     """`text` where the body decodes strictly, else `base64` of its bytes."""
     encoding: str
     content_type: str
-    links: list[Link]
+    links: list[RecordLink]
     attrs: dict[str, Any] | None
     timestamp: str
     """UTC, ISO 8601."""
@@ -50,7 +50,7 @@ class PageRecord(msgspec.Struct, kw_only=True):
     reason: str
     """Empty when `success`."""
     exception: str
-    redirects: list[Hop]
+    redirects: list[RedirectHop]
     timings: dict[str, float]
     """Seconds: dns, connect, tls, first_byte, total."""
     ip: str
@@ -72,7 +72,7 @@ class ItemRecord(msgspec.Struct, kw_only=True):
     item: dict[str, Any]
 
 
-class Wire(msgspec.Struct, kw_only=True, frozen=True):
+class WireExchange(msgspec.Struct, kw_only=True, frozen=True):
     """The exchange as it went over the wire, for sinks that keep it (WARC)."""
 
     request_head: bytes
@@ -91,4 +91,4 @@ class Output(msgspec.Struct, kw_only=True):
 
     record: PageRecord | ItemRecord
     body: bytes = b""
-    wires: tuple[Wire, ...] = ()
+    wires: tuple[WireExchange, ...] = ()

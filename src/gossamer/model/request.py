@@ -3,11 +3,63 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
 
 import msgspec
 
 from gossamer.model.crawl import Run, Terms
-from gossamer.model.outcome import Outcome
+
+
+class Outcome(StrEnum):
+    """What a worker reports of a lease. The first three end a request; the others send it back."""
+
+    FETCHED = "fetched"
+    FAILED = "failed"
+    DROPPED = "dropped"
+    RETRY = "retry"
+    """Try again later, at lower priority; counts as an attempt."""
+    POSTPONED = "postponed"
+    """Not now, and not its fault (robots.txt cannot be had): later, at its priority, and not as an attempt."""
+    RETURNED = "returned"
+    """Not started; back to the front of its queue, and no attempt. Its hit is free again: nothing used it."""
+    FORWARDED = "forwarded"
+    """Back to the front of its domain with a new payload (a redirect that has no free hit yet)."""
+
+
+class Dropped(StrEnum):
+    """Why a request that entered the system, or a link that was found, is not fetched."""
+
+    DUPLICATE = "duplicate"
+    OFFSITE = "offsite"
+    DEPTH = "depth"
+    ROBOTS = "robots"
+    BUDGET = "budget"
+    STOPPED = "stopped"
+    EXPIRED = "expired"
+    BLACKLISTED = "blacklisted"
+    BLOCKED_ADDRESS = "blocked_address"
+    EXTENSION = "extension"
+    FILTERED = "filtered"
+    """Refused by allow or deny regex."""
+    UNKNOWN_SPIDER = "unknown_spider"
+    """For a spider that nobody runs."""
+    NOFOLLOW = "nofollow"
+    SCHEME = "scheme"
+    BAD_URL = "bad_url"
+    MOVED = "moved"
+    """A redirect went on as another entry of the same request, under its own domain."""
+
+
+class Settled(StrEnum):
+    """What `settle` answers for each lease."""
+
+    SETTLED = "settled"
+    ALREADY = "already"
+    """This worker settled it before: nothing happened now."""
+    STALE_WORKER = "stale_worker"
+    """The worker was taken for dead; its leases belong to others."""
+
 
 DEATHS = 3
 """A request with which so many workers died is given up: recorded and settled as failed, `worker_died`, unfetched."""
@@ -99,3 +151,77 @@ def request_id(run: Run, identity: bytes) -> str:
     """
     name = f"{run.crawl.id.token}:{run.generation}:{run.number}:".encode() + identity
     return hashlib.blake2b(name, digest_size=16).hexdigest()
+
+
+MOST_BYTES = (1 << 20) - (16 << 10)
+"""Of a packed payload, for whoever makes a request. The frontier takes 1 MiB: what a redirect adds fits in, too."""
+
+
+class Payload(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True):
+    """The rest of a request: everything optional, nothing repeated that the terms already say."""
+
+    method: str = "GET"
+    body: bytes = b""
+    headers: dict[str, str] | None = None
+    chain: tuple[tuple[str, int], ...] = ()
+    """The redirects behind it: (URL that redirected, its status), oldest first. The entry's URL is where it began."""
+    location: str | None = None
+    """Where the chain has led; None: fetch the entry's own URL."""
+    cookies: dict[str, str] | None = None
+    """Cookies set along the redirect chain; they live for the chain only."""
+    request_id: str | None = None
+    """Of a request that went on under another domain: the id it began with."""
+    attrs: dict[str, object] | None = None
+    """Overrides the terms' attrs (a spider that counts its steps)."""
+    sitemap: bool = False
+    """The answer is read as a sitemap."""
+    scrapy: bytes | None = None
+    """The rest of a Scrapy request, which only the Scrapy lane reads."""
+
+
+SCRAPY_DEFAULTS: dict[str, Any] = {
+    "headers": {},
+    "body": b"",
+    "cookies": {},
+    "meta": {},
+    "encoding": "utf-8",
+    "priority": 0,
+    "dont_filter": False,
+    "flags": [],
+    "cb_kwargs": {},
+    "callback": None,
+    "errback": None,
+}
+"""A Scrapy request's fields (`Request.to_dict`) where `Payload.scrapy` leaves them out. Whoever writes one, a spider's
+scheduler or the import of a foreign queue, leaves out the same. Not to be changed."""
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Payload)
+EMPTY = Payload()
+
+
+def pack(payload: Payload) -> bytes | None:
+    """None for a payload that says nothing."""
+    return None if payload == EMPTY else _encoder.encode(payload)
+
+
+def too_large(data: bytes | None) -> str:
+    """Why a packed payload is not stored; empty: it is."""
+    size = len(data or b"")
+    return f"it takes {size:,} bytes; at most {MOST_BYTES:,} are stored" if size > MOST_BYTES else ""
+
+
+def unpack(data: bytes | None) -> Payload:
+    """The payload that `pack` made; raises msgspec.ValidationError for bytes of another make."""
+    return EMPTY if data is None else _decoder.decode(data)
+
+
+_FORBIDDEN = frozenset("|,\n")
+"""They part names from each other where several stand in one key or one field."""
+
+
+def name_fault(name: str) -> str:
+    """Why none of them may be called that; empty: it may."""
+    if _FORBIDDEN.isdisjoint(name):
+        return ""
+    return f"a pool, spider or egress may not contain '|', ',' or a line break: {name[:200]!r}"

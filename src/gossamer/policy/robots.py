@@ -18,7 +18,7 @@ CRAWL_DELAY_CAP_SECONDS = 60.0
 """The longest Crawl-delay that is honoured."""
 
 
-class Obedience(StrEnum):
+class RobotsPolicy(StrEnum):
     """Whether robots.txt counts: the operator's choice, for all crawls of a worker."""
 
     OBEY = "obey"
@@ -30,10 +30,10 @@ class Obedience(StrEnum):
 
     def asks(self, ignore: bool) -> bool:
         """Whether robots.txt is asked for a crawl; `ignore`: the crawl's terms would rather not."""
-        return self is Obedience.OBEY or (self is Obedience.ALLOW_OVERRIDE and not ignore)
+        return self is RobotsPolicy.OBEY or (self is RobotsPolicy.ALLOW_OVERRIDE and not ignore)
 
 
-class Meaning(StrEnum):
+class RobotsOutcome(StrEnum):
     """What the answer says about the origin."""
 
     RULES = "rules"
@@ -46,16 +46,16 @@ class Meaning(StrEnum):
     """Nothing may be fetched until there is an answer."""
 
 
-def meaning(status: int) -> Meaning:
+def meaning(status: int) -> RobotsOutcome:
     """Of a status that ends a chain of redirects; a redirect that leads nowhere or too far counts as absent.
 
     429 is not among the 4xx that allow everything: a server that is asked too much has not said that it has no rules.
     """
     if 200 <= status < 300:
-        return Meaning.RULES
+        return RobotsOutcome.RULES
     if status >= 500 or status == 429 or status < 200:
-        return Meaning.UNREACHABLE
-    return Meaning.ALLOW_ALL
+        return RobotsOutcome.UNREACHABLE
+    return RobotsOutcome.ALLOW_ALL
 
 
 def ask_again_delay(attempt: int, *, retry_after_seconds: float | None = None) -> float:

@@ -3,13 +3,60 @@
 Filters apply to what a crawl finds (links and the targets of redirects), never to what somebody submitted.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from gossamer.errors import BadInput, BadUrl
-from gossamer.policy.extensions import DENIED_EXTENSIONS
+from gossamer.model.crawl import Terms
 from gossamer.policy.regex import Expressions
 from gossamer.policy.urls import MAX_URL_LENGTH, canonical, host, is_address
+
+_ARCHIVES = """
+7z 7zip ace apk appimage appx arj br bz2 cab cpio deb dmg egg gz img iso jar lha lz lz4 lzh lzma msix pkg rar rpm sit
+sitx snap squashfs tar tbz tbz2 tgz txz war whl xapk xpi xz z zip zipx zst
+"""
+
+_IMAGES = """
+ai apng avif bmp cdr cr2 cur dng drw dwg dxf eps exr gif heic heif icns ico jfif jp2 jpe jpeg jpg jxl mng nef odg orf
+pbm pct pcx pgm png pnm ppm ps psd psp pst svg svgz tga tif tiff webp wmf xbm xcf xpm
+"""
+
+_AUDIO = """
+aac ac3 aif aiff alac amr ape caf flac m3u m3u8 m4a m4b mid midi mka mp2 mp3 mpa oga ogg opus pls ra ram snd spx wav
+wma wv
+"""
+
+_VIDEO = """
+3g2 3gp asf asx avi f4v flv m1v m2ts m2v m4v mk3d mkv mov mp4 mpe mpeg mpg mpv mts ogm ogv qt rm rmvb srt swf ts vob
+vtt webm wmv
+"""
+
+_DOCUMENTS = """
+azw azw3 cbr cbz csv djv djvu doc docb docm docx dot dotm dotx epub fb2 ics mdb mobi mpp odb odc odf odp ods odt ott
+oxps pdf pot potm potx pps ppsm ppsx ppt pptm pptx rtf sxw tsv vcf vsd vsdx wpd wps xls xlsb xlsm xlsx xlt xltm xltx
+xps
+"""
+
+_FONTS = "eot fon otf ttc ttf woff woff2"
+
+_PARTS_OF_PAGES = "atom css less map mjs js rss scss wasm webmanifest"
+
+_PROGRAMS_AND_DATA = """
+accdb asc bak bat bin blend bz cer class cmd cpl crt crx dat db db3 dbf der dll dylib elf exe feather fit fits gpx h5
+hdf5 hta kml kmz lnk lock md5 msi msp msu ninja npy npz obj onnx ova ovf p12 parquet pcap pdb pem pfx pickle pkl pt
+pyc pyd qcow2 rb reg scr sh sha1 sha256 sha512 shp sig so sql sqlite sqlite3 stl sys tmp torrent vbs vdi vhd vhdx vmdk
+wim
+"""
+
+DENIED_EXTENSIONS: frozenset[str] = frozenset(
+    " ".join((_ARCHIVES, _IMAGES, _AUDIO, _VIDEO, _DOCUMENTS, _FONTS, _PARTS_OF_PAGES, _PROGRAMS_AND_DATA)).split()
+)
+"""Lower case, without dot. Archives, pictures, sound, films, office and book formats, fonts, parts of pages, programs.
+
+Not in it, because they can be pages or lead to some: xml, json, txt, md, and the suffixes of programs that write pages
+(php, asp, aspx, jsp, cgi, do, pl, py); nor com and au, because paths that end in somebody's host name are common.
+"""
+
 
 MAX_REGEXES = 100
 """Expressions of one kind in one scope."""
@@ -28,7 +75,7 @@ class Refusal(NamedTuple):
     """The rule that refused it, for a person."""
 
 
-class Scope:
+class LinkScope:
     """The filters of one set of terms, compiled. Made by `compile_scope`; remembers what it decided of an origin."""
 
     def __init__(
@@ -164,7 +211,7 @@ def compile_scope(
     deny_extensions: Iterable[str] | None = None,
     schemes: Iterable[str] = ("http", "https"),
     max_length: int = MAX_URL_LENGTH,
-) -> Scope:
+) -> LinkScope:
     """The filters of one submission, compiled once. Raises BadInput with the fault.
 
     A link is inside if it is on one of the domains (with their subdomains), *or* on one of the hosts (on any port),
@@ -174,7 +221,7 @@ def compile_scope(
     their dot, any case; None: the default list, empty: none is denied.
     """
     extensions = DENIED_EXTENSIONS if deny_extensions is None else frozenset(map(_extension, deny_extensions))
-    return Scope(
+    return LinkScope(
         domains=frozenset(map(domain_name, allowed_domains or ())),
         hosts=frozenset(map(domain_name, allowed_hosts or ())),
         prefixes=tuple(dict.fromkeys(map(_prefix, allowed_prefixes or ()))),
@@ -228,3 +275,41 @@ def _expressions(texts: Iterable[str], kind: str) -> Expressions:
     if len(texts) > MAX_REGEXES:
         raise BadInput(f"{len(texts)} {kind} expressions; at most {MAX_REGEXES} are taken")
     return Expressions(texts, kind)
+
+
+def covers(old: Terms, new: Terms) -> bool:
+    """Return whether every link that is followed under `new` is followed under `old`, too, from the same seed.
+
+    Compares what the terms say, not all that they could mean: an `allow_regex` that is written in another way counts as
+    another one.
+    """
+    if new.maxdepth == 0:
+        return True
+    return (
+        (old.maxdepth is None or (new.maxdepth is not None and new.maxdepth <= old.maxdepth))
+        and _domains_cover(old.allowed_domains, new.allowed_domains)
+        and old.allowed_hosts == new.allowed_hosts
+        and old.allowed_prefixes == new.allowed_prefixes
+        and _contains(old.allow_regex, new.allow_regex)
+        and set(old.deny_regex or ()) <= set(new.deny_regex or ())
+        and _denied(old) <= _denied(new)
+        and (old.follow_nofollow or not new.follow_nofollow)
+        and (old.sitemaps or not new.sitemaps)
+    )
+
+
+def _contains(old: Collection[str] | None, new: Collection[str] | None) -> bool:
+    """Of lists where None permits everything."""
+    return not old or (bool(new) and set(new or ()) <= set(old))
+
+
+def _domains_cover(old: Collection[str] | None, new: Collection[str] | None) -> bool:
+    """The same of domains, each with its subdomains."""
+    if not old or not new:
+        return not old
+    return all(any(name == domain or name.endswith(f".{domain}") for domain in old) for name in new)
+
+
+def _denied(terms: Terms) -> frozenset[str]:
+    given = terms.deny_extensions
+    return DENIED_EXTENSIONS if given is None else frozenset(name.lower().lstrip(".") for name in given)

@@ -2,13 +2,80 @@
 
 import hashlib
 import re
-from functools import lru_cache
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from importlib.util import find_spec
 
 from ada_url import join_url, normalize_url
 from xxhash import xxh3_64_intdigest
 
 from gossamer.errors import BadScheme, BadUrl, UrlTooLong
-from gossamer.policy.suffixes import suffix_labels
+
+_PACKAGE = "tldextract"
+_LIST = ".tld_set_snapshot"
+_END = "===END ICANN DOMAINS==="
+
+
+def suffix_labels(labels: list[str]) -> int:
+    """How many of a host name's last labels are its public suffix; at least one, as an unknown top level counts (`*`).
+
+    `labels` as in a canonical URL: lower case, not ASCII ones as `xn--`. The list's ICANN section only.
+    """
+    rules = _rules()
+    count = len(labels)
+    for start in range(count):
+        name = ".".join(labels[start:])
+        if name in rules:
+            return count - start
+        if f"!{name}" in rules:
+            return count - start - 1
+        if start + 1 < count and f"*{name[len(labels[start]) :]}" in rules:
+            return count - start
+    return 1
+
+
+@cache
+def _rules() -> frozenset[str]:
+    text = _snapshot()
+    if text is None:
+        # A release of the package that keeps its list elsewhere.
+        from tldextract import TLDExtract
+
+        # No addresses and no folder: the list inside the package is used, never the network, never a cache on disk.
+        return frozenset(map(_ascii, TLDExtract(suffix_list_urls=(), cache_dir=None).tlds))
+    return frozenset(_ascii(rule) for rule in _lines(text[: text.index(_END)]))
+
+
+def _snapshot() -> str | None:
+    spec = find_spec(_PACKAGE)
+    if spec is None or spec.loader is None or not spec.submodule_search_locations:
+        return None
+    read = getattr(spec.loader, "get_data", None)
+    if read is None:
+        return None
+    try:
+        text = str(read(f"{spec.submodule_search_locations[0]}/{_LIST}"), "utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text if _END in text else None
+
+
+def _lines(text: str) -> Iterable[str]:
+    for line in text.splitlines():
+        rule = line.partition(" ")[0].strip()
+        if rule and not rule.startswith("//"):
+            yield rule
+
+
+def _ascii(rule: str) -> str:
+    """The list has labels in Unicode, normalised; hosts of canonical URLs have them as IDNA's ASCII form."""
+    if rule.isascii():
+        return rule
+    labels = (
+        label if label.isascii() else "xn--" + label.encode("punycode").decode("ascii") for label in rule.split(".")
+    )
+    return ".".join(labels)
+
 
 MAX_URL_LENGTH = 8192
 """Characters (all ASCII) of a canonical URL. Longer ones are traps in practice; RFC 9110 asks for 8,000 at least."""
@@ -50,10 +117,10 @@ def canonical(url: str) -> str:
 
 def join(base: str, href: str) -> str:
     """The canonical URL that `href` means in a document whose base URL is `base` (canonical). Raises as canonical."""
-    return Base(base).join(href)
+    return BaseUrl(base).join(href)
 
 
-class Base:
+class BaseUrl:
     """A document's base URL (canonical), taken apart once for all its links."""
 
     __slots__ = ("_above", "_directory", "_origin", "_site", "_url", "_usual")
@@ -220,3 +287,27 @@ def _shown(text: str) -> str:
     """For a person: short, printable, and without credentials."""
     safe = _CREDENTIALS.sub(r"\1…@", text[:_MAX_INPUT_LENGTH])
     return repr(safe if len(safe) <= 200 else safe[:200] + "…")
+
+
+def location_target(base: str, value: str) -> str | None:
+    """The canonical URL that a Location of this value leads to from `base` (canonical); None where that is no web page
+    (RFC 9110, section 10.2.2). `value` as headers arrive, decoded as latin-1; user and password in it are left out."""
+    try:
+        return join(base, _without_raw_bytes(value))
+    except BadUrl:
+        return None
+
+
+def _without_raw_bytes(value: str) -> str:
+    """As text: it was UTF-8, or its bytes are taken one by one."""
+    if value.isascii():
+        return value
+    try:
+        raw = value.encode("latin-1")
+    except UnicodeEncodeError:
+        return value
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        # What the server meant is the resource whose path has these very bytes, as browsers take it.
+        return "".join(chr(byte) if byte < 0x80 else f"%{byte:02X}" for byte in raw)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gossamer.scrapy.addon import Addon
     from gossamer.scrapy.cluster.spiders import ClusterSpider
-    from gossamer.scrapy.fingerprinter import RequestFingerprinter
+    from gossamer.scrapy.entries import RequestFingerprinter
     from gossamer.scrapy.scheduler import Scheduler
 
 __all__ = ["Addon", "ClusterSpider", "RequestFingerprinter", "Scheduler"]
@@ -18,7 +18,7 @@ __all__ = ["Addon", "ClusterSpider", "RequestFingerprinter", "Scheduler"]
 _PLACES = {
     "Addon": "gossamer.scrapy.addon",
     "ClusterSpider": "gossamer.scrapy.cluster.spiders",
-    "RequestFingerprinter": "gossamer.scrapy.fingerprinter",
+    "RequestFingerprinter": "gossamer.scrapy.entries",
     "Scheduler": "gossamer.scrapy.scheduler",
 }
 

@@ -4,14 +4,43 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.utils.request import RequestFingerprinter as ScrapysOwn
 
 from gossamer.errors import BadUrl
 from gossamer.frontier.base import Frontier
-from gossamer.model.payload import Payload, pack, too_large
-from gossamer.policy.names import name_fault
+from gossamer.model.request import Payload, name_fault, pack, too_large
+from gossamer.policy.scrapy_urls import clean_form, digest
 from gossamer.policy.urls import canonical, fingerprint, host, registered_domain, spider_seed
-from gossamer.scrapy.fingerprinter import sped_up
 from gossamer.scrapy.stored import Unstorable, attrs_of, store
+
+
+class RequestFingerprinter:
+    """Returns the same bytes as Scrapy's own fingerprinter, so that a project may change from one to the other.
+
+    Most URLs need no parser to be brought into w3lib's canonical form. All others, and requests with `verbatim_url` in
+    their meta, are left to Scrapy's own.
+    """
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> "RequestFingerprinter":
+        return cls(crawler)
+
+    def __init__(self, crawler: Crawler | None = None) -> None:
+        self._scrapys = ScrapysOwn(crawler)
+
+    def fingerprint(self, request: Request) -> bytes:
+        """Return 20 bytes."""
+        form = clean_form(request.url)
+        if form is None or (request._meta and request._meta.get("verbatim_url")):
+            return self._scrapys.fingerprint(request)
+        return digest(form, method=request.method, body=request.body)
+
+
+def sped_up(fingerprinter: Any) -> Any:
+    """Return the fingerprinter to use in the place of a project's own: a fast one for Scrapy's default."""
+    return RequestFingerprinter() if type(fingerprinter) is ScrapysOwn else fingerprinter
+
 
 SPIDER_KEY = "spiderid"
 """In a request's meta: the spider that is to handle it, where that is not its maker (Scrapy Cluster's name)."""
@@ -19,7 +48,7 @@ SPIDER_KEY = "spiderid"
 MOST_PRIORITY = 60_000
 
 
-class Name(NamedTuple):
+class RequestKey(NamedTuple):
     """By what a request is remembered: the same for two that are the same."""
 
     spider: str
@@ -29,7 +58,7 @@ class Name(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FrontierEntry:
     """A request on its way into the frontier."""
 
     spider: str
@@ -41,7 +70,7 @@ class Entry:
     payload: bytes | None
 
 
-class Entries:
+class EntryEncoder:
     """Makes entries for one spider's process."""
 
     def __init__(self, spider: Spider, *, frontier: Frontier, fingerprinter: Any) -> None:
@@ -50,25 +79,25 @@ class Entries:
         self._frontier = frontier
         self._fingerprinter = sped_up(fingerprinter)
 
-    def name(self, request: Request) -> Name:
+    def name(self, request: Request) -> RequestKey:
         """What it is remembered by. Raises Unstorable for a URL that only this process can download, and for a spider
         that nobody can be."""
         url = _canonical(request)
         asked = request.meta.get(SPIDER_KEY) if request._meta else None
         if asked is None or asked == self._spider.name:
-            return Name(self._spider.name, url, self._mark(request, url))
+            return RequestKey(self._spider.name, url, self._mark(request, url))
         spider = str(asked)
         if why := name_fault(spider):
             raise Unstorable(why)
-        return Name(spider, url, self._outside(spider, request, url))
+        return RequestKey(spider, url, self._outside(spider, request, url))
 
-    def of(self, request: Request, name: Name) -> Entry:
+    def of(self, request: Request, name: RequestKey) -> FrontierEntry:
         """The whole of it. Raises Unstorable, whose detail says why."""
         other = name.spider != self._spider.name
         payload = pack(_neutral(request) if other else store(request, self._spider, url=name.url))
         if why := too_large(payload):
             raise Unstorable(why)
-        return Entry(
+        return FrontierEntry(
             name.spider,
             registered_domain(host(name.url)),
             max(-MOST_PRIORITY, min(request.priority, MOST_PRIORITY)),

@@ -1,14 +1,21 @@
 """A lease while Scrapy works on it, and the knowledge of which one the running code belongs to."""
 
+import logging
+import sys
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
 
 from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.settings import SETTINGS_PRIORITIES
+from scrapy.utils.reactor import is_asyncio_reactor_installed
 
+from gossamer.errors import GossamerError
 from gossamer.model.crawl import Run
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Batch, Lease
-from gossamer.scrapy.entries import Entry
+from gossamer.model.request import Batch, Lease, Outcome
+from gossamer.scrapy.entries import FrontierEntry
 
 Part = tuple[str, int, int]
 """Of what is remembered as seen: a crawl's run, and its generation. What one run has seen, the next may not have."""
@@ -20,7 +27,7 @@ def part_of(run: Run) -> Part:
 
 
 @dataclass(slots=True, eq=False)
-class Live:
+class LiveRequests:
     """From the moment Scrapy gets its request until it settles."""
 
     lease: Lease
@@ -29,7 +36,7 @@ class Live:
     reason: str = ""
     moving: bool = False
     """A middleware has put another request in its place, which is being scheduled."""
-    successor: tuple[Request, Entry] | None = None
+    successor: tuple[Request, FrontierEntry] | None = None
     """That request."""
     known: int = 0
     """Children that were known to be seen."""
@@ -54,7 +61,7 @@ class Live:
         self.start = self.lease.start
         self.part = part_of(self.lease.run)
 
-    def add(self, entry: Entry, *, unfiltered: bool) -> None:
+    def add(self, entry: FrontierEntry, *, unfiltered: bool) -> None:
         """A child, to enter the frontier before this settles."""
         key = (entry.spider, entry.domain, entry.priority, entry.depth, unfiltered)
         batch = self.batches.get(key)
@@ -68,7 +75,7 @@ class Live:
             self.outcome, self.reason = Outcome.FAILED, reason
 
 
-def append(batch: Batch, entry: Entry) -> None:
+def append(batch: Batch, entry: FrontierEntry) -> None:
     """One more in a batch of its kind."""
     batch.urls.append(entry.url)
     batch.fingerprints.append(entry.fingerprint)
@@ -76,5 +83,29 @@ def append(batch: Batch, entry: Entry) -> None:
     batch.payloads.append(entry.payload)
 
 
-CURRENT: ContextVar[Live | None] = ContextVar("gossamer_lease", default=None)
+CURRENT: ContextVar[LiveRequests | None] = ContextVar("gossamer_lease", default=None)
 """Whose answer the running code is handling. Tasks inherit it: callbacks, pipelines and what they await."""
+
+
+log = logging.getLogger(__name__)
+
+
+def runs_alone(crawler: Crawler) -> bool:
+    """Whether it is a person's look at one page, never part of a crawl: `scrapy shell`, `fetch`, `parse`, `check`.
+
+    Those commands put a `start` of their own into the spider; the shell, which needs none, does without dedupe."""
+    start = getattr(crawler.spidercls, "start", None)
+    if str(getattr(start, "__module__", "")).startswith("scrapy.commands."):
+        return True
+    return crawler.settings.getpriority("DUPEFILTER_CLASS") == SETTINGS_PRIORITIES["command"]
+
+
+def refuse(error: GossamerError) -> NoReturn:
+    """Say in one line what is wrong, and end: the `scrapy` command with exit code 2, a program by the error itself."""
+    log.critical("%s", error)
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    command = Path(sys.argv[0]).name == "scrapy" or (main is not None and main.name == "scrapy.__main__")
+    # Other reactors keep SystemExit to themselves, and the command would end as if all were well.
+    if command and is_asyncio_reactor_installed():
+        raise SystemExit(2)
+    raise error

@@ -50,7 +50,7 @@ UNSPACED = Rate(hits=1_000_000, window_seconds=0.001, moderated=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class LaneOptions:
     """One process's part in a crawl."""
 
     settings: Settings
@@ -64,7 +64,7 @@ class Options:
     """Requests in flight of this process."""
 
 
-def read(scrapy_settings: BaseSettings, spider: Spider) -> Options:
+def read(scrapy_settings: BaseSettings, spider: Spider) -> LaneOptions:
     """Its own settings and its spider's attributes of the same meaning (`download_delay`, `max_concurrent_requests`).
 
     Raises BadInput, with the setting's name, for what is missing, unknown or contradictory."""
@@ -88,7 +88,7 @@ def read(scrapy_settings: BaseSettings, spider: Spider) -> Options:
         rate=Rate(hits=1, window_seconds=delay) if delay > 0 else UNSPACED,
         concurrency=cap,
     )
-    return Options(
+    return LaneOptions(
         settings=settings,
         crawl=crawl,
         fresh=not scrapy_settings.getbool("SCHEDULER_PERSIST"),

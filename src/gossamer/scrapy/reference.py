@@ -91,7 +91,7 @@ SCRAPYS = {
 
 KNOWN = (
     "Links that are known to be seen are dropped before the other middlewares handle them; set "
-    "`gossamer.scrapy.known.KnownLinks` to `None` where one of those rewrites requests"
+    "`gossamer.scrapy.addon.KnownLinks` to `None` where one of those rewrites requests"
 )
 
 

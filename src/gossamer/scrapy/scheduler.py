@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self, TypeVar
 
@@ -18,27 +20,83 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from gossamer.commit.committer import Committer
-from gossamer.commit.seat import Seat
+from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import BadInput, CrawlRefused, FrontierError, FrontierUnavailable
-from gossamer.frontier.base import Added, Frontier, Lane
-from gossamer.model.crawl import CrawlState, Run, Terms
+from gossamer.frontier.base import AddResult, Frontier, Lane, RunFinished
+from gossamer.model.crawl import Crawl, CrawlState, Run, Terms
 from gossamer.model.request import Batch
-from gossamer.scrapy.commands import refuse, runs_alone
+from gossamer.scrapy.addon import DupefilterView
 from gossamer.scrapy.engine import EngineDoor
-from gossamer.scrapy.entries import Entries
-from gossamer.scrapy.inbox import Inbox
-from gossamer.scrapy.join import join, note_end
-from gossamer.scrapy.known import Known
-from gossamer.scrapy.leasing import Leasing
-from gossamer.scrapy.live import CURRENT, Live, Part, part_of
-from gossamer.scrapy.once import StartOnce
-from gossamer.scrapy.options import Options, read
+from gossamer.scrapy.entries import EntryEncoder
+from gossamer.scrapy.inbox import Inbox, StartOnce
+from gossamer.scrapy.lease_runner import LeaseRunner
+from gossamer.scrapy.leasing import LeaseFetcher
+from gossamer.scrapy.live import CURRENT, LiveRequests, Part, part_of, refuse, runs_alone
+from gossamer.scrapy.options import LaneOptions, read
 from gossamer.scrapy.stored import Unstorable
 from gossamer.scrapy.throttle import SharedThrottle
-from gossamer.scrapy.working import Working
-from gossamer.sinks.base import Sink
-from gossamer.sinks.fanout import Fanout
-from gossamer.wiring.joining import connect
+from gossamer.sinks.base import Fanout, Sink
+from gossamer.wiring.frontier import connect
+
+_LOADED = time.monotonic()
+_last_end = float("-inf")
+
+
+async def join(frontier: Frontier, crawl: Crawl, *, fresh: bool) -> Run:
+    """Return the run that this process works on, with this project's requested rate and concurrency.
+
+    `fresh`: the run after a finished one has seen nothing. A run that finished since this process was started is the
+    process's own, and its start requests are duplicates there: processes that were started together are one run,
+    however long each takes to load. Raises CrawlRefused for a crawl that was stopped or has expired.
+    """
+    try:
+        run = await _joined(frontier, crawl, fresh=fresh)
+    except RunFinished as finished:
+        return finished.run
+    if (run.crawl.rate, run.crawl.concurrency) != (crawl.rate, crawl.concurrency):
+        run = await frontier.set_wish(run, rate=crawl.rate, concurrency=crawl.concurrency)
+    return run
+
+
+async def _joined(frontier: Frontier, crawl: Crawl, *, fresh: bool) -> Run:
+    if not fresh:
+        return await frontier.open_crawl(crawl, age_seconds=age_seconds())
+    while True:
+        try:
+            return await frontier.open_crawl(crawl, fresh=True, age_seconds=age_seconds())
+        except CrawlRefused:
+            info = await frontier.crawl_info(crawl.id)
+            if info is not None and info.state not in (CrawlState.RUNNING, CrawlState.FINISHED):
+                raise
+        # Another process began it, or it is not finished yet.
+        if info is not None and info.state is CrawlState.RUNNING:
+            return await frontier.open_crawl(crawl, age_seconds=age_seconds())
+
+
+def age_seconds() -> float:
+    """Return the seconds since this process was started, or since a crawl in it last ended.
+
+    A program may crawl several times in one process; then each crawl is started by the end of the one before.
+    """
+    now = time.monotonic()
+    return min(max(_process_age(), now - _LOADED), now - _last_end)
+
+
+def note_end() -> None:
+    """Remember that a crawl of this process has ended."""
+    global _last_end
+    _last_end = time.monotonic()
+
+
+def _process_age() -> float:
+    """Seconds since the process was started; 0 where the system does not say."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            started = int(file.read().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+    except (OSError, AttributeError, ValueError, IndexError):
+        return 0.0
+
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +109,7 @@ _CLOSING_SECONDS = 30.0
 _ANNOUNCE_SECONDS = 5.0
 
 
-class Scheduler(Working, BaseScheduler):
+class Scheduler(LeaseRunner, BaseScheduler):
     """Many processes behave as one spider: they share one frontier, lose nothing, and fetch nothing twice.
 
     A request is leased from the frontier and stays so until its callback is exhausted, its items are through the
@@ -77,7 +135,7 @@ class Scheduler(Working, BaseScheduler):
         super().__init__(crawler, engine, options)
         self._refused = 0
         self._waiting = 0
-        self._known = Known(crawler, self._is_known)
+        self._known = DupefilterView(crawler, self._is_known)
         self._task: asyncio.Future[Any] | None = None
         self._ending: asyncio.Future[None] | None = None
 
@@ -86,7 +144,7 @@ class Scheduler(Working, BaseScheduler):
 
     # --- what those that come from elsewhere change -------------------------------------------------------------------
 
-    def _read(self, crawler: Crawler) -> Options:
+    def _read(self, crawler: Crawler) -> LaneOptions:
         """What the project wants. Raises BadInput."""
         assert crawler.spider is not None
         return read(crawler.settings, crawler.spider)
@@ -106,7 +164,7 @@ class Scheduler(Working, BaseScheduler):
         """What this process does, for people."""
         return f"Crawling {run.crawl.id}, run {run.number}"
 
-    async def _joined(self, run: Run, entries: Entries) -> Entries:
+    async def _joined(self, run: Run, entries: EntryEncoder) -> EntryEncoder:
         """What makes entries of requests. Raises FrontierError."""
         return entries
 
@@ -139,7 +197,7 @@ class Scheduler(Working, BaseScheduler):
         except BaseException:
             await frontier.close()
             raise
-        entries = Entries(spider, frontier=frontier, fingerprinter=self._crawler.request_fingerprinter)
+        entries = EntryEncoder(spider, frontier=frontier, fingerprinter=self._crawler.request_fingerprinter)
         self._entries = await self._joined(run, entries)
         self._part = part_of(run)
         self._once = StartOnce(frontier, self._patience, run, self._crawler)
@@ -154,8 +212,8 @@ class Scheduler(Working, BaseScheduler):
             added=self._start_added,
             refused=self._start_refused,
         )
-        self._seat = Seat(frontier, self.holder, self._patience, heartbeat_seconds=settings.worker.heartbeat)
-        self._leasing = Leasing(
+        self._seat = WorkerSession(frontier, self.holder, self._patience, heartbeat_seconds=settings.worker.heartbeat)
+        self._leasing = LeaseFetcher(
             frontier,
             self.holder,
             self._seat,
@@ -313,7 +371,7 @@ class Scheduler(Working, BaseScheduler):
         return self._stats
 
     @property
-    def df(self) -> Known:
+    def df(self) -> DupefilterView:
         """Answers whether this process knows a request as seen; the frontier does the dedupe."""
         return self._known
 
@@ -397,7 +455,7 @@ class Scheduler(Working, BaseScheduler):
             parent.add(entry, unfiltered=not filtered)
         return True
 
-    def _keep(self, request: Request, parent: Live | None, why: Unstorable) -> bool:
+    def _keep(self, request: Request, parent: LiveRequests | None, why: Unstorable) -> bool:
         meta = request.meta
         again = meta.get("retry_times") or meta.get("redirect_times")
         if parent is None and meta.get("is_start_request") and not again:
@@ -436,7 +494,7 @@ class Scheduler(Working, BaseScheduler):
         if self.options.stay_open:
             raise DontCloseSpider
 
-    def _start_added(self, added: Added, batches: Sequence[Batch], since: int) -> None:
+    def _start_added(self, added: AddResult, batches: Sequence[Batch], since: int) -> None:
         rejected = {batches[batch].fingerprints[position] for batch, position in added.rejected}
         self._remember(self._part, batches, since, rejected)
         if added.duplicates:

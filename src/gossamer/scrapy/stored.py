@@ -16,7 +16,7 @@ from scrapy import Item, Request, Spider
 from scrapy.http.request import NO_CALLBACK
 
 from gossamer.errors import GossamerError
-from gossamer.model.payload import SCRAPY_DEFAULTS, Payload
+from gossamer.model.request import SCRAPY_DEFAULTS, Payload
 from gossamer.model.values import ITEM, decode, encode, extended, plain
 
 

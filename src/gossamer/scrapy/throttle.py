@@ -9,9 +9,9 @@ from scrapy import Request
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
 
-from gossamer.commit.patience import Patience
+from gossamer.commit.retrier import Retrier
 from gossamer.errors import BadUrl
-from gossamer.fetch.robots import Robots
+from gossamer.fetch.robots import RobotsRules
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.crawl import Run
 from gossamer.policy.retry import parse_retry_after
@@ -35,7 +35,7 @@ class SharedThrottle:
         self,
         frontier: Frontier,
         holder: Leaseholder,
-        patience: Patience,
+        patience: Retrier,
         run: Run,
         spider: str,
         settings: BaseSettings,
@@ -86,7 +86,7 @@ class SharedThrottle:
                     lambda: self._frontier.block_domain(domain, seconds=seconds), shard=self._frontier.shard_of(domain)
                 )
         elif path == _ROBOTS and response.status == 200:
-            delay = Robots(response.body).verdict("/", self._agent, explain=False).crawl_delay or 0.0
+            delay = RobotsRules(response.body).verdict("/", self._agent, explain=False).crawl_delay or 0.0
             if self._delays.get(domain, 0.0) != delay:
                 self._delays[domain] = delay
                 await self._patience.frontier(

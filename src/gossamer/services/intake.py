@@ -12,16 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gossamer.bus.base import Bus, Consumer, Message
-from gossamer.bus.topics import Topics
+from gossamer.bus.base import Bus, Consumer, Message, Topics
 from gossamer.control import stats
-from gossamer.control.counters import Counters
-from gossamer.control.desk import CRAWL, Desk
-from gossamer.control.submit import DUPLICATE, Submission
+from gossamer.control.admission import DUPLICATE, AdmittedRequest
+from gossamer.control.dispatcher import CRAWL, RequestDispatcher
+from gossamer.control.stats import Counters
 from gossamer.errors import BusError, FrontierError, RequestRejected
 from gossamer.model.messages import answers
-from gossamer.services.outbound import Outbound
-from gossamer.telemetry import names
+from gossamer.services.reporter import OutboundPublisher
+from gossamer.telemetry import logs as names
 from gossamer.telemetry.metrics import Metrics
 
 log = logging.getLogger("gossamer.services.intake")
@@ -56,8 +55,8 @@ class Intake:
         self,
         bus: Bus,
         topics: Topics,
-        desk: Desk,
-        outbound: Outbound,
+        desk: RequestDispatcher,
+        outbound: OutboundPublisher,
         counters: Counters,
         metrics: Metrics,
         *,
@@ -149,10 +148,10 @@ class Intake:
                 if item.request.has_expired(self._desk.now()):
                     item.done, item.out = True, [self._expired(item)]
             items = [item for item in items if not item.done]
-        submissions: list[Submission] = [item.request for item in items]
+        submissions: list[AdmittedRequest] = [item.request for item in items]
         for item, submitted in zip(items, await self._desk.submit(submissions), strict=True):
             item.done = True
-            s: Submission = item.request
+            s: AdmittedRequest = item.request
             if submitted.blacklisted:
                 item.out = [
                     answers.blacklisted(
@@ -198,7 +197,7 @@ class Intake:
         )
 
     def _expired(self, item: _Item) -> dict[str, Any]:
-        s: Submission = item.request
+        s: AdmittedRequest = item.request
         return answers.expired_request(
             s.crawl.id,
             spider=s.spider,

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gossamer.control import domains
-from gossamer.control.policy_yaml import MOST_BYTES
+from gossamer.control.domains import MOST_BYTES
 from gossamer.errors import BadInput
 from gossamer.frontier.base import Frontier
-from gossamer.telemetry import names
-from gossamer.telemetry.troubles import Troubles
+from gossamer.telemetry import logs as names
+from gossamer.telemetry.logs import Troubles
 
 log = logging.getLogger("gossamer.services.policies")
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import msgspec
 
-from gossamer.bus.base import Bus
-from gossamer.bus.topics import Topics
+from gossamer.bus.base import Bus, Topics
 from gossamer.errors import BusError, BusFull, MessageTooLarge, SinkError, SinkFull
 from gossamer.model.messages.answers import page_1_0, without_zone
 from gossamer.model.record import ItemRecord, Output, PageRecord
-from gossamer.sinks.blobs import BlobStore
 from gossamer.sinks.jsonl import encode_value
+from gossamer.sinks.remote import BlobStore
 
 _SPARE_BYTES = 4096
 """Of a message, for what the bus adds to it."""

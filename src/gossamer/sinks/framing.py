@@ -6,9 +6,18 @@ backwards from a pattern of bytes (only in plain JSON Lines is a newline proof e
 """
 
 import os
+import struct
+import zlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
+import zstandard
+
+_LENGTH = struct.Struct("<Q")
+
 
 RECENT = 16 * 1024 * 1024
 """Bytes at the end of a file whose contents are checked when it is first opened. A power cut can leave the last batch
@@ -59,3 +68,194 @@ def chunks_at(fd: int, offset: int, end: int) -> Iterator[bytes]:
     while offset < end and (part := os.pread(fd, min(CHUNK, end - offset), offset)):
         yield part
         offset += len(part)
+
+
+# A skippable frame of 12 bytes: our mark and the length of the data frame that follows. Readers pass over it.
+_HEAD = struct.pack("<II", 0x184D2A5A, 12) + b"GSMR"
+_PREFIX = len(_HEAD) + _LENGTH.size
+
+
+class ZstdFrames:
+    """A zstd file of many frames. `level` as zstd's."""
+
+    def __init__(self, level: int = 3) -> None:
+        self._compress = zstandard.ZstdCompressor(level=level, write_checksum=True).compress
+
+    def begins(self, head: bytes) -> bool:
+        return b"\x28\xb5\x2f\xfd".startswith(head[:4]) or b"\x2a\x4d\x18".startswith(head[1:4])
+
+    def pack(self, units: Sequence[bytes]) -> bytes:
+        parts: list[bytes] = []
+        for unit in units:
+            frame = self._compress(unit)
+            parts += (_HEAD, _LENGTH.pack(len(frame)), frame)
+        return b"".join(parts)
+
+    def count(self, fd: int, start: int, end: int) -> int:
+        return 0
+
+    def tail(self, fd: int, start: int, size: int, *, doubt: bool) -> Tail:
+        offset = start
+        recent: deque[tuple[int, int]] = deque()
+        while offset < size:
+            head = read_at(fd, offset, _PREFIX)
+            if head.startswith(_HEAD) and len(head) == _PREFIX:
+                end = offset + _PREFIX + int(_LENGTH.unpack(head[len(_HEAD) :])[0])
+                if end > size:
+                    break
+                recent.append((offset, end))
+            else:
+                end = _foreign_end(fd, offset, size)
+                if end < 0:
+                    break
+            offset = end
+            while len(recent) > 1 and recent[0][0] < offset - RECENT:
+                recent.popleft()
+        if doubt:
+            for begin, end in recent:
+                if _frame_end(fd, begin + _PREFIX, end) != end:
+                    return Tail(begin)
+        return Tail(offset)
+
+
+def _foreign_end(fd: int, offset: int, size: int) -> int:
+    """Where the frame at `offset`, which another program wrote, ends; -1 if it is torn or no frame."""
+    head = read_at(fd, offset, 8)
+    if len(head) == 8 and head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5:
+        end = offset + 8 + int(struct.unpack("<I", head[4:])[0])
+        return end if end <= size else -1
+    return _frame_end(fd, offset, size)
+
+
+def _frame_end(fd: int, offset: int, size: int) -> int:
+    """Where the data frame at `offset` ends; -1 if it is torn or its checksum is wrong."""
+    decompress = zstandard.ZstdDecompressor().decompressobj()
+    position = offset
+    try:
+        for chunk in chunks_at(fd, offset, size):
+            position += len(chunk)
+            decompress.decompress(chunk)
+            if decompress.eof:
+                return position - len(decompress.unused_data)
+    except zstandard.ZstdError:
+        pass
+    return -1
+
+
+# Magic, deflate, FEXTRA; no time; no hint; unknown system; 12 bytes of extra field: "GS", 8 bytes long.
+_MEMBERS_HEAD = b"\x1f\x8b\x08\x04" + b"\0\0\0\0" + b"\0\xff" + struct.pack("<H", 12) + b"GS" + struct.pack("<H", 8)
+_TRAILER = struct.Struct("<II")
+_OVERHEAD = len(_MEMBERS_HEAD) + _LENGTH.size + _TRAILER.size
+
+
+class GzipMembers:
+    """A gzip file of many members. `level` as zlib's, 1 (fast) to 9; 3 takes half the time of 6 for a tenth more."""
+
+    def __init__(self, level: int = 3) -> None:
+        self.level = level
+
+    def begins(self, head: bytes) -> bool:
+        return b"\x1f\x8b".startswith(head[:2])
+
+    def pack(self, units: Sequence[bytes]) -> bytes:
+        parts: list[bytes] = []
+        for unit in units:
+            deflate = zlib.compressobj(self.level, zlib.DEFLATED, -zlib.MAX_WBITS)
+            body = deflate.compress(unit) + deflate.flush()
+            parts += (_MEMBERS_HEAD, _LENGTH.pack(len(body) + _OVERHEAD), body)
+            parts.append(_TRAILER.pack(zlib.crc32(unit), len(unit) & 0xFFFFFFFF))
+        return b"".join(parts)
+
+    def count(self, fd: int, start: int, end: int) -> int:
+        return 0
+
+    def tail(self, fd: int, start: int, size: int, *, doubt: bool) -> Tail:
+        offset = start
+        recent: deque[tuple[int, int]] = deque()
+        while offset < size:
+            head = read_at(fd, offset, len(_MEMBERS_HEAD) + _LENGTH.size)
+            if head.startswith(_MEMBERS_HEAD) and len(head) == len(_MEMBERS_HEAD) + _LENGTH.size:
+                end = offset + int(_LENGTH.unpack(head[len(_MEMBERS_HEAD) :])[0])
+                if end - offset < _OVERHEAD or end > size:
+                    break
+                recent.append((offset, end))
+            else:
+                # Another program's member: only inflating it tells where it ends.
+                end = _inflated_end(fd, offset, size)
+                if end < 0:
+                    break
+            offset = end
+            while len(recent) > 1 and recent[0][0] < offset - RECENT:
+                recent.popleft()
+        if doubt:
+            for begin, end in recent:
+                if _inflated_end(fd, begin, end) != end:
+                    return Tail(begin)
+        return Tail(offset)
+
+
+def _inflated_end(fd: int, offset: int, size: int) -> int:
+    """Where the member at `offset` ends; -1 if it is torn or its checksum is wrong."""
+    inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    position = offset
+    try:
+        for chunk in chunks_at(fd, offset, size):
+            position += len(chunk)
+            while chunk:
+                inflate.decompress(chunk, 1 << 20)  # bounded, so that a bomb in somebody's file stays small
+                if inflate.eof:
+                    return position - len(inflate.unused_data)
+                chunk = inflate.unconsumed_tail
+    except zlib.error:
+        pass
+    return -1
+
+
+class PlainLines:
+    """JSON Lines as they are."""
+
+    def begins(self, head: bytes) -> bool:
+        return head.lstrip()[:1] in (b"", b"{")
+
+    def pack(self, units: Sequence[bytes]) -> bytes:
+        return b"".join(units)
+
+    def count(self, fd: int, start: int, end: int) -> int:
+        return sum(chunk.count(b"\n") for chunk in chunks_at(fd, start, end))
+
+    def tail(self, fd: int, start: int, size: int, *, doubt: bool) -> Tail:
+        if doubt:
+            size = _first_nul(fd, max(start, size - RECENT), size)
+        end = _after_last_newline(fd, start, size)
+        # A whole record without its newline: another program's last line, or ours, torn at the very last byte.
+        if end < size and _is_json(read_at(fd, end, size - end)):
+            return Tail(size, glue=b"\n")
+        return Tail(end)
+
+
+def _first_nul(fd: int, start: int, end: int) -> int:
+    offset = start
+    for chunk in chunks_at(fd, start, end):
+        found = chunk.find(b"\0")
+        if found >= 0:
+            return offset + found
+        offset += len(chunk)
+    return end
+
+
+def _after_last_newline(fd: int, start: int, end: int) -> int:
+    while end > start:
+        begin = max(start, end - CHUNK)
+        found = read_at(fd, begin, end - begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        end = begin
+    return start
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return False
+    return True

@@ -14,7 +14,7 @@ from gossamer.sinks.framing import Framing
 _ENTRY = struct.Struct("<QQQ")
 
 
-class _Entry(NamedTuple):
+class _LedgerEntry(NamedTuple):
     """The state of the output after one batch."""
 
     inode: int
@@ -43,9 +43,9 @@ class Ledger:
         with self._locked():
             last = self._last()
             if last is None or last.inode != inode:
-                last = _Entry(inode, begin, 0)
+                last = _LedgerEntry(inode, begin, 0)
                 self._restart(last)
-            self._append(_Entry(inode, end, last.records + records))
+            self._append(_LedgerEntry(inode, end, last.records + records))
 
     def end(self) -> int:
         """Bytes that the output has at least; 0 where nothing is known of it."""
@@ -70,7 +70,11 @@ class Ledger:
             if _is_renamed(path, last, left if replaced else None):
                 self._restart()
                 return 0
-            kept = self._kept(framing, output, whole) if found == last.inode and not replaced else _Entry(found, 0, 0)
+            kept = (
+                self._kept(framing, output, whole)
+                if found == last.inode and not replaced
+                else _LedgerEntry(found, 0, 0)
+            )
             self._restart(kept if kept.records else None)
             return last.records - kept.records
 
@@ -86,31 +90,31 @@ class Ledger:
             os.close(self._fd)
         self._fd = -1
 
-    def _kept(self, framing: Framing, output: int, whole: int) -> _Entry:
+    def _kept(self, framing: Framing, output: int, whole: int) -> _LedgerEntry:
         """What is left of an output that was cut."""
         for entry in self._entries_backwards():
             if entry.end <= whole:
-                return _Entry(entry.inode, whole, entry.records + framing.count(output, entry.end, whole))
-        return _Entry(0, 0, 0)
+                return _LedgerEntry(entry.inode, whole, entry.records + framing.count(output, entry.end, whole))
+        return _LedgerEntry(0, 0, 0)
 
-    def _entries_backwards(self) -> Iterator[_Entry]:
+    def _entries_backwards(self) -> Iterator[_LedgerEntry]:
         for number in reversed(range(self._count())):
             yield self._entry(number)
 
-    def _last(self) -> _Entry | None:
+    def _last(self) -> _LedgerEntry | None:
         count = self._count()
         return self._entry(count - 1) if count else None
 
-    def _entry(self, number: int) -> _Entry:
-        return _Entry._make(_ENTRY.unpack(os.pread(self._fd, _ENTRY.size, number * _ENTRY.size)))
+    def _entry(self, number: int) -> _LedgerEntry:
+        return _LedgerEntry._make(_ENTRY.unpack(os.pread(self._fd, _ENTRY.size, number * _ENTRY.size)))
 
     def _count(self) -> int:
         return os.fstat(self._fd).st_size // _ENTRY.size
 
-    def _append(self, entry: _Entry) -> None:
+    def _append(self, entry: _LedgerEntry) -> None:
         os.pwrite(self._fd, _ENTRY.pack(*entry), self._count() * _ENTRY.size)
 
-    def _restart(self, first: _Entry | None = None) -> None:
+    def _restart(self, first: _LedgerEntry | None = None) -> None:
         os.ftruncate(self._fd, 0)
         if first is not None:
             self._append(first)
@@ -133,7 +137,7 @@ class Ledger:
         return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
 
-def _is_renamed(path: Path, last: _Entry, left: os.stat_result | None) -> bool:
+def _is_renamed(path: Path, last: _LedgerEntry, left: os.stat_result | None) -> bool:
     """Whether the output has another name now: known of a file that was open, else looked for in its folder."""
     if left is not None:
         return left.st_nlink > 0

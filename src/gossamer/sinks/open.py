@@ -9,15 +9,13 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from gossamer.errors import BadInput, SinkError
-from gossamer.sinks.base import Sink
-from gossamer.sinks.fanout import Fanout
-from gossamer.sinks.file import FileSink, Missing
-from gossamer.sinks.finish import concatenate, finish_local, finish_remote
-from gossamer.sinks.kinds import JSONL_ZST, kind_of
+from gossamer.sinks.append import FileSink, Missing
+from gossamer.sinks.base import Fanout, Sink
+from gossamer.sinks.formats import JSONL_ZST, kind_of
 from gossamer.sinks.ledger import Ledger
 from gossamer.sinks.parquet import build_parquet, check_parquet, require_parquet
-from gossamer.sinks.remote import Remote
-from gossamer.sinks.spool import SpooledSink
+from gossamer.sinks.remote import RemoteFile
+from gossamer.sinks.spool import SpooledSink, concatenate, finish_local, finish_remote
 from gossamer.sinks.stdout import StdoutSink
 
 _HEAD = 64
@@ -85,7 +83,7 @@ def _open_sink(path: str, spool_dir: Path, run: str = "", on_missing: Missing | 
         require_parquet()
     folder = _folder(path, spool_dir)
     if _is_url(path):
-        remote = Remote(path)
+        remote = RemoteFile(path)
         remote.require()
         build = build_parquet if kind is None else concatenate(kind.framing())
         return SpooledSink(remote.shown, folder, kind or JSONL_ZST, partial(finish_remote, remote, build))
@@ -120,7 +118,7 @@ def _check_remote(url: str) -> None:
     kind = kind_of(url)
     if kind is None:
         require_parquet()
-    remote = Remote(url)
+    remote = RemoteFile(url)
     remote.require()
     try:
         head = remote.head(_HEAD)

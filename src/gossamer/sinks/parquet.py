@@ -12,8 +12,7 @@ import msgspec
 
 from gossamer.errors import BadInput, SinkError
 from gossamer.model.record import ItemRecord, PageRecord
-from gossamer.sinks.jsonl import encode_value
-from gossamer.sinks.read import decode_line, open_lines
+from gossamer.sinks.jsonl import decode_line, encode_value, open_lines
 
 
 class _Library:

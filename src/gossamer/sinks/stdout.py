@@ -11,8 +11,8 @@ from pathlib import Path
 from gossamer.errors import OutputClosed
 from gossamer.model.record import Output
 from gossamer.sinks.append import border, make_folder
+from gossamer.sinks.base import SinkThread
 from gossamer.sinks.jsonl import encode_lines
-from gossamer.sinks.thread import SinkThread
 
 _LOOK_MILLISECONDS = 200
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from gossamer import __version__
-from gossamer.model.record import ItemRecord, Output, PageRecord, Wire
+from gossamer.model.record import ItemRecord, Output, PageRecord, WireExchange
 from gossamer.sinks.jsonl import encode_value
 
 _IN_THE_RESPONSE = {"body", "body_encoding", "request_headers", "response_headers"}
@@ -59,7 +59,7 @@ def new_id() -> str:
     return f"<urn:uuid:{uuid.uuid4()}>"
 
 
-def _exchange(wire: Wire, responses: list[str]) -> Iterator[bytes]:
+def _exchange(wire: WireExchange, responses: list[str]) -> Iterator[bytes]:
     """The request and the response of one exchange; the response's identity is added to `responses`."""
     request_id, response_id = new_id(), new_id()
     common = {"WARC-Target-URI": _uri(wire.url), "WARC-Date": _date(wire.timestamp)}

@@ -14,7 +14,7 @@ from gossamer.telemetry.tally import Tally
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class MetricInfo:
     """A metric as it is documented."""
 
     name: str
@@ -23,37 +23,41 @@ class Name:
     meaning: str
 
 
-PAGES: Final = Name("gossamer_pages_total", "counter", (), "Requests settled as fetched")
-FAILED: Final = Name("gossamer_failed_total", "counter", ("reason",), "Requests that failed for good")
-DROPPED: Final = Name("gossamer_dropped_total", "counter", ("reason",), "Requests and links that were not followed")
-RETRIES: Final = Name("gossamer_retries_total", "counter", ("reason",), "Requests put back for another attempt")
-ITEMS: Final = Name("gossamer_items_total", "counter", (), "Items that spiders gave")
-RECEIVED: Final = Name("gossamer_received_bytes_total", "counter", (), "Bytes of pages as received")
-IN_FLIGHT: Final = Name("gossamer_in_flight", "gauge", (), "Requests being fetched")
-COMMITTING: Final = Name("gossamer_committing", "gauge", (), "Finished pages that wait to be written and settled")
-PROCESSES: Final = Name(
+PAGES: Final = MetricInfo("gossamer_pages_total", "counter", (), "Requests settled as fetched")
+FAILED: Final = MetricInfo("gossamer_failed_total", "counter", ("reason",), "Requests that failed for good")
+DROPPED: Final = MetricInfo(
+    "gossamer_dropped_total", "counter", ("reason",), "Requests and links that were not followed"
+)
+RETRIES: Final = MetricInfo("gossamer_retries_total", "counter", ("reason",), "Requests put back for another attempt")
+ITEMS: Final = MetricInfo("gossamer_items_total", "counter", (), "Items that spiders gave")
+RECEIVED: Final = MetricInfo("gossamer_received_bytes_total", "counter", (), "Bytes of pages as received")
+IN_FLIGHT: Final = MetricInfo("gossamer_in_flight", "gauge", (), "Requests being fetched")
+COMMITTING: Final = MetricInfo("gossamer_committing", "gauge", (), "Finished pages that wait to be written and settled")
+PROCESSES: Final = MetricInfo(
     "gossamer_processes", "gauge", ("role",), "Processes that said within two minutes that they live"
 )
-WORKERS: Final = Name("gossamer_workers", "gauge", (), "Workers with a seat at the frontier")
-LEASED: Final = Name("gossamer_leased", "gauge", (), "Requests that workers hold")
-QUEUED: Final = Name("gossamer_queued", "gauge", ("spider",), "Requests that wait")
-REQUESTS: Final = Name(
+WORKERS: Final = MetricInfo("gossamer_workers", "gauge", (), "Workers with a seat at the frontier")
+LEASED: Final = MetricInfo("gossamer_leased", "gauge", (), "Requests that workers hold")
+QUEUED: Final = MetricInfo("gossamer_queued", "gauge", ("spider",), "Requests that wait")
+REQUESTS: Final = MetricInfo(
     "gossamer_requests_total",
     "counter",
     ("kind", "result"),
     "Requests from the bus: accepted, duplicate, expired or rejected",
 )
-LAG: Final = Name("gossamer_intake_lag", "gauge", (), "Requests on the bus that the intake has not taken")
-EVENTS: Final = Name("gossamer_events_total", "counter", ("kind",), "Ends of crawls that were told")
-RECLAIMED: Final = Name("gossamer_reclaimed_total", "counter", (), "Requests taken back from dead workers")
-TRIMMED: Final = Name("gossamer_trimmed_total", "counter", ("topic",), "Messages that left a stream unread")
-TROUBLE: Final = Name("gossamer_trouble", "gauge", ("name",), "1 while something waits for what is away")
-LOST_SHARDS: Final = Name(
+LAG: Final = MetricInfo("gossamer_intake_lag", "gauge", (), "Requests on the bus that the intake has not taken")
+EVENTS: Final = MetricInfo("gossamer_events_total", "counter", ("kind",), "Ends of crawls that were told")
+RECLAIMED: Final = MetricInfo("gossamer_reclaimed_total", "counter", (), "Requests taken back from dead workers")
+TRIMMED: Final = MetricInfo("gossamer_trimmed_total", "counter", ("topic",), "Messages that left a stream unread")
+TROUBLE: Final = MetricInfo("gossamer_trouble", "gauge", ("name",), "1 while something waits for what is away")
+LOST_SHARDS: Final = MetricInfo(
     "gossamer_lost_shards_total", "counter", (), "Shards of the frontier that this process found without their data"
 )
-HTTP: Final = Name("gossamer_http_requests_total", "counter", ("route", "method", "status"), "Requests to the API")
-HTTP_SECONDS: Final = Name("gossamer_http_seconds", "histogram", ("route",), "How long the API took to answer")
-HTTP_CLOSED: Final = Name(
+HTTP: Final = MetricInfo(
+    "gossamer_http_requests_total", "counter", ("route", "method", "status"), "Requests to the API"
+)
+HTTP_SECONDS: Final = MetricInfo("gossamer_http_seconds", "histogram", ("route",), "How long the API took to answer")
+HTTP_CLOSED: Final = MetricInfo(
     "gossamer_http_closed_total",
     "counter",
     ("reason",),
@@ -87,10 +91,10 @@ class Metrics:
         self.queued = self._gauge(QUEUED)
         self.processes = self._gauge(PROCESSES)
 
-    def _counter(self, name: Name) -> Counter:
+    def _counter(self, name: MetricInfo) -> Counter:
         return Counter(name.name.removesuffix("_total"), name.meaning, name.labels, registry=self._registry)
 
-    def _gauge(self, name: Name) -> Gauge:
+    def _gauge(self, name: MetricInfo) -> Gauge:
         return Gauge(name.name, name.meaning, name.labels, registry=self._registry)
 
     def watch_tally(self, tally: Callable[[], Tally]) -> None:
@@ -166,7 +170,7 @@ class _LostShards(Collector):
         yield CounterMetricFamily(name.name.removesuffix("_total"), name.meaning, value=self._lost())
 
 
-def _labelled(name: Name, counts: dict[str, int]) -> CounterMetricFamily:
+def _labelled(name: MetricInfo, counts: dict[str, int]) -> CounterMetricFamily:
     family = CounterMetricFamily(name.name.removesuffix("_total"), name.meaning, labels=name.labels)
     for label, count in counts.items():
         family.add_metric([label], count)

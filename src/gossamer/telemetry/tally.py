@@ -7,7 +7,7 @@ import msgspec
 T = TypeVar("T")
 
 
-class Wait(msgspec.Struct, frozen=True):
+class OriginWait(msgspec.Struct, frozen=True):
     """What requests of an origin wait for."""
 
     reason: str
@@ -31,7 +31,7 @@ class Tally(msgspec.Struct):
     """Requests being fetched now."""
     committing: int = 0
     """Finished pages that wait to be written and settled."""
-    waits: dict[str, Wait] = msgspec.field(default_factory=dict)
+    waits: dict[str, OriginWait] = msgspec.field(default_factory=dict)
     """Origins whose requests wait for their robots.txt now, the first 20."""
     reclaimed: int = 0
     """Requests that this process took back from dead workers."""

@@ -1,19 +1,29 @@
 """A client of one server: connections that are made when they are first needed, and made again after they broke."""
 
 import asyncio
+import hashlib
+import re
 import ssl
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from hiredis import ReplyError
 
 from gossamer.errors import FrontierError, FrontierUnavailable
 from gossamer.valkey.address import Address, Endpoint
-from gossamer.valkey.border import translate, translate_greeting, translate_os_error
-from gossamer.valkey.connection import Argument, Connection, Reply, pack
+from gossamer.valkey.connection import (
+    Argument,
+    Reply,
+    ValkeyConnection,
+    pack,
+    translate,
+    translate_greeting,
+    translate_os_error,
+)
 
 _REPLICAS_KNOWN_SECONDS = 3.0
 _GIVE_UP_SECONDS = 3.0
@@ -23,7 +33,7 @@ _RECONNECT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class ClientOptions:
     """How to connect: who we are, over what, and how long to wait."""
 
     user: str = ""
@@ -37,7 +47,7 @@ class Manner:
     calls to it fail at once. None: it is the only one."""
 
     @classmethod
-    def of(cls, address: Address, *, connect_seconds: float, call_seconds: float) -> "Manner":
+    def of(cls, address: Address, *, connect_seconds: float, call_seconds: float) -> "ClientOptions":
         """What an address says about it."""
         tls = address.tls_context()
         give_up_seconds = min(_GIVE_UP_SECONDS, call_seconds) if address.cluster else None
@@ -46,14 +56,14 @@ class Manner:
         )
 
 
-class Client:
+class ValkeyClient:
     """One server. Nothing here repeats a call; a call that raises FrontierUnavailable may have been done."""
 
     def __init__(
         self,
         endpoint: Endpoint,
-        manner: Manner,
-        on_silence: "Callable[[Client], None] | None" = None,
+        manner: ClientOptions,
+        on_silence: "Callable[[ValkeyClient], None] | None" = None,
         on_reconnect: Callable[[], None] | None = None,
     ) -> None:
         """`on_silence` hears of an answer that is late. `on_reconnect` is called when a connection takes the place of
@@ -64,7 +74,9 @@ class Client:
         self._on_silence = None if on_silence is None else partial(on_silence, self)
         self._manner = manner
         beside = manner.give_up_seconds is not None
-        self._ways = {name: _Way(self.open, on_reconnect, beside=beside) for name in ("calls", "confirmed")}
+        self._ways = {
+            name: _SharedConnection(self.open, on_reconnect, beside=beside) for name in ("calls", "confirmed")
+        }
         self._replicas = 0
         self._replicas_known_until = 0.0
         self._closed = False
@@ -73,7 +85,7 @@ class Client:
         return str(self.endpoint)
 
     @property
-    def ready(self) -> Connection | None:
+    def ready(self) -> ValkeyConnection | None:
         """The connection for calls if it is there; None means that `connection` has to make one."""
         connection = self._ways["calls"].connection
         return connection if connection is not None and connection.alive else None
@@ -83,26 +95,26 @@ class Client:
         """Whether calls to it fail at once, because it did not answer others."""
         return any(way.away for way in self._ways.values())
 
-    async def connection(self, *, confirmed: bool = False) -> Connection:
+    async def connection(self, *, confirmed: bool = False) -> ValkeyConnection:
         """The connection for calls, or the one whose writes are waited for: a WAIT holds up all that comes after it."""
         if self._closed:
             raise FrontierUnavailable(f"{self}: closed")
         return await self._ways["confirmed" if confirmed else "calls"].take()
 
-    async def open(self) -> Connection:
+    async def open(self) -> ValkeyConnection:
         """A connection of one's own, greeted. Raises FrontierUnavailable or ServerUnsuitable."""
         loop = asyncio.get_running_loop()
         where, manner, endpoint = str(self), self._manner, self.endpoint
 
-        def protocol() -> Connection:
-            return Connection(
+        def protocol() -> ValkeyConnection:
+            return ValkeyConnection(
                 where,
                 call_seconds=manner.call_seconds,
                 on_silence=self._on_silence,
                 give_up_seconds=manner.give_up_seconds,
             )
 
-        connection: Connection | None = None
+        connection: ValkeyConnection | None = None
         try:
             async with asyncio.timeout(manner.connect_seconds):
                 if endpoint.path:
@@ -129,7 +141,7 @@ class Client:
             raise
         return connection
 
-    async def _greet(self, connection: Connection) -> None:
+    async def _greet(self, connection: ValkeyConnection) -> None:
         manner = self._manner
         greetings: list[bytes] = []
         if manner.password or manner.user:
@@ -202,7 +214,7 @@ def read_info(reply: Reply) -> dict[str, str]:
     return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
 
 
-class _Way:
+class _SharedConnection:
     """A connection that is made once however many tasks want it at the same time, and again when it has ended.
 
     `beside`: nobody waits for the second attempt to connect and the later ones. They are made beside the work.
@@ -210,12 +222,12 @@ class _Way:
 
     def __init__(
         self,
-        open_connection: Callable[[], Awaitable[Connection]],
+        open_connection: Callable[[], Awaitable[ValkeyConnection]],
         on_reconnect: Callable[[], None] | None,
         *,
         beside: bool,
     ) -> None:
-        self.connection: Connection | None = None
+        self.connection: ValkeyConnection | None = None
         self._open = open_connection
         self._on_reconnect = on_reconnect
         self._beside = beside
@@ -228,7 +240,7 @@ class _Way:
         """Whether its server does not answer."""
         return self._trouble is not None or (self.connection is not None and self.connection.silent)
 
-    async def take(self) -> Connection:
+    async def take(self) -> ValkeyConnection:
         self._refuse()
         async with self._making:
             self._refuse()
@@ -248,7 +260,7 @@ class _Way:
         if self._trouble is not None:
             raise FrontierUnavailable(self._trouble.detail)
 
-    async def _make(self) -> Connection:
+    async def _make(self) -> ValkeyConnection:
         connection = await self._open()
         again, self.connection = self.connection is not None, connection
         if again and self._on_reconnect is not None:
@@ -277,3 +289,52 @@ class _Way:
         async with self._making:
             if self.connection is not None:
                 await self.connection.close()
+
+
+_INCLUDE = re.compile(r"^-- include (\w+)[ \t]*$", re.MULTILINE)
+_SUFFIX = ".lua"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script and the name the server knows it by."""
+
+    name: str
+    source: str
+    """A first line `#!lua flags=allow-oom` lets it run when the server's memory is full (Redis 7.0, EVAL flags)."""
+    far: bool = False
+    """It touches keys of its slot that no call names. While a slot's keys are in two places, it can run in neither."""
+    sha: bytes = field(init=False)
+    """40 lower-case hexadecimal digits, as SCRIPT LOAD answers."""
+
+    def __post_init__(self) -> None:
+        digest = hashlib.sha1(self.source.encode(), usedforsecurity=False)
+        object.__setattr__(self, "sha", digest.hexdigest().encode())
+
+
+def load(folder: Traversable, *, far: bool = False) -> dict[str, Script]:
+    """Every `.lua` file of a package's folder by its name without the suffix; `far` says of all what it says of one.
+
+    A line `-- include name` is replaced by that file of the same folder: once a script, at its first mention, however
+    many files ask for it. Raises ValueError for a name that is not there and for files that include each other.
+    """
+    sources = {
+        entry.name.removesuffix(_SUFFIX): entry.read_text(encoding="utf-8")
+        for entry in folder.iterdir()
+        if entry.name.endswith(_SUFFIX)
+    }
+    return {name: Script(name, _assemble(name, sources, set(), ()), far) for name in sorted(sources)}
+
+
+def _assemble(name: str, sources: dict[str, str], done: set[str], above: tuple[str, ...]) -> str:
+    if name in above:
+        raise ValueError(f"scripts include each other: {' -> '.join((*above, name))}")
+    if name not in sources:
+        raise ValueError(f"script {above[-1]} includes {name}, which is not there")
+    done.add(name)
+
+    def included(match: re.Match[str]) -> str:
+        other = match[1]
+        return "" if other in done and other not in above else _assemble(other, sources, done, (*above, name))
+
+    return _INCLUDE.sub(included, sources[name])

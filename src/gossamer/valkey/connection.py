@@ -1,13 +1,16 @@
 """One connection to a server: commands go out as they come, answers come back in the same order."""
 
 import asyncio
+import random
+import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar, cast
 
 import hiredis
+from hiredis import ReplyError
 
-from gossamer.errors import FrontierUnavailable
+from gossamer.errors import FrontierError, FrontierUnavailable, ServerUnsuitable
 
 _PARTIAL: Final = object()
 
@@ -25,7 +28,7 @@ Reply = Any
 """bytes, int, None, a list of replies, or a `hiredis.ReplyError` as a value: an error is an answer too."""
 
 
-class Connection(asyncio.Protocol):
+class ValkeyConnection(asyncio.Protocol):
     """A pipeline. Any number of tasks may ask at once; nobody waits for another's answer before asking.
 
     `call_seconds`: an answer that takes longer ends the connection, because what comes after it cannot be trusted to
@@ -213,3 +216,106 @@ class Connection(asyncio.Protocol):
         self._end(FrontierUnavailable(f"{self.where}: closed"))
         if self._transport is not None:
             await asyncio.shield(self._ended)
+
+
+T = TypeVar("T")
+
+_FIRST_SECONDS = 0.05
+_LONGEST_SECONDS = 5.0
+_DOUBLINGS = 20  # more would overflow nothing, but mean nothing either
+
+
+def pause_seconds(attempt: int, *, chance: float) -> float:
+    """How long to wait after the `attempt`-th failure (from 1): doubling up to 5 s, of which `chance` (0..1) takes up
+    to half away, so that a thousand workers do not come back in the same instant."""
+    longest = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2.0 ** min(attempt - 1, _DOUBLINGS))
+    return longest * (1.0 - 0.5 * chance)
+
+
+async def retrying(
+    call: Callable[[], Awaitable[T]],
+    *,
+    on_trouble: Callable[[FrontierUnavailable, int], None] | None = None,
+    give_up_seconds: float | None = None,
+    chance: Callable[[], float] = random.random,
+) -> T:
+    """Repeat `call` until it does not raise FrontierUnavailable; it must be one that may be repeated.
+
+    `on_trouble` hears of every failure at once, before the pause, with its number from 1. After `give_up_seconds`
+    (None: never) the last failure is raised. Cancelling ends it between two calls or within one.
+    """
+    loop = asyncio.get_running_loop()
+    last = None if give_up_seconds is None else loop.time() + give_up_seconds
+    attempt = 0
+    while True:
+        try:
+            return await call()
+        except FrontierUnavailable as exc:
+            attempt += 1
+            if on_trouble is not None:
+                on_trouble(exc, attempt)
+            pause = pause_seconds(attempt, chance=chance())
+            if last is not None and loop.time() + pause > last:
+                raise
+        await asyncio.sleep(pause)
+
+
+_PASSING = frozenset(
+    {"LOADING", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "TRYAGAIN", "MISCONF", "NOREPLICAS", "UNBLOCKED"}
+)
+"""First words of refusals that pass by themselves, or when a person made room: repeat the call."""
+
+_STALE = frozenset({"CLUSTERDOWN", "MASTERDOWN", "READONLY"})
+"""First words that say that another node may serve the slot by now."""
+
+_ADVICE = {
+    "NOAUTH": "it asks for a password: write it into the address, redis://:PASSWORD@host:port",
+    "WRONGPASS": "it does not know this user and password; check them in the address",
+    "NOPERM": "its access list forbids this user something the frontier needs "
+    "(~<prefix>* &<prefix>* +@read +@write +@scripting +@pubsub +@connection +wait +info +config|get +cluster)",
+    "DENIED": "it is in protected mode: give it a password, or bind it to an address that only your machines reach",
+}
+
+_DISK_FULL = "MISCONF"
+
+
+def first_word(error: ReplyError) -> str:
+    """The error's code: `MOVED`, `OOM`, `ERR` …"""
+    return str(error).partition(" ")[0]
+
+
+def is_stale(error: ReplyError) -> bool:
+    """Whether this refusal says that the map of slots may be out of date."""
+    return first_word(error) in _STALE
+
+
+def translate(error: ReplyError, *, doing: str) -> FrontierError:
+    """Our error for a server's refusal. `doing`: what was asked of which server, for the person who reads it."""
+    word, text = first_word(error), str(error)
+    if word in _ADVICE:
+        return ServerUnsuitable(f"{doing}: {_ADVICE[word]} ({text})")
+    if word == _DISK_FULL:
+        return FrontierUnavailable(f"{doing}: the server cannot write to its disk; make room there ({text})")
+    if word in _PASSING or text.startswith("ERR max number of clients"):
+        return FrontierUnavailable(f"{doing}: {text}")
+    return FrontierError(f"{doing}: {text}")
+
+
+def translate_greeting(error: ReplyError, *, doing: str) -> FrontierError:
+    """The same for AUTH and SELECT, where what does not pass by itself is a mistake in the address."""
+    translated = translate(error, doing=doing)
+    if type(translated) is FrontierError:
+        return ServerUnsuitable(f"{doing}: check user, password and database in the address ({error})")
+    return translated
+
+
+def translate_os_error(error: OSError, *, doing: str) -> FrontierError:
+    """Our error for a connection that did not come about, or ended."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        reason = error.verify_message
+        return ServerUnsuitable(f"{doing}: its certificate is not trusted ({reason}); ?ssl_ca_certs=FILE names its CA")
+    if isinstance(error, ssl.SSLError):
+        return ServerUnsuitable(f"{doing}: no TLS came about ({error.reason}); redis:// is the form without TLS")
+    if isinstance(error, TimeoutError) and not error.strerror:
+        return FrontierUnavailable(f"{doing}: no answer in time")
+    return FrontierUnavailable(f"{doing}: {error.strerror or error}")

@@ -88,7 +88,7 @@ class DataDir:
         return " | ".join(line.strip() for line in lines[-count:])
 
 
-class Held:
+class HeldLock:
     """A lock file that this process holds. The kernel lets go of it when its last holder is gone, however it went."""
 
     def __init__(self, descriptor: int) -> None:
@@ -120,11 +120,11 @@ class Held:
             self.descriptor = -1
 
 
-def occupy(data_dir: DataDir, *, name: str) -> Held:
+def occupy(data_dir: DataDir, *, name: str) -> HeldLock:
     """Make the directory ours. `name`: what we are, for others to read. Raises FrontierBusy with who has it."""
     data_dir.make()
     lock = data_dir.path / _LOCK
-    held = Held.take(lock, f"{os.getpid()} {name}\n")
+    held = HeldLock.take(lock, f"{os.getpid()} {name}\n")
     if held is None:
         pid, _, command = lock.read_text(encoding="utf-8", errors="replace").strip().partition(" ")
         raise FrontierBusy(f"{data_dir.path}: process {pid or '?'} ({command or 'unknown'}); --data-dir names another")

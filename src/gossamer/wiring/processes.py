@@ -13,7 +13,7 @@ import msgspec
 from gossamer.errors import OutputClosed, WorkerFailed
 from gossamer.model.crawl import Run
 from gossamer.settings import Settings
-from gossamer.telemetry import names
+from gossamer.telemetry import logs as names
 from gossamer.telemetry.tally import Tally
 
 log = logging.getLogger("gossamer")
@@ -25,7 +25,7 @@ QUICK_DEATHS = 5
 _LONGEST_PAUSE_SECONDS = 10.0
 
 
-class Errand(msgspec.Struct, kw_only=True):
+class WorkerCommand(msgspec.Struct, kw_only=True):
     """What a worker process is told on its standard input, which stays open as long as its parent lives."""
 
     settings: dict[str, Any]
@@ -38,7 +38,7 @@ class Errand(msgspec.Struct, kw_only=True):
     """Pages go to the bus."""
 
 
-class Word(msgspec.Struct, omit_defaults=True):
+class WorkerReport(msgspec.Struct, omit_defaults=True):
     """What it tells its parent, a line of JSON each."""
 
     tally: Tally | None = None
@@ -49,7 +49,7 @@ class Word(msgspec.Struct, omit_defaults=True):
     """Why an output is not finished."""
 
 
-class Processes:
+class WorkerProcesses:
     """Runs `count` of them until all end by themselves or `stop`. They get no Ctrl-C of the terminal: we are told."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Processes:
         bus: bool = False,
     ) -> None:
         self._settings = settings
-        self._errand = Errand(
+        self._errand = WorkerCommand(
             settings=settings.model_dump(mode="json"),
             address=address,
             pool=pool,
@@ -181,7 +181,7 @@ class Processes:
                 self._gone = self._gone.plus(last.ended())
 
     async def _listen(self, number: int, reader: asyncio.StreamReader) -> None:
-        decoder = msgspec.json.Decoder(Word)
+        decoder = msgspec.json.Decoder(WorkerReport)
         while line := await reader.readline():
             word = decoder.decode(line)
             if word.tally is not None:

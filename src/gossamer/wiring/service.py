@@ -11,40 +11,79 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from gossamer.bus.base import Bus
-from gossamer.bus.open import STREAMS, STREAMS_BODY_BYTES, open_bus
+from gossamer.bus.base import Bus, Topics
 from gossamer.bus.streams import StreamsBus
-from gossamer.bus.topics import Topics
 from gossamer.control import stats
-from gossamer.control.counters import Counters
-from gossamer.control.desk import Desk, Handler
+from gossamer.control.admission import RequestValidator
+from gossamer.control.dispatcher import CheckedHandler, Handler, RequestDispatcher
 from gossamer.control.handlers import built_in
-from gossamer.control.plugin import Checked
-from gossamer.control.submit import Door
+from gossamer.control.stats import Counters
 from gossamer.errors import BadInput
 from gossamer.fetch.guard import parse_networks
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.messages.read import Kind, Limits, Reader
-from gossamer.services.expirer import Expirer
-from gossamer.services.finisher import Finisher
+from gossamer.model.messages.read import MessageReader, RequestKind, RequestLimits
 from gossamer.services.intake import Intake
-from gossamer.services.outbound import Outbound
+from gossamer.services.maintenance import Expirer, Finisher, Reaper
 from gossamer.services.policy_file import PolicyFile
-from gossamer.services.reaper import Reaper
-from gossamer.services.reporter import Reporter
+from gossamer.services.reporter import OutboundPublisher, ServiceReporter
 from gossamer.services.role import Role, keep
 from gossamer.settings import Settings
-from gossamer.sinks.blobs import BlobStore
 from gossamer.sinks.bus import BusSink
+from gossamer.sinks.remote import BlobStore
+from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.metrics import Metrics
 from gossamer.telemetry.tally import Tally
-from gossamer.telemetry.troubles import Troubles
 from gossamer.valkey.shards import Shards
-from gossamer.wiring.parts import working
+from gossamer.wiring.worker import working
 from gossamer.worker.worker import Worker
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+from collections.abc import Mapping
+
+STREAMS = "streams"
+_KAFKA = "kafka://"
+STREAMS_BODY_BYTES = 4096
+"""A longer body does not belong into a stream: it is memory."""
+
+
+def check_bus(address: str) -> None:
+    """Raises BadInput for what is no bus."""
+    if address != STREAMS and not (address.startswith(_KAFKA) and len(address) > len(_KAFKA)):
+        raise BadInput(f"{address!r} is no bus; write streams, or kafka://host:port,host:port")
+
+
+def open_bus(
+    address: str,
+    shards: Shards,
+    topics: Topics,
+    *,
+    prefix: str,
+    retention_seconds: float,
+    most_bytes: int,
+    kafka: Mapping[str, str],
+    partitions: int,
+    replicas: int,
+    largest: int,
+) -> Bus:
+    """`streams`: in the server of `shards`, under `prefix`; `retention_seconds` and `most_bytes` bound a topic.
+    `kafka://host:port,…`: with librdkafka's options `kafka`; topics that are missing get so many partitions and
+    replicas (-1: the broker's default) and messages up to `largest` bytes. Raises BadInput for another address."""
+    check_bus(address)
+    if address == STREAMS:
+        return StreamsBus(
+            shards, prefix=prefix, kept=topics.requests, retention_seconds=retention_seconds, most_bytes=most_bytes
+        )
+    try:
+        from gossamer.bus.kafka import KafkaBus  # an extra: who does not use it need not have it
+    except ImportError as exc:
+        raise BadInput("a Kafka bus needs more than the core; pip install gossamer-crawl[kafka]") from exc
+
+    servers = address.removeprefix(_KAFKA).rstrip("/")
+    return KafkaBus(
+        servers, options=kafka, partitions=partitions, replicas=replicas, largest=largest, prefix=f"{topics.prefix}."
+    )
+
 
 PLUGINS = "gossamer.requests"
 """Entry points of further kinds of request: objects with `schema`, `rank` and `handle`."""
@@ -54,7 +93,7 @@ IDLE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ServiceContext:
     """What the services, the API and the commands share in one process."""
 
     shards: Shards
@@ -62,8 +101,8 @@ class Parts:
     bus: Bus
     topics: Topics
     counters: Counters
-    desk: Desk
-    outbound: Outbound
+    desk: RequestDispatcher
+    outbound: OutboundPublisher
     metrics: Metrics
     troubles: Troubles
     blobs: BlobStore
@@ -72,7 +111,9 @@ class Parts:
 
 
 @asynccontextmanager
-async def parts(settings: Settings, address: str, *, say: Callable[[str], None] | None = None) -> AsyncIterator[Parts]:
+async def parts(
+    settings: Settings, address: str, *, say: Callable[[str], None] | None = None
+) -> AsyncIterator[ServiceContext]:
     """Everything, connected to the frontier at `address`; closed with the context. Raises FrontierUnavailable,
     FrontierIncompatible, BadInput, BusUnavailable."""
     shards = await Shards.connect(address)
@@ -90,14 +131,14 @@ async def parts(settings: Settings, address: str, *, say: Callable[[str], None] 
         bus = make_bus(settings, shards)
         counters = Counters(shards, prefix=settings.prefix)
         try:
-            yield Parts(
+            yield ServiceContext(
                 shards=shards,
                 frontier=frontier,
                 bus=bus,
                 topics=topics,
                 counters=counters,
                 desk=_desk(settings, frontier, counters),
-                outbound=Outbound(
+                outbound=OutboundPublisher(
                     bus, topics, blobs, firehose=settings.topics.firehose, per_app=settings.topics.per_app
                 ),
                 metrics=Metrics(),
@@ -185,13 +226,13 @@ async def serving(
         await shards.close()
 
 
-def _desk(settings: Settings, frontier: ValkeyFrontier, counters: Counters) -> Desk:
+def _desk(settings: Settings, frontier: ValkeyFrontier, counters: Counters) -> RequestDispatcher:
     service = settings.service
     kinds, handlers = load_plugins()
-    limits = Limits(
+    limits = RequestLimits(
         maxdepth=service.max_depth, domain_max_pages=service.max_domain_pages, message_bytes=service.max_body
     )
-    door = Door(
+    door = RequestValidator(
         now=time.time,
         networks=parse_networks(settings.allow_networks),
         ignore_robots=settings.fetch.robots != "obey",
@@ -200,26 +241,28 @@ def _desk(settings: Settings, frontier: ValkeyFrontier, counters: Counters) -> D
     )
     default = service.allow_default_policy
     every = {**handlers, **built_in(frontier, counters, now=time.time, default_policy=default)}
-    return Desk(frontier, Reader(kinds, limits=limits), door, every, now=time.time, old=settings.topics.wire == "1.0")
+    return RequestDispatcher(
+        frontier, MessageReader(kinds, limits=limits), door, every, now=time.time, old=settings.topics.wire == "1.0"
+    )
 
 
-def load_plugins() -> tuple[list[Kind], dict[str, Handler]]:
+def load_plugins() -> tuple[list[RequestKind], dict[str, Handler]]:
     """Kinds of request that are installed beside the built-in ones, and their handlers. Raises BadInput that names the
     one that cannot be used."""
-    kinds: list[Kind] = []
+    kinds: list[RequestKind] = []
     handlers: dict[str, Handler] = {}
     for entry in entry_points(group=PLUGINS):
         try:
             found = entry.load()
             plugin = found() if isinstance(found, type) else found
-            kinds.append(Kind(entry.name, plugin.schema, int(plugin.rank), lambda given: given))
-            handlers[entry.name] = Checked(plugin)
+            kinds.append(RequestKind(entry.name, plugin.schema, int(plugin.rank), lambda given: given))
+            handlers[entry.name] = CheckedHandler(plugin)
         except Exception as error:
             raise BadInput(f"the plug-in {entry.name} ({entry.value}): {error}") from error
     return kinds, handlers
 
 
-def make_roles(settings: Settings, p: Parts) -> list[Role]:
+def make_roles(settings: Settings, p: ServiceContext) -> list[Role]:
     """The services of one process."""
     frontier = p.frontier
     service = settings.service
@@ -237,7 +280,7 @@ def make_roles(settings: Settings, p: Parts) -> list[Role]:
             heartbeat_seconds=settings.worker.heartbeat,
             blob_retention_seconds=settings.topics.retention,
         ),
-        Reporter(
+        ServiceReporter(
             frontier, p.counters, p.metrics,
             id=p.id,
             roles=(stats.INTAKE, stats.ACTIONS, stats.REST),
@@ -250,12 +293,12 @@ def make_roles(settings: Settings, p: Parts) -> list[Role]:
     return roles
 
 
-def make_app(settings: Settings, p: Parts) -> "FastAPI":
+def make_app(settings: Settings, p: ServiceContext) -> "FastAPI":
     """The REST API, ready to serve."""
     # An import of a second for those who serve it only.
     from gossamer.api.app import create_app
     from gossamer.api.connections import ConnectionLimits
-    from gossamer.api.parts import Parts as ApiParts
+    from gossamer.api.context import ApiContext as ApiParts
 
     service = settings.service
     trimmed = p.bus.trimmed if isinstance(p.bus, StreamsBus) else {}

@@ -1,7 +1,7 @@
 """What all requests of one submission have in common: filters, headers, spider, and the memory of links."""
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable, Iterable
 
 import msgspec
 
@@ -10,12 +10,75 @@ from gossamer.extract.memory import HrefMemory
 from gossamer.fetch.request import OWNED
 from gossamer.model.crawl import SHARED, QueryOrder, Run, Terms
 from gossamer.model.request import Lease
-from gossamer.policy.bounded import Bounded
-from gossamer.policy.scope import Scope, compile_scope
+from gossamer.policy.cache import BoundedCache
+from gossamer.policy.scope import LinkScope, compile_scope
 from gossamer.policy.secrets import SecretHeaders, has_secrets
 from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
-from gossamer.worker.seen_cache import SeenCache
 from gossamer.worker.spider import Spider
+
+
+class SeenCache:
+    """Fingerprints by part (a crawl's run and generation). What is in it is in the frontier's seen-set for certain;
+    what is not may be there all the same. In a new era of the frontier it knows nothing.
+
+    Two generations: when the young one holds half of `limit`, the old one is forgotten and the young takes its place.
+    What is asked for again and again is entered again and so stays.
+    """
+
+    def __init__(self, limit: int = 200_000, *, era: Callable[[], int] = lambda: 0) -> None:
+        """`limit`: fingerprints kept, all parts together; each part counts as `PART_WEIGHT` more. `era`: the
+        frontier's."""
+        self._half = max(1, limit // 2)
+        self._ask_era = era
+        self._era = 0
+        self._young: dict[Hashable, set[int]] = {}
+        self._old: dict[Hashable, set[int]] = {}
+        self._count = 0
+
+    @property
+    def era(self) -> int:
+        """The frontier's, now."""
+        self._enter_era()
+        return self._era
+
+    def _enter_era(self) -> None:
+        era = self._ask_era()
+        if era != self._era:
+            self._era = era
+            self._young, self._old, self._count = {}, {}, 0
+
+    def unknown(self, part: Hashable, fingerprints: Iterable[int]) -> list[int]:
+        """Positions of those that are not known to be seen."""
+        self._enter_era()
+        young, old = self._young.get(part, _EMPTY), self._old.get(part, _EMPTY)
+        return [at for at, mark in enumerate(fingerprints) if mark not in young and mark not in old]
+
+    def knows(self, part: Hashable, fingerprint: int) -> bool:
+        """Whether it is known to be seen."""
+        self._enter_era()
+        return fingerprint in self._young.get(part, _EMPTY) or fingerprint in self._old.get(part, _EMPTY)
+
+    def remember(self, part: Hashable, fingerprints: Collection[int], *, since: int | None = None) -> None:
+        """Only once the frontier has confirmed them: a fingerprint remembered too early is a page lost.
+
+        `since`: the era before they were sent to it; in another one nothing is remembered."""
+        if since is not None and since != self.era:
+            return
+        young = self._young.get(part)
+        if young is None:
+            young = self._young[part] = set()
+            self._count += PART_WEIGHT
+        before = len(young)
+        young.update(fingerprints)
+        self._count += len(young) - before
+        if self._count > self._half:
+            self._old, self._young, self._count = self._young, {}, 0
+
+
+_EMPTY: frozenset[int] = frozenset()
+PART_WEIGHT = 8
+"""A part takes about as much memory as so many fingerprints."""
+
 
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 _CONTEXT_BYTES = 3000
@@ -32,9 +95,9 @@ class SharedMemory:
     ) -> None:
         self.seen = seen
         self.hrefs = HrefMemory(max_bytes=href_bytes)
-        self._scopes: Bounded[bytes, Scope] = Bounded(scope_bytes)
+        self._scopes: BoundedCache[bytes, LinkScope] = BoundedCache(scope_bytes)
 
-    def scope(self, name: bytes, terms: Terms) -> Scope:
+    def scope(self, name: bytes, terms: Terms) -> LinkScope:
         """The compiled filters of these terms. `name`: their `scope_name`. Raises BadInput for a regex that is none."""
         scope = self._scopes.get(name) or scope_of(terms)
         self._scopes.put(name, scope, scope.bytes)  # it grows with the origins that it has judged
@@ -87,7 +150,7 @@ class Context:
         memory.scope(self._scope_name, terms)
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> LinkScope:
         """The filters of discovered links and redirect targets."""
         return self._memory.scope(self._scope_name, self.terms)
 
@@ -148,7 +211,7 @@ class Context:
         self._extractor().remember(links, except_positions=except_positions)
 
 
-def scope_of(terms: Terms) -> Scope:
+def scope_of(terms: Terms) -> LinkScope:
     """The filters of discovered links and redirect targets. Raises BadInput for a regex that is none."""
     return compile_scope(
         allowed_domains=terms.allowed_domains,
@@ -210,7 +273,7 @@ class Contexts:
     def __init__(self, make: Callable[[Run, str, Terms], Context], *, max_bytes: int = 5 * 1024 * 1024) -> None:
         self._make = make
         # A context holds its run and its terms, so that no other object can take their ids over meanwhile.
-        self._contexts: Bounded[tuple[int, int, str], Context] = Bounded(max_bytes)
+        self._contexts: BoundedCache[tuple[int, int, str], Context] = BoundedCache(max_bytes)
 
     def of(self, lease: Lease) -> Context:
         """Leases of one submission mostly share their run and terms objects. Where they do not, contexts are made

@@ -10,8 +10,8 @@ from functools import partial
 
 from msgspec import structs
 
-from gossamer.commit.finished import Finished
-from gossamer.commit.patience import Patience
+from gossamer.commit.committer import FinishedLease
+from gossamer.commit.retrier import Retrier
 from gossamer.errors import (
     BadInput,
     BadSpider,
@@ -22,27 +22,20 @@ from gossamer.errors import (
     NotSentInTime,
 )
 from gossamer.fetch.budget import ByteBudget
-from gossamer.fetch.exchange import Fetched
-from gossamer.frontier.base import Frontier, Hop, Leaseholder
-from gossamer.model.outcome import Dropped, Outcome
-from gossamer.model.payload import too_large
+from gossamer.fetch.exchange import FetchResponse
+from gossamer.frontier.base import Frontier, Leaseholder, RedirectPermit
 from gossamer.model.record import Output
-from gossamer.model.request import DEATHS, Batch, Lease, Settlement
-from gossamer.policy.lateness import Pacing, is_late, send_by
-from gossamer.policy.locations import location_target
+from gossamer.model.request import DEATHS, Batch, Dropped, Lease, Outcome, Settlement, too_large
 from gossamer.policy.retry import Retry, decide, parse_retry_after
-from gossamer.policy.urls import host, registered_domain
-from gossamer.telemetry import names
+from gossamer.policy.timing import Pacing, is_late, send_by
+from gossamer.policy.urls import host, location_target, registered_domain
+from gossamer.telemetry import logs as names
 from gossamer.telemetry.tally import Tally
-from gossamer.worker.access import Access, NotNow, Refused
-from gossamer.worker.client import Clients
+from gossamer.worker.access import Access, AccessPostponed, AccessRefused, HttpClients
+from gossamer.worker.attempt import MAX_HOPS, REDIRECTS, Attempt, location
 from gossamer.worker.context import Contexts
-from gossamer.worker.journey import Journey
-from gossamer.worker.page import PageReader
+from gossamer.worker.page import OVERHEAD, PageReader, counted_as, weight
 from gossamer.worker.records import bare_record, page_record, wire_of
-from gossamer.worker.redirects import MAX_HOPS, REDIRECTS, location
-from gossamer.worker.sitemaps import counted_as
-from gossamer.worker.weight import OVERHEAD, weight
 
 log = logging.getLogger("gossamer.worker")
 
@@ -58,18 +51,18 @@ _READING = 2
 """A page that is being read takes so many times its body: that, and its text."""
 
 
-class Fetching:
+class Fetcher:
     """Works on one lease at a time per call of `work`; calls overlap as there are slots."""
 
     def __init__(
         self,
         frontier: Frontier,
         holder: Leaseholder,
-        clients: Clients,
+        clients: HttpClients,
         access: Access,
         contexts: Contexts,
         reader: PageReader,
-        patience: Patience,
+        patience: Retrier,
         tally: Tally,
         *,
         keep_wire: bool,
@@ -99,10 +92,10 @@ class Fetching:
         self._slow: dict[str, float] = {}
         self._pacing = Pacing()
 
-    async def work(self, lease: Lease) -> Finished:
+    async def work(self, lease: Lease) -> FinishedLease:
         """How the lease ends. Raises LeaseLost and nothing else: what a page does to us is a record too."""
         try:
-            journey = Journey(lease, self._contexts.of(lease))
+            journey = Attempt(lease, self._contexts.of(lease))
         except BadSpider as error:
             return self._not_begun(lease, "spider_error", error.detail)
         except Exception as error:
@@ -119,7 +112,7 @@ class Fetching:
             log.exception("%s %s", names.PAGE_BROKE, journey.url)
             return self._fail(journey, "internal_error", f"{type(error).__name__}: {error}")
 
-    async def _travel(self, journey: Journey) -> Finished:
+    async def _travel(self, journey: Attempt) -> FinishedLease:
         while True:
             try:
                 exchange = journey.exchange(keep_wire=self._keep_wire)
@@ -155,7 +148,7 @@ class Fetching:
             if ended is not None:
                 return ended
 
-    async def _starts_late(self, journey: Journey) -> bool:
+    async def _starts_late(self, journey: Attempt) -> bool:
         """Wait until the journey's next request may start. Returns True when that is too late for its hit."""
         domain, spacing, now = journey.lease.domain, journey.lease.spacing_seconds, time.monotonic()
         at = self._pacing.next_start(domain, journey.start, spacing, now=now)
@@ -165,7 +158,7 @@ class Fetching:
             await asyncio.sleep(at - now)
         return is_late(journey.start, spacing, now=time.monotonic())
 
-    async def _answered(self, journey: Journey, fetched: Fetched) -> Finished | None:
+    async def _answered(self, journey: Attempt, fetched: FetchResponse) -> FinishedLease | None:
         """None: a redirect leads on. What is large is counted until it is committed: sixty pages of 5 MiB that wait
         for a slow output, each with its text and its links, would fill the memory."""
         budget = self._budget
@@ -185,7 +178,7 @@ class Fetching:
             if reading:
                 budget.let_go(reading)
 
-    async def _ended(self, journey: Journey, fetched: Fetched) -> Finished | None:
+    async def _ended(self, journey: Attempt, fetched: FetchResponse) -> FinishedLease | None:
         if fetched.status in REDIRECTS and (where := location(fetched.headers)) is not None:
             return await self._redirected(journey, fetched, where)
         if 200 <= fetched.status < 400:
@@ -194,7 +187,7 @@ class Fetching:
 
     # --- redirects ----------------------------------------------------------------------------------------------------
 
-    async def _redirected(self, journey: Journey, fetched: Fetched, where: str) -> Finished | None:
+    async def _redirected(self, journey: Attempt, fetched: FetchResponse, where: str) -> FinishedLease | None:
         onward = location_target(journey.url, where)
         if onward is None:
             return self._fail(journey, "bad_redirect", f"it leads to {where[:200]!r}", fetched)
@@ -227,19 +220,19 @@ class Fetching:
             lambda: self._holder.hop(journey.lease, fingerprint=mark, payload=journey.packed()),
             shard=journey.lease.shard,
         )
-        if hop is Hop.GRANTED:
+        if hop is RedirectPermit.GRANTED:
             journey.start = asked
             return None
-        if hop is Hop.WAIT:
+        if hop is RedirectPermit.WAIT:
             return self._later(journey, Outcome.FORWARDED)
         return self._drop(journey, Dropped.DUPLICATE, f"{onward} was found before", fetched)
 
     @staticmethod
-    def _mark(journey: Journey, url: str) -> int:
+    def _mark(journey: Attempt, url: str) -> int:
         """The fingerprint of the request as it would go to this URL."""
         return journey.context.fingerprint(url, method=journey.method, body=journey.body)
 
-    async def _move(self, journey: Journey, fetched: Fetched, domain: str, mark: int) -> Finished:
+    async def _move(self, journey: Attempt, fetched: FetchResponse, domain: str, mark: int) -> FinishedLease:
         """The request goes on under another domain's budget, robots and scope; this lease of it ends."""
         lease = journey.lease
         batch = Batch(
@@ -251,18 +244,18 @@ class Fetching:
         )
         if added.added:
             self._tally.drop(Dropped.MOVED)
-            return Finished(Settlement(lease, Outcome.DROPPED, Dropped.MOVED), size=OVERHEAD)
+            return FinishedLease(Settlement(lease, Outcome.DROPPED, Dropped.MOVED), size=OVERHEAD)
         reason = next(iter(added.dropped), Dropped.DUPLICATE.value)
         return self._drop(journey, reason, f"{journey.url} under {domain}", fetched)
 
     # --- other ends ---------------------------------------------------------------------------------------------------
 
-    def _not_allowed(self, journey: Journey, verdict: Refused | NotNow) -> Finished:
-        if isinstance(verdict, Refused):
+    def _not_allowed(self, journey: Attempt, verdict: AccessRefused | AccessPostponed) -> FinishedLease:
+        if isinstance(verdict, AccessRefused):
             return self._drop(journey, Dropped.ROBOTS, verdict.rule)
         return self._later(journey, Outcome.POSTPONED, verdict.seconds)
 
-    def _fetch_failed(self, journey: Journey, error: FetchError) -> Finished:
+    def _fetch_failed(self, journey: Attempt, error: FetchError) -> FinishedLease:
         if isinstance(error, ConnectionLost) and error.repeatable:
             # Not a failed attempt, but the site saw the request: sending it again takes another hit. It does not go on
             # for ever, since connections to the site are not reused after two such losses.
@@ -272,7 +265,7 @@ class Fetching:
             return self._again(journey, error.kind, again)
         return self._fail(journey, error.kind, str(error))
 
-    async def _refused(self, journey: Journey, fetched: Fetched) -> Finished:
+    async def _refused(self, journey: Attempt, fetched: FetchResponse) -> FinishedLease:
         """An answer that is no page: 4xx, 5xx and what no standard knows."""
         wish = None
         if fetched.status in _BLOCKING:
@@ -288,7 +281,7 @@ class Fetching:
             return self._again(journey, f"http_{fetched.status}", again)
         return self._fail(journey, f"http_{fetched.status}", "", fetched)
 
-    def _decide(self, journey: Journey, failure: str | int, wish: float | None) -> Retry | None:
+    def _decide(self, journey: Attempt, failure: str | int, wish: float | None) -> Retry | None:
         retries = journey.context.terms.retries
         decision = decide(
             failure,
@@ -311,33 +304,35 @@ class Fetching:
         del self._slow[host(url)]
         return False
 
-    def _too_late(self, journey: Journey) -> Finished:
+    def _too_late(self, journey: Attempt) -> FinishedLease:
         """Back to the front of its domain, for another hit; if this attempt sent nothing, as never started."""
         if len(journey.chain) > len(journey.payload.chain):
             return self._later(journey, Outcome.FORWARDED)
-        return Finished(Settlement(journey.lease, Outcome.RETURNED), size=OVERHEAD)
+        return FinishedLease(Settlement(journey.lease, Outcome.RETURNED), size=OVERHEAD)
 
-    def _again(self, journey: Journey, reason: str, retry: Retry) -> Finished:
+    def _again(self, journey: Attempt, reason: str, retry: Retry) -> FinishedLease:
         self._tally.retry(reason)
         return self._later(journey, Outcome.RETRY, retry.delay_seconds)
 
-    def _later(self, journey: Journey, outcome: Outcome, seconds: float = 0.0) -> Finished:
+    def _later(self, journey: Attempt, outcome: Outcome, seconds: float = 0.0) -> FinishedLease:
         """Back to the frontier, where it stands: what redirects have led to is not asked for again."""
         payload = journey.packed() if journey.chain else None
         if why := too_large(payload):
             return self._fail(journey, "bad_redirect", f"with what its redirects added, {why}")
-        return Finished(Settlement(journey.lease, outcome, delay_seconds=seconds, payload=payload), size=OVERHEAD)
+        return FinishedLease(Settlement(journey.lease, outcome, delay_seconds=seconds, payload=payload), size=OVERHEAD)
 
-    def _fail(self, journey: Journey, reason: str, detail: str, fetched: Fetched | None = None) -> Finished:
+    def _fail(self, journey: Attempt, reason: str, detail: str, fetched: FetchResponse | None = None) -> FinishedLease:
         self._tally.fail(reason)
         self._tally.status(journey.lease.spider, fetched.status if fetched else 0)
         return self._end(journey, Outcome.FAILED, reason, detail, fetched)
 
-    def _drop(self, journey: Journey, reason: str, detail: str, fetched: Fetched | None = None) -> Finished:
+    def _drop(self, journey: Attempt, reason: str, detail: str, fetched: FetchResponse | None = None) -> FinishedLease:
         self._tally.drop(reason)
         return self._end(journey, Outcome.DROPPED, reason, detail, fetched)
 
-    def _end(self, journey: Journey, outcome: Outcome, reason: str, detail: str, fetched: Fetched | None) -> Finished:
+    def _end(
+        self, journey: Attempt, outcome: Outcome, reason: str, detail: str, fetched: FetchResponse | None
+    ) -> FinishedLease:
         reason = str(reason)
         text, encoding, content_type = self._reader.decode(fetched) if fetched else (None, "", "")
         record = page_record(
@@ -353,17 +348,17 @@ class Fetching:
         )
         body = fetched.body if fetched else b""
         output = Output(record=record, body=body, wires=tuple(journey.wires))
-        return Finished(Settlement(journey.lease, outcome, reason), [output], size=weight(output))
+        return FinishedLease(Settlement(journey.lease, outcome, reason), [output], size=weight(output))
 
-    def _not_begun(self, lease: Lease, reason: str, detail: str) -> Finished:
+    def _not_begun(self, lease: Lease, reason: str, detail: str) -> FinishedLease:
         """Its spider does not load here, or another program put it into the frontier with something we cannot use."""
         log.error("%s %s: %s", names.PAGE_BROKE, lease.url, detail)
         self._tally.fail(reason)
         output = Output(record=bare_record(lease, now=self._now(), reason=reason, exception=detail))
-        return Finished(Settlement(lease, Outcome.FAILED, reason), [output], size=OVERHEAD)
+        return FinishedLease(Settlement(lease, Outcome.FAILED, reason), [output], size=OVERHEAD)
 
 
-def _shortened(fetched: Fetched) -> Fetched:
+def _shortened(fetched: FetchResponse) -> FetchResponse:
     """A redirect whose body is no page of its own: it would stay in memory along the whole chain, uncounted, as what is
     counted must never wait for another answer, like the robots.txt of the redirect's target."""
     wire = fetched.wire_body

@@ -1,32 +1,151 @@
 """From an answer to its record, its links and its items."""
 
+import asyncio
 import contextlib
 import logging
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from sys import getsizeof
 
-from gossamer.commit.finished import Confirmed, Finished
+from gossamer.commit.committer import Confirmed, FinishedLease
 from gossamer.errors import BadInput, BadUrl, FrontierUnavailable
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import Links
-from gossamer.fetch.exchange import Fetched
+from gossamer.extract.sitemap import parse_sitemap
+from gossamer.fetch.exchange import FetchResponse
 from gossamer.fetch.request import check_headers
-from gossamer.frontier.base import Spiders
-from gossamer.model.outcome import Dropped, Outcome
-from gossamer.model.payload import Payload, pack, too_large
-from gossamer.model.record import Output
-from gossamer.model.request import Batch, Lease, Settlement
-from gossamer.policy.names import name_fault
+from gossamer.frontier.base import SpiderRegistry
+from gossamer.model.record import Output, PageRecord
+from gossamer.model.request import Batch, Dropped, Lease, Outcome, Payload, Settlement, name_fault, pack, too_large
 from gossamer.policy.urls import host, join, registered_domain
-from gossamer.telemetry import names
+from gossamer.telemetry import logs as names
+from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
-from gossamer.telemetry.troubles import Troubles
+from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context
-from gossamer.worker.journey import Journey
 from gossamer.worker.records import item_record, page_record
-from gossamer.worker.sitemaps import counted_as, is_sitemap, listed
 from gossamer.worker.spider import Follow, Page
-from gossamer.worker.weight import weight, weight_of_batches, weight_of_urls
+
+_ROOT = re.compile(rb"<(?:\w+:)?(?:urlset|sitemapindex)[\s>]")
+_SNIFFED_BYTES = 1024
+_SMALL_BYTES = 64 * 1024
+"""Sitemaps up to this are read in a few milliseconds; longer ones in a thread."""
+
+
+@dataclass(slots=True)
+class SitemapBatches:
+    """The sitemap's entries as batches, and what was left out, by reason."""
+
+    batches: list[Batch] = field(default_factory=list)
+    drops: dict[str, int] = field(default_factory=dict)
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        """Count something that was left out."""
+        self.drops[str(reason)] = self.drops.get(str(reason), 0) + count
+
+
+def is_sitemap(journey: Attempt, body: bytes) -> bool:
+    """Whether an answer is read as a sitemap: asked for as one, or a submitted URL that turns out to be one."""
+    return journey.payload.sitemap or (journey.lease.depth == 0 and _ROOT.search(body, 0, _SNIFFED_BYTES) is not None)
+
+
+async def listed(journey: Attempt, body: bytes) -> SitemapBatches:
+    """What a sitemap feeds into its crawl. Never raises.
+
+    Its pages have the sitemap's own depth, as it lists them rather than linking to them, and pass the same filters as
+    links. Further sitemaps are requests like itself; they may be packed, so the filter of endings is not for them.
+    """
+    if len(body) <= _SMALL_BYTES:
+        found = parse_sitemap(body, journey.url)
+    else:
+        found = await asyncio.to_thread(parse_sitemap, body, journey.url)
+    result = SitemapBatches()
+    if found.bad:
+        result.drop(Dropped.BAD_URL, found.bad)
+    context, lease = journey.context, journey.lease
+    pages: dict[str, Batch] = {}
+    scope = context.scope
+    for url in found.urls:
+        reason = scope.reason(url)
+        if reason is not None:
+            result.drop(counted_as(reason))
+            continue
+        domain = registered_domain(host(url))
+        batch = pages.get(domain)
+        if batch is None:
+            batch = pages[domain] = Batch(lease.spider, domain, lease.priority, lease.depth)
+        batch.urls.append(url)
+        batch.fingerprints.append(context.fingerprint(url))
+    result.batches = [
+        *pages.values(),
+        *sitemap_batches(context, found.sitemaps, priority=lease.priority, depth=lease.depth),
+    ]
+    return result
+
+
+def sitemap_batches(context: Context, urls: Sequence[str], *, priority: int, depth: int) -> list[Batch]:
+    """Sitemaps as requests of their own, each under its domain; those out of scope are left out."""
+    packed, scope = pack(Payload(sitemap=True)), context.scope
+    return [
+        Batch(
+            context.spider_name,
+            registered_domain(host(url)),
+            priority,
+            depth,
+            [url],
+            [context.fingerprint(url)],
+            [packed],
+        )
+        for url in urls
+        if scope.reason(url) in (None, "extension")
+    ]
+
+
+_COUNTED_AS = {
+    "known": Dropped.DUPLICATE,
+    "allow_regex": Dropped.FILTERED,
+    "deny_regex": Dropped.FILTERED,
+    "too_long": Dropped.BAD_URL,
+}
+
+
+def counted_as(reason: str) -> str:
+    """The extractor's or the scope's word for a refusal, as the word that requests are counted under."""
+    return str(_COUNTED_AS.get(reason, reason))
+
+
+OVERHEAD = 4096
+"""Bytes of a page beside its body: the record, the lease, a few links."""
+_MANY_LINKS = 256
+_LINK_BYTES = 300
+"""Of one link beside its characters: as the page spelt it, as a URL, in a batch, and on its way."""
+
+
+def weight(output: Output) -> int:
+    """Bytes of a page's body, its text or base64, its links with their texts, and what an archive wants of it."""
+    size = OVERHEAD + len(output.body)
+    record = output.record
+    if isinstance(record, PageRecord):
+        size += getsizeof(record.body)
+        if len(record.links) > _MANY_LINKS:
+            size += sum(_LINK_BYTES + len(link.url) + len(link.text) for link in record.links)
+    for wire in output.wires:
+        if wire.response_body is not output.body:
+            size += len(wire.response_body)
+    return size
+
+
+def weight_of_urls(urls: Collection[str]) -> int:
+    """Bytes of URLs on their way to the frontier; 0 for a few, which are in a page's overhead."""
+    return sum(map(len, urls)) + _LINK_BYTES * len(urls) if len(urls) > _MANY_LINKS else 0
+
+
+def weight_of_batches(batches: Collection[Batch]) -> int:
+    """The same of URLs in batches."""
+    return weight_of_urls([url for batch in batches for url in batch.urls])
+
 
 log = logging.getLogger("gossamer.worker")
 
@@ -41,7 +160,7 @@ class PageReader:
     """Reads answers that are pages. Never raises for what is in one."""
 
     def __init__(
-        self, tally: Tally, troubles: Troubles, spiders: Spiders, *, now: Callable[[], float] = time.time
+        self, tally: Tally, troubles: Troubles, spiders: SpiderRegistry, *, now: Callable[[], float] = time.time
     ) -> None:
         """`spiders`: of the frontier."""
         self._tally = tally
@@ -51,7 +170,7 @@ class PageReader:
         self._unknown: set[str] = set()
 
     @staticmethod
-    def decode(fetched: Fetched) -> tuple[str | None, str, str]:
+    def decode(fetched: FetchResponse) -> tuple[str | None, str, str]:
         """(text, or None where the body is no text; encoding; content type)."""
         content_type = ""
         for name, value in fetched.headers:
@@ -63,7 +182,7 @@ class PageReader:
         text, encoding, strict = decode(fetched.body, content_type)
         return (text if strict else None), encoding, content_type
 
-    async def read(self, journey: Journey, fetched: Fetched) -> Finished:
+    async def read(self, journey: Attempt, fetched: FetchResponse) -> FinishedLease:
         """The end of a request whose answer is a page."""
         context, lease = journey.context, journey.lease
         text, encoding, content_type = self.decode(fetched)
@@ -86,7 +205,7 @@ class PageReader:
             links=links.texts or () if links else (),
         )
         output = Output(record=record, body=fetched.body, wires=tuple(journey.wires))
-        finished = Finished(Settlement(lease, Outcome.FETCHED), [output], size=weight(output))
+        finished = FinishedLease(Settlement(lease, Outcome.FETCHED), [output], size=weight(output))
         if own_parse:
             page = Page(record, fetched.body, text or "", links, priority=lease.priority)
             if not await self._parse(journey, finished, page, follows):
@@ -100,7 +219,7 @@ class PageReader:
 
     # --- spiders of one's own -----------------------------------------------------------------------------------------
 
-    async def _parse(self, journey: Journey, finished: Finished, page: Page, follows: bool) -> bool:
+    async def _parse(self, journey: Attempt, finished: FinishedLease, page: Page, follows: bool) -> bool:
         """Let the spider read the page; False when it failed, and the page with it."""
         items: list[Output] = []
         batches: list[Batch] = []
@@ -130,7 +249,7 @@ class PageReader:
         finished.settlement.drops = drops or None
         return True
 
-    async def _batch_of(self, journey: Journey, follow: Follow, drops: dict[str, int]) -> Batch | None:
+    async def _batch_of(self, journey: Attempt, follow: Follow, drops: dict[str, int]) -> Batch | None:
         spiders = journey.context.spiders
         if follow.spider and spiders is not None and follow.spider not in spiders:
             # It would wait in the frontier for somebody who never comes, and its crawl would never end.
@@ -155,8 +274,8 @@ class PageReader:
     # --- sitemaps -----------------------------------------------------------------------------------------------------
 
     async def _sitemap(
-        self, journey: Journey, fetched: Fetched, text: str | None, encoding: str, content_type: str
-    ) -> Finished:
+        self, journey: Attempt, fetched: FetchResponse, text: str | None, encoding: str, content_type: str
+    ) -> FinishedLease:
         found = await listed(journey, fetched.body)
         record = page_record(
             journey,
@@ -170,7 +289,7 @@ class PageReader:
         output = Output(record=record, body=fetched.body, wires=tuple(journey.wires))
         self._tally.pages += 1
         self._tally.status(journey.lease.spider, fetched.status)
-        return Finished(
+        return FinishedLease(
             Settlement(journey.lease, Outcome.FETCHED, drops=found.drops or None),
             [output],
             found.batches,
@@ -183,7 +302,7 @@ def child_priority(priority: int) -> int:
     return max(priority - PRIORITY_STEP, LOWEST_PRIORITY)
 
 
-def _follow_all(context: Context, lease: Lease, links: Links, finished: Finished) -> None:
+def _follow_all(context: Context, lease: Lease, links: Links, finished: FinishedLease) -> None:
     """Every link of the page that may be new, grouped by domain. The hot path: no object per link."""
     drops: dict[str, int] = {}
     for reason, count in links.dropped.items():
@@ -225,7 +344,7 @@ def _grouped(lease: Lease, links: Links, positions: list[int] | None) -> list[Ba
     return list(batches.values())
 
 
-def _batch_of(journey: Journey, follow: Follow, drops: dict[str, int], spiders: Spiders) -> Batch | None:
+def _batch_of(journey: Attempt, follow: Follow, drops: dict[str, int], spiders: SpiderRegistry) -> Batch | None:
     """A spider's link as a batch of one; None: it goes nowhere, which is counted.
 
     Raises BadInput: it is too large, or has an impossible header or a spider of an impossible name."""

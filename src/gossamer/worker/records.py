@@ -1,24 +1,30 @@
 """From what was fetched, or why nothing was, to the record that leaves the system."""
 
+import asyncio
 import base64
-from collections.abc import Iterable
+import secrets
+import socket
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from gossamer.fetch.exchange import Fetched
-from gossamer.model.record import Hop, ItemRecord, Link, PageRecord, Wire
+from gossamer.control.stats import CRAWLER, Counters, crawled, worker_node
+from gossamer.errors import FrontierError
+from gossamer.fetch.exchange import FetchResponse
+from gossamer.model.record import ItemRecord, PageRecord, RecordLink, RedirectHop, WireExchange
 from gossamer.model.request import Lease
 from gossamer.policy.secrets import redacted_head
-from gossamer.worker.journey import Journey
+from gossamer.telemetry.tally import Tally
+from gossamer.worker.attempt import Attempt
 
 EXCEPTION_CHARACTERS = 2000
 """As much of an error's text as a record keeps."""
 
 
 def page_record(
-    journey: Journey,
-    fetched: Fetched | None,
+    journey: Attempt,
+    fetched: FetchResponse | None,
     *,
     now: float,
     success: bool,
@@ -57,13 +63,13 @@ def page_record(
         body_encoding=body_encoding,  # type: ignore[arg-type]
         encoding=encoding,
         content_type=content_type,
-        links=[Link(url, text) for url, text in links],
+        links=[RecordLink(url, text) for url, text in links],
         attrs=journey.attrs,
         timestamp=timestamp(now),
         success=success,
         reason=reason,
         exception=exception[:EXCEPTION_CHARACTERS],
-        redirects=[Hop(url, status) for url, status in journey.chain],
+        redirects=[RedirectHop(url, status) for url, status in journey.chain],
         timings=_timings(fetched),
         ip=fetched.ip if fetched else "",
         truncated=fetched.truncated if fetched else False,
@@ -117,10 +123,10 @@ def item_record(page: PageRecord, item: dict[str, Any]) -> ItemRecord:
     )
 
 
-def wire_of(fetched: Fetched, body: bytes, now: float, *, hidden: frozenset[str]) -> Wire:
+def wire_of(fetched: FetchResponse, body: bytes, now: float, *, hidden: frozenset[str]) -> WireExchange:
     """The exchange as it went over the wire, without the values of the `hidden` request headers; `body` is the
     request's."""
-    return Wire(
+    return WireExchange(
         request_head=redacted_head(fetched.request_head, hidden),
         request_body=body,
         response_head=fetched.response_head,
@@ -153,7 +159,7 @@ def _grouped(headers: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return grouped
 
 
-def _timings(fetched: Fetched | None) -> dict[str, float]:
+def _timings(fetched: FetchResponse | None) -> dict[str, float]:
     if fetched is None:
         return {}
     timings = fetched.timings
@@ -164,3 +170,45 @@ def _timings(fetched: Fetched | None) -> dict[str, float]:
         "first_byte": round(timings.first_byte, 6),
         "total": round(timings.total, 6),
     }
+
+
+_SECONDS = 5.0
+_BEAT_SECONDS = 30.0
+
+
+class StatsReporter:
+    """Tells every few seconds what is new. What an outage keeps from being told is told after it."""
+
+    def __init__(self, counters: Counters, tally: Callable[[], Tally], spiders: Sequence[str]) -> None:
+        self._counters = counters
+        self._tally = tally
+        self._host = socket.gethostname()
+        name = secrets.token_hex(6)
+        self._nodes = [worker_node(self._host, spider, name) for spider in spiders]
+        self._told: dict[str, int] = {}
+        self._beaten = float("-inf")
+
+    async def run(self) -> None:
+        """For ever; cancel it, then `tell` once more."""
+        while True:
+            await self.tell()
+            await asyncio.sleep(_SECONDS)
+
+    async def tell(self) -> None:
+        """What is new since the last time."""
+        now = asyncio.get_running_loop().time()
+        counts = {
+            crawled(self._host, spider, code): count
+            for spider, codes in self._tally().statuses.items()
+            for code, count in codes.items()
+        }
+        new = {name: count - self._told.get(name, 0) for name, count in counts.items()}
+        try:
+            if now - self._beaten >= _BEAT_SECONDS:
+                for node in self._nodes:
+                    await self._counters.beat(CRAWLER, node)
+                self._beaten = now
+            await self._counters.add(CRAWLER, {name: count for name, count in new.items() if count})
+        except FrontierError:
+            return
+        self._told = counts

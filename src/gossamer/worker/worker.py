@@ -4,24 +4,108 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gossamer.commit.committer import Committer
-from gossamer.commit.finished import Finished
-from gossamer.commit.patience import Patience
-from gossamer.commit.seat import Seat
+from gossamer.commit.committer import Committer, FinishedLease
+from gossamer.commit.retrier import Retrier
+from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import FrontierUnavailable, LeaseLost
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.crawl import CrawlId, CrawlState
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import DEATHS, Lease, Settlement
-from gossamer.policy.lateness import is_late
-from gossamer.telemetry import names
+from gossamer.model.request import DEATHS, Lease, Outcome, Settlement
+from gossamer.policy.timing import is_late
+from gossamer.telemetry import logs as names
 from gossamer.telemetry.tally import Tally
-from gossamer.worker.fetching import Fetching
-from gossamer.worker.slots import Slots
-from gossamer.worker.waits import Waits
+from gossamer.worker.access import RobotsWaits
+from gossamer.worker.fetching import Fetcher
+
+
+class WorkerSlots:
+    """Hands leases to waiting slots. `take` and `done` are the slots' side, `room` and `give` the leaser's."""
+
+    def __init__(self, count: int, *, linger_seconds: float = 0.005) -> None:
+        """`linger_seconds`: how long the leaser waits for more slots to get free, so that one call leases for many."""
+        self.count = count
+        self._linger_seconds = linger_seconds
+        self._enough = max(1, count // 4)
+        self._waiting: deque[asyncio.Future[Lease]] = deque()
+        self._given: deque[Lease] = deque()
+        self._freed = asyncio.Event()
+        self._freed_enough = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.busy = 0
+        """Leases being worked on."""
+
+    @property
+    def free(self) -> int:
+        """Slots that a lease could start in right now."""
+        return max(0, len(self._waiting) - len(self._given))
+
+    @property
+    def held(self) -> int:
+        """Leases being worked on or about to be."""
+        return self.busy + len(self._given)
+
+    async def take(self) -> Lease:
+        """The next lease."""
+        if self._given:
+            self.busy += 1
+            return self._given.popleft()
+        future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        self._freed.set()
+        if len(self._waiting) >= self._enough:
+            self._freed_enough.set()
+        return await future
+
+    def done(self) -> None:
+        """The lease taken last by this slot is off its hands."""
+        self.busy -= 1
+        if not self.held:
+            self._idle.set()
+
+    async def room(self) -> int:
+        """Wait until slots are free; how many."""
+        while not self.free:
+            self._freed.clear()
+            await self._freed.wait()
+        if self.free < self._enough and self.busy:
+            self._freed_enough.clear()
+            timer = asyncio.get_running_loop().call_later(self._linger_seconds, self._freed_enough.set)
+            await self._freed_enough.wait()
+            timer.cancel()
+        return self.free
+
+    def give(self, leases: Iterable[Lease]) -> None:
+        """Start these as soon as the loop comes round."""
+        for lease in leases:
+            while self._waiting:
+                future = self._waiting.popleft()
+                if not future.done():
+                    # Counted here: until the slot comes round, nobody else would know of this lease.
+                    self.busy += 1
+                    future.set_result(lease)
+                    break
+            else:
+                self._given.append(lease)
+        if self.held:
+            self._idle.clear()
+
+    def take_back(self) -> list[Lease]:
+        """What was given and not taken."""
+        leases = list(self._given)
+        self._given.clear()
+        if not self.busy:
+            self._idle.set()
+        return leases
+
+    async def all_idle(self) -> None:
+        """Wait until nothing is worked on."""
+        await self._idle.wait()
+
 
 log = logging.getLogger("gossamer.worker")
 
@@ -44,10 +128,10 @@ class Worker:
         self,
         frontier: Frontier,
         holder: Leaseholder,
-        fetching: Fetching,
+        fetching: Fetcher,
         committer: Committer,
-        patience: Patience,
-        waits: Waits,
+        patience: Retrier,
+        waits: RobotsWaits,
         tally: Tally,
         *,
         crawl: CrawlId | None = None,
@@ -72,8 +156,8 @@ class Worker:
         self._run = run
         self._idle_seconds = idle_seconds
         self._drain_seconds = drain_seconds
-        self._slots = Slots(concurrency)
-        self._seat = Seat(frontier, holder, patience, heartbeat_seconds=heartbeat_seconds)
+        self._slots = WorkerSlots(concurrency)
+        self._seat = WorkerSession(frontier, holder, patience, heartbeat_seconds=heartbeat_seconds)
         self._suspect: Lease | None = None
         """The lease on its last chance that this worker began last."""
         self._stopping = asyncio.Event()
@@ -96,7 +180,7 @@ class Worker:
         self._waits.show(self._tally)
         return self._tally
 
-    def _committed(self, batch: Sequence[Finished]) -> None:
+    def _committed(self, batch: Sequence[FinishedLease]) -> None:
         self._progress.set()
 
     async def run(self) -> None:
@@ -162,7 +246,7 @@ class Worker:
                 await self._holder.settle(postponed)
             except FrontierUnavailable:
                 for settlement in postponed:
-                    await self._committer.put(Finished(settlement))
+                    await self._committer.put(FinishedLease(settlement))
         return begun
 
     def _is_idle(self) -> bool:
@@ -248,5 +332,5 @@ class Worker:
                 await self._committer.drained()
 
 
-def _returned(lease: Lease) -> Finished:
-    return Finished(Settlement(lease, Outcome.RETURNED))
+def _returned(lease: Lease) -> FinishedLease:
+    return FinishedLease(Settlement(lease, Outcome.RETURNED))

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gossamer.bus.streams import StreamsBus
-from gossamer.bus.streams_keys import StreamKeys
-from gossamer.bus.streams_store import SCRIPTS
+from gossamer.bus.streams_consumer import SCRIPTS, StreamKeys
 from gossamer.errors import BusFull
 from gossamer.valkey.shards import Shards
 from tests.servers.valkey import Server

@@ -4,15 +4,14 @@ import asyncio
 import contextlib
 from collections import Counter
 
-from gossamer.commit.patience import Patience
-from gossamer.commit.seat import Seat
+from gossamer.commit.retrier import Retrier
+from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import FrontierForgot
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.crawl import CrawlId, CrawlState
-from gossamer.model.outcome import Outcome, Settled
-from gossamer.model.request import Lease, Settlement
-from gossamer.telemetry.troubles import Troubles
-from gossamer.valkey.retrying import retrying
+from gossamer.model.request import Lease, Outcome, Settled, Settlement
+from gossamer.telemetry.logs import Troubles
+from gossamer.valkey.connection import retrying
 
 from .asking import a_batch
 from .graph import links, url
@@ -36,8 +35,8 @@ class Crawler:
     async def run(self) -> None:
         """Until the crawl has finished."""
         holder = await self._frontier.holder(pool="shared", spiders=["link"])
-        patience = Patience(Troubles())
-        seat = Seat(self._frontier, holder, patience, heartbeat_seconds=self._heartbeat_seconds)
+        patience = Retrier(Troubles())
+        seat = WorkerSession(self._frontier, holder, patience, heartbeat_seconds=self._heartbeat_seconds)
         keeping = asyncio.create_task(seat.keep())
         while (info := await retrying(lambda: self._frontier.crawl_info(self._crawl))) is None or (
             info.state is CrawlState.RUNNING

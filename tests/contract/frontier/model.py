@@ -9,12 +9,21 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gossamer.frontier.base import Added, Hop
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Order, Run, Terms
+from gossamer.frontier.base import AddResult, RedirectPermit
+from gossamer.model.crawl import (
+    ENDS,
+    Crawl,
+    CrawlId,
+    CrawlState,
+    LifecycleEvent,
+    Order,
+    Run,
+    Terms,
+    _LifecycleStatus,
+    advance,
+)
 from gossamer.model.info import CrawlInfo, SpiderCounts
-from gossamer.model.lifecycle import ENDS, Event, Status, advance
-from gossamer.model.outcome import Outcome, Settled
-from gossamer.model.request import DEATHS, Batch, Lease, Settlement
+from gossamer.model.request import DEATHS, Batch, Lease, Outcome, Settled, Settlement
 
 from .politeness import Politeness
 
@@ -40,7 +49,7 @@ class Entry:
     depth: int
     terms: Terms
     payload: bytes | None
-    status: Status = Status.DISCOVERED
+    status: _LifecycleStatus = _LifecycleStatus.DISCOVERED
     attempt: int = 0
     silent: list["ModelWorker"] = field(default_factory=list)
     """The workers that were taken for dead with it."""
@@ -58,9 +67,9 @@ class Entry:
 
     @property
     def waiting(self) -> bool:
-        return self.status in (Status.DISCOVERED, Status.LATER)
+        return self.status in (_LifecycleStatus.DISCOVERED, _LifecycleStatus.LATER)
 
-    def step(self, event: Event, *reasons: str) -> None:
+    def step(self, event: LifecycleEvent, *reasons: str) -> None:
         """By the table of the lifecycle, and by nothing else."""
         self.status, self.reasons = advance(self.status, event), frozenset(reasons)
 
@@ -90,12 +99,12 @@ class ModelRun:
     late: Counter[str] = field(default_factory=Counter)
     """By spider: additions after the end that shards may never have heard of, so that nobody counted them."""
 
-    def of(self, *statuses: Status) -> list[Entry]:
+    def of(self, *statuses: _LifecycleStatus) -> list[Entry]:
         return [entry for entry in self.entries if entry.status in statuses]
 
     def pages(self, domain: str | None = None) -> int:
         """Fetched or in somebody's hands: what a budget of pages counts."""
-        held = self.of(Status.FETCHED, Status.LEASED)
+        held = self.of(_LifecycleStatus.FETCHED, _LifecycleStatus.LEASED)
         return sum(1 for entry in held if domain is None or entry.domain == domain)
 
     def fetched(self, domain: str | None = None) -> int:
@@ -162,7 +171,7 @@ class ModelRun:
                 return alive
         return []
 
-    def drop_waiting(self, event: Event, reason: str, now: float, spider: str | None = None) -> int:
+    def drop_waiting(self, event: LifecycleEvent, reason: str, now: float, spider: str | None = None) -> int:
         """Purge what waits; how many there were."""
         gone = [entry for entry in self.entries if entry.waiting and spider in (None, entry.spider)]
         for entry in gone:
@@ -172,8 +181,8 @@ class ModelRun:
 
     def close_if_done(self, now: float) -> None:
         """A run with requests, all of them ended, has finished."""
-        if self.exhausted and not self.of(Status.LEASED):
-            self.drop_waiting(Event.EXHAUST, "budget", now)
+        if self.exhausted and not self.of(_LifecycleStatus.LEASED):
+            self.drop_waiting(LifecycleEvent.EXHAUST, "budget", now)
         if self.state is CrawlState.RUNNING and self.entries and all(e.status in ENDS for e in self.entries):
             self.state = CrawlState.FINISHED
 
@@ -227,12 +236,12 @@ class Model:
         return current
 
     def add(
-        self, run: ModelRun, terms: Terms, batches: Sequence[Batch], answer: Added, now: float, *, seeds: bool
+        self, run: ModelRun, terms: Terms, batches: Sequence[Batch], answer: AddResult, now: float, *, seeds: bool
     ) -> None:
         """Take in what the frontier says it took in; what it refused must deserve it."""
         if run.state is CrawlState.FINISHED:
             everything = {(i, k): "stopped" for i, batch in enumerate(batches) for k in range(len(batch.urls))}
-            assert answer == Added(rejected=everything), "outlinks of a run that is over"
+            assert answer == AddResult(rejected=everything), "outlinks of a run that is over"
             return
         rejected = set(answer.rejected)
         added = duplicates = 0
@@ -260,7 +269,9 @@ class Model:
                     run.put(entry)
                     cap = terms.domain_max_pending
                     if cap is not None:
-                        queued = sum(1 for e in run.of(Status.DISCOVERED) if e.domain == batch.domain and not e.loose)
+                        queued = sum(
+                            1 for e in run.of(_LifecycleStatus.DISCOVERED) if e.domain == batch.domain and not e.loose
+                        )
                         came_back = sum(1 for e in run.entries if e.domain == batch.domain and e.attempt)
                         assert queued <= cap + came_back, f"{queued} queued for {batch.domain}, {cap} are allowed"
             if seeds and dropped:  # of outlinks it is counted with the settlement of their page
@@ -286,7 +297,7 @@ class Model:
         run = self.runs.get(crawl)
         if run is None:
             return 0
-        event = Event.EXPIRE if state is CrawlState.EXPIRED else Event.STOP
+        event = LifecycleEvent.EXPIRE if state is CrawlState.EXPIRED else LifecycleEvent.STOP
         purged = run.drop_waiting(event, state.value, now, spider)
         if spider is not None:
             run.stopped_spiders.setdefault(spider, state.value)
@@ -307,9 +318,9 @@ class Model:
             flight = (worker, lease.shard, lease.id)
             start = now + lease.ahead_seconds
             self.politeness.begin(flight, entry.domain, entry.spider, worker.egress, run.crawl, now, start=start)
-            if entry.status is Status.LATER:
-                entry.step(Event.DUE)
-            entry.step(Event.LEASE)
+            if entry.status is _LifecycleStatus.LATER:
+                entry.step(LifecycleEvent.DUE)
+            entry.step(LifecycleEvent.LEASE)
             run.take(entry)
             assert entry.request_id in (None, lease.request_id), f"the request id of {entry.url} changed"
             entry.request_id = lease.request_id
@@ -342,7 +353,9 @@ class Model:
         assert run.crawl.pool == worker.pool, f"{what}: of pool {run.crawl.pool}, to a worker of {worker.pool}"
         assert entry.spider in worker.spiders, f"{what}: spider {entry.spider} to a worker of {worker.spiders}"
         assert not entry.expired(now), f"{what}: handed out after it expired"
-        assert entry.status is Status.DISCOVERED or entry.due <= now + 0.002, f"{what}: due at {entry.due}, not {now}"
+        assert entry.status is _LifecycleStatus.DISCOVERED or entry.due <= now + 0.002, (
+            f"{what}: due at {entry.due}, not {now}"
+        )
         assert not self.politeness.closed(entry.domain, now), f"{what}: its domain is closed"
         if not entry.loose:
             assert entry in run.next_out(entry, now), f"{what}: not its turn, {run.next_out(entry, now)} come first"
@@ -357,7 +370,9 @@ class Model:
             if run.crawl.pool != worker.pool:
                 continue
             for entry in run.entries:
-                due = entry.status is Status.DISCOVERED or (entry.status is Status.LATER and entry.due <= now - 0.002)
+                due = entry.status is _LifecycleStatus.DISCOVERED or (
+                    entry.status is _LifecycleStatus.LATER and entry.due <= now - 0.002
+                )
                 wanted = entry.spider in worker.spiders and run.refusal(entry.spider) is None
                 if due and wanted and not run.doomed(entry, now):
                     yield run, entry
@@ -370,20 +385,22 @@ class Model:
             if run.plain(entry) and self.politeness.surely_free(entry.domain, now)
         ]
 
-    def hop(self, worker: ModelWorker, lease: Lease, fingerprint: int, payload: bytes, answer: Hop, now: float) -> None:
+    def hop(
+        self, worker: ModelWorker, lease: Lease, fingerprint: int, payload: bytes, answer: RedirectPermit, now: float
+    ) -> None:
         """Judge what a redirect inside the domain was answered."""
         run, entry, _ = worker.held[lease.shard, lease.id]
         if run.refusal(entry.spider) is not None:
-            assert answer is not Hop.GRANTED, "a hop for a crawl that was stopped"
+            assert answer is not RedirectPermit.GRANTED, "a hop for a crawl that was stopped"
             return
         seen = fingerprint in run.seen
-        assert (answer is Hop.SEEN) == seen, f"{answer}, though seen is {seen}"
-        if answer is Hop.SEEN:
+        assert (answer is RedirectPermit.SEEN) == seen, f"{answer}, though seen is {seen}"
+        if answer is RedirectPermit.SEEN:
             return
         run.seen.add(fingerprint)
         entry.payload = payload
         self.politeness.redirected((worker, lease.shard, lease.id))
-        if answer is Hop.GRANTED:
+        if answer is RedirectPermit.GRANTED:
             assert not self.politeness.closed(entry.domain, now), "a hop into a closed domain"
             scope = self.politeness.in_flight[worker, lease.shard, lease.id]
             self.politeness.charge(scope, entry.domain, run.crawl, now)
@@ -423,27 +440,27 @@ class Model:
     ) -> None:
         match settlement.outcome:
             case Outcome.FETCHED:
-                entry.step(Event.SETTLE_FETCHED)
+                entry.step(LifecycleEvent.SETTLE_FETCHED)
                 run.fetched_of[entry.domain] += 1
                 return
             case Outcome.FAILED:
-                entry.step(Event.SETTLE_FAILED, settlement.reason)
+                entry.step(LifecycleEvent.SETTLE_FAILED, settlement.reason)
                 return
             case Outcome.DROPPED:
-                entry.step(Event.SETTLE_DROPPED, settlement.reason)
+                entry.step(LifecycleEvent.SETTLE_DROPPED, settlement.reason)
                 return
             case Outcome.RETRY:
-                entry.step(Event.RETRY)
+                entry.step(LifecycleEvent.RETRY)
                 entry.priority -= RETRY_PENALTY
                 entry.attempt += 1
                 entry.due = now + settlement.delay_seconds
                 entry.loose = True
             case Outcome.POSTPONED:
-                entry.step(Event.RETRY)
+                entry.step(LifecycleEvent.RETRY)
                 entry.due = now + settlement.delay_seconds
                 entry.loose = True
             case Outcome.RETURNED | Outcome.FORWARDED:
-                entry.step(Event.RETURN)
+                entry.step(LifecycleEvent.RETURN)
                 back.setdefault(id(run), (run, []))[1].append(entry)
         if settlement.payload is not None and settlement.outcome is not Outcome.RETURNED:
             entry.payload = settlement.payload
@@ -453,11 +470,11 @@ class Model:
         """What comes back to a crawl that was stopped meanwhile does not wait there."""
         refusal = run.refusal(entry.spider)
         if refusal is not None:
-            entry.step(Event.STOP, refusal)
+            entry.step(LifecycleEvent.STOP, refusal)
 
     def give_back(self, worker: ModelWorker, now: float) -> None:
         """A worker leaves in good order."""
-        self._put_back_all([worker], Event.RETURN, now)
+        self._put_back_all([worker], LifecycleEvent.RETURN, now)
         self.workers.remove(worker)
 
     def reclaim(self, now: float) -> int:
@@ -467,7 +484,7 @@ class Model:
             worker.robbed = bool(worker.held)
             worker.stale = True
             self.spoke_again.discard(worker)
-        return self._put_back_all(dead, Event.RECLAIM, now)
+        return self._put_back_all(dead, LifecycleEvent.RECLAIM, now)
 
     def deaths(self, entry: Entry) -> int:
         """How many workers died with it, as far as is known now."""
@@ -475,16 +492,16 @@ class Model:
             return DEATHS
         return min(DEATHS, sum(worker not in self.spoke_again for worker in entry.silent))
 
-    def _put_back_all(self, workers: Sequence[ModelWorker], event: Event, now: float) -> int:
+    def _put_back_all(self, workers: Sequence[ModelWorker], event: LifecycleEvent, now: float) -> int:
         back: dict[int, tuple[ModelRun, list[Entry]]] = {}
         count = 0
         for worker, key, (run, entry, _) in [(w, *row) for w in workers for row in w.held.items()]:
             self.politeness.end((worker, *key))
-            if event is Event.RECLAIM:
+            if event is LifecycleEvent.RECLAIM:
                 entry.attempt += 1
                 entry.silent.append(worker)
                 if len(entry.silent) < MOST_SILENT and self.deaths(entry) >= DEATHS:
-                    entry.step(Event.RETRY)
+                    entry.step(LifecycleEvent.RETRY)
                     entry.due = now + DOUBT_HEARTBEATS * self.heartbeat_seconds
                     entry.loose = True
                     self._drop_if_refused(run, entry)
@@ -527,9 +544,11 @@ class Model:
 
     def _queued(self, run: ModelRun, now: float) -> tuple[list[Entry], list[Entry]]:
         """Surely in a queue; perhaps in one (due again and not yet moved, or doomed)."""
-        sure = [e for e in run.of(Status.DISCOVERED) if not run.doomed(e, now)]
+        sure = [e for e in run.of(_LifecycleStatus.DISCOVERED) if not run.doomed(e, now)]
         maybe = [
-            e for e in run.entries if e.waiting and e not in sure and (e.status is not Status.LATER or e.due <= now)
+            e
+            for e in run.entries
+            if e.waiting and e not in sure and (e.status is not _LifecycleStatus.LATER or e.due <= now)
         ]
         return sure, maybe
 
@@ -539,23 +558,23 @@ class Model:
         whole = told.queued + told.later + told.leased + told.done
         assert told.added == whole, f"{where}: added is not the sum {whole} of its places"
         assert told.added == len(mine), f"{where}: {len(mine)} were added"
-        assert told.leased == sum(1 for e in mine if e.status is Status.LEASED), f"{where}: leased"
-        assert told.fetched == sum(1 for e in mine if e.status is Status.FETCHED), f"{where}: fetched"
-        failed = Counter(reason for e in mine if e.status is Status.FAILED for reason in e.reasons)
+        assert told.leased == sum(1 for e in mine if e.status is _LifecycleStatus.LEASED), f"{where}: leased"
+        assert told.fetched == sum(1 for e in mine if e.status is _LifecycleStatus.FETCHED), f"{where}: fetched"
+        failed = Counter(reason for e in mine if e.status is _LifecycleStatus.FAILED for reason in e.reasons)
         assert +Counter(told.failed) == failed, f"{where}: failed, not {failed}"
         doomed = [entry for entry in mine if run.doomed(entry, now)]
-        self._check_dropped(run, told, [e for e in mine if e.status is Status.DROPPED] + doomed, where, now)
+        self._check_dropped(run, told, [e for e in mine if e.status is _LifecycleStatus.DROPPED] + doomed, where, now)
         waiting = [entry for entry in mine if entry.waiting]
         low, high = len(waiting) - len(doomed), len(waiting)
         assert low <= told.queued + told.later <= high, f"{where}: {low} to {high} are waiting"
-        later = [entry for entry in waiting if entry.status is Status.LATER]
+        later = [entry for entry in waiting if entry.status is _LifecycleStatus.LATER]
         sure = sum(1 for e in later if e.due > now and e not in doomed)
         assert sure <= told.later <= len(later), f"{where}: {sure} to {len(later)} are to be retried later"
         self._check_links(run, spider, told, where)
         if told.queued + told.later == low:  # all of the doomed were noticed: from now on there is no doubt
             for entry in doomed:
                 reasons = run.doomed(entry, now)
-                entry.step(Event.EXPIRE if "expired" in reasons else Event.EXHAUST, *reasons)
+                entry.step(LifecycleEvent.EXPIRE if "expired" in reasons else LifecycleEvent.EXHAUST, *reasons)
                 run.take(entry)
 
     def _check_dropped(self, run: ModelRun, told: SpiderCounts, entries: list[Entry], where: str, now: float) -> None:

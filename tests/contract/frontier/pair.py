@@ -6,13 +6,10 @@ from functools import partial
 from typing import TypeVar
 
 from gossamer.errors import CrawlRefused, FrontierUnavailable
-from gossamer.frontier.base import Added, Frontier, Hop, Leaseholder
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Run, Terms
-from gossamer.model.domain import DomainPolicy
+from gossamer.frontier.base import AddResult, Frontier, Leaseholder, RedirectPermit
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, DomainPolicy, Run, Terms, _LifecycleStatus
 from gossamer.model.info import CrawlInfo, SpiderCounts
-from gossamer.model.lifecycle import Status
-from gossamer.model.outcome import Outcome, Settled
-from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.model.request import Batch, Lease, Outcome, Settled, Settlement
 
 from .model import Model, ModelRun, ModelWorker
 
@@ -24,7 +21,7 @@ ATTEMPTS = 20
 ROUNDS = 40
 """More than a drain ever takes."""
 
-_UNFINISHED = (Status.DISCOVERED, Status.LATER, Status.LEASED)
+_UNFINISHED = (_LifecycleStatus.DISCOVERED, _LifecycleStatus.LATER, _LifecycleStatus.LEASED)
 
 
 class Clock:
@@ -94,7 +91,7 @@ class Pair:
         self.handles[crawl.id] = run
         return expected
 
-    async def add(self, run: ModelRun, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> Added:
+    async def add(self, run: ModelRun, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> AddResult:
         """A lost reply is followed by the same call, which gets the answer of the first."""
         handle = self.handles[run.crawl.id]
         answer = await self.frontier_again(lambda: self.frontier.add(handle, terms, batches, seeds=seeds))
@@ -151,7 +148,7 @@ class Pair:
         """Settle all of them as fetched."""
         await self.settle(worker, [Settlement(lease, Outcome.FETCHED) for lease in leases])
 
-    async def hop(self, worker: ModelWorker, lease: Lease, *, fingerprint: int, payload: bytes) -> Hop:
+    async def hop(self, worker: ModelWorker, lease: Lease, *, fingerprint: int, payload: bytes) -> RedirectPermit:
         seat = self.seats[worker]
         answer = await self.frontier_again(lambda: seat.hop(lease, fingerprint=fingerprint, payload=payload))
         self.model.hop(worker, lease, fingerprint, payload, answer, self.clock.now)

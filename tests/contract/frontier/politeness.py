@@ -3,8 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from gossamer.model.crawl import Crawl
-from gossamer.model.domain import BUILT_IN, DomainPolicy, Scope
+from gossamer.model.crawl import BUILT_IN, BudgetScope, Crawl, DomainPolicy
 
 AHEAD_SECONDS = 0.02
 """A request may be handed out so long before it is to start."""
@@ -104,8 +103,8 @@ class Politeness:
         return (
             str(scope),
             domain,
-            spider if scope in (Scope.TYPE, Scope.TYPE_IP) else "",
-            egress if scope in (Scope.IP, Scope.TYPE_IP) else "",
+            spider if scope in (BudgetScope.TYPE, BudgetScope.TYPE_IP) else "",
+            egress if scope in (BudgetScope.IP, BudgetScope.TYPE_IP) else "",
         )
 
     def charge(self, key: ScopeKey, domain: str, crawl: Crawl, now: float) -> None:

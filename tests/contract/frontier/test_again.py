@@ -1,12 +1,10 @@
 """Links that are followed again although they were seen, of a page that is committed more than once."""
 
-from gossamer.commit.finished import Finished
-from gossamer.commit.outlinks import Outlinks
-from gossamer.commit.patience import Patience
+from gossamer.commit.committer import FinishedLease, Outlinks
+from gossamer.commit.retrier import Retrier
 from gossamer.model.crawl import Terms
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Batch, Settlement
-from gossamer.telemetry.troubles import Troubles
+from gossamer.model.request import Batch, Outcome, Settlement
+from gossamer.telemetry.logs import Troubles
 
 from .asking import a_batch, a_crawl
 from .stage import Stage
@@ -28,8 +26,8 @@ async def test_a_page_that_is_read_again_after_a_crash_adds_them_once(stage: Sta
 
     async def commit(*batches: Batch) -> int:
         """Add the page's links, as before a crash that leaves it leased; how many were ever added to the crawl."""
-        finished = Finished(Settlement(lease, Outcome.FETCHED), batches=list(batches))
-        await Outlinks([finished], frontier, Patience(Troubles())).confirm([finished])
+        finished = FinishedLease(Settlement(lease, Outcome.FETCHED), batches=list(batches))
+        await Outlinks([finished], frontier, Retrier(Troubles())).confirm([finished])
         info = await frontier.crawl_info(run.crawl.id)
         assert info is not None
         return info.total().queued

@@ -1,9 +1,7 @@
 """What becomes of the requests of a blacklisted domain: held, or handed out to be dropped."""
 
-from gossamer.model.crawl import CrawlState, Terms
-from gossamer.model.domain import DomainPolicy, WhenBlacklisted
-from gossamer.model.outcome import Dropped, Outcome
-from gossamer.model.request import Lease, Settlement
+from gossamer.model.crawl import CrawlState, DomainPolicy, Terms, WhenBlacklisted
+from gossamer.model.request import Dropped, Lease, Outcome, Settlement
 
 from .asking import a_batch, a_crawl
 from .stage import Stage

@@ -5,11 +5,9 @@ import asyncio
 import pytest
 
 from gossamer.errors import CrawlRefused, FrontierIncompatible, FrontierUnavailable, LeaseLost
-from gossamer.frontier.base import Hop
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms
-from gossamer.model.domain import DomainPolicy, Scope
-from gossamer.model.outcome import Outcome, Settled
-from gossamer.model.request import Lease, Settlement
+from gossamer.frontier.base import RedirectPermit
+from gossamer.model.crawl import BudgetScope, Crawl, CrawlId, CrawlState, DomainPolicy, Terms
+from gossamer.model.request import Lease, Outcome, Settled, Settlement
 
 from .asking import a_batch, a_crawl, fingerprint
 from .pair import Pair
@@ -101,7 +99,7 @@ async def test_a_lost_hop_is_answered_again(pair: Pair) -> None:
     await pair.set_policy("a.test", DomainPolicy(hits=3, window_seconds=30.0, moderated=False))
     worker = await pair.hire(pool="shared", spiders=["link"])
     (lease,) = await pair.lease_all_due(worker)
-    for target, answer in [("1", Hop.GRANTED), ("2", Hop.GRANTED), ("3", Hop.WAIT)]:
+    for target, answer in [("1", RedirectPermit.GRANTED), ("2", RedirectPermit.GRANTED), ("3", RedirectPermit.WAIT)]:
         pair.lose_reply(0)
         mark = fingerprint("link", f"https://a.test/{target}")
         assert await pair.hop(worker, lease, fingerprint=mark, payload=target.encode()) is answer
@@ -373,8 +371,8 @@ async def test_two_pools_share_budgets_and_nothing_else(pair: Pair) -> None:
 
 
 async def test_many_egress_addresses_and_all_scopes_at_once(pair: Pair) -> None:
-    await submit(pair, *[a_batch(f"{scope.name.lower()}.test".replace("_", "-"), range(60)) for scope in Scope])
-    for scope in Scope:
+    await submit(pair, *[a_batch(f"{scope.name.lower()}.test".replace("_", "-"), range(60)) for scope in BudgetScope])
+    for scope in BudgetScope:
         domain = f"{scope.name.lower()}.test".replace("_", "-")
         await pair.set_policy(domain, DomainPolicy(hits=1, window_seconds=5.0, scope=scope))
     workers = [await pair.hire(pool="shared", spiders=["link"], egress=f"192.0.2.{n}") for n in range(9)]

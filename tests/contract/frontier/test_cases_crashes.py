@@ -7,12 +7,10 @@ import pytest
 
 from gossamer.errors import CrawlRefused
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlId, CrawlState, Terms
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Terms
 from gossamer.model.info import CrawlInfo
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Batch, Lease, Settlement
-from gossamer.valkey.scripts import Script
+from gossamer.model.request import Batch, Lease, Outcome, Settlement
+from gossamer.valkey.client import Script
 from gossamer.valkey.shards import Shards
 
 from .asking import a_batch, a_crawl

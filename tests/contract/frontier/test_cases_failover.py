@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import pytest
 
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.frontier.valkey.placing import home_shard
-from gossamer.model.crawl import CrawlId, CrawlState, Terms
-from gossamer.model.domain import DomainPolicy
-from gossamer.valkey.slots import slot_of
+from gossamer.frontier.valkey.keys import home_shard
+from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Terms
+from gossamer.valkey.topology import slot_of
 from tests.servers.cluster_faults import answers, paused, primary_of, wait_mirrored, wait_replaced
 from tests.servers.valkey import Cluster, cluster
 

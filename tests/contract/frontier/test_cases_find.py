@@ -5,8 +5,7 @@ import pytest
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import Run, Terms
 from gossamer.model.info import UrlInfo
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Settlement
+from gossamer.model.request import Outcome, Settlement
 
 from .asking import a_batch, a_crawl, fingerprint
 from .pair import Pair

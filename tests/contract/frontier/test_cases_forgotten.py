@@ -3,10 +3,8 @@
 from collections.abc import Callable
 
 from gossamer.frontier.base import Leaseholder
-from gossamer.model.crawl import CrawlId, CrawlState, Terms
-from gossamer.model.domain import DomainPolicy
-from gossamer.model.outcome import Outcome, Settled
-from gossamer.model.request import Lease, Settlement
+from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Terms
+from gossamer.model.request import Lease, Outcome, Settled, Settlement
 
 from .asking import a_batch, a_crawl, declare_dead
 from .stage import Stage

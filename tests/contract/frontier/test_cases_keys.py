@@ -9,10 +9,8 @@ import pytest
 from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.base import Lane
 from gossamer.frontier.valkey.keys import Keys
-from gossamer.model.crawl import CrawlId, Order, Rate, Terms
-from gossamer.model.domain import DomainPolicy, Scope
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Settlement
+from gossamer.model.crawl import BudgetScope, CrawlId, DomainPolicy, Order, Rate, Terms
+from gossamer.model.request import Outcome, Settlement
 
 from .asking import a_batch, a_crawl, fingerprint
 from .pair import Clock
@@ -56,7 +54,7 @@ async def test_every_key_is_documented(stage_of: Callable[[int], Stage], shards:
             seen.add(re.split(r"[:|]", key.split("}:")[1])[0])
 
     domains = [f"d{number}.test" for number in range(6)]
-    await frontier.set_domain_policy("d0.test", DomainPolicy(scope=Scope.IP))
+    await frontier.set_domain_policy("d0.test", DomainPolicy(scope=BudgetScope.IP))
     await frontier.set_domain_policy("d1.test", DomainPolicy(blacklisted=True))
     await frontier.set_domain_policy(None, DomainPolicy(hits=3))
     crawls = {
@@ -143,9 +141,9 @@ async def test_every_key_is_documented(stage_of: Callable[[int], Stage], shards:
 
 
 @pytest.mark.parametrize(("domain", "waiting"), [("a.test", 5), ("a.test", 1), (None, 5)])
-@pytest.mark.parametrize("scope", list(Scope))
+@pytest.mark.parametrize("scope", list(BudgetScope))
 async def test_a_hit_is_remembered_as_long_as_the_longer_window_that_comes(
-    stage_of: Callable[[int], Stage], domain: str | None, waiting: int, scope: Scope
+    stage_of: Callable[[int], Stage], domain: str | None, waiting: int, scope: BudgetScope
 ) -> None:
     """Its record may not end with the shorter one; where the domain's own policy changes, even if nothing waits."""
     stage, clock = stage_of(1), Clock()

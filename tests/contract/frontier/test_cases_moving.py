@@ -7,13 +7,11 @@ import pytest
 
 from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.frontier.valkey.placing import shard_of
-from gossamer.model.crawl import CrawlId, CrawlState, Terms
-from gossamer.model.domain import DomainPolicy
-from gossamer.model.outcome import Outcome, Settled
-from gossamer.model.request import Lease, Settlement
-from gossamer.valkey.retrying import retrying
-from gossamer.valkey.slots import slot_of
+from gossamer.frontier.valkey.keys import shard_of
+from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Terms
+from gossamer.model.request import Lease, Outcome, Settled, Settlement
+from gossamer.valkey.connection import retrying
+from gossamer.valkey.topology import slot_of
 from tests.servers.valkey import Cluster, Server, wait_until
 
 from .asking import a_batch, a_crawl

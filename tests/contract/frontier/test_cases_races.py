@@ -8,12 +8,10 @@ import pytest
 
 from gossamer.errors import BadInput, CrawlRefused, FrontierUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.frontier.valkey.placing import home_shard
-from gossamer.model.crawl import CrawlId, CrawlState, Terms
-from gossamer.model.domain import DomainPolicy
-from gossamer.model.outcome import Outcome, Settled
-from gossamer.model.request import Settlement
-from gossamer.valkey.scripts import Script
+from gossamer.frontier.valkey.keys import home_shard
+from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Terms
+from gossamer.model.request import Outcome, Settled, Settlement
+from gossamer.valkey.client import Script
 from gossamer.valkey.shards import Shards
 
 from .asking import a_batch, a_crawl, declare_dead

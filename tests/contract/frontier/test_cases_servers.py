@@ -10,10 +10,8 @@ import pytest
 from gossamer.errors import FrontierFull
 from gossamer.frontier.base import Submission
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlId, Terms
-from gossamer.model.domain import DomainPolicy
-from gossamer.model.outcome import Outcome, Settled
-from gossamer.model.request import Settlement
+from gossamer.model.crawl import CrawlId, DomainPolicy, Terms
+from gossamer.model.request import Outcome, Settled, Settlement
 from tests.servers.valkey import standalone
 
 from .asking import a_batch, a_crawl

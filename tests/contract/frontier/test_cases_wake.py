@@ -8,10 +8,8 @@ import pytest
 
 from gossamer.frontier.base import Leaseholder
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import Rate, Terms
-from gossamer.model.domain import DomainPolicy
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Lease, Settlement
+from gossamer.model.crawl import DomainPolicy, Rate, Terms
+from gossamer.model.request import Lease, Outcome, Settlement
 
 from .asking import a_batch, a_crawl
 from .pair import Clock

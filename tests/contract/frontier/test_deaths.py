@@ -4,8 +4,7 @@ import pytest
 
 from gossamer.errors import LeaseLost
 from gossamer.model.crawl import CrawlId, CrawlState, Terms
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import DEATHS, Lease, Settlement
+from gossamer.model.request import DEATHS, Lease, Outcome, Settlement
 
 from .asking import a_batch, a_crawl, fingerprint
 from .model import DOUBT_HEARTBEATS, MOST_SILENT, ModelWorker

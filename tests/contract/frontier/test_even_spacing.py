@@ -4,10 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from gossamer.model.crawl import Terms
-from gossamer.model.domain import DomainPolicy
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Settlement
+from gossamer.model.crawl import DomainPolicy, Terms
+from gossamer.model.request import Outcome, Settlement
 
 from .asking import a_batch, a_crawl
 from .model import ModelWorker

@@ -8,8 +8,7 @@ import pytest
 from gossamer.errors import CrawlRefused
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlEvent, CrawlId, CrawlState, Run, Terms
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Settlement
+from gossamer.model.request import Outcome, Settlement
 
 from .asking import a_batch, a_crawl
 from .pair import Clock

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from gossamer.errors import CrawlRefused
-from gossamer.frontier.base import Submission, Submitted
-from gossamer.model.crawl import CrawlEvent, CrawlId, CrawlState, Run, Terms
-from gossamer.model.domain import DomainPolicy
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Settlement
+from gossamer.frontier.base import Submission, SubmissionResult
+from gossamer.model.crawl import CrawlEvent, CrawlId, CrawlState, DomainPolicy, Run, Terms
+from gossamer.model.request import Outcome, Settlement
 
 from .asking import a_batch, a_crawl
 from .pair import Pair
@@ -42,7 +40,7 @@ async def submit(pair: Pair, name: str, domains: Sequence[str], pages: int, *, s
     expires = pair.clock.now + seconds
     batches = [a_batch(domain, range(pages)) for domain in domains]
     [answer] = await pair.frontier.submit([Submission(a_crawl(name), Terms(expires=expires), batches, expires)])
-    assert isinstance(answer, Submitted)
+    assert isinstance(answer, SubmissionResult)
     assert answer.added.added == pages * len(domains)
     return answer.run
 
@@ -134,7 +132,7 @@ async def test_an_expired_part_takes_nothing_and_begins_no_run(pair: Pair) -> No
     assert await pair.frontier.events() == events
     other = Submission(a_crawl("one"), Terms(), [a_batch("a.test", ["new"], spider="other")], 0.0)
     [answer] = await pair.frontier.submit([other])
-    assert isinstance(answer, Submitted)
+    assert isinstance(answer, SubmissionResult)
     assert answer.run.number == 2
 
 

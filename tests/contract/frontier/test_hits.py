@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.frontier.valkey.holder import ValkeyHolder
-from gossamer.model.crawl import Rate, Run, Terms
-from gossamer.model.domain import DomainPolicy
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
+from gossamer.model.crawl import DomainPolicy, Rate, Run, Terms
 
 from .asking import a_batch, a_crawl
 from .pair import Clock
@@ -23,7 +22,7 @@ EARLY = 0.01
 class Here:
     """One worker of one crawl, with 50 requests waiting."""
 
-    def __init__(self, clock: Clock, frontier: ValkeyFrontier, run: Run, holder: ValkeyHolder) -> None:
+    def __init__(self, clock: Clock, frontier: ValkeyFrontier, run: Run, holder: ValkeyLeaseholder) -> None:
         self.clock, self.frontier, self.run, self.holder = clock, frontier, run, holder
 
     async def hit(self, domain: str = DOMAIN) -> float | None:

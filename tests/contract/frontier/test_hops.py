@@ -1,9 +1,8 @@
 """What the frontier's contract promises of redirects inside a domain, on every topology."""
 
-from gossamer.frontier.base import Hop
-from gossamer.model.domain import DomainPolicy
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Settlement
+from gossamer.frontier.base import RedirectPermit
+from gossamer.model.crawl import DomainPolicy
+from gossamer.model.request import Outcome, Settlement
 
 from .asking import a_batch, fingerprint
 from .pair import Pair
@@ -16,7 +15,7 @@ async def test_a_hop_is_a_hit(pair: Pair) -> None:
     worker = await pair.hire(pool="shared", spiders=["link"])
     (lease,) = await pair.lease(worker, limit=1) or await pair.lease_all_due(worker)
     target = fingerprint("link", "https://a.test/target")
-    assert await pair.hop(worker, lease, fingerprint=target, payload=b"1") is Hop.GRANTED
+    assert await pair.hop(worker, lease, fingerprint=target, payload=b"1") is RedirectPermit.GRANTED
     assert await pair.lease_all_due(worker) == []
     await pair.check()
 
@@ -26,7 +25,7 @@ async def test_a_hop_without_a_free_hit_goes_back_to_the_front_with_its_chain(pa
     worker = await pair.hire(pool="shared", spiders=["link"])
     (lease,) = await pair.lease_all_due(worker)
     target = fingerprint("link", "https://a.test/target")
-    assert await pair.hop(worker, lease, fingerprint=target, payload=b"chain") is Hop.WAIT
+    assert await pair.hop(worker, lease, fingerprint=target, payload=b"chain") is RedirectPermit.WAIT
     await pair.settle(worker, [Settlement(lease, Outcome.FORWARDED, payload=b"chain")])
     await pair.check()
     await pair.pass_time(1)
@@ -42,7 +41,7 @@ async def test_a_hop_to_what_was_seen_ends_there(pair: Pair) -> None:
     (lease,) = await pair.lease_all_due(worker)
     await pair.pass_time(2)
     seen = fingerprint("link", "https://a.test/7")
-    assert await pair.hop(worker, lease, fingerprint=seen, payload=b"chain") is Hop.SEEN
+    assert await pair.hop(worker, lease, fingerprint=seen, payload=b"chain") is RedirectPermit.SEEN
     assert len(await pair.lease_all_due(worker)) == 0, "one in flight at one hit a second"
     await pair.settle(worker, [Settlement(lease, Outcome.DROPPED, "duplicate")])
     assert len(await pair.lease_all_due(worker)) == 1, "no hit was charged"
@@ -54,7 +53,7 @@ async def test_a_dead_workers_chain_goes_on_with_its_heir(pair: Pair) -> None:
     (lease,) = await pair.lease_all_due(worker)
     await pair.pass_time(2)
     target = fingerprint("link", "https://a.test/target")
-    assert await pair.hop(worker, lease, fingerprint=target, payload=b"chain") is Hop.GRANTED
+    assert await pair.hop(worker, lease, fingerprint=target, payload=b"chain") is RedirectPermit.GRANTED
     pair.kill(worker)
     await pair.pass_time(3 * pair.model.heartbeat_seconds)
     await pair.reclaim()

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from gossamer.frontier.base import Submission, Submitted
+from gossamer.frontier.base import Submission, SubmissionResult
 from gossamer.model.crawl import CrawlId, CrawlState, Terms
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Settlement
+from gossamer.model.request import Outcome, Settlement
 
 from .asking import a_batch, a_crawl
 from .pair import Pair
@@ -20,11 +19,11 @@ ONE = CrawlId("app", "one")
 IDLE = 5.0
 
 
-async def feed(pair: Pair, *paths: object, domain: str = "a.test", expires: float = 0.0) -> Submitted:
+async def feed(pair: Pair, *paths: object, domain: str = "a.test", expires: float = 0.0) -> SubmissionResult:
     crawl = a_crawl(idle_seconds=IDLE)
     terms = Terms(expires=expires)
     [answer] = await pair.frontier.submit([Submission(crawl, terms, [a_batch(domain, paths)], expires)])
-    assert isinstance(answer, Submitted)
+    assert isinstance(answer, SubmissionResult)
     return answer
 
 

@@ -5,8 +5,7 @@ import pytest
 from gossamer.frontier.base import RunFinished
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Run, Terms
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Settlement
+from gossamer.model.request import Outcome, Settlement
 from tests.servers.valkey import Server
 
 from .asking import a_batch, a_crawl

@@ -7,11 +7,9 @@ import pytest
 
 from gossamer.errors import BadInput
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Rate, Run, Terms
-from gossamer.model.domain import DomainPolicy, Scope
+from gossamer.model.crawl import BudgetScope, Crawl, CrawlId, CrawlState, DomainPolicy, Rate, Run, Terms
 from gossamer.model.info import AppInfo, Backlog
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Settlement
+from gossamer.model.request import Outcome, Settlement
 
 from .asking import a_batch, a_crawl
 from .pair import Clock
@@ -259,7 +257,7 @@ async def test_the_backlog_of_each_spider(frontier: ValkeyFrontier, clock: Clock
     assert await frontier.backlog_domains("link") == ([], "")
     domains = [f"d{number}.test" for number in range(40)]
     await frontier.set_domain_policy("d0.test", DomainPolicy(blacklisted=True))
-    await frontier.set_domain_policy("d1.test", DomainPolicy(scope=Scope.IP))
+    await frontier.set_domain_policy("d1.test", DomainPolicy(scope=BudgetScope.IP))
     for name, pool, spiders in [
         ("one", "shared", ["link", "other"]),
         ("two", "shared", ["link"]),

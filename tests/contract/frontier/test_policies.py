@@ -6,7 +6,7 @@ import pytest
 
 from gossamer.control import domains
 from gossamer.errors import FrontierUnavailable, PoliciesChanged
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import DomainPolicy
 
 from .pair import Pair
 from .stage import Stage

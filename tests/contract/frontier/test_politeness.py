@@ -6,10 +6,8 @@ The model (politeness.py) judges every hit; these tests pin down what is handed 
 import pytest
 
 from gossamer.errors import BadInput
-from gossamer.model.crawl import Rate, Terms
-from gossamer.model.domain import DomainPolicy, Scope
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Settlement
+from gossamer.model.crawl import BudgetScope, DomainPolicy, Rate, Terms
+from gossamer.model.request import Outcome, Settlement
 
 from .asking import a_batch, a_crawl
 from .model import ModelWorker
@@ -128,7 +126,7 @@ async def test_policies_are_told_as_they_were_set(pair: Pair) -> None:
         moderated=False,
         elastic=False,
         scale=0.25,
-        scope=Scope.TYPE_IP,
+        scope=BudgetScope.TYPE_IP,
         concurrency=7,
         blacklisted=False,
     )
@@ -239,8 +237,11 @@ async def test_hits_are_shared_between_crawls_pools_and_spiders(pair: Pair) -> N
         await pair.pass_time(1)
 
 
-@pytest.mark.parametrize(("scope", "at_once"), [(Scope.DOMAIN, 1), (Scope.TYPE, 2), (Scope.IP, 3), (Scope.TYPE_IP, 6)])
-async def test_each_scope_has_its_budget(pair: Pair, scope: Scope, at_once: int) -> None:
+@pytest.mark.parametrize(
+    ("scope", "at_once"),
+    [(BudgetScope.DOMAIN, 1), (BudgetScope.TYPE, 2), (BudgetScope.IP, 3), (BudgetScope.TYPE_IP, 6)],
+)
+async def test_each_scope_has_its_budget(pair: Pair, scope: BudgetScope, at_once: int) -> None:
     """Two spiders on three egress addresses: how many hits of one domain are free at a time."""
     await fill(pair, 40)
     run = pair.model.runs[a_crawl().id]
@@ -260,16 +261,23 @@ async def test_each_scope_has_its_budget(pair: Pair, scope: Scope, at_once: int)
 async def test_a_scope_may_change_while_work_waits(pair: Pair) -> None:
     await fill(pair, 40)
     workers = [await pair.hire(pool="shared", spiders=["link"], egress=egress) for egress in ("192.0.2.1", "192.0.2.2")]
-    for scope in [Scope.IP, Scope.TYPE_IP, Scope.DOMAIN, Scope.TYPE, Scope.IP, Scope.DOMAIN]:
+    for scope in [
+        BudgetScope.IP,
+        BudgetScope.TYPE_IP,
+        BudgetScope.DOMAIN,
+        BudgetScope.TYPE,
+        BudgetScope.IP,
+        BudgetScope.DOMAIN,
+    ]:
         await pair.set_policy("a.test", DomainPolicy(scope=scope))
         await pair.pass_time(2)
         count = sum([await leased(pair, worker) for worker in workers])
-        assert count == (2 if scope in (Scope.IP, Scope.TYPE_IP) else 1), scope
+        assert count == (2 if scope in (BudgetScope.IP, BudgetScope.TYPE_IP) else 1), scope
     await pair.check()
 
 
 async def test_a_worker_with_a_new_egress_finds_the_work_that_waits(pair: Pair) -> None:
-    await pair.set_policy(None, DomainPolicy(scope=Scope.IP))
+    await pair.set_policy(None, DomainPolicy(scope=BudgetScope.IP))
     await fill(pair, 5, "a.test", "b.test")
     for egress in ["192.0.2.1", "192.0.2.2", ""]:
         worker = await pair.hire(pool="shared", spiders=["link"], egress=egress)
@@ -278,7 +286,7 @@ async def test_a_worker_with_a_new_egress_finds_the_work_that_waits(pair: Pair) 
 
 async def test_a_worker_may_find_out_later_where_it_fetches_from(pair: Pair) -> None:
     """Its hits count for the new egress from then on, and what is due there is leased at once."""
-    await pair.set_policy(None, DomainPolicy(hits=1, window_seconds=100.0, scope=Scope.IP))
+    await pair.set_policy(None, DomainPolicy(hits=1, window_seconds=100.0, scope=BudgetScope.IP))
     await fill(pair, 5, "a.test", "b.test")
     worker = await pair.hire(pool="shared", spiders=["link"], egress="")
     assert [await leased(pair, worker), await leased(pair, worker)] == [2, 0]

@@ -6,8 +6,7 @@ import pytest
 
 from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId, CrawlState, Order, Terms
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.model.request import Batch, Lease, Outcome, Settlement
 
 from .asking import a_batch, a_crawl
 from .pair import Pair

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from gossamer.errors import CrawlRefused, FrontierUnavailable
-from gossamer.frontier.base import Submission, Submitted
+from gossamer.frontier.base import Submission, SubmissionResult
 from gossamer.model.crawl import CrawlId, CrawlState, Terms
 from gossamer.model.info import CrawlInfo
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Batch, Settlement
+from gossamer.model.request import Batch, Outcome, Settlement
 
 from .asking import a_batch, a_crawl
 from .pair import Pair
@@ -27,9 +26,9 @@ def at(path: str, *, depth: int = 0) -> Batch:
     return a_batch(f"{path}.test", [path], depth=depth)
 
 
-async def submit(pair: Pair, *paths: str, terms: Terms = SHALLOW, **options: Any) -> Submitted:
+async def submit(pair: Pair, *paths: str, terms: Terms = SHALLOW, **options: Any) -> SubmissionResult:
     [answer] = await pair.frontier.submit([Submission(a_crawl(), terms, [at(path) for path in paths], **options)])
-    assert isinstance(answer, Submitted), answer
+    assert isinstance(answer, SubmissionResult), answer
     return answer
 
 
@@ -171,7 +170,7 @@ async def test_seeds_that_are_fresh_together_are_one_run(pair: Pair) -> None:
     await work(pair)
     asked = [Submission(a_crawl(), Terms(maxdepth=0), [at(path)], fresh=True) for path in LINKS]
     answers = await pair.frontier.submit(asked)
-    assert [isinstance(answer, Submitted) and answer.run.number for answer in answers] == [2] * len(LINKS)
+    assert [isinstance(answer, SubmissionResult) and answer.run.number for answer in answers] == [2] * len(LINKS)
     assert sorted(await work(pair)) == sorted(LINKS)
 
 
@@ -205,7 +204,7 @@ async def test_a_wider_request_whose_reply_was_lost_is_repeated_once(pair: Pair)
         wide = [Submission(crawl, DEEP, [at("seed"), at("c")])]
         [answer] = await pair.frontier_again(lambda wide=wide: pair.frontier.submit(wide))  # type: ignore[misc]
         pair.lose_reply(None)
-        assert isinstance(answer, Submitted)
+        assert isinstance(answer, SubmissionResult)
         assert answer.run.number == 2
         assert sorted(await work(pair)) == sorted(LINKS)
 

@@ -6,8 +6,7 @@ import pytest
 
 from gossamer.errors import CrawlRefused
 from gossamer.model.crawl import CrawlId, CrawlState, Terms
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Settlement
+from gossamer.model.request import Outcome, Settlement
 
 from .asking import a_batch, a_crawl
 from .pair import Pair

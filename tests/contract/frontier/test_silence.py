@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable
 
-from gossamer.commit.patience import Patience
-from gossamer.commit.seat import Seat
+from gossamer.commit.retrier import Retrier
+from gossamer.commit.worker_session import WorkerSession
 from gossamer.model.crawl import Terms
-from gossamer.telemetry.troubles import Troubles
+from gossamer.telemetry.logs import Troubles
 
 from .asking import a_batch, a_crawl
 from .pair import Clock
@@ -51,7 +51,7 @@ async def test_the_dead_are_followed_when_their_time_is_over(stage_of: Callable[
     (lost,) = await dead.lease(limit=1)
     clock.now += HEARTBEAT + 0.001
     await living.lease(limit=1)
-    seat = Seat(frontier, living, Patience(Troubles()), heartbeat_seconds=HEARTBEAT)
+    seat = WorkerSession(frontier, living, Retrier(Troubles()), heartbeat_seconds=HEARTBEAT)
     keeping = asyncio.create_task(seat.keep())
     async with asyncio.timeout(HEARTBEAT / 2):
         await seat.progress.wait()

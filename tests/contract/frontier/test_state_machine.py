@@ -20,11 +20,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gossamer.frontier.base import Hop
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Order, Rate, Terms
-from gossamer.model.domain import DomainPolicy, Scope
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.frontier.base import RedirectPermit
+from gossamer.model.crawl import BudgetScope, Crawl, CrawlId, CrawlState, DomainPolicy, Order, Rate, Terms
+from gossamer.model.request import Batch, Lease, Outcome, Settlement
 
 from .asking import fingerprint
 from .model import ModelWorker
@@ -67,9 +65,9 @@ POLICIES = st.sampled_from(
         DomainPolicy(hits=5, window_seconds=2 * UNIT, scale=0.5, moderated=False),
         DomainPolicy(scale=0.0),
         DomainPolicy(blacklisted=True),
-        DomainPolicy(hits=2, window_seconds=2 * UNIT, scope=Scope.TYPE),
-        DomainPolicy(hits=2, window_seconds=2 * UNIT, scope=Scope.IP, moderated=False),
-        DomainPolicy(hits=2, window_seconds=2 * UNIT, scope=Scope.TYPE_IP, concurrency=1),
+        DomainPolicy(hits=2, window_seconds=2 * UNIT, scope=BudgetScope.TYPE),
+        DomainPolicy(hits=2, window_seconds=2 * UNIT, scope=BudgetScope.IP, moderated=False),
+        DomainPolicy(hits=2, window_seconds=2 * UNIT, scope=BudgetScope.TYPE_IP, concurrency=1),
         DomainPolicy(hits=20, window_seconds=1 * UNIT, moderated=False),
     ]
 )
@@ -256,9 +254,9 @@ class FrontierMachine(RuleBasedStateMachine):
         _, _, lease = data.draw(st.sampled_from(list(worker.held.values())))
         target = fingerprint(lease.spider, f"https://{lease.domain}/{path}")
         answer = self.run(self.pair.hop(worker, lease, fingerprint=target, payload=b"chain %d" % path))
-        if answer is not Hop.GRANTED:
-            outcome = Outcome.FORWARDED if answer is Hop.WAIT else Outcome.DROPPED
-            reason = "" if answer is Hop.WAIT else "duplicate"
+        if answer is not RedirectPermit.GRANTED:
+            outcome = Outcome.FORWARDED if answer is RedirectPermit.WAIT else Outcome.DROPPED
+            reason = "" if answer is RedirectPermit.WAIT else "duplicate"
             self.run(self.pair.settle(worker, [Settlement(lease, outcome, reason)]))
 
     # --- steering ---------------------------------------------------------------------------------------------------

@@ -8,8 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from gossamer.model.crawl import CrawlState, Terms
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import CrawlState, DomainPolicy, Terms
 
 from .asking import a_batch, a_crawl
 from .graph import reachable, url

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from gossamer.errors import BadInput, CrawlRefused, FrontierUnavailable
-from gossamer.frontier.base import Added, Submission, Submitted
+from gossamer.frontier.base import AddResult, Submission, SubmissionResult
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.frontier.valkey.placing import shard_of
+from gossamer.frontier.valkey.keys import shard_of
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Rate, Terms
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.model.request import Batch, Lease, Outcome, Settlement
 
 from .asking import a_batch, a_crawl
 from .pair import Clock
@@ -54,8 +53,8 @@ async def all_there_is(frontier: ValkeyFrontier, clock: Clock, *spiders: str) ->
     return found
 
 
-def added(answers: list[Any]) -> list[Added]:
-    assert all(isinstance(answer, Submitted) for answer in answers), answers
+def added(answers: list[Any]) -> list[AddResult]:
+    assert all(isinstance(answer, SubmissionResult) for answer in answers), answers
     return [answer.added for answer in answers]
 
 
@@ -70,12 +69,12 @@ async def test_each_submission_is_a_crawl_of_its_own(frontier: ValkeyFrontier, c
         for number in range(450)
     ]
     answers = await frontier.submit(submissions)
-    assert added(answers) == [Added(added=1)] * 450
+    assert added(answers) == [AddResult(added=1)] * 450
     for number in (0, 99, 100, 449):
         answer = answers[number]
-        assert isinstance(answer, Submitted)
+        assert isinstance(answer, SubmissionResult)
         assert await frontier.run_of(submissions[number].crawl.id) == answer.run
-    assert added(await frontier.submit(submissions)) == [Added(duplicates=1, known=[(0, 0)])] * 450
+    assert added(await frontier.submit(submissions)) == [AddResult(duplicates=1, known=[(0, 0)])] * 450
     leases = await all_there_is(frontier, clock)
     told = {int(lease.url.rpartition("/")[2]): lease for lease in leases}
     assert (len(leases), len(told)) == (450, 450)
@@ -96,9 +95,9 @@ async def test_many_submissions_to_one_crawl(frontier: ValkeyFrontier, clock: Cl
     answers = added(await frontier.submit(submissions))
     # Of each page of a domain the first submission counts.
     expected = [
-        Added(added=1)
+        AddResult(added=1)
         if (number % 7, number // 2) not in {(n % 7, n // 2) for n in range(number)}
-        else Added(duplicates=1, known=[(0, 0)])
+        else AddResult(duplicates=1, known=[(0, 0)])
         for number in range(140)
     ]
     assert answers == expected
@@ -127,13 +126,13 @@ async def test_what_is_refused_does_not_hold_up_the_others(frontier: ValkeyFront
         ]
     )
     assert [type(answer) for answer in answers] == [
-        Submitted,
+        SubmissionResult,
         CrawlRefused,
         BadInput,
         CrawlRefused,
         BadInput,
         BadInput,
-        Submitted,
+        SubmissionResult,
     ]
     assert str(answers[1]).endswith("app/stopped is stopped")
     assert str(answers[3]).endswith("app/expired is expired")
@@ -163,7 +162,7 @@ async def test_a_cap_rejects_by_position(frontier: ValkeyFrontier) -> None:
         "one", a_batch("a.test", [1]), a_batch("a.test", [1, 2, 3, 4]), terms=Terms(domain_max_pending=2)
     )
     assert added(await frontier.submit([submission])) == [
-        Added(added=2, duplicates=1, rejected={(1, 2): "budget", (1, 3): "budget"}, known=[(1, 0)])
+        AddResult(added=2, duplicates=1, rejected={(1, 2): "budget", (1, 3): "budget"}, known=[(1, 0)])
     ]
 
 
@@ -185,7 +184,7 @@ async def test_a_finished_crawl_begins_its_next_run(frontier: ValkeyFrontier, cl
 async def test_a_running_crawls_own_options_count(frontier: ValkeyFrontier) -> None:
     await frontier.submit([asked("one", a_batch("a.test", ["x"]), max_pages=3)])
     answers = await frontier.submit([asked("one", a_batch("a.test", ["y"]), max_pages=9)])
-    assert isinstance(answers[0], Submitted)
+    assert isinstance(answers[0], SubmissionResult)
     assert answers[0].run.crawl.max_pages == 3
 
 
@@ -267,7 +266,7 @@ async def test_an_earlier_run_that_was_given_up_is_no_obstacle(frontier: ValkeyF
     await frontier.submit([Submission(c, PLAIN, [a_batch("a.test", range(5))]) for c in crawls])
     await asyncio.gather(*(frontier.stop_crawl(c.id, state=CrawlState.FINISHED) for c in crawls))
     answers = await frontier.submit([Submission(c, PLAIN, [a_batch("a.test", ["new"])]) for c in crawls])
-    assert added(answers) == [Added(added=1)] * 20
+    assert added(answers) == [AddResult(added=1)] * 20
     assert {lease.url for lease in await all_there_is(frontier, clock)} == {"https://a.test/new"}
 
 

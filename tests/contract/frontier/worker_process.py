@@ -11,8 +11,7 @@ from contract.frontier.asking import a_batch
 from contract.frontier.graph import links, url
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState
-from gossamer.model.outcome import Outcome, Settled
-from gossamer.model.request import Settlement
+from gossamer.model.request import Outcome, Settled, Settlement
 
 HEARTBEAT_SECONDS = 0.5
 CRAWL = CrawlId("app", "stress")

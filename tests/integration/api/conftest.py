@@ -14,16 +14,16 @@ import pytest_asyncio
 from fastapi import FastAPI
 
 from gossamer.api.app import create_app
-from gossamer.api.parts import Parts
+from gossamer.api.context import ApiContext
 from gossamer.api.server import serve_api
+from gossamer.bus.base import Topics
 from gossamer.bus.streams import StreamsBus
-from gossamer.bus.topics import Topics
-from gossamer.control.counters import Counters
-from gossamer.control.desk import Desk, Handler
+from gossamer.control.admission import RequestValidator
+from gossamer.control.dispatcher import Handler, RequestDispatcher
 from gossamer.control.handlers import built_in
-from gossamer.control.submit import Door
+from gossamer.control.stats import Counters
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.messages.read import Kind, Reader
+from gossamer.model.messages.read import MessageReader, RequestKind
 from gossamer.telemetry.metrics import Metrics
 from gossamer.valkey.shards import Shards
 from tests.servers.valkey import Server, standalone
@@ -36,7 +36,7 @@ class Service:
     """A running API with its parts."""
 
     app: FastAPI
-    parts: Parts
+    parts: ApiContext
     http: httpx.AsyncClient
     told: list[dict[str, Any]] = field(default_factory=list)
     """What went to the bus as answers."""
@@ -70,10 +70,10 @@ def make_parts(
     *,
     prefix: str,
     told: list[dict[str, Any]],
-    kinds: list[Kind],
+    kinds: list[RequestKind],
     handlers: Mapping[str, Handler],
     **changes: Any,
-) -> Parts:
+) -> ApiContext:
     """All that an API needs, over one server."""
     counters = Counters(shards, prefix=prefix)
     topics = Topics("demo")
@@ -81,16 +81,16 @@ def make_parts(
     async def answered(messages: list[dict[str, Any]]) -> None:
         told.extend(messages)
 
-    parts = Parts(
+    parts = ApiContext(
         shards=shards,
         frontier=frontier,
         bus=StreamsBus(shards, prefix=prefix, kept=topics.requests),
         topics=topics,
         counters=counters,
-        desk=Desk(
+        desk=RequestDispatcher(
             frontier,
-            Reader(kinds),
-            Door(now=time.time),
+            MessageReader(kinds),
+            RequestValidator(now=time.time),
             {**handlers, **built_in(frontier, counters, now=time.time)},
             now=time.time,
         ),
@@ -106,7 +106,7 @@ async def running(
     address: str,
     *,
     prefix: str,
-    kinds: list[Kind] | None = None,
+    kinds: list[RequestKind] | None = None,
     handlers: Mapping[str, Handler] | None = None,
     headers: Mapping[str, str | bytes] | None = None,
     **changes: Any,

@@ -9,7 +9,7 @@ import pytest
 
 from gossamer.api.app import create_probes
 from gossamer.api.auth import is_loopback_name
-from gossamer.api.limits import Buckets, client_of
+from gossamer.api.limits import TokenBuckets, client_of
 from gossamer.api.server import serve_api, serve_probes
 from gossamer.errors import BadInput
 
@@ -196,7 +196,7 @@ async def test_more_than_the_burst_is_told_when_to_come_again(start: Start) -> N
 
 def test_clients_have_a_bucket_each_and_memory_is_bounded() -> None:
     now = 0.0
-    buckets = Buckets(1.0, monotonic=lambda: now, clients=3)
+    buckets = TokenBuckets(1.0, monotonic=lambda: now, clients=3)
     assert [buckets.take("a") for _ in range(3)] == [0, 0, 1]
     assert buckets.take("b") == 0
     for n in range(100):

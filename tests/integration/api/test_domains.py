@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import DomainPolicy
 
 from .conftest import Service, in_session
 

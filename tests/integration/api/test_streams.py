@@ -7,9 +7,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from gossamer.api.events import MOST_STREAMS, Streams
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Settlement
+from gossamer.api.events import MOST_STREAMS, EventStreams
+from gossamer.model.request import Outcome, Settlement
 
 from .conftest import Service, Start
 
@@ -83,8 +82,8 @@ async def test_a_server_that_stops_lets_its_listeners_go(start: Start) -> None:
         await answer.aclose()
 
 
-def streams(service: Service) -> Streams:
-    found: Streams = service.app.state.streams
+def streams(service: Service) -> EventStreams:
+    found: EventStreams = service.app.state.streams
     return found
 
 

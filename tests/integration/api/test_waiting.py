@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 
 from gossamer.errors import BusUnavailable, FrontierUnavailable, RequestRejected
-from gossamer.model.messages.read import Kind
+from gossamer.model.messages.read import RequestKind
 from tests.servers.valkey import Server
 
 from .conftest import Service, Start
 
-SLOW = Kind(
+SLOW = RequestKind(
     "slow",
     {
         "type": "object",

@@ -1,6 +1,6 @@
 """Counters over windows, on a real server, with a clock of our own."""
 
-from gossamer.control.counters import LIFE_SECONDS, SILENT_SECONDS, Counters
+from gossamer.control.stats import LIFE_SECONDS, SILENT_SECONDS, Counters
 from gossamer.valkey.shards import Shards
 
 

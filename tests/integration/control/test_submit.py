@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gossamer.control.submit import DUPLICATE, Submission, submit
+from gossamer.control.admission import DUPLICATE, AdmittedRequest, submit
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms
 from tests.servers.valkey import Server
@@ -19,8 +19,10 @@ async def frontier(one_server: Server, request: pytest.FixtureRequest) -> AsyncI
     await frontier.close()
 
 
-def asked(crawlid: str, url: str, *, spider: str = "link", payload: bytes | None = None, **terms: Any) -> Submission:
-    return Submission(
+def asked(
+    crawlid: str, url: str, *, spider: str = "link", payload: bytes | None = None, **terms: Any
+) -> AdmittedRequest:
+    return AdmittedRequest(
         crawl=Crawl(id=CrawlId("app", crawlid)),
         terms=Terms(**terms),
         spider=spider,
@@ -31,7 +33,7 @@ def asked(crawlid: str, url: str, *, spider: str = "link", payload: bytes | None
     )
 
 
-async def reasons(frontier: ValkeyFrontier, *submissions: Submission) -> list[str]:
+async def reasons(frontier: ValkeyFrontier, *submissions: AdmittedRequest) -> list[str]:
     answers = await submit(frontier, submissions)
     assert all(answer.added == (not answer.reason) for answer in answers)
     return [answer.reason for answer in answers]

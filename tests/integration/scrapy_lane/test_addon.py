@@ -40,7 +40,7 @@ async def test_known_links_are_counted_however_early_they_are_dropped(
     web.mount(HOST, "/a", page("/b", "/start"))
     web.mount(HOST, "/b", page("/a", "/a", "/start", "/b"))
     found = {}
-    late = {"SPIDER_MIDDLEWARES": '{"gossamer.scrapy.known.KnownLinks": null}'}
+    late = {"SPIDER_MIDDLEWARES": '{"gossamer.scrapy.addon.KnownLinks": null}'}
     for name, changed in (("with", {}), ("without", late)):
         settings = {"GOSSAMER_CRAWL_ID": name, "CONCURRENT_REQUESTS": "1", **changed}
         with run(tmp_path, server, web, [at(web, "/start")], name=name, **settings) as running:

@@ -17,8 +17,7 @@ import pytest
 from gossamer.fakeweb import Answer, FakeWeb, WebSpec
 from gossamer.fakeweb.answer import html, redirect
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlId
-from gossamer.model.domain import DomainPolicy, WhenBlacklisted
+from gossamer.model.crawl import CrawlId, DomainPolicy, WhenBlacklisted
 from gossamer.model.record import PageRecord
 from gossamer.valkey.datadir import running
 from tests.integration.scrapy_lane.lane import HOST, at, page

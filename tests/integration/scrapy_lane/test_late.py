@@ -7,7 +7,7 @@ from gossamer.control import domains
 from gossamer.fakeweb import Answer, FakeWeb
 from gossamer.fakeweb.answer import plain
 from gossamer.fakeweb.log import is_page, max_in_any_window
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import DomainPolicy
 from tests.servers.valkey import Server
 
 from .lane import HOST, asking, at, page, scraper

@@ -12,7 +12,7 @@ import pytest
 from gossamer.control import domains
 from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.fakeweb.log import is_page
-from gossamer.model.domain import DomainPolicy, Scope
+from gossamer.model.crawl import BudgetScope, DomainPolicy
 from tests.integration.scrapy_lane.lane import asking, scraper
 from tests.politeness.checker import BLUR_SECONDS, Change, check
 from tests.politeness.rules import rule_of
@@ -25,9 +25,9 @@ from tests.servers.valkey import Server
 DEFAULT = DomainPolicy(hits=3, window_seconds=1.0)
 POLICIES = {
     "site1.test": DomainPolicy(hits=8, window_seconds=2.0, moderated=False, concurrency=3),
-    "site2.test": DomainPolicy(hits=2, window_seconds=1.0, scope=Scope.IP),
-    "site3.test": DomainPolicy(hits=4, window_seconds=2.0, scope=Scope.TYPE, elastic=False),
-    "site4.test": DomainPolicy(hits=1, window_seconds=1.0, scope=Scope.TYPE_IP, moderated=False),
+    "site2.test": DomainPolicy(hits=2, window_seconds=1.0, scope=BudgetScope.IP),
+    "site3.test": DomainPolicy(hits=4, window_seconds=2.0, scope=BudgetScope.TYPE, elastic=False),
+    "site4.test": DomainPolicy(hits=1, window_seconds=1.0, scope=BudgetScope.TYPE_IP, moderated=False),
     "site5.test": DomainPolicy(hits=20, window_seconds=1.0, moderated=False, concurrency=2),
 }
 CHANGES = {

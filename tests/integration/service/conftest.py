@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from gossamer.bus.base import Topics
 from gossamer.bus.streams import StreamsBus
-from gossamer.bus.topics import Topics
-from gossamer.sinks.blobs import BlobStore
+from gossamer.sinks.remote import BlobStore
 from gossamer.valkey.shards import Shards
 from tests.servers.valkey import Server, standalone
 

@@ -7,13 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gossamer.bus.base import Message
+from gossamer.bus.base import Message, Topics
 from gossamer.bus.streams import StreamsBus
-from gossamer.bus.topics import Topics
 from gossamer.errors import BadInput, SinkError, SinkFull
 from gossamer.model.record import ItemRecord, Output, PageRecord
-from gossamer.sinks.blobs import BlobStore, read_blob
 from gossamer.sinks.bus import BusSink
+from gossamer.sinks.remote import BlobStore, read_blob
 from gossamer.valkey.shards import Shards
 from tests.servers.valkey import standalone
 

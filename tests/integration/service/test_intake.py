@@ -9,25 +9,23 @@ from typing import Any
 import msgspec
 import pytest
 
+from gossamer.bus.base import Topics
 from gossamer.bus.streams import StreamsBus
-from gossamer.bus.topics import Topics
-from gossamer.control import crawls
-from gossamer.control.counters import Counters
-from gossamer.control.desk import Desk
+from gossamer.control import handlers as crawls
+from gossamer.control.admission import RequestValidator
+from gossamer.control.dispatcher import RequestDispatcher
 from gossamer.control.handlers import built_in
-from gossamer.control.submit import Door
+from gossamer.control.stats import Counters
 from gossamer.errors import BusUnavailable, FrontierUnavailable, RequestRejected
 from gossamer.fetch.request import OWNED
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlId, CrawlState
-from gossamer.model.domain import DomainPolicy
-from gossamer.model.messages.read import Kind, Reader
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Settlement
+from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy
+from gossamer.model.messages.read import MessageReader, RequestKind
+from gossamer.model.request import Outcome, Settlement
 from gossamer.services import intake as room
 from gossamer.services.intake import Intake
-from gossamer.services.outbound import Outbound
-from gossamer.sinks.blobs import BlobStore, read_blob
+from gossamer.services.reporter import OutboundPublisher
+from gossamer.sinks.remote import BlobStore, read_blob
 from gossamer.telemetry.metrics import Metrics
 from tests.servers.schemas import check_outgoing
 
@@ -65,17 +63,24 @@ class Stage:
         self.bus = bus
         self.topics = Topics()
         counters = Counters(bus.shards, prefix=f"c{next(_numbers)}")
-        kinds = [Kind("greeting", GREETING, 50, lambda given: given)]
+        kinds = [RequestKind("greeting", GREETING, 50, lambda given: given)]
         handlers = {
             **built_in(frontier, counters, now=time.time, default_policy=default_policy),
             "greeting": Greeter(),
         }
         self.now: float | None = None
         """Epoch seconds, where it is not the time it is."""
-        door = Door(now=self._clock)
-        desk = Desk(frontier, Reader(kinds), door, handlers, now=self._clock)
+        door = RequestValidator(now=self._clock)
+        desk = RequestDispatcher(frontier, MessageReader(kinds), door, handlers, now=self._clock)
         self.intake = Intake(
-            bus, self.topics, desk, Outbound(bus, self.topics, blobs), counters, Metrics(), group="g", batch=100
+            bus,
+            self.topics,
+            desk,
+            OutboundPublisher(bus, self.topics, blobs),
+            counters,
+            Metrics(),
+            group="g",
+            batch=100,
         )
 
     def _clock(self) -> float:

@@ -10,14 +10,13 @@ import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from gossamer.bus.base import TopicInfo
+from gossamer.bus.base import TopicInfo, Topics
 from gossamer.bus.kafka import KafkaBus
-from gossamer.bus.open import open_bus
-from gossamer.bus.topics import Topics
 from gossamer.errors import BadInput
-from gossamer.sinks.blobs import BlobStore
 from gossamer.sinks.bus import BusSink
+from gossamer.sinks.remote import BlobStore
 from gossamer.valkey.shards import Shards
+from gossamer.wiring.service import open_bus
 from tests.servers.kafka import Broker, broker
 
 from .test_bus_sink import a_page

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.control.policy_yaml import load_policies
+from gossamer.control.domains import load_policies
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import DomainPolicy
 from gossamer.services.policy_file import PolicyFile
 from gossamer.services.role import keep
-from gossamer.telemetry.troubles import Troubles
+from gossamer.telemetry.logs import Troubles
 from gossamer.valkey.shards import Shards
 from tests.servers.valkey import Server
 

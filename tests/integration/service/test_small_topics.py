@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from gossamer.bus.base import Topics
 from gossamer.bus.kafka import KafkaBus
-from gossamer.bus.topics import Topics
 from gossamer.errors import MessageTooLarge
-from gossamer.services.outbound import Outbound
-from gossamer.sinks.blobs import BlobStore, read_blob
+from gossamer.services.reporter import OutboundPublisher
 from gossamer.sinks.bus import BusSink
+from gossamer.sinks.remote import BlobStore, read_blob
 from tests.integration.service.test_bus_sink import a_page
 from tests.servers.kafka import Broker, broker
 
@@ -61,7 +61,7 @@ async def test_a_large_page_goes_to_the_blob_store(kafka: KafkaBus, blobs: BlobS
 
 
 async def test_a_large_answer_and_a_large_letter_go_there_too(kafka: KafkaBus, blobs: BlobStore) -> None:
-    outbound = Outbound(kafka, Topics(), blobs)
+    outbound = OutboundPublisher(kafka, Topics(), blobs)
     text = os.urandom(LIMIT).hex()
     await outbound.send([{"appid": "app", "uuid": "u", "text": text}])
     await outbound.bury([{"topic": "demo.incoming", "message": text}])

@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from gossamer.errors import BadInput, FrontierBusy, ServerFailed, ServerMissing
+from gossamer.valkey.connection import retrying
 from gossamer.valkey.datadir import running
 from gossamer.valkey.embedded import EmbeddedValkey
-from gossamer.valkey.retrying import retrying
 from gossamer.valkey.shards import Shards
 from tests.servers.valkey import folder
 
@@ -299,7 +299,7 @@ def test_without_any_server_it_says_what_to_install(tmp_path: Path) -> None:
     old = tmp_path / "redis-server"
     old.write_text("#!/bin/sh\necho 'Redis server v=6.2.14 sha=00000000:0 malloc=libc bits=64'\n")
     old.chmod(0o755)
-    program = "from gossamer.valkey.binary import find_server; find_server()"
+    program = "from gossamer.valkey.embedded import find_server; find_server()"
     source = Path(__file__).parents[3] / "src"
     environment = {"PATH": str(tmp_path), "PYTHONPATH": str(source)}
     ended = subprocess.run(

@@ -6,14 +6,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from gossamer.frontier.base import Hop
+from gossamer.frontier.base import RedirectPermit
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.frontier.valkey.holder import ValkeyHolder
-from gossamer.model.crawl import Terms
-from gossamer.model.domain import DomainPolicy
-from gossamer.model.outcome import Outcome, Settled
-from gossamer.model.request import Lease, Settlement
-from gossamer.policy.lateness import is_late
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
+from gossamer.model.crawl import DomainPolicy, Terms
+from gossamer.model.request import Lease, Outcome, Settled, Settlement
+from gossamer.policy.timing import is_late
 from tests.chaos.tcp_proxy import Link, Network
 from tests.servers import crawls
 from tests.servers.valkey import standalone
@@ -29,7 +27,7 @@ def link() -> Iterator[Link]:
 
 
 @pytest.fixture
-async def holder(link: Link) -> AsyncIterator[ValkeyHolder]:
+async def holder(link: Link) -> AsyncIterator[ValkeyLeaseholder]:
     frontier = await ValkeyFrontier.connect(f"redis://127.0.0.1:{link.port}")
     await frontier.set_domain_policy(None, DomainPolicy(hits=1000, window_seconds=1.0, moderated=False))
     await crawls.open_crawl(frontier, [f"{SITE}/{n}" for n in range(100)], Terms())
@@ -45,12 +43,12 @@ def late(lease: Lease) -> bool:
     return is_late(lease.charged, now=time.monotonic())
 
 
-async def one(holder: ValkeyHolder) -> Lease:
+async def one(holder: ValkeyLeaseholder) -> Lease:
     (lease,) = await holder.lease(limit=1)
     return lease
 
 
-async def test_a_lease_that_was_held_up_is_late(holder: ValkeyHolder, link: Link) -> None:
+async def test_a_lease_that_was_held_up_is_late(holder: ValkeyLeaseholder, link: Link) -> None:
     assert not late(await one(holder))
     link.slow(EACH_WAY_SECONDS)
     assert late(await one(holder))
@@ -58,7 +56,7 @@ async def test_a_lease_that_was_held_up_is_late(holder: ValkeyHolder, link: Link
     assert not late(await one(holder))
 
 
-async def test_a_way_that_has_become_longer_is_no_reason(holder: ValkeyHolder, link: Link) -> None:
+async def test_a_way_that_has_become_longer_is_no_reason(holder: ValkeyLeaseholder, link: Link) -> None:
     await one(holder)
     link.slow(EACH_WAY_SECONDS / 2)
     for _ in range(8):
@@ -66,7 +64,7 @@ async def test_a_way_that_has_become_longer_is_no_reason(holder: ValkeyHolder, l
     assert not late(lease)
 
 
-async def test_a_call_that_is_repeated_counts_from_the_first(holder: ValkeyHolder, link: Link) -> None:
+async def test_a_call_that_is_repeated_counts_from_the_first(holder: ValkeyLeaseholder, link: Link) -> None:
     """Its answer, lost with the connection, is given again."""
     await one(holder)
     link.slow(EACH_WAY_SECONDS)
@@ -74,16 +72,16 @@ async def test_a_call_that_is_repeated_counts_from_the_first(holder: ValkeyHolde
     assert time.monotonic() - (await one(holder)).charged > 4.0
 
 
-async def test_a_redirects_hit_that_comes_late_is_not_used(holder: ValkeyHolder, link: Link) -> None:
+async def test_a_redirects_hit_that_comes_late_is_not_used(holder: ValkeyLeaseholder, link: Link) -> None:
     lease = await one(holder)
-    assert await holder.hop(lease, fingerprint=1, payload=b"") is Hop.GRANTED
+    assert await holder.hop(lease, fingerprint=1, payload=b"") is RedirectPermit.GRANTED
     link.slow(EACH_WAY_SECONDS)
-    assert await holder.hop(lease, fingerprint=2, payload=b"") is Hop.WAIT
+    assert await holder.hop(lease, fingerprint=2, payload=b"") is RedirectPermit.WAIT
     link.slow(0)
     await holder.settle([Settlement(lease, Outcome.FETCHED)])
 
 
-async def test_a_hit_without_a_lease_neither(holder: ValkeyHolder, link: Link) -> None:
+async def test_a_hit_without_a_lease_neither(holder: ValkeyLeaseholder, link: Link) -> None:
     lease = await one(holder)
     assert await holder.hit(lease.run, spider="link", domain="site0.test") == 0.0
     link.slow(EACH_WAY_SECONDS)
@@ -92,7 +90,7 @@ async def test_a_hit_without_a_lease_neither(holder: ValkeyHolder, link: Link) -
     assert 0 < wait < 0.1
 
 
-async def test_answers_to_a_name_that_was_declared_dead_change_nothing(holder: ValkeyHolder, link: Link) -> None:
+async def test_answers_to_a_name_that_was_declared_dead_change_nothing(holder: ValkeyLeaseholder, link: Link) -> None:
     """Its leases are others' by now; those of the next name stay."""
     lease = await one(holder)
     link.stall()

@@ -9,13 +9,11 @@ import pytest
 from gossamer.frontier.base import RunFinished
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.commands import SCRIPTS
-from gossamer.frontier.valkey.holder import ValkeyHolder
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms
-from gossamer.model.domain import DomainPolicy
-from gossamer.model.outcome import Outcome
-from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, DomainPolicy, Terms
+from gossamer.model.request import Batch, Lease, Outcome, Settlement
 from gossamer.policy.urls import fingerprint
-from gossamer.telemetry import names
+from gossamer.telemetry import logs as names
 from tests.servers import crawls
 from tests.servers.faked_clock import FakedClock
 from tests.servers.program import missing
@@ -48,7 +46,7 @@ async def frontier(server: Server) -> AsyncIterator[ValkeyFrontier]:
 
 
 @pytest.fixture
-async def holder(frontier: ValkeyFrontier) -> AsyncIterator[ValkeyHolder]:
+async def holder(frontier: ValkeyFrontier) -> AsyncIterator[ValkeyLeaseholder]:
     one = await frontier.holder(pool="shared", spiders=["link"])
     yield one
     await one.close()
@@ -59,7 +57,7 @@ def set_clock(server: Server, seconds: float) -> None:
     server.clock.set(seconds)
 
 
-async def fetch(holder: ValkeyHolder, starts: dict[str, list[float]], *, more: int) -> None:
+async def fetch(holder: ValkeyLeaseholder, starts: dict[str, list[float]], *, more: int) -> None:
     """Until so many more requests of each domain have been handed out; their start times are added."""
     wanted = {domain: len(times) + more for domain, times in starts.items()}
     async with asyncio.timeout(GOES_ON_SECONDS):
@@ -78,7 +76,7 @@ def most_in_a_window(times: list[float]) -> int:
 
 @pytest.mark.parametrize("step", [3600.0, -20.0, -7200.0])
 async def test_a_step_is_noticed_at_once_and_changes_nothing(
-    server: Server, frontier: ValkeyFrontier, holder: ValkeyHolder, step: float, caplog: pytest.LogCaptureFixture
+    server: Server, frontier: ValkeyFrontier, holder: ValkeyLeaseholder, step: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = await frontier.holder(pool="shared", spiders=["link"])
     held = await other.lease(limit=2)
@@ -99,7 +97,7 @@ async def test_a_step_is_noticed_at_once_and_changes_nothing(
 
 @pytest.mark.parametrize("away", [0.0, 86400.0])
 async def test_a_clock_that_was_set_back_while_no_process_looked_stops_nothing(
-    server: Server, frontier: ValkeyFrontier, holder: ValkeyHolder, away: float
+    server: Server, frontier: ValkeyFrontier, holder: ValkeyLeaseholder, away: float
 ) -> None:
     """`away`: so long no process called the server."""
     starts: dict[str, list[float]] = {EVEN: [], TOGETHER: []}

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from gossamer.errors import FrontierUnavailable, ServerUnsuitable
-from gossamer.valkey.retrying import retrying
-from gossamer.valkey.scripts import Script
+from gossamer.valkey.client import Script
+from gossamer.valkey.connection import retrying
 from gossamer.valkey.shards import Shards
-from gossamer.valkey.slots import slot_of
+from gossamer.valkey.topology import slot_of
 from tests.servers import cluster_faults
 from tests.servers.cluster_faults import paused
 from tests.servers.valkey import Cluster, Server, cluster, wait_until

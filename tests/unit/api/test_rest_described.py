@@ -9,7 +9,7 @@ import jsonschema_rs
 import pytest
 
 from gossamer.api.app import routes
-from gossamer.api.examples import ANSWERS
+from gossamer.api.openapi import ANSWERS
 from gossamer.api.reference import rest_page
 from gossamer.cli.reference import MADE
 

@@ -6,8 +6,8 @@ import sys
 _WITHOUT_THE_LIBRARY = """
 import sys
 sys.modules["confluent_kafka"] = None
-from gossamer.bus.open import open_bus
-from gossamer.bus.topics import Topics
+from gossamer.wiring.service import open_bus
+from gossamer.bus.base import Topics
 from gossamer.errors import BadInput
 try:
     open_bus("kafka://h:1", None, Topics(), prefix="g", retention_seconds=1, most_bytes=1, kafka={}, partitions=1,

@@ -5,22 +5,24 @@ import time
 
 from rich.console import Console
 
-from gossamer.cli.display import Display, Snapshot, awaited
-from gossamer.telemetry.tally import Tally, Wait
+from gossamer.cli.summary import Display, Snapshot, awaited
+from gossamer.telemetry.tally import OriginWait, Tally
 
 
 def test_what_is_waited_for_is_named_with_its_reason() -> None:
     now = time.time()
-    tally = Tally(waits={"http://b.test": Wait("503", now + 600), "http://a.test:81": Wait("429", now + 42)})
+    tally = Tally(
+        waits={"http://b.test": OriginWait("503", now + 600), "http://a.test:81": OriginWait("429", now + 42)}
+    )
     line = awaited(tally)
     assert line.startswith("robots.txt of http://a.test:81 (429; asked again in 4")
     assert line.endswith(" s), and of 1 more")
-    assert awaited(Tally(waits={"http://b.test": Wait("503", now - 5)})).endswith("(503; asked again in 0.0 s)")
+    assert awaited(Tally(waits={"http://b.test": OriginWait("503", now - 5)})).endswith("(503; asked again in 0.0 s)")
 
 
 def test_the_live_lines_show_it() -> None:
     """And nothing of it where nothing is waited for."""
-    for waits, shown in (({"http://a.test": Wait("503", time.time() + 60)}, True), ({}, False)):
+    for waits, shown in (({"http://a.test": OriginWait("503", time.time() + 60)}, True), ({}, False)):
         written = io.StringIO()
         with Display("Crawling", console=Console(file=written, force_terminal=True, width=200)) as display:
             display.update(Snapshot(Tally(waits=waits), None, 1.0))
@@ -28,7 +30,7 @@ def test_the_live_lines_show_it() -> None:
 
 
 def test_what_several_processes_wait_for_is_told_once() -> None:
-    wait = Wait("503", 1.0)
+    wait = OriginWait("503", 1.0)
     both = Tally(waits={"http://a.test": wait}).plus(Tally(waits={"http://a.test": wait, "http://b.test": wait}))
     assert sorted(both.waits) == ["http://a.test", "http://b.test"]
 

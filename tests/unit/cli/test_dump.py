@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gossamer.cli.dump import _Shape
+from gossamer.cli.commands.feed import _Shape
 
 
 @pytest.mark.parametrize(

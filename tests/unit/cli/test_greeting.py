@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gossamer.cli.greeting import greeting
+from gossamer.cli.commands.up import greeting
 from gossamer.settings import Settings, TopicSettings
 
 API = "http://127.0.0.1:5343"

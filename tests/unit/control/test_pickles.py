@@ -12,7 +12,7 @@ import pytest
 from scrapy.http import HtmlResponse
 from scrapy.linkextractors import LinkExtractor
 
-from gossamer.control.pickles import BadPickle, loads
+from gossamer.control.scrapy_redis import BadPickle, loads
 
 PLAIN = {
     "url": "http://a.test/", "headers": {b"A": [b"1"]}, "meta": {"depth": 3, "when": datetime.datetime(2026, 1, 2)},

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gossamer.control.plugin import Checked
+from gossamer.control.dispatcher import CheckedHandler
 
 
 class _Answers:
@@ -18,8 +18,8 @@ class _Answers:
 @pytest.mark.parametrize("answer", [None, {}, ["x"], [{}], [{"appid": 1}], [{"appid": "app", "made": object()}]])
 async def test_what_cannot_be_published_is_the_handlers_fault(answer: Any) -> None:
     with pytest.raises(TypeError):
-        await Checked(_Answers(answer)).handle({}, old=False)
+        await CheckedHandler(_Answers(answer)).handle({}, old=False)
 
 
 async def test_what_can_be_published_is_passed_on() -> None:
-    assert await Checked(_Answers([{"appid": "app"}])).handle({}, old=False) == [{"appid": "app"}]
+    assert await CheckedHandler(_Answers([{"appid": "app"}])).handle({}, old=False) == [{"appid": "app"}]

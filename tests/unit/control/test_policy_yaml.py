@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.control.policy_yaml import checked_domain, dump_policies, load_policies, merged
+from gossamer.control.domains import checked_domain, dump_policies, load_policies, merged
 from gossamer.errors import BadInput
-from gossamer.model.domain import DomainPolicy, Scope
+from gossamer.model.crawl import BudgetScope, DomainPolicy
 
 policies = st.builds(
     DomainPolicy,
@@ -15,7 +15,7 @@ policies = st.builds(
     moderated=st.none() | st.booleans(),
     elastic=st.none() | st.booleans(),
     scale=st.none() | st.floats(0, 1),
-    scope=st.none() | st.sampled_from(Scope),
+    scope=st.none() | st.sampled_from(BudgetScope),
     concurrency=st.none() | st.integers(1, 10_000),
 )
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from gossamer.model.messages.read import Reader
+from gossamer.model.messages.read import MessageReader
 
 ROOT = Path(__file__).parents[3]
 _FEED = re.compile(r"gossamer feed '(\{.*?\})'")
@@ -13,6 +13,6 @@ def test_requests_to_feed_are_valid() -> None:
     places = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/gossamer/**/*.py")]
     examples = {(path, text) for path in places for text in _FEED.findall(path.read_text())}
     assert len(examples) >= 5
-    reader = Reader()
+    reader = MessageReader()
     for _, text in examples:
         assert reader.read(text.encode())[0] == "crawl"

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.extract.encoding import decode, decode_as, is_html
-from gossamer.extract.labels import _CODECS, codec_of
-from gossamer.extract.prescan import charset_in, declared_codec
+from gossamer.extract.encoding import _CODECS, charset_in, codec_of, declared_codec, decode, decode_as, is_html
 
 RUSSIAN = "Съешь же ещё этих мягких французских булок, да выпей чаю. " * 20
 JAPANESE = "日本語の文章をここに書いておきます。" * 20

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from gossamer.extract.links import MAX_PARSED_BYTES, MAX_TEXT_LENGTH, LinkExtractor, Links
 from gossamer.extract.memory import HrefMemory
-from gossamer.policy.scope import Scope, compile_scope
+from gossamer.policy.scope import LinkScope, compile_scope
 from gossamer.policy.urls import fingerprint, host, registered_domain
 
 PAGE = "http://www.a.test/dir/page.html?x=1"
 SEED = 7
 
 
-def extractor(scope: Scope | None = None, **options: object) -> LinkExtractor:
+def extractor(scope: LinkScope | None = None, **options: object) -> LinkExtractor:
     return LinkExtractor(scope or compile_scope(), seed=SEED, **options)  # type: ignore[arg-type]
 
 
@@ -326,7 +326,7 @@ class Plain(HTMLParser):
             self.hrefs.append(dict(attrs)["href"] or "")
 
 
-def plainly(html: str, page: str, scope: Scope, seen: set[str]) -> list[str]:
+def plainly(html: str, page: str, scope: LinkScope, seen: set[str]) -> list[str]:
     """In-scope targets that are new to the whole crawl, in order, the long way round."""
     new: list[str] = []
     for href in Plain(html).hrefs:

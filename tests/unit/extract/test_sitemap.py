@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.extract.inflate import inflate
-from gossamer.extract.sitemap import MAX_URLS, Sitemap, parse_sitemap
+from gossamer.extract.sitemap import MAX_URLS, SitemapEntries, inflate, parse_sitemap
 
 URL = "http://a.test/maps/sitemap.xml"
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">'
@@ -17,7 +16,7 @@ def entries(*urls: str) -> str:
     return "".join(f"<url><loc>{url}</loc><lastmod>2024-01-01</lastmod></url>" for url in urls)
 
 
-def parse(text: str | bytes) -> Sitemap:
+def parse(text: str | bytes) -> SitemapEntries:
     return parse_sitemap(text if isinstance(text, bytes) else text.encode(), URL)
 
 
@@ -27,14 +26,14 @@ def test_urlset() -> None:
         + entries("http://a.test/x?a=1&amp;b=é", "\n http://a.test/y \n", "http://a.test/x?a=1&amp;b=é")
         + "</urlset>"
     )
-    assert found == Sitemap(urls=["http://a.test/x?a=1&b=%C3%A9", "http://a.test/y"])
+    assert found == SitemapEntries(urls=["http://a.test/x?a=1&b=%C3%A9", "http://a.test/y"])
 
 
 def test_index() -> None:
     found = parse(
         "<sitemapindex><sitemap><loc>http://a.test/1.xml.gz</loc></sitemap><sitemap><loc>/2.xml</loc></sitemap></sitemapindex>"
     )
-    assert found == Sitemap(sitemaps=["http://a.test/1.xml.gz", "http://a.test/2.xml"])
+    assert found == SitemapEntries(sitemaps=["http://a.test/1.xml.gz", "http://a.test/2.xml"])
 
 
 def test_prefixes_and_images() -> None:
@@ -55,7 +54,7 @@ def test_encodings(encoding: str) -> None:
 
 def test_text() -> None:
     found = parse(b"\xef\xbb\xbfhttp://a.test/x\r\n\r\n  http://a.test/y\nmailto:x\nhttp://a.test/x\nhttp://a.test/z")
-    assert found == Sitemap(urls=["http://a.test/x", "http://a.test/y", "http://a.test/z"], bad=1)
+    assert found == SitemapEntries(urls=["http://a.test/x", "http://a.test/y", "http://a.test/z"], bad=1)
 
 
 def test_bad_entries_are_counted() -> None:
@@ -64,7 +63,7 @@ def test_bad_entries_are_counted() -> None:
         + entries("ftp://a.test/", "http://[", "http://a.test/" + "x" * 20_000, "http://a.test/ok", "")
         + "</urlset>"
     )
-    assert found == Sitemap(urls=["http://a.test/ok"], bad=3)
+    assert found == SitemapEntries(urls=["http://a.test/ok"], bad=3)
 
 
 @pytest.mark.parametrize(
@@ -73,16 +72,16 @@ def test_bad_entries_are_counted() -> None:
 )
 def test_of_broken_xml_the_whole_part_counts(tail: str) -> None:
     found = parse(HEAD + entries("http://a.test/x") + tail)
-    assert found == Sitemap(urls=["http://a.test/x"], malformed=True)
+    assert found == SitemapEntries(urls=["http://a.test/x"], malformed=True)
 
 
 def test_entities_are_not_expanded() -> None:
     bomb = '<!DOCTYPE x [<!ENTITY a "http://a.test/">' + "".join(
         f'<!ENTITY {chr(98 + n)} "{"&" + chr(97 + n) + ";"}{"&" + chr(97 + n) + ";"}">' for n in range(20)
     )
-    assert parse(bomb + "]><urlset><url><loc>&u;</loc></url></urlset>") == Sitemap(malformed=True)
+    assert parse(bomb + "]><urlset><url><loc>&u;</loc></url></urlset>") == SitemapEntries(malformed=True)
     outside = '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><urlset><url><loc>&a;</loc></url></urlset>'
-    assert parse(outside) == Sitemap(malformed=True)
+    assert parse(outside) == SitemapEntries(malformed=True)
 
 
 def test_no_more_than_the_protocol_allows() -> None:
@@ -99,7 +98,7 @@ def test_gzip() -> None:
         "http://a.test/x",
         "http://a.test/y",
     ]
-    assert parse(b"\x1f\x8bnonsense") == Sitemap()
+    assert parse(b"\x1f\x8bnonsense") == SitemapEntries()
     lines = gzip.compress("\n".join(f"http://a.test/{number * 7919}" for number in range(10_000)).encode())
     assert 100 < len(parse(lines[: len(lines) // 2]).urls) < 10_000
 

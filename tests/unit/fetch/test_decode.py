@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.errors import DecodeBomb, DecodeFailed
-from gossamer.fetch.decode import Decoded, decode, parse_encodings
-from gossamer.fetch.limits import Limits
+from gossamer.fetch.decode import DecodedBody, decode, parse_encodings
+from gossamer.fetch.exchange import ResponseLimits
 
-LIMITS = Limits(body_bytes=10_000, bomb_bytes=5_000, bomb_ratio=100)
+LIMITS = ResponseLimits(body_bytes=10_000, bomb_bytes=5_000, bomb_ratio=100)
 
 
 def raw_deflate(data: bytes) -> bytes:
@@ -38,7 +38,7 @@ def test_what_was_encoded_comes_back(body: bytes, encodings: list[str]) -> None:
     wire = body
     for encoding in encodings:
         wire = ENCODERS[encoding](wire)
-    assert decode(wire, tuple(encodings), LIMITS) == Decoded(body, truncated=False)
+    assert decode(wire, tuple(encodings), LIMITS) == DecodedBody(body, truncated=False)
 
 
 @given(st.binary(min_size=1, max_size=3000))
@@ -47,7 +47,7 @@ def test_raw_deflate_is_understood(body: bytes) -> None:
     wire = raw_deflate(body)
     looks_like_zlib = wire[0] & 0x0F == 8 and int.from_bytes(wire[:2], "big") % 31 == 0
     if not looks_like_zlib:
-        assert decode(wire, ("deflate",), LIMITS) == Decoded(body, truncated=False)
+        assert decode(wire, ("deflate",), LIMITS) == DecodedBody(body, truncated=False)
 
 
 @given(st.binary(max_size=400), st.lists(st.sampled_from(sorted(ENCODERS)), max_size=4))
@@ -62,7 +62,7 @@ def test_beyond_the_limit_it_is_cut(encoding: str) -> None:
     """Unless it expands so much that it can only be meant to hurt."""
     words = b" ".join(b"%x" % (number * 2654435761 % 2**32) for number in range(3000))
     decoded = decode(ENCODERS[encoding](words), (encoding,), LIMITS)
-    assert decoded == Decoded(words[:10_000], truncated=True)
+    assert decoded == DecodedBody(words[:10_000], truncated=True)
     with pytest.raises(DecodeBomb):
         decode(ENCODERS[encoding](bytes(1_000_000)), (encoding,), LIMITS)
 
@@ -93,4 +93,4 @@ def test_tokens_are_split_and_lowered() -> None:
 def test_a_quarter_of_a_million_empty_members_are_soon_read() -> None:
     """Copying the rest for each of them would take half a minute, in which nothing else happened."""
     whole = gzip.compress(b"") * 250_000 + gzip.compress(b"end")
-    assert decode(whole, ("gzip",), Limits()) == Decoded(b"end", truncated=False)
+    assert decode(whole, ("gzip",), ResponseLimits()) == DecodedBody(b"end", truncated=False)

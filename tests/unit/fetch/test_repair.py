@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.fetch.repair import repair_head
+from gossamer.fetch.response import repair_head
 
 
 @pytest.mark.parametrize(

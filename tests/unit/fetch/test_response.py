@@ -8,10 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gossamer.errors import BadResponse, ConnectionLost, FetchError, HeadersTooLarge
-from gossamer.fetch.limits import Limits
+from gossamer.fetch.exchange import ResponseLimits
 from gossamer.fetch.response import ResponseReader
 
-LIMITS = Limits(header_bytes=2000, headers=20, body_bytes=500, interim=2)
+LIMITS = ResponseLimits(header_bytes=2000, headers=20, body_bytes=500, interim=2)
 
 VALID = [
     b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\n\r\nhello",

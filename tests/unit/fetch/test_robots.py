@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.fetch.robots.rules import NO_RULE, Robots
+from gossamer.fetch.robots.rules import NO_RULE, RobotsRules
 from gossamer.policy.robots import MAX_BYTES, product_token
 
 UA = "gossamer/0.1 (+https://example.org)"
 
 
-def robots(text: str) -> Robots:
+def robots(text: str) -> RobotsRules:
     """A file written with the test's indentation."""
-    return Robots(textwrap.dedent(text).encode())
+    return RobotsRules(textwrap.dedent(text).encode())
 
 
-def rules(*lines: str) -> Robots:
+def rules(*lines: str) -> RobotsRules:
     """A file with one group for everybody."""
-    return Robots("\n".join(["User-agent: *", *lines]).encode())
+    return RobotsRules("\n".join(["User-agent: *", *lines]).encode())
 
 
 RFC_EXAMPLE = robots(
@@ -242,7 +242,7 @@ def test_of_several_crawl_delays_the_longest_counts() -> None:
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_line_ends_and_the_byte_order_mark(end: str) -> None:
     """RFC 9309, section 2.2: LF, CR and CRLF; a mark at the beginning does not hide the first line."""
-    found = Robots(b"\xef\xbb\xbf" + end.join(["User-agent: *", "Disallow: /a", "Disallow: /b"]).encode())
+    found = RobotsRules(b"\xef\xbb\xbf" + end.join(["User-agent: *", "Disallow: /a", "Disallow: /b"]).encode())
     assert [found.allowed(path, UA) for path in ("/a", "/b", "/c")] == [False, False, True]
 
 
@@ -254,14 +254,14 @@ def test_only_line_ends_end_a_line() -> None:
 
 def test_bytes_that_are_no_utf8() -> None:
     """A pattern in Latin-1 matches the same bytes in the URL, and harms nothing else."""
-    found = Robots(b"User-agent: *\nDisallow: /caf\xe9\n\xff\xfe: \x00\nDisallow: /b")
+    found = RobotsRules(b"User-agent: *\nDisallow: /caf\xe9\n\xff\xfe: \x00\nDisallow: /b")
     assert [found.allowed(path, UA) for path in ("/caf%E9", "/b", "/c")] == [False, False, True]
 
 
 @pytest.mark.parametrize("body", [b"", b"\n\n", b"\xef\xbb\xbf", b"# nothing", b"<html><body>Not found</body></html>"])
 def test_a_file_without_rules_allows_everything(body: bytes) -> None:
     """Also an error page served as 200."""
-    verdict = Robots(body).verdict("/a", UA)
+    verdict = RobotsRules(body).verdict("/a", UA)
     assert (verdict.allowed, verdict.rule, verdict.crawl_delay) == (True, NO_RULE, None)
 
 
@@ -275,11 +275,11 @@ def test_the_size_limit_leaves_no_half_line() -> None:
     """500 KiB are read; the line that is cut is not taken for a shorter one."""
     head = b"User-agent: *\nDisallow: /early\n"
     filler = b"#" * (MAX_BYTES - len(head) - len(b"\nDisallow: /")) + b"\n"
-    found = Robots(head + filler + b"Disallow: /late\nDisallow: /later\n")
+    found = RobotsRules(head + filler + b"Disallow: /late\nDisallow: /later\n")
     assert not found.allowed("/early", UA)
     assert found.allowed("/late", UA)
     assert found.allowed("/other", UA)
-    assert Robots(b"User-agent: *\nDisallow: /", truncated=True).allowed("/a", UA)
+    assert RobotsRules(b"User-agent: *\nDisallow: /", truncated=True).allowed("/a", UA)
 
 
 def test_sitemaps_are_whole_urls_of_any_group() -> None:
@@ -338,5 +338,5 @@ def test_the_verdict_and_its_rule_agree(lines: list[tuple[str, str]], path: str)
 @given(st.binary(max_size=300), st.text(max_size=20))
 def test_no_file_raises(body: bytes, user_agent: str) -> None:
     """Whatever its bytes."""
-    Robots(b"User-agent: *\nDisallow: " + body).verdict("/a", user_agent)
-    Robots(body).verdict("/a", user_agent)
+    RobotsRules(b"User-agent: *\nDisallow: " + body).verdict("/a", user_agent)
+    RobotsRules(body).verdict("/a", user_agent)

@@ -5,9 +5,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.fetch.robots.lines import Rule
-from gossamer.fetch.robots.matching import Matcher
-from gossamer.fetch.robots.patterns import normal_pattern, normal_targets
+from gossamer.fetch.robots.rules import Matcher, Rule, normal_pattern, normal_targets
 
 _PIECES = [*"ab/*$?=~", "%2F", "%2f", "%2A", "%24", "%61", "%7E", "%", "%C3%A9", "%25", "%3F"]
 _TEXT = st.lists(st.sampled_from(_PIECES), max_size=6).map("".join)

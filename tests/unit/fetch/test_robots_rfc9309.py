@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gossamer.fetch.robots.rules import Robots
+from gossamer.fetch.robots.rules import RobotsRules
 from gossamer.policy.robots import MAX_BYTES
 
 UA = "gossamer/0.1 (+https://example.org/bot)"
@@ -284,7 +284,7 @@ CASES = [*GROUPS, *PRECEDENCE, *ENCODING, *SPECIAL, *OTHERS]
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.section}: {case.what}")
 def test_rfc_9309(case: Case) -> None:
     """By path alone and within a URL; and the rule that is told fits the verdict."""
-    found = Robots(case.file.encode() if isinstance(case.file, str) else case.file)
+    found = RobotsRules(case.file.encode() if isinstance(case.file, str) else case.file)
     verdict = found.verdict(case.path, case.agent)
     assert verdict.allowed is case.allowed
     assert found.allowed(f"https://a.test:8443{case.path}", case.agent) is case.allowed
@@ -313,14 +313,14 @@ def test_each_case_has_a_name_of_its_own() -> None:
 )
 def test_no_file_costs_much_more_than_its_size(body: bytes) -> None:
     """Section 3: a file must not harm who reads it. Counted in what is kept; a product would not come to an end."""
-    found = Robots(body)
+    found = RobotsRules(body)
     assert found.allowed("/" + "a" * 2000, UA)
     assert len(found._matcher(UA)) <= 10_000
 
 
 def test_many_agents_of_a_large_file_do_not_fill_the_memory() -> None:
     """Their rules are made ready anew."""
-    found = Robots(b"User-agent: *\n" + b"".join(b"Disallow: /%d\n" % n for n in range(20_000)))
+    found = RobotsRules(b"User-agent: *\n" + b"".join(b"Disallow: /%d\n" % n for n in range(20_000)))
     for agent in range(10):
         assert not found.allowed("/19999", f"bot{agent}")
         assert sum(map(len, found._matchers.values())) <= 50_000

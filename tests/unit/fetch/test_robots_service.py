@@ -8,11 +8,11 @@ import ada_url
 import pytest
 
 from gossamer.errors import BlockedAddress, ConnectFailed, ConnectionLost, ProxyFailed
-from gossamer.fetch.exchange import Exchange
+from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.resolve import Resolver
 from gossamer.fetch.robots import MemoryRobotsStore, RobotsService, RobotsUnavailable, RobotsVerdict
-from gossamer.fetch.robots.record import RobotsRecord, pack, unpack
-from gossamer.policy.robots import MAX_BYTES, Meaning
+from gossamer.fetch.robots.service import RobotsRecord, pack, unpack
+from gossamer.policy.robots import MAX_BYTES, RobotsOutcome
 
 UA = "gossamer/0.1"
 DISALLOW_PRIVATE = b"User-agent: *\nDisallow: /private\nCrawl-delay: 3\nSitemap: https://a.test/map.xml\n"
@@ -107,9 +107,9 @@ class Fetcher:
 
     def __init__(self) -> None:
         self.resolver = Resolver(overrides={"*.test": "127.0.0.1"})
-        self.exchanges: list[Exchange] = []
+        self.exchanges: list[FetchRequest] = []
 
-    async def fetch(self, exchange: Exchange) -> Answer:
+    async def fetch(self, exchange: FetchRequest) -> Answer:
         """The Fetch contract."""
         self.exchanges.append(exchange)
         if exchange.proxy is not None:
@@ -158,7 +158,7 @@ def service(fetcher: Fetcher, store: MemoryRobotsStore, clock: Clock) -> RobotsS
     return RobotsService(fetcher.fetch, store, now=clock, poll_seconds=0.001)
 
 
-async def check(service: RobotsService, template: Exchange) -> RobotsVerdict | RobotsUnavailable:
+async def check(service: RobotsService, template: FetchRequest) -> RobotsVerdict | RobotsUnavailable:
     """Ask about the template's own URL."""
     return await service.check(template.url, user_agent=UA, template=template, explain=True)
 
@@ -173,13 +173,15 @@ async def test_rules_are_fetched_once_and_hold_for_a_day(site: Site, service: Ro
     """Verdict, rule and delay of every URL come from one request; a day later it is asked for again."""
     origin = row(site, answer(200, DISALLOW_PRIVATE), answer(404))
     for _ in range(3):
-        assert await check(service, Exchange(f"{origin}/private/x")) == RobotsVerdict(False, "Disallow: /private", 3)
-        assert await check(service, Exchange(f"{origin}/public")) == RobotsVerdict(True, "no rule applies", 3)
+        assert await check(service, FetchRequest(f"{origin}/private/x")) == RobotsVerdict(
+            False, "Disallow: /private", 3
+        )
+        assert await check(service, FetchRequest(f"{origin}/public")) == RobotsVerdict(True, "no rule applies", 3)
     assert site.requests == [("a", "/robots.txt")]
     clock.seconds += 24 * 3600 - 1
-    assert not (await service.check(f"{origin}/private", user_agent=UA, template=Exchange(origin))).allowed  # type: ignore[union-attr]
+    assert not (await service.check(f"{origin}/private", user_agent=UA, template=FetchRequest(origin))).allowed  # type: ignore[union-attr]
     clock.seconds += 1
-    assert await check(service, Exchange(f"{origin}/private")) == RobotsVerdict(True, "no robots.txt (404)", None)
+    assert await check(service, FetchRequest(f"{origin}/private")) == RobotsVerdict(True, "no robots.txt (404)", None)
     assert len(site.requests) == 2
 
 
@@ -190,7 +192,7 @@ async def test_the_request_names_the_crawler_and_gives_no_secrets(
     headers = (("Cookie", "secret=1"), ("Authorization", "secret"), ("User-Agent", "other"))
     row(site, answer(404))
     url = f"http://user:secret@a.test:{site.port}/"
-    await check(service, Exchange(url, method="POST", headers=headers, body=b"secret"))
+    await check(service, FetchRequest(url, method="POST", headers=headers, body=b"secret"))
     (head,) = site.heads
     assert "user-agent: gossamer/0.1\r\n" in head
     assert "secret" not in head
@@ -203,8 +205,8 @@ async def test_sitemaps(site: Site, service: RobotsService) -> None:
     """Those the file names; none where there is no file; and it says so when there was no answer."""
     named, absent, broken = row(site, answer(200, DISALLOW_PRIVATE)), site.origin("b"), row(site, b"", host="c")
     for origin, expected in ((named, ("https://a.test/map.xml",)), (absent, ())):
-        assert await service.sitemaps(f"{origin}/", user_agent=UA, template=Exchange(origin)) == expected
-    found = await service.sitemaps(f"{broken}/", user_agent=UA, template=Exchange(broken))
+        assert await service.sitemaps(f"{origin}/", user_agent=UA, template=FetchRequest(origin)) == expected
+    found = await service.sitemaps(f"{broken}/", user_agent=UA, template=FetchRequest(broken))
     assert isinstance(found, RobotsUnavailable)
 
 
@@ -212,7 +214,7 @@ async def test_sitemaps(site: Site, service: RobotsService) -> None:
 async def test_no_such_file_allows_everything(site: Site, service: RobotsService, status: int) -> None:
     """RFC 9309, section 2.3.1.3."""
     origin = row(site, answer(status, b"User-agent: *\nDisallow: /"))
-    assert await check(service, Exchange(f"{origin}/a")) == RobotsVerdict(True, f"no robots.txt ({status})", None)
+    assert await check(service, FetchRequest(f"{origin}/a")) == RobotsVerdict(True, f"no robots.txt ({status})", None)
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 599, 429])
@@ -222,7 +224,7 @@ async def test_a_server_in_trouble_is_unavailable(
     """RFC 9309, section 2.3.1.4; and it is not asked again before its time."""
     origin = row(site, answer(status))
     for _ in range(3):
-        assert await check(service, Exchange(f"{origin}/")) == unavailable(clock, 60, str(status))
+        assert await check(service, FetchRequest(f"{origin}/")) == unavailable(clock, 60, str(status))
     assert len(site.requests) == 1
 
 
@@ -232,7 +234,7 @@ async def test_an_unreachable_origin_is_asked_with_backoff_and_given_up_after_a_
     """60 s doubling to an hour; after 24 hours its requests are refused; it may come back."""
     origin = row(site, b"")
     begin, delays = clock.seconds, []
-    while isinstance(found := await check(service, Exchange(f"{origin}/")), RobotsUnavailable):
+    while isinstance(found := await check(service, FetchRequest(f"{origin}/")), RobotsUnavailable):
         assert found.reason == "connection_lost"
         delays.append(found.retry_at - clock.seconds)
         clock.seconds = found.retry_at
@@ -240,23 +242,23 @@ async def test_an_unreachable_origin_is_asked_with_backoff_and_given_up_after_a_
     assert clock.seconds - begin >= 24 * 3600
     assert found == RobotsVerdict(False, "robots.txt unreachable for 24 h (connection_lost)", None)
     row(site, answer(404))
-    assert not (await check(service, Exchange(f"{origin}/"))).allowed  # type: ignore[union-attr]
+    assert not (await check(service, FetchRequest(f"{origin}/"))).allowed  # type: ignore[union-attr]
     clock.seconds += 3600
-    assert (await check(service, Exchange(f"{origin}/"))).allowed  # type: ignore[union-attr]
+    assert (await check(service, FetchRequest(f"{origin}/"))).allowed  # type: ignore[union-attr]
 
 
 async def test_nobody_listening_is_the_pages_own_failure(service: RobotsService, unused_tcp_port: int) -> None:
     """Its retries decide; waiting a day for robots.txt would only hide it."""
     for _ in range(2):
         with pytest.raises(ConnectFailed):
-            await check(service, Exchange(f"http://a.test:{unused_tcp_port}/"))
+            await check(service, FetchRequest(f"http://a.test:{unused_tcp_port}/"))
 
 
 async def test_a_server_that_never_answers_is_unavailable(site: Site, fetcher: Fetcher, clock: Clock) -> None:
     """Whatever the client's own timeouts are."""
     site.answer_now.clear()
     service = RobotsService(fetcher.fetch, MemoryRobotsStore(), fetch_seconds=0.05, now=clock)
-    found = await check(service, Exchange(f"{site.origin('a')}/"))
+    found = await check(service, FetchRequest(f"{site.origin('a')}/"))
     assert found == unavailable(clock, 60, "no answer within 0.05 s")
     site.answer_now.set()
 
@@ -265,7 +267,7 @@ async def test_retry_after_lengthens_the_backoff(site: Site, service: RobotsServ
     """Up to an hour, and it cannot shorten it."""
     for host, wish, seconds in (("a", "900", 900), ("b", "5", 60), ("c", "999999", 3600)):
         origin = row(site, answer(503, Retry_After=wish), host=host)
-        assert await check(service, Exchange(f"{origin}/")) == unavailable(clock, seconds, "503")
+        assert await check(service, FetchRequest(f"{origin}/")) == unavailable(clock, seconds, "503")
 
 
 async def test_redirects_are_followed_across_hosts(site: Site, service: RobotsService) -> None:
@@ -277,7 +279,7 @@ async def test_redirects_are_followed_across_hosts(site: Site, service: RobotsSe
     )
     row(site, answer(308, Location=f"//c.test:{site.port}/c.txt#x"), host="b")
     row(site, answer(200, DISALLOW_PRIVATE), host="c")
-    assert await check(service, Exchange(f"{origin}/private")) == RobotsVerdict(False, "Disallow: /private", 3)
+    assert await check(service, FetchRequest(f"{origin}/private")) == RobotsVerdict(False, "Disallow: /private", 3)
     assert site.requests == [("a", "/robots.txt"), ("a", "/moved.txt"), ("b", "/b.txt"), ("c", "/c.txt")]
 
 
@@ -285,10 +287,10 @@ async def test_five_redirects_are_followed_and_a_sixth_is_not(site: Site, servic
     """More count as no file: everything is allowed."""
     hop = answer(302, Location="/again")
     five = row(site, *[hop] * 5, answer(200, DISALLOW_PRIVATE))
-    assert not (await check(service, Exchange(f"{five}/private"))).allowed  # type: ignore[union-attr]
+    assert not (await check(service, FetchRequest(f"{five}/private"))).allowed  # type: ignore[union-attr]
     endless = row(site, hop, host="b")
     expected = RobotsVerdict(True, "no robots.txt (more than 5 redirects)", None)
-    assert await check(service, Exchange(f"{endless}/private")) == expected
+    assert await check(service, FetchRequest(f"{endless}/private")) == expected
     assert [host for host, _ in site.requests].count("b") == 6
 
 
@@ -298,7 +300,9 @@ async def test_a_redirect_to_nowhere_counts_as_no_file(
 ) -> None:
     """And nothing else than http and https is followed."""
     origin = row(site, answer(302, **headers))
-    assert await check(service, Exchange(f"{origin}/")) == RobotsVerdict(True, "no robots.txt (302 to nowhere)", None)
+    assert await check(service, FetchRequest(f"{origin}/")) == RobotsVerdict(
+        True, "no robots.txt (302 to nowhere)", None
+    )
 
 
 async def test_a_redirect_to_a_private_address_is_not_followed(
@@ -306,13 +310,14 @@ async def test_a_redirect_to_a_private_address_is_not_followed(
 ) -> None:
     """Not even where the origin's own host may be private: the permission ends at its name."""
     origin = row(site, answer(302, Location=f"http://127.0.0.1:{site.port}/x"))
-    found = await check(service, Exchange(f"{origin}/", allow_private=True))
+    found = await check(service, FetchRequest(f"{origin}/", allow_private=True))
     assert isinstance(found, RobotsVerdict)
     assert not found.allowed
     assert found.rule.startswith("robots.txt cannot be had (it leads to 127.0.0.1")
     assert [exchange.allow_private for exchange in fetcher.exchanges] == [True, False]
     assert (
-        await service.sitemaps(f"{origin}/", user_agent=UA, template=Exchange(f"{origin}/", allow_private=True)) == ()
+        await service.sitemaps(f"{origin}/", user_agent=UA, template=FetchRequest(f"{origin}/", allow_private=True))
+        == ()
     )
 
 
@@ -321,7 +326,7 @@ async def test_what_is_waited_for_is_known_without_asking(site: Site, service: R
     origin = row(site, answer(503))
     assert await service.waited_for(f"{origin}/page", insecure=False) is None
     assert site.requests == []
-    await check(service, Exchange(f"{origin}/"))
+    await check(service, FetchRequest(f"{origin}/"))
     begun = clock.seconds
     clock.seconds += 70
     assert await service.waited_for(f"{origin}/page", insecure=False) == RobotsUnavailable(
@@ -336,23 +341,25 @@ async def test_a_blocked_origin_is_said_and_not_remembered(site: Site, service: 
     """A crawl without the permission must not block the origin for one that has it."""
     url = f"http://127.0.0.1:{site.port}/"
     with pytest.raises(BlockedAddress):
-        await check(service, Exchange(url))
-    assert await check(service, Exchange(url, allow_private=True)) == RobotsVerdict(True, "no robots.txt (404)", None)
+        await check(service, FetchRequest(url))
+    assert await check(service, FetchRequest(url, allow_private=True)) == RobotsVerdict(
+        True, "no robots.txt (404)", None
+    )
 
 
 async def test_a_broken_proxy_is_said_and_not_remembered(site: Site, service: RobotsService) -> None:
     """It says nothing about the origin."""
     origin = row(site, answer(200, DISALLOW_PRIVATE))
     with pytest.raises(ProxyFailed):
-        await check(service, Exchange(f"{origin}/", proxy="http://proxy.test:1"))
-    assert (await check(service, Exchange(f"{origin}/"))).allowed  # type: ignore[union-attr]
+        await check(service, FetchRequest(f"{origin}/", proxy="http://proxy.test:1"))
+    assert (await check(service, FetchRequest(f"{origin}/"))).allowed  # type: ignore[union-attr]
 
 
 async def test_fifty_checks_at_once_cost_one_fetch(site: Site, service: RobotsService) -> None:
     """And one that gives up fails nobody else."""
     origin = row(site, answer(200, DISALLOW_PRIVATE))
     site.answer_now.clear()
-    tasks = [asyncio.create_task(check(service, Exchange(f"{origin}/private/{n}"))) for n in range(50)]
+    tasks = [asyncio.create_task(check(service, FetchRequest(f"{origin}/private/{n}"))) for n in range(50)]
     await site.was_asked.wait()
     tasks[0].cancel()
     site.answer_now.set()
@@ -370,11 +377,11 @@ async def test_processes_share_one_fetch(site: Site, fetcher: Fetcher, store: Me
     def worker() -> RobotsService:
         return RobotsService(fetcher.fetch, store, now=clock, poll_seconds=0.001)
 
-    tasks = [asyncio.create_task(check(worker(), Exchange(f"{origin}/private"))) for _ in range(5)]
+    tasks = [asyncio.create_task(check(worker(), FetchRequest(f"{origin}/private"))) for _ in range(5)]
     await site.was_asked.wait()
     site.answer_now.set()
     assert await asyncio.gather(*tasks) == [RobotsVerdict(False, "Disallow: /private", 3)] * 5
-    assert not (await check(worker(), Exchange(f"{origin}/private"))).allowed  # type: ignore[union-attr]
+    assert not (await check(worker(), FetchRequest(f"{origin}/private"))).allowed  # type: ignore[union-attr]
     assert site.requests == [("a", "/robots.txt")]
 
 
@@ -384,9 +391,9 @@ async def test_the_backoff_is_shared_too(site: Site, fetcher: Fetcher, store: Me
     begun = clock.seconds
     for expected in (60, 120, 240):
         service = RobotsService(fetcher.fetch, store, now=clock)
-        assert await check(service, Exchange(f"{origin}/")) == unavailable(clock, expected, "500", since=begun)
+        assert await check(service, FetchRequest(f"{origin}/")) == unavailable(clock, expected, "500", since=begun)
         other = RobotsService(fetcher.fetch, store, now=clock)
-        assert await check(other, Exchange(f"{origin}/")) == unavailable(clock, expected, "500", since=begun)
+        assert await check(other, FetchRequest(f"{origin}/")) == unavailable(clock, expected, "500", since=begun)
         clock.seconds += expected
     assert len(site.requests) == 3
 
@@ -397,7 +404,7 @@ async def test_the_claim_of_a_dead_process_lapses(
     """Then the next one fetches it."""
     origin = row(site, answer(404))
     assert await store.claim(origin, 35)
-    waiting = asyncio.create_task(check(service, Exchange(f"{origin}/")))
+    waiting = asyncio.create_task(check(service, FetchRequest(f"{origin}/")))
     await asyncio.sleep(0)
     assert not site.requests
     clock.seconds += 35
@@ -408,12 +415,12 @@ async def test_the_claim_of_a_dead_process_lapses(
 async def test_an_insecure_crawl_does_not_answer_for_a_secure_one(fetcher: Fetcher, clock: Clock) -> None:
     """What is reachable without a certificate check is another matter than with it."""
     store = MemoryRobotsStore(clock=clock)
-    record = RobotsRecord(Meaning.RULES, clock.seconds, body=b"User-agent: *\nDisallow: /")
+    record = RobotsRecord(RobotsOutcome.RULES, clock.seconds, body=b"User-agent: *\nDisallow: /")
     await store.save("https://a.test", pack(record), 100)
-    await store.save("insecure https://a.test", pack(RobotsRecord(Meaning.ALLOW_ALL, clock.seconds)), 100)
+    await store.save("insecure https://a.test", pack(RobotsRecord(RobotsOutcome.ALLOW_ALL, clock.seconds)), 100)
     service = RobotsService(fetcher.fetch, store, now=clock)
-    assert not (await check(service, Exchange("https://a.test/"))).allowed  # type: ignore[union-attr]
-    assert (await check(service, Exchange("https://a.test/", insecure=True))).allowed  # type: ignore[union-attr]
+    assert not (await check(service, FetchRequest("https://a.test/"))).allowed  # type: ignore[union-attr]
+    assert (await check(service, FetchRequest("https://a.test/", insecure=True))).allowed  # type: ignore[union-attr]
 
 
 async def test_a_file_beyond_the_limit_is_cut_before_it_is_shared(
@@ -421,8 +428,8 @@ async def test_a_file_beyond_the_limit_is_cut_before_it_is_shared(
 ) -> None:
     """No record is larger than 500 KiB of rules; what stands before the limit holds."""
     origin = row(site, answer(200, b"User-agent: *\nDisallow: /early\n" + b"#\n" * MAX_BYTES + b"Disallow: /late\n"))
-    assert not (await check(service, Exchange(f"{origin}/early"))).allowed  # type: ignore[union-attr]
-    assert (await check(service, Exchange(f"{origin}/late"))).allowed  # type: ignore[union-attr]
+    assert not (await check(service, FetchRequest(f"{origin}/early"))).allowed  # type: ignore[union-attr]
+    assert (await check(service, FetchRequest(f"{origin}/late"))).allowed  # type: ignore[union-attr]
     record = unpack(await store.load(origin))
     assert record is not None
     assert len(record.body) == MAX_BYTES
@@ -434,7 +441,7 @@ async def test_the_memory_is_bounded_by_bytes(site: Site, fetcher: Fetcher, cloc
     service = RobotsService(fetcher.fetch, MemoryRobotsStore(clock=clock), cache_bytes=20_000, now=clock)
     origins = [row(site, answer(200, DISALLOW_PRIVATE), host=f"h{n}") for n in range(20)]
     for origin in origins * 2:
-        assert not (await check(service, Exchange(f"{origin}/private"))).allowed  # type: ignore[union-attr]
+        assert not (await check(service, FetchRequest(f"{origin}/private"))).allowed  # type: ignore[union-attr]
     assert service.cached_bytes <= 20_000
     assert len(site.requests) == 20
 
@@ -446,13 +453,13 @@ async def test_a_record_that_cannot_be_read_counts_as_unknown(
     """As another version may have left it."""
     origin = row(site, answer(404))
     await store.save(origin, packed, 100)
-    assert (await check(service, Exchange(f"{origin}/"))).allowed  # type: ignore[union-attr]
+    assert (await check(service, FetchRequest(f"{origin}/"))).allowed  # type: ignore[union-attr]
 
 
 async def test_close_gives_up_what_is_under_way(site: Site, service: RobotsService) -> None:
     """And may be repeated."""
     site.answer_now.clear()
-    waiting = asyncio.create_task(check(service, Exchange(f"{site.origin('a')}/")))
+    waiting = asyncio.create_task(check(service, FetchRequest(f"{site.origin('a')}/")))
     await site.was_asked.wait()
     await service.close()
     await service.close()

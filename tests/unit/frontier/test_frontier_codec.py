@@ -8,8 +8,7 @@ import pytest
 
 from gossamer.errors import FrontierIncompatible
 from gossamer.frontier.valkey import codec, info
-from gossamer.model.crawl import Crawl, CrawlId, Order, Rate, Run, Terms
-from gossamer.model.domain import DomainPolicy, Scope
+from gossamer.model.crawl import BudgetScope, Crawl, CrawlId, DomainPolicy, Order, Rate, Run, Terms
 
 CRAWL = Crawl(id=CrawlId("app", "one"), order=Order.LIFO, max_pages=3, rate=Rate(2, 1.5), concurrency=4)
 ROW = [b"1", CRAWL.id.token.encode(), b"1", b"link", b"a.test", b"0"]
@@ -21,7 +20,7 @@ def _lease(entry: bytes) -> Any:
 
 def test_a_crawl_and_a_policy_come_back_as_they_were() -> None:
     assert codec.unpack_crawl(codec.pack_crawl(CRAWL)) == CRAWL
-    policy = DomainPolicy(hits=2, window_seconds=1.5, scale=0.5, scope=Scope.TYPE_IP, blacklisted=True)
+    policy = DomainPolicy(hits=2, window_seconds=1.5, scale=0.5, scope=BudgetScope.TYPE_IP, blacklisted=True)
     assert codec.unpack_policy(codec.pack_policy(policy)) == policy
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gossamer.policy.clock import ServerClock
+from gossamer.policy.timing import ServerClock
 
 
 def looked(*, ahead: float = 100.0) -> ServerClock:

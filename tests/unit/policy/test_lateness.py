@@ -3,7 +3,7 @@ little where requests follow each other quickly; and requests that were held up 
 
 import pytest
 
-from gossamer.policy.lateness import START_WITHIN_SECONDS, Pacing, is_late, send_by, start_within, usual_seconds
+from gossamer.policy.timing import START_WITHIN_SECONDS, Pacing, is_late, send_by, start_within, usual_seconds
 
 
 def test_the_first_answer_may_have_been_held_up() -> None:

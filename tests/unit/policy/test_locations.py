@@ -2,7 +2,7 @@
 
 import pytest
 
-from gossamer.policy.locations import location_target
+from gossamer.policy.urls import location_target
 
 
 @pytest.mark.parametrize(

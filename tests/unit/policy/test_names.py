@@ -2,7 +2,7 @@
 
 import pytest
 
-from gossamer.policy.names import name_fault
+from gossamer.model.request import name_fault
 
 
 @pytest.mark.parametrize("name", ["", "link", "a b", "straße", "a:b{c}", "192.0.2.1"])

@@ -3,7 +3,7 @@
 import pytest
 
 from gossamer.model.crawl import Terms
-from gossamer.policy.reach import covers
+from gossamer.policy.scope import covers
 
 ANY = Terms()
 

@@ -2,26 +2,26 @@
 
 import pytest
 
-from gossamer.policy.robots import Meaning, ask_again_delay, meaning
+from gossamer.policy.robots import RobotsOutcome, ask_again_delay, meaning
 
 
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        (200, Meaning.RULES),
-        (206, Meaning.RULES),
-        (304, Meaning.ALLOW_ALL),
-        (401, Meaning.ALLOW_ALL),
-        (404, Meaning.ALLOW_ALL),
-        (429, Meaning.UNREACHABLE),
-        (499, Meaning.ALLOW_ALL),
-        (500, Meaning.UNREACHABLE),
-        (599, Meaning.UNREACHABLE),
-        (999, Meaning.UNREACHABLE),
-        (101, Meaning.UNREACHABLE),
+        (200, RobotsOutcome.RULES),
+        (206, RobotsOutcome.RULES),
+        (304, RobotsOutcome.ALLOW_ALL),
+        (401, RobotsOutcome.ALLOW_ALL),
+        (404, RobotsOutcome.ALLOW_ALL),
+        (429, RobotsOutcome.UNREACHABLE),
+        (499, RobotsOutcome.ALLOW_ALL),
+        (500, RobotsOutcome.UNREACHABLE),
+        (599, RobotsOutcome.UNREACHABLE),
+        (999, RobotsOutcome.UNREACHABLE),
+        (101, RobotsOutcome.UNREACHABLE),
     ],
 )
-def test_meaning(status: int, expected: Meaning) -> None:
+def test_meaning(status: int, expected: RobotsOutcome) -> None:
     """RFC 9309, section 2.3.1, with 429 as a server in trouble."""
     assert meaning(status) is expected
 

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.errors import BadInput
-from gossamer.policy.extensions import DENIED_EXTENSIONS
-from gossamer.policy.scope import Refusal, compile_scope
+from gossamer.policy.scope import DENIED_EXTENSIONS, Refusal, compile_scope
 
 
 def reason(url: str, **filters: object) -> str | None:

@@ -9,7 +9,7 @@ from scrapy.utils.request import fingerprint as scrapys
 from gossamer.errors import BadUrl
 from gossamer.policy.scrapy_urls import clean_form, digest, scrapy_fingerprint
 from gossamer.policy.urls import canonical
-from gossamer.scrapy.fingerprinter import RequestFingerprinter
+from gossamer.scrapy.entries import RequestFingerprinter
 
 HOSTS = (
     "a.test", "EXAMPLE.com", "example.com.", "a..b", "1.2.3.4", "[::1]", "[::ffff:1.2.3.4]", "[2001:db8:0:0:1::1]",

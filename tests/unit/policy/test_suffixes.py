@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tldextract import TLDExtract
 
-from gossamer.policy import suffixes
-from gossamer.policy.suffixes import suffix_labels
+from gossamer.policy import urls as suffixes
+from gossamer.policy.urls import suffix_labels
 
 THEIRS = TLDExtract(suffix_list_urls=(), cache_dir=None, include_psl_private_domains=False)
 

@@ -209,7 +209,7 @@ _PIECES = st.sampled_from(
 @settings(max_examples=2000)
 def test_joining_without_a_parser_gives_what_the_parser_gives(base: str, pieces: list[str]) -> None:
     href = "".join(pieces)
-    plain = urls.Base(base)._join_clean(href)
+    plain = urls.BaseUrl(base)._join_clean(href)
     if plain is not None:
         assert plain == ada_url.join_url(base, href)
 
@@ -225,14 +225,14 @@ def test_joining_without_a_parser_gives_what_the_parser_gives(base: str, pieces:
     ],
 )
 def test_what_is_above_and_what_names_its_own_site_needs_no_parser(base: str, href: str, url: str) -> None:
-    assert urls.Base(base)._join_clean(href) == ada_url.join_url(base, href) == url
+    assert urls.BaseUrl(base)._join_clean(href) == ada_url.join_url(base, href) == url
 
 
 @pytest.mark.parametrize(
     "href", ["", "?x=1", "#f", ".", "..", "a/../b", "../../a", "//b.test/", "mailto:x", "a:b", "/a//b", "http:x"]
 )
 def test_an_href_that_needs_a_parser_gets_one(href: str) -> None:
-    assert urls.Base("https://a.test/d/e")._join_clean(href) is None
+    assert urls.BaseUrl("https://a.test/d/e")._join_clean(href) is None
 
 
 @pytest.mark.parametrize(

@@ -13,16 +13,16 @@ import pytest
 from gossamer.errors import BadUrl
 from gossamer.extract.links import LinkExtractor
 from gossamer.fetch.request import RequestEncoder
-from gossamer.policy.locations import location_target
 from gossamer.policy.scope import compile_scope
 from gossamer.policy.urls import (
     MAX_HOST_LENGTH,
     MAX_URL_LENGTH,
-    Base,
+    BaseUrl,
     canonical,
     fingerprint,
     host,
     join,
+    location_target,
     origin,
     registered_domain,
     spider_seed,
@@ -108,7 +108,7 @@ def test_a_canonical_url_is_a_fixed_point() -> None:
             join("http://other.test/a/b?c", url),
             join(origin(url) + "/", url[url.index(":") + 1 :]),
             join(url, url[url.index("/", 8) :]) if not url[url.index("/", 8) :].startswith("//") else url,
-            Base(url).join(url.replace("://", ":\\\\", 1)),
+            BaseUrl(url).join(url.replace("://", ":\\\\", 1)),
         }
         if again != {url}:
             wrong.append((case.input, url, again))

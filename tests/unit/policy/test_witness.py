@@ -1,10 +1,10 @@
 """Whoever was cut off waits a heartbeat before it takes others for dead."""
 
-from gossamer.policy.witness import Witness
+from gossamer.policy.timing import LivenessJudge
 
 
 def test_who_was_never_cut_off_is_fair() -> None:
-    witness = Witness(9.0)
+    witness = LivenessJudge(9.0)
     assert witness.is_fair(0.0)
     witness.answered(asked=0.0, now=1.0)
     witness.answered(now=500.0)
@@ -12,7 +12,7 @@ def test_who_was_never_cut_off_is_fair() -> None:
 
 
 def test_after_an_outage_the_others_get_a_heartbeat_to_speak() -> None:
-    witness = Witness(9.0)
+    witness = LivenessJudge(9.0)
     witness.failed()
     assert not witness.is_fair(1000.0)
     witness.answered(asked=1000.0, now=1000.0)
@@ -22,7 +22,7 @@ def test_after_an_outage_the_others_get_a_heartbeat_to_speak() -> None:
 
 
 def test_an_answer_that_hung_came_through_an_outage() -> None:
-    witness = Witness(9.0)
+    witness = LivenessJudge(9.0)
     witness.answered(asked=0.0, now=60.0)
     assert not witness.is_fair(60.0)
     assert witness.is_fair(69.0)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import DomainPolicy
 from tests.politeness.checker import BLUR_SECONDS, Change, Checked, Hit, check
 from tests.politeness.rules import Rule, rule_of
 

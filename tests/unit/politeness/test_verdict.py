@@ -1,7 +1,7 @@
 """What is read from a web's log: who asked, and when the log itself was kept waiting."""
 
 from gossamer.fakeweb import How, Record
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import DomainPolicy
 from tests.politeness.checker import Change
 from tests.politeness.plan import Plan, Site, Style
 from tests.politeness.rules import rule_of

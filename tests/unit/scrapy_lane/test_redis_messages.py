@@ -8,7 +8,7 @@ import scrapy_redis.dupefilter
 from scrapy import FormRequest, Request, Spider
 
 from gossamer.scrapy.redis.dupefilter import request_fingerprint
-from gossamer.scrapy.redis.messages import BadMessage, read
+from gossamer.scrapy.redis.feeder import BadMessage, read
 
 
 def test_a_url() -> None:

@@ -17,7 +17,7 @@ from scrapy.http import FormRequest, HtmlResponse, JsonRequest, Request, XmlRpcR
 from scrapy.http.request import NO_CALLBACK
 from scrapy.linkextractors import LinkExtractor
 
-from gossamer.model.payload import Payload, pack, unpack
+from gossamer.model.request import Payload, pack, unpack
 from gossamer.model.values import ITEM, extended
 from gossamer.policy.urls import canonical
 from gossamer.scrapy.stored import Unreadable, Unstorable, attrs_of, restore, store

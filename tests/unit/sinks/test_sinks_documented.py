@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.model.record import ItemRecord, PageRecord
-from gossamer.sinks.kinds import KINDS, PARQUET
+from gossamer.sinks.formats import KINDS, PARQUET
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "records.md").read_text(encoding="utf-8")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gossamer.errors import SinkError, SinkFull
-from gossamer.sinks.fanout import Fanout
+from gossamer.sinks.base import Fanout
 
 
 class Shelf:

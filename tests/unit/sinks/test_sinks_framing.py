@@ -7,13 +7,11 @@ import random
 import pytest
 import zstandard
 
-from gossamer.sinks.blocks import Blocks
-from gossamer.sinks.frames import Frames
-from gossamer.sinks.lines import Lines
-from gossamer.sinks.members import Members
+from gossamer.sinks.formats import WarcRecords
+from gossamer.sinks.framing import GzipMembers, PlainLines, ZstdFrames
 from gossamer.sinks.warc import info_units, warc_units
 
-FRAMINGS = {"lines": Lines(), "members": Members(), "frames": Frames(), "blocks": Blocks()}
+FRAMINGS = {"lines": PlainLines(), "members": GzipMembers(), "frames": ZstdFrames(), "blocks": WarcRecords()}
 
 
 @pytest.fixture(params=FRAMINGS)
@@ -28,7 +26,7 @@ def file(tmp_path):
 
 
 def unit_of(framing, page, number):
-    if isinstance(framing, Blocks):
+    if isinstance(framing, WarcRecords):
         return warc_units([page(f"r{number}")])[0]
     return b'{"n":%d,"text":"%s"}\n' % (number, random.Random(number).randbytes(40).hex().encode())
 
@@ -49,7 +47,7 @@ def test_a_tear_at_every_byte_is_found(framing, page, file, doubt):
     for cut in range(len(data), -1, -1):
         fd = fill(file, data[:cut])
         tail = framing.tail(fd, 0, cut, doubt=doubt)
-        if isinstance(framing, Lines) and cut + 1 in ends[1:]:
+        if isinstance(framing, PlainLines) and cut + 1 in ends[1:]:
             assert (tail.end, tail.glue) == (cut, b"\n")  # only the newline is missing
         else:
             assert (tail.end, tail.glue) == (max(end for end in ends if end <= cut), b"")
@@ -71,7 +69,7 @@ def test_zeros_that_a_power_cut_left_are_cut(framing, page, file):
         assert framing.tail(fd, 0, len(data), doubt=True).end == len(units[0]) + len(units[1])
 
 
-@pytest.mark.parametrize("framing", [Members(), Blocks()], ids=["members", "blocks"])
+@pytest.mark.parametrize("framing", [GzipMembers(), WarcRecords()], ids=["members", "blocks"])
 def test_an_archive_inside_a_page_is_not_taken_for_the_end(framing, page, file):
     """A torn record whose body holds a whole record: a scan for a pattern from behind would stop there."""
     inner = framing.pack(info_units())
@@ -84,22 +82,22 @@ def test_an_archive_inside_a_page_is_not_taken_for_the_end(framing, page, file):
 
 
 def test_members_of_another_program_are_walked_too(file):
-    ours, theirs = Members().pack([b"ours\n"]), gzip.compress(os.urandom(3_000_000))
+    ours, theirs = GzipMembers().pack([b"ours\n"]), gzip.compress(os.urandom(3_000_000))
     data = theirs + ours + gzip.compress(b"theirs\n")
     fd = fill(file, data + theirs[:999_999])
-    assert Members().tail(fd, 0, len(data) + 999_999, doubt=True).end == len(data)
+    assert GzipMembers().tail(fd, 0, len(data) + 999_999, doubt=True).end == len(data)
 
 
 def test_frames_of_another_program_are_walked_too(file):
     theirs = zstandard.ZstdCompressor().compress(os.urandom(3_000_000))
     skippable = b"\x50\x2a\x4d\x18\x03\0\0\0abc"
-    data = theirs + skippable + Frames().pack([b"ours\n"]) + theirs
+    data = theirs + skippable + ZstdFrames().pack([b"ours\n"]) + theirs
     fd = fill(file, data + theirs[:999_999])
-    assert Frames().tail(fd, 0, len(data) + 999_999, doubt=True).end == len(data)
+    assert ZstdFrames().tail(fd, 0, len(data) + 999_999, doubt=True).end == len(data)
 
 
 def test_a_length_that_lies_is_no_endless_walk(file):
-    member = bytearray(Members().pack([b"text\n"]))
+    member = bytearray(GzipMembers().pack([b"text\n"]))
     member[16:24] = bytes(8)
     fd = fill(file, bytes(member))
-    assert Members().tail(fd, 0, len(member), doubt=False).end == 0
+    assert GzipMembers().tail(fd, 0, len(member), doubt=False).end == 0

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from gossamer.model.record import ItemRecord
-from gossamer.sinks.jsonl import encode_lines, encode_value
-from gossamer.sinks.read import decode_line
+from gossamer.sinks.jsonl import decode_line, encode_lines, encode_value
 
 
 def item(value):

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from gossamer.errors import BadInput
+from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.open import check_outputs, open_output, open_sinks
-from gossamer.sinks.read import read_records
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc", ".warc.gz", ".parquet", ".JSONL.GZ"])

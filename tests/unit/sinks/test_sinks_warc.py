@@ -8,14 +8,14 @@ import pytest
 from warcio.archiveiterator import ArchiveIterator
 from warcio.checker import Checker
 
-from gossamer.model.record import ItemRecord, Output, Wire
-from gossamer.sinks.blocks import Blocks
-from gossamer.sinks.members import Members
+from gossamer.model.record import ItemRecord, Output, WireExchange
+from gossamer.sinks.formats import WarcRecords
+from gossamer.sinks.framing import GzipMembers
 from gossamer.sinks.warc import info_units, warc_units
 
 
 def wire(**fields):
-    return Wire(
+    return WireExchange(
         **{
             "request_head": b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n",
             "request_body": b"",
@@ -32,14 +32,14 @@ def wire(**fields):
 
 def read(outputs, framing=None):
     """(type, header, body) of every record."""
-    data = (framing or Members()).pack([*info_units(), *warc_units(outputs)])
+    data = (framing or GzipMembers()).pack([*info_units(), *warc_units(outputs)])
     return [
         (record.rec_type, record.rec_headers, record.http_headers, record.raw_stream.read())
         for record in ArchiveIterator(io.BytesIO(data), check_digests="raise")
     ]
 
 
-@pytest.mark.parametrize("framing", [Members(), Blocks()], ids=["gzip", "plain"])
+@pytest.mark.parametrize("framing", [GzipMembers(), WarcRecords()], ids=["gzip", "plain"])
 def test_both_sides_and_what_the_crawl_knows(page, framing):
     records = read([page("r7", (wire(),), depth=2)], framing)
     assert [record[0] for record in records] == ["warcinfo", "response", "request", "metadata"]
@@ -89,7 +89,7 @@ def test_a_failure_and_an_item_are_metadata(page):
 
 def test_a_chunked_answer_is_readable_as_stored(page):
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding : chunked\r\nX-Transfer-Encoding: left\r\n\r\n"
-    data = Members().pack(warc_units([page("r", (wire(response_head=head),))]))
+    data = GzipMembers().pack(warc_units([page("r", (wire(response_head=head),))]))
     record = next(ArchiveIterator(io.BytesIO(data)))
     assert record.http_headers.get_header("transfer-encoding") is None
     assert record.http_headers.get_header("X-Crawler-transfer-encoding") == "chunked"
@@ -124,9 +124,9 @@ def test_every_form_of_a_time(page, given, written):
     assert response[1]["WARC-Date"] == written
 
 
-@pytest.mark.parametrize("framing", [Members(), Blocks()], ids=["gzip", "plain"])
+@pytest.mark.parametrize("framing", [GzipMembers(), WarcRecords()], ids=["gzip", "plain"])
 def test_other_tools_agree(page, tmp_path, capsys, framing):
-    path = tmp_path / ("a.warc.gz" if isinstance(framing, Members) else "a.warc")
+    path = tmp_path / ("a.warc.gz" if isinstance(framing, GzipMembers) else "a.warc")
     path.write_bytes(framing.pack([*info_units(), *warc_units([page("r", (wire(), wire()))])]))
     checker = type("Arguments", (), {"inputs": [str(path)], "verbose": True})
     assert Checker(checker).process_all() in (0, None)

@@ -3,7 +3,7 @@
 import pytest
 
 from gossamer.errors import FrontierFull, FrontierUnavailable
-from gossamer.valkey.retrying import pause_seconds, retrying
+from gossamer.valkey.connection import pause_seconds, retrying
 
 
 def test_pauses_double_up_to_a_cap_and_chance_shortens_them() -> None:

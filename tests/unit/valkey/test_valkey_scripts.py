@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.valkey.scripts import Script, load
+from gossamer.valkey.client import Script, load
 
 
 def write(folder: Path, **files: str) -> Path:

@@ -3,7 +3,7 @@
 import pytest
 
 from gossamer.valkey.address import Endpoint
-from gossamer.valkey.slots import read_redirect, read_slots, slot_of, speaks_for
+from gossamer.valkey.topology import read_redirect, read_slots, slot_of, speaks_for
 
 ASKED = Endpoint(host="asked", port=1)
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from gossamer.model.crawl import Crawl, CrawlId, Run, Terms
-from gossamer.wiring.notes import CrawlNote, known_crawls, read_note, write_note
+from gossamer.wiring.frontier import CrawlNote, known_crawls, read_note, write_note
 
 NOTE = CrawlNote(
     run=Run(Crawl(id=CrawlId("cli", "ours/1")), number=1, generation=2),

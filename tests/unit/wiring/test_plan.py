@@ -8,9 +8,8 @@ import pytest
 from gossamer.errors import BadInput
 from gossamer.model.crawl import Rate, Run
 from gossamer.settings import CrawlSettings, load
-from gossamer.wiring.notes import CrawlNote, known_crawls, read_note, write_note
-from gossamer.wiring.plan import Plan, make_plan
-from gossamer.wiring.values import parse_expires, parse_rate
+from gossamer.wiring.frontier import CrawlNote, known_crawls, read_note, write_note
+from gossamer.wiring.plan import Plan, make_plan, parse_expires, parse_rate
 
 
 @pytest.fixture(autouse=True)

@@ -10,11 +10,10 @@ import pytest
 from gossamer.extract.memory import HrefMemory
 from gossamer.model.crawl import Crawl, CrawlId, Run, Terms
 from gossamer.model.request import Lease
-from gossamer.policy.bounded import Bounded
+from gossamer.policy.cache import BoundedCache
 from gossamer.policy.scope import compile_scope
-from gossamer.worker.context import Context, Contexts, SharedMemory
-from gossamer.worker.seen_cache import SeenCache
-from gossamer.worker.spiders import LinkSpider
+from gossamer.worker.context import Context, Contexts, SeenCache, SharedMemory
+from gossamer.worker.spider import LinkSpider
 
 SUBMISSIONS = 1000
 LINKS = 100
@@ -105,7 +104,7 @@ def test_a_new_era_forgets_links_and_sitemaps() -> None:
 
 
 def test_a_bounded_cache_keeps_what_is_used() -> None:
-    cache: Bounded[str, str] = Bounded(100)
+    cache: BoundedCache[str, str] = BoundedCache(100)
     cache.put("used", "x", 10)
     for number in range(50):
         assert cache.get("used") == "x"

@@ -9,11 +9,11 @@ import pytest
 from gossamer.errors import BadInput
 from gossamer.fakeweb import Ending, WebSpec, html, plain, redirect, serve
 from gossamer.fakeweb.answer import Answer
-from gossamer.fetch.client import Client
-from gossamer.fetch.limits import Timeouts
+from gossamer.fetch.client import HttpClient
+from gossamer.fetch.exchange import Timeouts
 from gossamer.fetch.resolve import Resolver
-from gossamer.telemetry.troubles import Troubles
-from gossamer.worker.egress import AddressService, Egress
+from gossamer.telemetry.logs import Troubles
+from gossamer.worker.access import AddressService, EgressMonitor
 
 PATTERN = r"[0-9A-Fa-f:.]{3,}"
 
@@ -25,16 +25,18 @@ async def asked(
     allowed: bool = True,
     refresh_seconds: float = 3600.0,
     host: str = "ip.test",
-) -> AsyncIterator[tuple[Egress, list[str]]]:
+) -> AsyncIterator[tuple[EgressMonitor, list[str]]]:
     """An egress named `mine` whose service gives these answers, the last one for ever; and what was said."""
     said: list[str] = []
     async with serve(WebSpec(hosts=1, pages=1), mounts={("ip.test", "/"): answers}) as web:
         resolver = Resolver(overrides={"ip.test": "127.0.0.1"} if allowed else {})
-        client = Client(resolver, timeouts=Timeouts(first_byte=0.2, total=0.2))
+        client = HttpClient(resolver, timeouts=Timeouts(first_byte=0.2, total=0.2))
         service = AddressService(f"http://{host}:{web.port}/", pattern=pattern, user_agent="x/1")
         try:
             yield (
-                Egress(service, client.fetch, Troubles(said.append), otherwise="mine", refresh_seconds=refresh_seconds),
+                EgressMonitor(
+                    service, client.fetch, Troubles(said.append), otherwise="mine", refresh_seconds=refresh_seconds
+                ),
                 said,
             )
         finally:

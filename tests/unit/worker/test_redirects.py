@@ -2,7 +2,7 @@
 
 import pytest
 
-from gossamer.worker.redirects import cookies_after, location, method_after
+from gossamer.worker.attempt import cookies_after, location, method_after
 
 
 @pytest.mark.parametrize(

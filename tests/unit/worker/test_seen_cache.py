@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.worker.seen_cache import SeenCache
+from gossamer.worker.context import SeenCache
 
 MARKS = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40)
 

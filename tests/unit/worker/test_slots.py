@@ -5,7 +5,7 @@ from typing import Any
 
 from gossamer.model.crawl import Crawl, CrawlId, Run, Terms
 from gossamer.model.request import Lease
-from gossamer.worker.slots import Slots
+from gossamer.worker.worker import WorkerSlots
 
 RUN = Run(Crawl(id=CrawlId("cli", "x")), 1, 1)
 
@@ -25,7 +25,7 @@ def lease(number: int) -> Lease:
 
 
 async def test_a_given_lease_counts_as_held_before_its_slot_comes_round() -> None:
-    slots = Slots(2)
+    slots = WorkerSlots(2)
     taking = [asyncio.create_task(slots.take()) for _ in range(2)]
     assert await slots.room() == 2
     slots.give([lease(1)])
@@ -39,7 +39,7 @@ async def test_a_given_lease_counts_as_held_before_its_slot_comes_round() -> Non
 
 
 async def test_what_no_slot_took_can_be_had_back() -> None:
-    slots = Slots(1)
+    slots = WorkerSlots(1)
     taking = asyncio.create_task(slots.take())
     await slots.room()
     slots.give([lease(1), lease(2)])

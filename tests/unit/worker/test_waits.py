@@ -1,8 +1,8 @@
 """What requests wait for: said once, shown while it lasts, bounded."""
 
+from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
-from gossamer.telemetry.troubles import Troubles
-from gossamer.worker.waits import Waits
+from gossamer.worker.access import RobotsWaits
 
 
 class Clock:
@@ -12,7 +12,7 @@ class Clock:
         return self.seconds
 
 
-def shown(waits: Waits) -> list[str]:
+def shown(waits: RobotsWaits) -> list[str]:
     tally = Tally()
     waits.show(tally)
     return list(tally.waits)
@@ -20,7 +20,7 @@ def shown(waits: Waits) -> list[str]:
 
 def test_it_is_said_when_the_first_begins_and_when_the_last_ends() -> None:
     said: list[str] = []
-    waits = Waits(Troubles(said.append), now=Clock())
+    waits = RobotsWaits(Troubles(said.append), now=Clock())
     waits.begin("http://a.test", "503", 1060)
     waits.begin("http://b.test", "429", 1030)
     waits.begin("http://a.test", "503", 1120)
@@ -36,7 +36,7 @@ def test_it_is_said_when_the_first_begins_and_when_the_last_ends() -> None:
 def test_what_another_worker_has_taken_over_is_forgotten() -> None:
     said: list[str] = []
     clock = Clock()
-    waits = Waits(Troubles(said.append), now=clock)
+    waits = RobotsWaits(Troubles(said.append), now=clock)
     waits.begin("http://a.test", "503", 1060)
     clock.seconds = 1119
     assert shown(waits) == ["http://a.test"]
@@ -46,7 +46,7 @@ def test_what_another_worker_has_taken_over_is_forgotten() -> None:
 
 
 def test_thousands_of_origins_are_bounded() -> None:
-    waits = Waits(Troubles(), now=Clock())
+    waits = RobotsWaits(Troubles(), now=Clock())
     for number in range(20_000):
         waits.begin(f"http://a{number}.test", "503", 1060)
     assert len(shown(waits)) == 20

@@ -3,10 +3,10 @@
 from msgspec import structs
 
 from gossamer.model.crawl import Crawl, CrawlId, Run, Terms
-from gossamer.model.record import Link, Output, PageRecord, Wire
+from gossamer.model.record import Output, PageRecord, RecordLink, WireExchange
 from gossamer.model.request import Batch, Lease
+from gossamer.worker.page import OVERHEAD, weight, weight_of_batches, weight_of_urls
 from gossamer.worker.records import bare_record
-from gossamer.worker.weight import OVERHEAD, weight, weight_of_batches, weight_of_urls
 
 SIZE = 100_000
 BODY = b"x" * SIZE
@@ -34,8 +34,8 @@ def record(**changed: object) -> PageRecord:
     return structs.replace(bare_record(lease, now=0.0, reason="", exception=""), **changed)
 
 
-def wire(body: bytes) -> Wire:
-    return Wire(
+def wire(body: bytes) -> WireExchange:
+    return WireExchange(
         request_head=b"",
         request_body=b"",
         response_head=b"",
@@ -65,7 +65,7 @@ def test_many_links_count() -> None:
     """On the page, on their way to the frontier, and where a spider of one's own sends each by itself."""
     urls = [f"http://a.test/{number}" for number in range(1000)]
     least = sum(map(len, urls))
-    assert weight(Output(record=record(links=[Link(url, "text") for url in urls]))) > OVERHEAD + least + 4000
+    assert weight(Output(record=record(links=[RecordLink(url, "text") for url in urls]))) > OVERHEAD + least + 4000
     assert weight_of_urls(urls) > least
     assert weight_of_urls(urls[:9]) == 0
     assert weight_of_batches([Batch("link", "a.test", 1, 1, [url], [1]) for url in urls]) == weight_of_urls(urls)

@@ -1,7 +1,6 @@
 """robots.txt by RFC 9309: its rules, who shares them, and the service that fetches each origin's once."""
 
-from gossamer.fetch.robots.rules import Robots, RobotsVerdict
-from gossamer.fetch.robots.service import RobotsService, RobotsUnavailable
-from gossamer.fetch.robots.store import MemoryRobotsStore, RobotsStore
+from gossamer.fetch.robots.rules import RobotsRules, RobotsVerdict
+from gossamer.fetch.robots.service import MemoryRobotsStore, RobotsService, RobotsStore, RobotsUnavailable
 
-__all__ = ["MemoryRobotsStore", "Robots", "RobotsService", "RobotsStore", "RobotsUnavailable", "RobotsVerdict"]
+__all__ = ["MemoryRobotsStore", "RobotsRules", "RobotsService", "RobotsStore", "RobotsUnavailable", "RobotsVerdict"]

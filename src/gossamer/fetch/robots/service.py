@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+import zlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,17 +20,125 @@ from gossamer.errors import (
     ProxyFailed,
     TlsFailed,
 )
-from gossamer.fetch.exchange import Exchange
-from gossamer.fetch.robots.record import RobotsRecord, pack, unpack
-from gossamer.fetch.robots.rules import Robots, RobotsVerdict
-from gossamer.fetch.robots.store import RobotsStore
+from gossamer.fetch.exchange import FetchRequest
+from gossamer.fetch.robots.rules import RobotsRules, RobotsVerdict
 from gossamer.policy import robots as policy
-from gossamer.policy.locations import location_target
 from gossamer.policy.retry import parse_retry_after
-from gossamer.policy.robots import Meaning
+from gossamer.policy.robots import RobotsOutcome
+from gossamer.policy.urls import location_target
 
 
-class Answer(Protocol):
+class RobotsStore(Protocol):
+    """Records by origin (`https://host:port`), with an end of life. A record is opaque bytes."""
+
+    async def load(self, origin: str) -> bytes | None:
+        """The record that was saved last and has not ended; None: nobody knows yet."""
+
+    async def claim(self, origin: str, seconds: float) -> bool:
+        """True: the caller is the one to fetch it, for that long. False: somebody else is at it."""
+
+    async def save(self, origin: str, record: bytes, ttl_seconds: float) -> None:
+        """Keep the record in place of an earlier one. It may end the claim on the origin. May be repeated."""
+
+    async def release(self, origin: str) -> None:
+        """End the caller's claim without a record: it could not ask. May be repeated."""
+
+
+class MemoryRobotsStore:
+    """A store for one process: a single fetch, or a test. Bounded; the oldest record makes room."""
+
+    def __init__(self, *, max_records: int = 10_000, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: seconds, never going back."""
+        self._max_records = max_records
+        self._clock = clock
+        self._records: dict[str, tuple[bytes, float]] = {}
+        self._claims: dict[str, float] = {}
+
+    async def load(self, origin: str) -> bytes | None:
+        """See RobotsStore."""
+        record, end = self._records.get(origin, (None, 0.0))
+        return record if end > self._clock() else None
+
+    async def claim(self, origin: str, seconds: float) -> bool:
+        """See RobotsStore."""
+        now = self._clock()
+        if self._claims.get(origin, now) > now:
+            return False
+        self._claims = {other: end for other, end in self._claims.items() if end > now}
+        self._claims[origin] = now + seconds
+        return True
+
+    async def save(self, origin: str, record: bytes, ttl_seconds: float) -> None:
+        """See RobotsStore."""
+        self._claims.pop(origin, None)
+        self._records.pop(origin, None)
+        while len(self._records) >= self._max_records:
+            del self._records[next(iter(self._records))]
+        self._records[origin] = (record, self._clock() + ttl_seconds)
+
+    async def release(self, origin: str) -> None:
+        """See RobotsStore."""
+        self._claims.pop(origin, None)
+
+
+class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
+    """The outcome of asking an origin. Times are Unix seconds by the clock of whoever asked."""
+
+    meaning: RobotsOutcome
+    asked_at: float
+    body: bytes = b""
+    """Of RULES: as received, at most 500 KiB."""
+    truncated: bool = False
+    """The body ends within a line."""
+    detail: str = ""
+    """In a few words what came instead of rules: `404`, `connect: …`."""
+    attempt: int = 0
+    """Of UNREACHABLE: failures in a row."""
+    failing_since: float = 0.0
+    """Of UNREACHABLE: when the first of them was."""
+    retry_at: float = 0.0
+    """Of UNREACHABLE: not to be asked again before."""
+
+    @property
+    def given_up_at(self) -> float:
+        """Of UNREACHABLE: from when on the origin's requests are dropped rather than kept waiting."""
+        return self.failing_since + policy.UNREACHABLE_LIMIT_SECONDS
+
+    @property
+    def until(self) -> float:
+        """When to ask again."""
+        return self.retry_at if self.meaning is RobotsOutcome.UNREACHABLE else self.asked_at + policy.LIFETIME_SECONDS
+
+    @property
+    def ttl_seconds(self) -> float:
+        """How long a store keeps it. A failure is kept longer than it counts: the next one must know since when."""
+        return policy.LIFETIME_SECONDS * (2 if self.meaning is RobotsOutcome.UNREACHABLE else 1)
+
+
+_PACKED_FROM_BYTES = 512
+
+
+def pack(record: RobotsRecord) -> bytes:
+    """For a store. The first byte says whether the rest is compressed."""
+    raw = msgspec.msgpack.encode(record)
+    return b"\x00" + raw if len(raw) < _PACKED_FROM_BYTES else b"\x01" + zlib.compress(raw, 1)
+
+
+def unpack(packed: bytes | None) -> RobotsRecord | None:
+    """Of what a store held; None where it held nothing, or nothing this version can read."""
+    if not packed:
+        return None
+    raw = packed[1:]
+    try:
+        if packed[0] == 1:
+            # Bounded, because whoever can write to the store must not be able to fill this process's memory.
+            raw = zlib.decompressobj().decompress(raw, 2 * policy.MAX_BYTES)
+        return msgspec.msgpack.decode(raw, type=RobotsRecord)
+    except (zlib.error, msgspec.DecodeError):
+        return None
+
+
+class RobotsResponse(Protocol):
     """What is read of an answer; the client's `Fetched` has it, and more."""
 
     @property
@@ -49,7 +158,7 @@ class Answer(Protocol):
         """The body was longer."""
 
 
-Fetch = Callable[[Exchange], Awaitable[Answer]]
+Fetch = Callable[[FetchRequest], Awaitable[RobotsResponse]]
 """One request, one answer, through the address guard. Raises FetchError."""
 
 _NO_CONNECTION = (BlockedAddress, DnsFailed, ConnectFailed, ConnectTimeout, TlsFailed)
@@ -72,7 +181,7 @@ class RobotsUnavailable:
 @dataclass(frozen=True, slots=True)
 class _Known:
     record: RobotsRecord
-    robots: Robots
+    robots: RobotsRules
     weight: int
 
 
@@ -109,7 +218,7 @@ class RobotsService:
         self._learning: dict[tuple[str, bool, str | None, bool], asyncio.Task[_Known]] = {}
 
     async def check(
-        self, url: str, *, user_agent: str, template: Exchange, explain: bool = False
+        self, url: str, *, user_agent: str, template: FetchRequest, explain: bool = False
     ) -> RobotsVerdict | RobotsUnavailable:
         """May this user agent fetch this canonical URL?
 
@@ -127,12 +236,12 @@ class RobotsService:
         May be repeated.
         """
         known = await self._know(url, user_agent, template)
-        if known.record.meaning is Meaning.DISALLOW_ALL:
+        if known.record.meaning is RobotsOutcome.DISALLOW_ALL:
             return RobotsVerdict(False, f"robots.txt cannot be had ({known.record.detail})", None)
         unavailable = self._unavailable(known.record)
         if unavailable is None:
             verdict = known.robots.verdict(url, user_agent, explain=explain)
-            if explain and known.record.meaning is Meaning.ALLOW_ALL:
+            if explain and known.record.meaning is RobotsOutcome.ALLOW_ALL:
                 return replace(verdict, rule=f"no robots.txt ({known.record.detail})")
             return verdict
         if self._now() >= known.record.given_up_at:
@@ -147,7 +256,9 @@ class RobotsService:
             return None
         return self._unavailable(record)
 
-    async def sitemaps(self, url: str, *, user_agent: str, template: Exchange) -> tuple[str, ...] | RobotsUnavailable:
+    async def sitemaps(
+        self, url: str, *, user_agent: str, template: FetchRequest
+    ) -> tuple[str, ...] | RobotsUnavailable:
         """The sitemaps that the origin's robots.txt names, as canonical URLs; empty when it names none. See `check`."""
         known = await self._know(url, user_agent, template)
         return self._unavailable(known.record) or known.robots.sitemaps
@@ -166,11 +277,11 @@ class RobotsService:
 
     @staticmethod
     def _unavailable(record: RobotsRecord) -> RobotsUnavailable | None:
-        if record.meaning is not Meaning.UNREACHABLE:
+        if record.meaning is not RobotsOutcome.UNREACHABLE:
             return None
         return RobotsUnavailable(record.retry_at, record.detail, record.given_up_at)
 
-    async def _know(self, url: str, user_agent: str, template: Exchange) -> _Known:
+    async def _know(self, url: str, user_agent: str, template: FetchRequest) -> _Known:
         origin = _origin(url)
         key = _key(origin, insecure=template.insecure)
         known = self._known.get(key)
@@ -202,7 +313,7 @@ class RobotsService:
         if not done.cancelled():
             done.exception()  # looked at, since every caller may have given up by now
 
-    async def _learn(self, key: str, exchange: Exchange) -> _Known:
+    async def _learn(self, key: str, exchange: FetchRequest) -> _Known:
         claim_seconds = self._fetch_seconds + 5.0
         deadline = asyncio.get_running_loop().time() + 2 * claim_seconds
         pause = self._poll_seconds
@@ -231,7 +342,7 @@ class RobotsService:
         return self._keep(key, earlier)
 
     def _keep(self, key: str, record: RobotsRecord) -> _Known:
-        robots = Robots(record.body, truncated=record.truncated)
+        robots = RobotsRules(record.body, truncated=record.truncated)
         # The body is not needed any more; parsed, it takes several times its size.
         known = _Known(msgspec.structs.replace(record, body=b""), robots, 4096 + 24 * len(record.body))
         replaced = self._known.pop(key, None)
@@ -241,14 +352,14 @@ class RobotsService:
             self._weight -= self._known.popitem(last=False)[1].weight
         return known
 
-    async def _ask(self, exchange: Exchange, earlier: RobotsRecord | None) -> RobotsRecord:
+    async def _ask(self, exchange: FetchRequest, earlier: RobotsRecord | None) -> RobotsRecord:
         try:
             async with asyncio.timeout(self._fetch_seconds):
                 return await self._follow(exchange, earlier)
         except TimeoutError:
             return self._failure(earlier, f"no answer within {self._fetch_seconds:g} s", None)
 
-    async def _follow(self, exchange: Exchange, earlier: RobotsRecord | None) -> RobotsRecord:
+    async def _follow(self, exchange: FetchRequest, earlier: RobotsRecord | None) -> RobotsRecord:
         origin_host = ada_url.URL(exchange.url).host
         for hop in range(policy.MAX_REDIRECTS + 1):
             try:
@@ -258,24 +369,26 @@ class RobotsService:
                 if isinstance(exc, ProxyFailed) or (hop == 0 and isinstance(exc, _NO_CONNECTION)):
                     raise
                 if isinstance(exc, BlockedAddress):
-                    return RobotsRecord(Meaning.DISALLOW_ALL, self._now(), detail=f"it leads to {exc.detail}"[:200])
+                    return RobotsRecord(
+                        RobotsOutcome.DISALLOW_ALL, self._now(), detail=f"it leads to {exc.detail}"[:200]
+                    )
                 return self._failure(earlier, f"{exc.kind}: {exc.detail}" if exc.detail else exc.kind, None)
             if fetched.status not in _REDIRECTS:
                 return self._judge(fetched, earlier)
             location = _header(fetched, "location")
             target = None if location is None else location_target(exchange.url, location)
             if target is None:
-                return RobotsRecord(Meaning.ALLOW_ALL, self._now(), detail=f"{fetched.status} to nowhere")
+                return RobotsRecord(RobotsOutcome.ALLOW_ALL, self._now(), detail=f"{fetched.status} to nowhere")
             same_host = ada_url.URL(target).host == origin_host
             exchange = msgspec.structs.replace(exchange, url=target, allow_private=exchange.allow_private and same_host)
-        return RobotsRecord(Meaning.ALLOW_ALL, self._now(), detail=f"more than {policy.MAX_REDIRECTS} redirects")
+        return RobotsRecord(RobotsOutcome.ALLOW_ALL, self._now(), detail=f"more than {policy.MAX_REDIRECTS} redirects")
 
-    def _judge(self, fetched: Answer, earlier: RobotsRecord | None) -> RobotsRecord:
+    def _judge(self, fetched: RobotsResponse, earlier: RobotsRecord | None) -> RobotsRecord:
         meaning = policy.meaning(fetched.status)
-        if meaning is Meaning.UNREACHABLE:
+        if meaning is RobotsOutcome.UNREACHABLE:
             wish = _header(fetched, "retry-after")
             return self._failure(earlier, str(fetched.status), wish)
-        if meaning is Meaning.ALLOW_ALL:
+        if meaning is RobotsOutcome.ALLOW_ALL:
             return RobotsRecord(meaning, self._now(), detail=str(fetched.status))
         truncated = fetched.truncated or len(fetched.body) > policy.MAX_BYTES
         return RobotsRecord(meaning, self._now(), body=fetched.body[: policy.MAX_BYTES], truncated=truncated)
@@ -283,11 +396,11 @@ class RobotsService:
     def _failure(self, earlier: RobotsRecord | None, detail: str, retry_after: str | None) -> RobotsRecord:
         now = self._now()
         attempt, since = 1, now
-        if earlier is not None and earlier.meaning is Meaning.UNREACHABLE:
+        if earlier is not None and earlier.meaning is RobotsOutcome.UNREACHABLE:
             attempt, since = earlier.attempt + 1, earlier.failing_since
         wish = None if retry_after is None else parse_retry_after(retry_after, now=now)
         return RobotsRecord(
-            Meaning.UNREACHABLE,
+            RobotsOutcome.UNREACHABLE,
             now,
             detail=detail[:200],
             attempt=attempt,
@@ -308,5 +421,5 @@ def _key(origin: str, *, insecure: bool) -> str:
     return f"insecure {origin}" if insecure and origin.startswith("https:") else origin
 
 
-def _header(fetched: Answer, name: str) -> str | None:
+def _header(fetched: RobotsResponse, name: str) -> str | None:
     return next((value for key, value in fetched.headers if key.lower() == name), None)

@@ -7,16 +7,16 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gossamer.errors import CrawlRefused, FrontierFull
-from gossamer.frontier.base import Added, RunFinished
+from gossamer.frontier.base import AddResult, RunFinished
 from gossamer.frontier.valkey import codec
-from gossamer.frontier.valkey.commands import Argument, Commands
+from gossamer.frontier.valkey.commands import Argument, ScriptCommands
 from gossamer.frontier.valkey.finishing import carry_out, left_for_later, patiently, try_finish
-from gossamer.frontier.valkey.largest import full
-from gossamer.frontier.valkey.placing import home_shard, shard_of
+from gossamer.frontier.valkey.info import full
+from gossamer.frontier.valkey.keys import home_shard, shard_of
 from gossamer.frontier.valkey.submitting import check_batch, check_names, every, note_added, refusal
 from gossamer.model.crawl import Crawl, CrawlState, Run, Terms
 from gossamer.model.request import Batch
-from gossamer.policy.bounded import Bounded
+from gossamer.policy.cache import BoundedCache
 
 _URLS_A_CALL = 1280
 """So many URLs take a script a few milliseconds."""
@@ -67,10 +67,10 @@ class _Attempts:
             first.attempt = None
 
 
-class Adding:
+class RequestAdder:
     """`open_crawl` and `add` of the Frontier; promises are there."""
 
-    def __init__(self, commands: Commands, *, retention_ms: int) -> None:
+    def __init__(self, commands: ScriptCommands, *, retention_ms: int) -> None:
         self._commands = commands
         self._retention_ms = retention_ms
         self._touched: OrderedDict[tuple[str, int, int], set[int]] = OrderedDict()
@@ -79,7 +79,7 @@ class Adding:
         self._touched_era = 0
         self._fresh: dict[str, str] = {}
         self._attempts = _Attempts()
-        self._packed: Bounded[int, tuple[Terms, codec.PackedTerms]] = Bounded(_PACKED_BYTES)
+        self._packed: BoundedCache[int, tuple[Terms, codec.PackedTerms]] = BoundedCache(_PACKED_BYTES)
 
     async def open_crawl(
         self,
@@ -151,16 +151,16 @@ class Adding:
             self._touched.clear()
             self._ended.clear()
 
-    async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> Added:
+    async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> AddResult:
         if not batches:
-            return Added()
+            return AddResult()
         self._attempts.begin(batches[0])
         added = await self._add(run, terms, batches, seeds=seeds)
         self._attempts.end(batches[0])
         return added
 
-    async def _add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool) -> Added:
-        added = Added()
+    async def _add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool) -> AddResult:
+        added = AddResult()
         by_shard: dict[int, list[tuple[int, Batch]]] = {}
         for index, batch in enumerate(batches):
             check_batch(batch)
@@ -193,7 +193,7 @@ class Adding:
             return None
 
     async def _add_shard(
-        self, run: Run, terms: Terms, shard: int, calls: list[_Call], added: Added, seeds: bool, last: bool
+        self, run: Run, terms: Terms, shard: int, calls: list[_Call], added: AddResult, seeds: bool, last: bool
     ) -> None:
         for call in calls:
             version = 0
@@ -252,7 +252,7 @@ class Adding:
         return packed
 
 
-def _reject(added: Added, group: Group) -> None:
+def _reject(added: AddResult, group: Group) -> None:
     """The run is over: nothing of this is queued."""
     for index, offset, batch in group:
         for position in range(offset, offset + len(batch.urls)):

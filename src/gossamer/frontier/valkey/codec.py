@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from gossamer.errors import BadInput, FrontierIncompatible
-from gossamer.model.crawl import Crawl, CrawlId, Order, Rate, Run, Terms
-from gossamer.model.domain import DomainPolicy
+from gossamer.model.crawl import Crawl, CrawlId, DomainPolicy, Order, Rate, Run, Terms
 from gossamer.model.request import Batch, Lease, request_id
 
 MAX_PAYLOAD = 1 << 20

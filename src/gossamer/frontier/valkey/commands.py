@@ -9,9 +9,9 @@ from importlib import resources
 from typing import Any
 
 from gossamer.frontier.valkey.keys import Keys
-from gossamer.policy.clock import ServerClock
-from gossamer.telemetry import names
-from gossamer.valkey.scripts import Script, load
+from gossamer.policy.timing import ServerClock
+from gossamer.telemetry import logs as names
+from gossamer.valkey.client import Script, load
 from gossamer.valkey.shards import Shards
 
 SCRIPTS: dict[str, Script] = load(resources.files("gossamer.frontier.valkey") / "scripts", far=True)
@@ -24,7 +24,7 @@ _REFUSED = b"CLOCK"
 log = logging.getLogger("gossamer.frontier")
 
 
-class Commands:
+class ScriptCommands:
     """The scripts of one frontier. `clock` (epoch seconds) stands in for the servers' own, for tests only."""
 
     def __init__(self, shards: Shards, *, prefix: str, count: int, clock: Callable[[], float] | None = None) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.valkey import codec, info
-from gossamer.frontier.valkey.commands import Argument, Commands
-from gossamer.frontier.valkey.placing import home_shard
+from gossamer.frontier.valkey.commands import Argument, ScriptCommands
+from gossamer.frontier.valkey.keys import home_shard
 from gossamer.model.crawl import Crawl, CrawlState
 
 _LETTERS = {CrawlState.STOPPED: "s", CrawlState.EXPIRED: "e", CrawlState.FINISHED: "f"}
@@ -24,7 +24,7 @@ _SPENT = "b"
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class CrawlHome:
     """What a crawl's home shard says of it."""
 
     token: str
@@ -41,13 +41,13 @@ class Home:
     """When the spiders' parts expire, in epoch seconds; 0: never."""
     facts: dict[bytes, bytes]
 
-    def arguments(self, commands: Commands) -> list[Argument]:
+    def arguments(self, commands: ScriptCommands) -> list[Argument]:
         """How scripts are told which run is meant, and what they need to begin it."""
         return [self.token, self.run, self.generation, int(commands.count == 1), codec.pack_crawl(self.crawl)]
 
 
 @dataclass(slots=True)
-class Halted:
+class StopResult:
     """What came of telling a crawl's shards that something of it ended."""
 
     purged: int = 0
@@ -58,19 +58,19 @@ class Halted:
     """A shard has nothing left to do: the run may be over."""
 
 
-async def read_home(commands: Commands, token: str) -> Home | None:
+async def read_home(commands: ScriptCommands, token: str) -> CrawlHome | None:
     """None: no such crawl."""
     shard = home_shard(token, commands.count)
     return unpack_home(token, await commands.plain(shard, "HGETALL", commands.keys[shard].home(token)))
 
 
-def unpack_home(token: str, fields: Sequence[bytes]) -> Home | None:
+def unpack_home(token: str, fields: Sequence[bytes]) -> CrawlHome | None:
     """A home record as the server sends it."""
     row = info.pairs(fields)
     if b"state" not in row:
         return None
     shards = row.get(b"shards", b"").decode()
-    return Home(
+    return CrawlHome(
         token=token,
         state=CrawlState(row[b"state"].decode()),
         run=int(row[b"run"]),
@@ -90,13 +90,13 @@ def left_for_later() -> contextlib.suppress:
     return contextlib.suppress(FrontierUnavailable)
 
 
-async def purge(commands: Commands, shard: int) -> None:
+async def purge(commands: ScriptCommands, shard: int) -> None:
     """Unlink the queues of what has ended on a shard."""
     while await commands.call(shard, "purge", 100):
         pass
 
 
-async def patiently(commands: Commands, shard: int, call: Callable[[], Awaitable[Any]], *, until: Any) -> Any:
+async def patiently(commands: ScriptCommands, shard: int, call: Callable[[], Awaitable[Any]], *, until: Any) -> Any:
     """A call that cannot go on before an earlier run's queues are gone: `until` is what it answers so long."""
     while (reply := await call())[0] == until:
         await purge(commands, shard)
@@ -106,7 +106,7 @@ async def patiently(commands: Commands, shard: int, call: Callable[[], Awaitable
 # --- the end ----------------------------------------------------------------------------------------------------------
 
 
-async def _sum(commands: Commands, home: Home, name: str) -> tuple[int, bool]:
+async def _sum(commands: ScriptCommands, home: CrawlHome, name: str) -> tuple[int, bool]:
     """Over all shards; and whether any shard knows of the run."""
     rows = await asyncio.gather(
         *(commands.plain(s, "HMGET", commands.keys[s].crawl(home.token), "run", name) for s in home.shards)
@@ -115,7 +115,7 @@ async def _sum(commands: Commands, home: Home, name: str) -> tuple[int, bool]:
     return sum(int(value or 0) for value in mine), bool(mine)
 
 
-async def try_finish(commands: Commands, token: str, *, retention_ms: int, abandoned: bool = False) -> bool:
+async def try_finish(commands: ScriptCommands, token: str, *, retention_ms: int, abandoned: bool = False) -> bool:
     """Decide that the run is finished if it is; True for the one who decided. May be called at any time by anyone.
 
     First all `done` are read, then all `added`: done never runs ahead, so equal sums mean that nothing was open at a
@@ -157,7 +157,7 @@ async def try_finish(commands: Commands, token: str, *, retention_ms: int, aband
     return True
 
 
-async def finish_idle(commands: Commands, shard: int, *, limit: int, retention_ms: int) -> int:
+async def finish_idle(commands: ScriptCommands, shard: int, *, limit: int, retention_ms: int) -> int:
     """End the runs that have been idle on this shard for long enough, at most `limit`; how many were looked at."""
     if not await commands.call(shard, "resting"):
         return 0
@@ -169,11 +169,11 @@ async def finish_idle(commands: Commands, shard: int, *, limit: int, retention_m
 
 
 async def halt(
-    commands: Commands, home: Home, ends: Sequence[tuple[str, str]], *, stop: int = 0, retention_ms: int
-) -> Halted:
+    commands: ScriptCommands, home: CrawlHome, ends: Sequence[tuple[str, str]], *, stop: int = 0, retention_ms: int
+) -> StopResult:
     """Tell every shard how the run and its parts ended: (letter, spider or "") of each."""
     arguments = home.arguments(commands)
-    halted = Halted()
+    halted = StopResult()
 
     async def tell(shard: int) -> None:
         purged = 0
@@ -189,10 +189,10 @@ async def halt(
     return halted
 
 
-async def carry_out(commands: Commands, token: str, *, retention_ms: int) -> int:
+async def carry_out(commands: ScriptCommands, token: str, *, retention_ms: int) -> int:
     """Do what `stop` noted on the home shard; returns how many waiting requests that stop dropped."""
     home = await read_home(commands, token)
-    halted = Halted()
+    halted = StopResult()
     if home is not None:
         ends = [(letter, spider) for spider, letter in home.parts.items()]
         if home.state is not CrawlState.RUNNING:
@@ -210,7 +210,7 @@ async def carry_out(commands: Commands, token: str, *, retention_ms: int) -> int
 # --- the page budget --------------------------------------------------------------------------------------------------
 
 
-async def rebalance(commands: Commands, token: str, shard: int, *, retention_ms: int) -> bool:
+async def rebalance(commands: ScriptCommands, token: str, shard: int, *, retention_ms: int) -> bool:
     """Get a shard whose requests starve a share of the page budget, or end the run when all of it is used.
 
     True when there is nothing more to wait for on that shard.

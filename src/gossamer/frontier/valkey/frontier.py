@@ -7,15 +7,17 @@ from typing import Self
 import msgspec
 
 from gossamer.errors import BadInput, CrawlRefused
-from gossamer.frontier.base import Added, Claim, RunFinished, Submission, Submitted
-from gossamer.frontier.valkey import codec, events, info, listing, lookup
-from gossamer.frontier.valkey.adding import Adding
-from gossamer.frontier.valkey.commands import Commands
+from gossamer.frontier.base import AddResult, Claim, RunFinished, Submission, SubmissionResult
+from gossamer.frontier.valkey import codec, info, listing
+from gossamer.frontier.valkey import info as events
+from gossamer.frontier.valkey import listing as lookup
+from gossamer.frontier.valkey.adding import RequestAdder
+from gossamer.frontier.valkey.commands import ScriptCommands
 from gossamer.frontier.valkey.finishing import carry_out, finish_idle, read_home
-from gossamer.frontier.valkey.holder import ValkeyHolder
-from gossamer.frontier.valkey.identity import Identity
-from gossamer.frontier.valkey.keeping import Keeping
-from gossamer.frontier.valkey.placing import home_shard, shard_of
+from gossamer.frontier.valkey.identity import FrontierIdentity
+from gossamer.frontier.valkey.keys import home_shard, shard_of
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
+from gossamer.frontier.valkey.maintenance import ShardMaintenance
 from gossamer.frontier.valkey.policies import (
     policies_version,
     read_policies,
@@ -23,11 +25,9 @@ from gossamer.frontier.valkey.policies import (
     replace_policies,
     set_policy,
 )
-from gossamer.frontier.valkey.resubmitting import Recall, is_wider, recall
-from gossamer.frontier.valkey.spiders import ValkeySpiders
-from gossamer.frontier.valkey.submitting import check_names, every, submit
-from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Rate, Run, Terms
-from gossamer.model.domain import DomainPolicy
+from gossamer.frontier.valkey.resubmitting import FinishedRun, is_wider, recall
+from gossamer.frontier.valkey.submitting import ValkeySpiderRegistry, check_names, every, submit
+from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, DomainPolicy, Rate, Run, Terms
 from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
 from gossamer.model.request import Batch
 from gossamer.valkey.shards import Shards
@@ -51,9 +51,9 @@ class ValkeyFrontier:
 
     def __init__(
         self,
-        commands: Commands,
+        commands: ScriptCommands,
         *,
-        identity: Identity,
+        identity: FrontierIdentity,
         heartbeat_seconds: float,
         retention_seconds: float,
         mark_seconds: float,
@@ -61,13 +61,15 @@ class ValkeyFrontier:
     ) -> None:
         self._commands = commands
         self._identity = identity
-        self.spiders = ValkeySpiders(commands, identity)
+        self.spiders = ValkeySpiderRegistry(commands, identity)
         self._heartbeat_ms = int(heartbeat_seconds * 1000)
         self._retention_ms = int(retention_seconds * 1000)
         self._mark_ms = int(mark_seconds * 1000)
         self._clock = clock
-        self._adding = Adding(commands, retention_ms=self._retention_ms)
-        self._keeping = Keeping(commands, identity, heartbeat_ms=self._heartbeat_ms, retention_ms=self._retention_ms)
+        self._adding = RequestAdder(commands, retention_ms=self._retention_ms)
+        self._keeping = ShardMaintenance(
+            commands, identity, heartbeat_ms=self._heartbeat_ms, retention_ms=self._retention_ms
+        )
 
     @classmethod
     async def connect(
@@ -115,7 +117,7 @@ class ValkeyFrontier:
         clock: Callable[[], float] | None = None,
     ) -> Self:
         """The same over connections that are there already; closed with the frontier."""
-        commands, identity = await Identity.open(connection, prefix=prefix, shards=shards, clock=clock)
+        commands, identity = await FrontierIdentity.open(connection, prefix=prefix, shards=shards, clock=clock)
         return cls(
             commands,
             identity=identity,
@@ -182,10 +184,10 @@ class ValkeyFrontier:
         await asyncio.gather(*(self._commands.call_confirmed(shard, "wish", *wish) for shard in shards))
         return msgspec.structs.replace(run, crawl=crawl)
 
-    async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> Added:
+    async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> AddResult:
         return await self._adding.add(run, terms, batches, seeds=seeds)
 
-    async def submit(self, submissions: Sequence[Submission]) -> list[Submitted | CrawlRefused | BadInput]:
+    async def submit(self, submissions: Sequence[Submission]) -> list[SubmissionResult | CrawlRefused | BadInput]:
         answers = await submit(
             self._commands,
             submissions,
@@ -194,7 +196,7 @@ class ValkeyFrontier:
             one=self._submit_one,
         )
         for submission, answer in zip(submissions, answers, strict=True):
-            if isinstance(answer, Submitted) and answer.added.strange:
+            if isinstance(answer, SubmissionResult) and answer.added.strange:
                 answer.wider = await self._is_wider(submission)
         return answers
 
@@ -205,7 +207,7 @@ class ValkeyFrontier:
         found = await every(is_wider(self._commands, shard, token, terms, packed) for shard in shards)
         return any(found)
 
-    async def _submit_one(self, submission: Submission) -> Submitted:
+    async def _submit_one(self, submission: Submission) -> SubmissionResult:
         expires = submission.expires
         spiders = {} if expires is None else {batch.spider: expires for batch in submission.batches}
         crawl, terms, batches = submission.crawl, submission.terms, submission.batches
@@ -220,21 +222,25 @@ class ValkeyFrontier:
             except RunFinished as finished:
                 verdict = await recall(self._commands, self._adding, finished.run, terms, batches)
                 repeated = fresh  # its fresh run has finished; only what did not get into that is added
-                if verdict is not Recall.NEW if repeated else verdict is Recall.KNOWN and not submission.fresh:
-                    return Submitted(finished.run, _all_known(batches))
-                fresh, begin = not repeated and (submission.fresh or verdict is Recall.WIDER), True
+                if (
+                    verdict is not FinishedRun.NEW
+                    if repeated
+                    else verdict is FinishedRun.KNOWN and not submission.fresh
+                ):
+                    return SubmissionResult(finished.run, _all_known(batches))
+                fresh, begin = not repeated and (submission.fresh or verdict is FinishedRun.WIDER), True
             except CrawlRefused:
                 if not fresh:
                     raise
                 fresh = begin = False  # a run is running: join it
         added = await self._adding.add(run, terms, batches, seeds=True)
-        return Submitted(run, added, joined=submission.fresh and not fresh)
+        return SubmissionResult(run, added, joined=submission.fresh and not fresh)
 
     # --- working ------------------------------------------------------------------------------------------------------
 
-    async def holder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> ValkeyHolder:
+    async def holder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> ValkeyLeaseholder:
         check_names(pool, egress, *spiders)
-        holder = ValkeyHolder(
+        holder = ValkeyLeaseholder(
             self._commands,
             pool=pool,
             spiders=spiders,
@@ -260,7 +266,7 @@ class ValkeyFrontier:
     def twin(self) -> "ValkeyFrontier":
         commands = self._commands
         return ValkeyFrontier(
-            Commands(
+            ScriptCommands(
                 commands.shards.twin(),
                 prefix=commands.prefix,
                 count=commands.count,
@@ -426,7 +432,7 @@ class ValkeyFrontier:
         await self._commands.shards.close()
 
 
-def _all_known(batches: Sequence[Batch]) -> Added:
+def _all_known(batches: Sequence[Batch]) -> AddResult:
     """Every URL is a duplicate."""
     known = [(index, position) for index, batch in enumerate(batches) for position in range(len(batch.urls))]
-    return Added(duplicates=len(known), known=known)
+    return AddResult(duplicates=len(known), known=known)

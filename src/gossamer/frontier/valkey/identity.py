@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from gossamer.errors import FrontierIncompatible
-from gossamer.frontier.valkey.commands import Commands
+from gossamer.frontier.valkey.commands import ScriptCommands
 from gossamer.valkey.shards import Shards
 
 FORMAT = "2"
 """Format of the keys. A frontier of another format is recognised before the first write."""
 
 
-class Identity:
+class FrontierIdentity:
     """What distinguishes this frontier from another one at the same address: its secret, and an id of each shard.
 
     A shard's id is written when the shard is first opened and never again. A shard without it, or with another one, was
@@ -21,7 +21,7 @@ class Identity:
     the ids, so it is the same frontier.
     """
 
-    def __init__(self, commands: Commands, secret: int, ids: Sequence[bytes]) -> None:
+    def __init__(self, commands: ScriptCommands, secret: int, ids: Sequence[bytes]) -> None:
         self._commands = commands
         self._ids = list(ids)
         self.secret = secret
@@ -31,9 +31,9 @@ class Identity:
     @classmethod
     async def open(
         cls, connection: Shards, *, prefix: str, shards: int | None, clock: Callable[[], float] | None
-    ) -> tuple[Commands, Self]:
+    ) -> tuple[ScriptCommands, Self]:
         """Open the frontier, or create it with so many shards (None: as it is, or 1). Raises FrontierIncompatible."""
-        first = Commands(connection, prefix=prefix, count=1, clock=clock)
+        first = ScriptCommands(connection, prefix=prefix, count=1, clock=clock)
         form, stored_count, secret, first_id = await _open_shard(first, 0, shards or 1, secrets.randbits(64))
         if form.decode() != FORMAT:
             raise FrontierIncompatible(
@@ -43,7 +43,7 @@ class Identity:
         count = int(stored_count)
         if shards is not None and count != shards:
             raise FrontierIncompatible(f"it was made with {count} shards, not {shards}; leave the number out")
-        commands = Commands(connection, prefix=prefix, count=count, clock=clock)
+        commands = ScriptCommands(connection, prefix=prefix, count=count, clock=clock)
         others = await asyncio.gather(*(_open_shard(commands, s, count, int(secret)) for s in range(1, count)))
         return commands, cls(commands, int(secret), [first_id, *(shard_id for *_, shard_id in others)])
 
@@ -76,7 +76,9 @@ class Identity:
                 self.secret = int(secret)
 
 
-async def _open_shard(commands: Commands, shard: int, count: int, secret: int) -> tuple[bytes, bytes, bytes, bytes]:
+async def _open_shard(
+    commands: ScriptCommands, shard: int, count: int, secret: int
+) -> tuple[bytes, bytes, bytes, bytes]:
     """Format, number of shards, secret and id of the shard, which are written where they are missing."""
     form, stored_count, stored_secret, shard_id = await commands.call_confirmed(
         shard, "meta", FORMAT, count, secret, secrets.token_hex(8)

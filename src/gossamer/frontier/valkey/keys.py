@@ -5,6 +5,8 @@ The scripts build the same names from the shard's prefix; the letters stand here
 
 from dataclasses import dataclass
 
+import xxhash
+
 from gossamer.valkey.shards import CONFIRM_KEY
 
 
@@ -294,3 +296,13 @@ class Keys:
     def wake(self, pool: str) -> str:
         """channel: the number of a shard on which work became due sooner than somebody waits for."""
         return f"{self.prefix}:wake:{pool}"
+
+
+def shard_of(domain: str, shards: int) -> int:
+    """A domain's shard: everything about its queues and throttle is there."""
+    return 0 if shards == 1 else int(xxhash.xxh3_64_intdigest(domain.encode()) % shards)
+
+
+def home_shard(token: str, shards: int) -> int:
+    """A crawl's home: which run it is in, and which shards it touched."""
+    return 0 if shards == 1 else int(xxhash.xxh3_64_intdigest(token.encode()) % shards)

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from gossamer.errors import BadInput
 from gossamer.frontier.valkey import codec, info
-from gossamer.frontier.valkey.commands import Commands
-from gossamer.frontier.valkey.finishing import Home, read_home, unpack_home
-from gossamer.frontier.valkey.placing import home_shard
+from gossamer.frontier.valkey.commands import ScriptCommands
+from gossamer.frontier.valkey.finishing import CrawlHome, read_home, unpack_home
+from gossamer.frontier.valkey.keys import home_shard
 from gossamer.frontier.valkey.session import worker_of
-from gossamer.model.crawl import CrawlId, CrawlState, Terms
-from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, WorkerInfo
+from gossamer.model.crawl import CrawlId, CrawlState, Run, Terms
+from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
 
 _TERMS_A_STEP = 200
 _RECORDS_A_CALL = 100
@@ -32,7 +32,7 @@ def next_cursor(shard: int, inner: str, shards: int) -> str:
 
 
 async def crawls(
-    commands: Commands, *, appid: str | None, cursor: str, limit: int, running: bool = False
+    commands: ScriptCommands, *, appid: str | None, cursor: str, limit: int, running: bool = False
 ) -> tuple[list[CrawlId], str]:
     """About `limit` crawls, none of them twice on a page. `running`: only those that run."""
     at, inner = read_cursor(cursor, commands.count)
@@ -47,7 +47,7 @@ async def crawls(
 
 
 async def crawl_page(
-    commands: Commands, *, appid: str | None, state: CrawlState | None, cursor: str, limit: int
+    commands: ScriptCommands, *, appid: str | None, state: CrawlState | None, cursor: str, limit: int
 ) -> tuple[list[CrawlInfo], str]:
     """Where about `limit` crawls stand: of one state, or of all. A page may be short or empty and have a next one."""
     found: list[CrawlInfo] = []
@@ -64,7 +64,7 @@ async def crawl_page(
             return found, cursor
 
 
-async def crawl_infos(commands: Commands, crawls: Sequence[CrawlId]) -> list[CrawlInfo | None]:
+async def crawl_infos(commands: ScriptCommands, crawls: Sequence[CrawlId]) -> list[CrawlInfo | None]:
     """Where each of these crawls stands, in a few calls for all of them; None for one that is not known."""
     homes = await _homes(commands, crawls)
     found = [_begin_info(home, crawl) if home else None for home, crawl in zip(homes, crawls, strict=True)]
@@ -80,7 +80,7 @@ async def crawl_infos(commands: Commands, crawls: Sequence[CrawlId]) -> list[Cra
     return found
 
 
-async def first_domains(commands: Commands, crawls: Sequence[CrawlId], *, most: int) -> list[list[DomainInfo]]:
+async def first_domains(commands: ScriptCommands, crawls: Sequence[CrawlId], *, most: int) -> list[list[DomainInfo]]:
     """Of each crawl about `most` of the domains where requests wait, in a few calls for all of them."""
     homes = await _homes(commands, crawls)
     places = [(shard, index) for index, home in enumerate(homes) if home for shard in home.shards]
@@ -92,14 +92,14 @@ async def first_domains(commands: Commands, crawls: Sequence[CrawlId], *, most: 
     return [domains[:most] for domains in found]
 
 
-async def app_info(commands: Commands, appid: str, *, spider: str) -> AppInfo:
+async def app_info(commands: ScriptCommands, appid: str, *, spider: str) -> AppInfo:
     """One call a shard, however many crawls there are."""
     rows = await commands.everywhere("app", appid, spider)
     waiting, domains, crawls = (sum(row[part] for row in rows) for part in range(3))
     return AppInfo(waiting=waiting, crawls=crawls, domains=domains)
 
 
-def _begin_info(home: Home, crawl: CrawlId) -> CrawlInfo:
+def _begin_info(home: CrawlHome, crawl: CrawlId) -> CrawlInfo:
     ended = home.facts.get(b"ended")
     return CrawlInfo(
         crawl=crawl,
@@ -114,14 +114,14 @@ def _begin_info(home: Home, crawl: CrawlId) -> CrawlInfo:
     )
 
 
-async def _homes(commands: Commands, crawls: Sequence[CrawlId]) -> list[Home | None]:
+async def _homes(commands: ScriptCommands, crawls: Sequence[CrawlId]) -> list[CrawlHome | None]:
     places = [(home_shard(crawl.token, commands.count), crawl.token) for crawl in crawls]
     rows = await _hashes(commands, "h", places)
     return [unpack_home(token, row) for (_, token), row in zip(places, rows, strict=True)]
 
 
 async def _hashes(
-    commands: Commands, kind: str, places: Sequence[tuple[int, str]], *, most: int = 0
+    commands: ScriptCommands, kind: str, places: Sequence[tuple[int, str]], *, most: int = 0
 ) -> list[Sequence[bytes]]:
     """The records of this kind at (shard, token), in order."""
     found: list[Sequence[bytes]] = [()] * len(places)
@@ -144,7 +144,7 @@ async def _hashes(
     return found
 
 
-async def terms_of(commands: Commands, crawl: CrawlId, *, most: int) -> list[Terms]:
+async def terms_of(commands: ScriptCommands, crawl: CrawlId, *, most: int) -> list[Terms]:
     """Looked for shard by shard until there are enough."""
     home = await read_home(commands, crawl.token)
     found: dict[bytes, None] = {}
@@ -154,7 +154,7 @@ async def terms_of(commands: Commands, crawl: CrawlId, *, most: int) -> list[Ter
     return [codec.unpack_stored_terms(raw) for raw in list(found)[:most]]
 
 
-async def terms_on(commands: Commands, shard: int, token: str, *, most: int) -> list[bytes]:
+async def terms_on(commands: ScriptCommands, shard: int, token: str, *, most: int) -> list[bytes]:
     """The terms of a crawl on one shard as they are stored, at least `most` where there are so many."""
     keys, cursor = commands.keys[shard], b"0"
     first = await commands.plain(shard, "HGET", keys.crawl(token), "t")
@@ -168,7 +168,7 @@ async def terms_on(commands: Commands, shard: int, token: str, *, most: int) -> 
     return found
 
 
-async def workers(commands: Commands, *, heartbeat_ms: int) -> list[WorkerInfo]:
+async def workers(commands: ScriptCommands, *, heartbeat_ms: int) -> list[WorkerInfo]:
     """By name."""
     found: dict[str, WorkerInfo] = {}
     for row in await commands.everywhere("seats", heartbeat_ms):
@@ -180,7 +180,7 @@ async def workers(commands: Commands, *, heartbeat_ms: int) -> list[WorkerInfo]:
     return [found[name] for name in sorted(found)]
 
 
-async def backlog(commands: Commands) -> list[Backlog]:
+async def backlog(commands: ScriptCommands) -> list[Backlog]:
     """By spider."""
     found: dict[str, Backlog] = {}
     for row in await commands.everywhere("backlog"):
@@ -193,7 +193,7 @@ async def backlog(commands: Commands) -> list[Backlog]:
 
 
 async def backlog_domains(
-    commands: Commands, spider: str, *, cursor: str, limit: int
+    commands: ScriptCommands, spider: str, *, cursor: str, limit: int
 ) -> tuple[list[tuple[str, int]], str]:
     """About `limit` domains, none of them twice on a page."""
     at, inner = read_cursor(cursor, commands.count)
@@ -207,3 +207,85 @@ async def backlog_domains(
         if not inner:
             at += 1
     return list(found.items()), next_cursor(at, inner, commands.count)
+
+
+_LOOK_AT = 100_000
+_PAGE = 1000
+
+
+async def find(
+    commands: ScriptCommands, shard: int, run: Run, *, spider: str, domain: str, url: str, fingerprint: int
+) -> UrlInfo:
+    """Looks into the seen-set, then where a request can be: its queues, the retries, the workers' leases."""
+    keys, token = commands.keys[shard], run.crawl.id.token
+    seen = bool(await commands.call(shard, "seen_one", token, fingerprint))
+    answer = UrlInfo(seen=seen, place="unknown")
+    blocked, due, ahead = await commands.call(shard, "due", run.crawl.pool, spider, domain)
+    answer.blocked_until = float(blocked) / 1000 if blocked else None
+    if not seen:
+        return answer
+    answer.place = "done"
+    entry = _QueuedEntry(token, run.number, spider, url)
+    row = await commands.plain(shard, "HGET", keys.shares(token), domain)
+    priorities = sorted(info.domain_info(domain.encode(), row).by_priority, reverse=True) if row else []
+    for priority in priorities:
+        key = keys.queue(token, spider, domain, priority)
+        for first in range(0, _LOOK_AT, _PAGE):
+            entries = await commands.plain(shard, "LRANGE", key, first, first + _PAGE - 1)
+            for offset, packed in enumerate(entries):
+                if entry.is_in(packed):
+                    answer.place, answer.priority, answer.position = "queued", priority, first + offset
+                    answer.due = float(due) / 1000 if due else None
+                    return answer
+            if len(entries) < _PAGE:
+                break
+    cursor, looked = b"0", 0
+    while True:
+        cursor, page = await commands.plain(shard, "ZSCAN", keys.later, cursor, "COUNT", _PAGE)
+        for member, score in info.pairs(page).items():
+            if entry.is_later(member):
+                answer.place, answer.due = "later", (float(score) + float(ahead)) / 1000
+                return answer
+        looked += _PAGE
+        if cursor == b"0" or looked >= _LOOK_AT:
+            break
+    for holders in (keys.workers, keys.dead):
+        for worker in await commands.plain(shard, "ZRANGE", holders, 0, -1):
+            leases = info.pairs(await commands.plain(shard, "HGETALL", keys.leases(worker.decode())))
+            if any(entry.is_leased(raw) for name, raw in leases.items() if name != b"last"):
+                answer.place, answer.held_by = "leased", worker_of(worker.decode())
+                return answer
+    return answer
+
+
+class _QueuedEntry:
+    """One request, to be recognised wherever it is kept."""
+
+    def __init__(self, token: str, run: int, spider: str, url: str) -> None:
+        self._token, self._spider, self._encoded = token.encode(), spider.encode(), url.encode()
+        self._run, self._url = run, url
+
+    def is_in(self, entry: bytes) -> bool:
+        return self._encoded in entry and codec.decode_entry(entry)[4] == self._url
+
+    def is_later(self, member: bytes) -> bool:
+        """Of a retry: token, run, priority, spider, domain, entry."""
+        if not self._may_be_in(member):
+            return False
+        token, run, _, spider, _, entry = codec.unpack_parts(member, 6)
+        return self._is_mine(token, run, spider) and self.is_in(entry)
+
+    def is_leased(self, raw: bytes) -> bool:
+        """Of a lease: run, token, priority, spider, domain, scope, entry, two of its last hop, its start, and the
+        even gap."""
+        if not self._may_be_in(raw):
+            return False
+        run, token, _, spider, _, _, entry, *_ = codec.unpack_parts(raw, 11)
+        return self._is_mine(token, run, spider) and self.is_in(entry)
+
+    def _may_be_in(self, raw: bytes) -> bool:
+        """Reads nothing: most that is looked at is something else."""
+        return self._encoded in raw and self._token in raw
+
+    def _is_mine(self, token: bytes, run: bytes, spider: bytes) -> bool:
+        return (token, spider) == (self._token, self._spider) and codec.unpack_number(run) == self._run

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 
 from gossamer.errors import PoliciesChanged
 from gossamer.frontier.valkey import codec, info
-from gossamer.frontier.valkey.commands import Argument, Commands
-from gossamer.frontier.valkey.placing import shard_of
-from gossamer.model.domain import DomainPolicy
+from gossamer.frontier.valkey.commands import Argument, ScriptCommands
+from gossamer.frontier.valkey.keys import shard_of
+from gossamer.model.crawl import DomainPolicy
 
 _DOMAINS_A_STEP = 300
 
 
-async def read_policy(commands: Commands, domain: str | None) -> DomainPolicy:
+async def read_policy(commands: ScriptCommands, domain: str | None) -> DomainPolicy:
     """The default's for None; nothing set: one without a field."""
     shard, field = (0, "*") if domain is None else (shard_of(domain, commands.count), f"d:{domain}")
     blob = await commands.plain(shard, "HGET", commands.keys[shard].policy, field)
@@ -20,7 +20,7 @@ async def read_policy(commands: Commands, domain: str | None) -> DomainPolicy:
 
 
 async def set_policy(
-    commands: Commands, domain: str | None, policy: DomainPolicy | None, *, expected: DomainPolicy | None = None
+    commands: ScriptCommands, domain: str | None, policy: DomainPolicy | None, *, expected: DomainPolicy | None = None
 ) -> None:
     """`expected`: only if it is what is there, or the new one already; else PoliciesChanged. May be repeated."""
     wanted = [policy or DomainPolicy(), *([] if expected is None else [expected])]
@@ -34,13 +34,13 @@ async def set_policy(
         await asyncio.gather(*(rescore(commands, shard) for shard in range(commands.count)))
 
 
-async def read_policies(commands: Commands) -> tuple[DomainPolicy, dict[str, DomainPolicy]]:
+async def read_policies(commands: ScriptCommands) -> tuple[DomainPolicy, dict[str, DomainPolicy]]:
     """The default, and those of domains by name."""
     default, domains, _ = await _read(commands)
     return default, domains
 
 
-async def policies_version(commands: Commands) -> int:
+async def policies_version(commands: ScriptCommands) -> int:
     """Grows with every change on any shard."""
     versions = await asyncio.gather(
         *(commands.plain(shard, "HGET", keys.policy, "version") for shard, keys in enumerate(commands.keys))
@@ -49,7 +49,7 @@ async def policies_version(commands: Commands) -> int:
 
 
 async def replace_policies(
-    commands: Commands, default: DomainPolicy, policies: Mapping[str, DomainPolicy], *, expected_version: int
+    commands: ScriptCommands, default: DomainPolicy, policies: Mapping[str, DomainPolicy], *, expected_version: int
 ) -> int:
     """All at once, one by one; the new version. Raises PoliciesChanged when somebody else changed one meanwhile."""
     old_default, old, version = await _read(commands)
@@ -66,7 +66,7 @@ async def replace_policies(
     return await policies_version(commands)
 
 
-async def _read(commands: Commands) -> tuple[DomainPolicy, dict[str, DomainPolicy], int]:
+async def _read(commands: ScriptCommands) -> tuple[DomainPolicy, dict[str, DomainPolicy], int]:
     default, domains, version = DomainPolicy(), {}, 0
     for shard, keys in enumerate(commands.keys):
         row = info.pairs(await commands.plain(shard, "HGETALL", keys.policy))
@@ -80,7 +80,7 @@ async def _read(commands: Commands) -> tuple[DomainPolicy, dict[str, DomainPolic
     return default, domains, version
 
 
-async def rescore(commands: Commands, shard: int) -> None:
+async def rescore(commands: ScriptCommands, shard: int) -> None:
     """After a change of the default: put the shard's domains where it says now. May be repeated, by anybody."""
     while await commands.call(shard, "rescore", _DOMAINS_A_STEP):
         pass

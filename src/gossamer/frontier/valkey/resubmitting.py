@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from enum import Enum, auto
 
 from gossamer.frontier.valkey import codec
-from gossamer.frontier.valkey.adding import Adding
-from gossamer.frontier.valkey.commands import Commands
+from gossamer.frontier.valkey.adding import RequestAdder
+from gossamer.frontier.valkey.commands import ScriptCommands
+from gossamer.frontier.valkey.keys import shard_of
 from gossamer.frontier.valkey.listing import terms_on
-from gossamer.frontier.valkey.placing import shard_of
 from gossamer.frontier.valkey.submitting import every
 from gossamer.model.crawl import Run, Terms
 from gossamer.model.request import Batch
-from gossamer.policy.reach import covers
+from gossamer.policy.scope import covers
 
 _FINGERPRINTS_A_CALL = 5000
 _MOST_TERMS = 100
@@ -19,7 +19,7 @@ _MOST_TERMS = 100
 crawl is fetched again."""
 
 
-class Recall(Enum):
+class FinishedRun(Enum):
     """What a finished run can say of a submission."""
 
     KNOWN = auto()
@@ -30,7 +30,9 @@ class Recall(Enum):
     """It has seen some URLs, but under a smaller maxdepth or a narrower scope."""
 
 
-async def recall(commands: Commands, adding: Adding, run: Run, terms: Terms, batches: Sequence[Batch]) -> Recall:
+async def recall(
+    commands: ScriptCommands, adding: RequestAdder, run: Run, terms: Terms, batches: Sequence[Batch]
+) -> FinishedRun:
     """Compare a submission with a finished run. Nothing is changed."""
     token, packed = run.crawl.id.token, adding.pack_terms(terms)
     by_shard: dict[int, list[int]] = {}
@@ -51,12 +53,12 @@ async def recall(commands: Commands, adding: Adding, run: Run, terms: Terms, bat
 
     found = await every(ask(shard, fingerprints) for shard, fingerprints in by_shard.items())
     if any(wider for _, wider in found):
-        return Recall.WIDER
+        return FinishedRun.WIDER
     whole = sum(len(batch.urls) for batch in batches)
-    return Recall.KNOWN if sum(seen for seen, _ in found) == whole else Recall.NEW
+    return FinishedRun.KNOWN if sum(seen for seen, _ in found) == whole else FinishedRun.NEW
 
 
-async def is_wider(commands: Commands, shard: int, token: str, terms: Terms, packed: codec.PackedTerms) -> bool:
+async def is_wider(commands: ScriptCommands, shard: int, token: str, terms: Terms, packed: codec.PackedTerms) -> bool:
     """Return whether the terms ask for more than all others under which the crawl queued anything on this shard."""
     if terms.maxdepth == 0:
         return False

@@ -4,15 +4,15 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any
 
-from gossamer.errors import FrontierUnavailable, LeaseLost
-from gossamer.frontier.valkey.commands import Argument, Commands
-from gossamer.model.outcome import Outcome
-from gossamer.policy.lateness import usual_seconds
-from gossamer.telemetry import names
-from gossamer.valkey.retrying import pause_seconds
+from gossamer.errors import FrontierError, FrontierUnavailable, LeaseLost
+from gossamer.frontier.valkey.commands import Argument, ScriptCommands
+from gossamer.model.request import Outcome
+from gossamer.policy.timing import usual_seconds
+from gossamer.telemetry import logs as names
+from gossamer.valkey.connection import pause_seconds
 
 log = logging.getLogger("gossamer.worker")
 
@@ -35,7 +35,7 @@ class ShardSession:
     """
 
     def __init__(
-        self, commands: Commands, shard: int, *, worker: str, spiders: Sequence[str], lost: Callable[[], None]
+        self, commands: ScriptCommands, shard: int, *, worker: str, spiders: Sequence[str], lost: Callable[[], None]
     ) -> None:
         """`lost` is called when a name was declared dead."""
         self.shard = shard
@@ -190,3 +190,53 @@ class ShardSession:
 def forwarded(leases: Sequence[int]) -> list[Argument]:
     """Rows of `settle.lua` that put leases back in front of their queues. Not as returned: their hits were used."""
     return [part for lease in leases for part in (lease, Outcome.FORWARDED.value, "", 0, b"", 0)]
+
+
+_WAIT_SECONDS = 0.25
+
+
+class BackgroundSteps:
+    """Runs such steps beside the call that asked for them: a shard that does not answer delays only the steps that
+    need it.
+
+    A failure ends the step quietly. The frontier has noted what is to be done, and housekeeping repeats it.
+    """
+
+    def __init__(self, done: Callable[[], None]) -> None:
+        """`done` is called after each step."""
+        self._done = done
+        self._running: dict[Hashable, asyncio.Task[None]] = {}
+        self._again: set[Hashable] = set()
+
+    async def run(self, name: Hashable, step: Callable[[], Awaitable[object]]) -> None:
+        """Run the step. Returns when it has ended, or when it has become clear that it takes longer.
+
+        Where a step of this name is running already, it is repeated afterwards, and nobody waits for it.
+        """
+        if name in self._running:
+            self._again.add(name)
+            return
+        task = self._running[name] = asyncio.create_task(self._repeat(name, step))
+        await asyncio.wait((task,), timeout=_WAIT_SECONDS)
+        if task.done():
+            task.result()
+
+    async def _repeat(self, name: Hashable, step: Callable[[], Awaitable[object]]) -> None:
+        try:
+            while True:
+                self._again.discard(name)
+                await step()
+                if name not in self._again:
+                    break
+        except FrontierError:
+            pass
+        finally:
+            del self._running[name]
+            self._done()
+
+    async def close(self) -> None:
+        """Cancel what is running."""
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,20 +1,23 @@
 """Many submissions at once: a call a shard for their crawls' runs, another for their URLs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+import time
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from gossamer.errors import BadInput, CrawlRefused, FrontierFull
-from gossamer.frontier.base import Added, Submission, Submitted
+from gossamer.frontier.base import AddResult, Lane, Submission, SubmissionResult
 from gossamer.frontier.valkey import codec
-from gossamer.frontier.valkey.commands import Argument, Commands
+from gossamer.frontier.valkey.commands import Argument, ScriptCommands
 from gossamer.frontier.valkey.finishing import try_finish
-from gossamer.frontier.valkey.largest import full
-from gossamer.frontier.valkey.placing import home_shard, shard_of
-from gossamer.model.crawl import Crawl, Run, Terms
-from gossamer.model.request import Batch
-from gossamer.policy.names import name_fault
+from gossamer.frontier.valkey.identity import FrontierIdentity
+from gossamer.frontier.valkey.info import full
+from gossamer.frontier.valkey.keys import home_shard, shard_of
+from gossamer.model.crawl import Crawl, QueryOrder, Run, Terms
+from gossamer.model.request import Batch, name_fault
+from gossamer.policy.scrapy_urls import scrapy_fingerprint
+from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
 
 _AT_ONCE = 100
 _BYTES_AT_ONCE = 1 << 20
@@ -25,7 +28,7 @@ _PART = 2 * _AT_ONCE
 
 T = TypeVar("T")
 
-Answer = Submitted | CrawlRefused | BadInput
+Answer = SubmissionResult | CrawlRefused | BadInput
 
 
 def check_names(*names: str) -> None:
@@ -88,12 +91,12 @@ def refusal(crawl: Crawl, reply: Sequence[bytes]) -> str:
 
 
 async def submit(
-    commands: Commands,
+    commands: ScriptCommands,
     submissions: Sequence[Submission],
     *,
     pack_terms: Callable[[Terms], codec.PackedTerms],
     retention_ms: int,
-    one: Callable[[Submission], Awaitable[Submitted]],
+    one: Callable[[Submission], Awaitable[SubmissionResult]],
 ) -> list[Answer]:
     """One answer each, in order. `one` does what does not fit into a call with others, or has to wait for something."""
     # In parts, each on its way while the next is prepared: the servers and we do not wait for each other.
@@ -106,12 +109,12 @@ async def submit(
 
 
 async def _submit(
-    commands: Commands,
+    commands: ScriptCommands,
     submissions: Sequence[Submission],
     *,
     pack_terms: Callable[[Terms], codec.PackedTerms],
     retention_ms: int,
-    one: Callable[[Submission], Awaitable[Submitted]],
+    one: Callable[[Submission], Awaitable[SubmissionResult]],
 ) -> list[Answer]:
     answers: dict[int, Answer] = {}
     alone: list[int] = []
@@ -161,7 +164,7 @@ async def _submit(
             if reply[0] != b"ok":  # closed meanwhile, or an earlier run is in the way
                 alone.append(index)
                 continue
-            submitted = answers[index] = Submitted(run, Added())
+            submitted = answers[index] = SubmissionResult(run, AddResult())
             group_of_one = [(number, 0, batch) for number, batch in enumerate(submissions[index].batches)]
             if note_added(submitted.added, reply, group_of_one):
                 await try_finish(commands, run.crawl.id.token, retention_ms=retention_ms)
@@ -200,7 +203,7 @@ def _only_shard(submission: Submission, count: int) -> int | None:
     return shards.pop() if len(shards) == 1 and urls < _URLS_AT_ONCE and not submission.fresh else None
 
 
-async def _open(commands: Commands, openings: dict[str, _Opening]) -> None:
+async def _open(commands: ScriptCommands, openings: dict[str, _Opening]) -> None:
     by_home: dict[int, list[tuple[str, list[Argument]]]] = {}
     for token, opening in openings.items():
         home = home_shard(token, commands.count)
@@ -215,7 +218,7 @@ async def _open(commands: Commands, openings: dict[str, _Opening]) -> None:
     await every(ask(home, group) for home, group in _split(by_home))
 
 
-async def _call(commands: Commands, shard: int, script: str, *arguments: Argument) -> Any:
+async def _call(commands: ScriptCommands, shard: int, script: str, *arguments: Argument) -> Any:
     try:
         return await commands.call_confirmed(shard, script, *arguments)
     except FrontierFull as exc:
@@ -232,7 +235,7 @@ def _arguments(opening: _Opening, run: Run, packed: codec.PackedTerms, submissio
     return [*head, opening.version, opening.ended, len(batches), *batches]
 
 
-def note_added(added: Added, reply: Sequence[Any], parts: Sequence[tuple[int, int, Batch]]) -> bool:
+def note_added(added: AddResult, reply: Sequence[Any], parts: Sequence[tuple[int, int, Batch]]) -> bool:
     """Enter an "ok" reply of `add` in `added`. `parts`: what was sent, as (index of the batch, offset in it, part).
     Returns whether the shard became idle."""
     _, new, duplicates, idle, known, rejected, strange = reply
@@ -265,3 +268,58 @@ def _split(calls: dict[int, list[tuple[T, list[Argument]]]]) -> Iterator[tuple[i
 
 def _bytes(arguments: Iterable[Argument]) -> int:
     return sum([len(argument) for argument in arguments if isinstance(argument, (bytes, str))])
+
+
+_LIFE_MS = 30 * 86400 * 1000
+_ASK_AGAIN_SECONDS = 10.0
+
+
+class ValkeySpiderRegistry:
+    """Implements Spiders."""
+
+    def __init__(self, commands: ScriptCommands, identity: FrontierIdentity) -> None:
+        self._commands = commands
+        self._identity = identity
+        self._announced: dict[str, frozenset[Lane]] = {}
+        self._asked = float("-inf")
+
+    async def announce(self, lane: Lane, names: Collection[str]) -> None:
+        await self._ask(lane, *names)
+
+    async def learn(self, names: Collection[str]) -> None:
+        stale = time.monotonic() - self._asked >= _ASK_AGAIN_SECONDS
+        if stale or not all(name in self._announced for name in names):
+            await self._ask()
+
+    def lanes(self, name: str) -> frozenset[Lane]:
+        return self._announced.get(name, frozenset())
+
+    def names(self) -> frozenset[str]:
+        return frozenset(self._announced)
+
+    def fingerprint(
+        self,
+        spider: str,
+        url: str,
+        *,
+        method: str = "GET",
+        body: bytes = b"",
+        query_order: QueryOrder = QueryOrder.SIGNIFICANT,
+    ) -> int:
+        seed = spider_seed(self._identity.secret, spider)
+        if self.lanes(spider) == {Lane.SCRAPY}:
+            return fingerprint(scrapy_fingerprint(url, method=method, body=body), seed=seed)
+        if query_order is QueryOrder.IGNORED:
+            url = with_sorted_query(url)
+        return fingerprint(url, seed=seed, method=method, body=body)
+
+    async def _ask(self, *announcement: str) -> None:
+        fast, scrapy = (
+            {name.decode() for name in names}
+            for names in await self._commands.call(0, "spiders", _LIFE_MS, *announcement)
+        )
+        self._announced = {
+            name: frozenset(lane for lane, known in ((Lane.FAST, fast), (Lane.SCRAPY, scrapy)) if name in known)
+            for name in fast | scrapy
+        }
+        self._asked = time.monotonic()

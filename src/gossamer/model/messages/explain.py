@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema_rs
 
 from gossamer.errors import RequestRejected
-from gossamer.model.messages.kinds import Kind
+from gossamer.model.messages.kinds import RequestKind
 
 _LONGEST_NAME = 100
 _LONGEST_REASON = 300
@@ -30,7 +30,7 @@ _SIGNS: dict[str, tuple[tuple[str, tuple[str, ...] | None], ...]] = {
 """Which field tells a kind from others, and (None: any) by which of its values. Plug-ins have no signs."""
 
 
-def explain(given: dict[str, Any], kinds: Sequence[Kind]) -> RequestRejected:
+def explain(given: dict[str, Any], kinds: Sequence[RequestKind]) -> RequestRejected:
     """What is wrong with a message that no kind's schema takes. The kind that it is most like is taken for meant."""
     for name, why in _NOT_YET.items():
         if name in given:
@@ -55,7 +55,7 @@ def explain(given: dict[str, Any], kinds: Sequence[Kind]) -> RequestRejected:
     raise AssertionError("the message is valid")
 
 
-def _likeness(given: dict[str, Any], kind: Kind) -> tuple[int, int]:
+def _likeness(given: dict[str, Any], kind: RequestKind) -> tuple[int, int]:
     """How much of what the kind needs is there, less what it does not know; of equal ones the one whose sign is."""
     there = given.keys()
     known = kind.schema.get("properties", {}).keys()
@@ -64,7 +64,7 @@ def _likeness(given: dict[str, Any], kind: Kind) -> tuple[int, int]:
     return len(required & there) - len(there - known), sum(signs)
 
 
-def _sentence(error: Any, kind: Kind) -> RequestRejected:
+def _sentence(error: Any, kind: RequestKind) -> RequestRejected:
     place = ".".join(str(part)[:_LONGEST_NAME] for part in error.instance_path)
     facts = error.kind.as_dict()
     match error.kind.name:
@@ -103,7 +103,7 @@ _BOUNDS = {
 }
 
 
-def _unknown(place: str, name: str, kind: Kind) -> RequestRejected:
+def _unknown(place: str, name: str, kind: RequestKind) -> RequestRejected:
     field = _inside(place, name[:_LONGEST_NAME])
     if place:
         return RequestRejected("unknown field", field=field)
@@ -112,7 +112,7 @@ def _unknown(place: str, name: str, kind: Kind) -> RequestRejected:
     return RequestRejected(f"unknown field of {_article(kind.name)} {kind.name} request{hint}", field=field)
 
 
-def _declared(kind: Kind, path: Sequence[Any]) -> dict[str, Any]:
+def _declared(kind: RequestKind, path: Sequence[Any]) -> dict[str, Any]:
     """The part of the schema at this path; empty where the path leads elsewhere (through a `$ref`)."""
     part: Any = kind.schema
     for step in path:

@@ -10,15 +10,14 @@ import jsonschema_rs
 import msgspec
 
 from gossamer.errors import BadInput, RequestRejected
-from gossamer.model.messages.limits import Limits
 from gossamer.model.messages.requests import ActionRequest, CrawlRequest, DomainRequest, StatsRequest
-from gossamer.model.messages.schemas import schema
+from gossamer.model.messages.schemas import RequestLimits, schema
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Kind:
+class RequestKind:
     """A kind of request: the first by rank whose schema a message satisfies is meant.
 
     Raises BadInput for a schema that is none, or that refers to one elsewhere."""
@@ -42,7 +41,7 @@ class Kind:
             raise BadInput(f"the schema of {self.name}: {(str(error) or 'is none').splitlines()[0]}") from None
 
 
-def built_in(limits: Limits) -> list[Kind]:
+def built_in(limits: RequestLimits) -> list[RequestKind]:
     """The kinds that Scrapy Cluster has, under its ranks."""
 
     def crawl(given: dict[str, Any]) -> CrawlRequest:
@@ -56,10 +55,10 @@ def built_in(limits: Limits) -> list[Kind]:
         return _convert(given, CrawlRequest)
 
     return [
-        Kind("crawl", schema("crawl"), 100, crawl),
-        Kind("action", schema("action"), 200, lambda given: _convert(given, ActionRequest)),
-        Kind("stats", schema("stats"), 300, lambda given: _convert(given, StatsRequest)),
-        Kind("domain", schema("domain"), 400, _domain),
+        RequestKind("crawl", schema("crawl"), 100, crawl),
+        RequestKind("action", schema("action"), 200, lambda given: _convert(given, ActionRequest)),
+        RequestKind("stats", schema("stats"), 300, lambda given: _convert(given, StatsRequest)),
+        RequestKind("domain", schema("domain"), 400, _domain),
     ]
 
 

@@ -7,10 +7,10 @@ import msgspec
 
 from gossamer.errors import BadInput, RequestRejected
 from gossamer.model.messages.explain import explain
-from gossamer.model.messages.kinds import Kind, built_in
-from gossamer.model.messages.limits import TOO_DEEP, Limits, check_json
+from gossamer.model.messages.kinds import RequestKind, built_in
+from gossamer.model.messages.schemas import TOO_DEEP, RequestLimits, check_json
 
-__all__ = ["Kind", "Limits", "Reader"]
+__all__ = ["MessageReader", "RequestKind", "RequestLimits"]
 
 _decode = msgspec.json.Decoder().decode
 
@@ -27,12 +27,12 @@ def decode(value: bytes) -> Any:
         raise RequestRejected(f"this is no JSON: {str(error).removeprefix('JSON is malformed: ')}") from None
 
 
-class Reader:
+class MessageReader:
     """Reads messages. Safe to share."""
 
-    def __init__(self, kinds: Sequence[Kind] = (), *, limits: Limits | None = None) -> None:
+    def __init__(self, kinds: Sequence[RequestKind] = (), *, limits: RequestLimits | None = None) -> None:
         """`kinds`: plug-ins beside the built-in ones. Raises BadInput for two of one name."""
-        self._limits = limits or Limits()
+        self._limits = limits or RequestLimits()
         self._kinds = sorted([*built_in(self._limits), *kinds], key=lambda kind: (kind.rank, kind.name))
         if len({kind.name for kind in self._kinds}) != len(self._kinds):
             raise BadInput(f"two kinds of request have one name: {', '.join(kind.name for kind in self._kinds)}")

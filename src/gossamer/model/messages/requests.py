@@ -7,8 +7,8 @@ import msgspec
 
 from gossamer.errors import RequestRejected
 from gossamer.model.crawl import Crawl, CrawlId, Order, QueryOrder, Rate, Terms
-from gossamer.model.messages.limits import LONGEST_AHEAD_SECONDS
-from gossamer.model.payload import EMPTY, Payload
+from gossamer.model.messages.schemas import LONGEST_AHEAD_SECONDS
+from gossamer.model.request import EMPTY, Payload
 
 
 class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):

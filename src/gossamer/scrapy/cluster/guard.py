@@ -4,9 +4,11 @@ from typing import Any
 
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
+from scrapy.http import Response
 from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.reactor import is_reactor_installed
 from twisted.internet import defer
+from twisted.python.failure import Failure
 
 from gossamer.errors import BadUrl, BlockedAddress, DnsFailed
 from gossamer.fetch.resolve import Resolver
@@ -18,7 +20,7 @@ class AddressRefused(IgnoreRequest):
     """The host has no address that may be connected to."""
 
 
-class Guard:
+class AddressGuard:
     """A downloader middleware: refuses hosts that only have addresses outside the public internet and
     `GOSSAMER_ALLOW_NETWORKS`.
 
@@ -64,3 +66,30 @@ async def _lookup(name: str) -> list[str]:
     resolve: Any = reactor.resolve
     found: defer.Deferred[str] = resolve(name)
     return [await maybe_deferred_to_future(found)]
+
+
+_KINDS = {
+    "CannotResolveHostError": "dns",
+    "DNSLookupError": "dns",
+    "DownloadConnectionRefusedError": "connect",
+    "DownloadTimeoutError": "total_timeout",
+    "TimeoutError": "total_timeout",
+    "TCPTimedOutError": "connect_timeout",
+    "ConnectError": "connect",
+    "ResponseDataLossError": "connection_lost",
+    "ResponseFailed": "connection_lost",
+    "ConnectionLost": "connection_lost",
+    "ConnectionDone": "connection_lost",
+    "TunnelError": "proxy",
+    "DownloadFailedError": "fetch",
+}
+"""By the class or the nearest of its bases, whose names differ between versions of Scrapy and its handlers."""
+
+
+def kind_of(result: object) -> str | int | None:
+    """The word for a failed download, the status of an answer; None: neither."""
+    if isinstance(result, Response):
+        return result.status
+    if not isinstance(result, Failure) or isinstance(result.value, IgnoreRequest):
+        return None
+    return next((_KINDS[kind.__name__] for kind in type(result.value).__mro__ if kind.__name__ in _KINDS), None)

@@ -6,24 +6,74 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
-from scrapy.http import Response
+from scrapy import Field, Item
+from scrapy.http import Headers, Response
 from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure
 
 from gossamer.extract.encoding import decode
-from gossamer.model.payload import unpack
-from gossamer.model.record import Hop, ItemRecord, Link, Output, PageRecord
-from gossamer.model.request import Lease
+from gossamer.model.record import ItemRecord, Output, PageRecord, RecordLink, RedirectHop
+from gossamer.model.request import Lease, unpack
 from gossamer.policy.secrets import REDACTED, SecretHeaders
-from gossamer.scrapy.cluster.items import headers_of, plain_headers
-from gossamer.scrapy.live import Live
+from gossamer.scrapy.live import LiveRequests
 from gossamer.worker.records import EXCEPTION_CHARACTERS, bare_record, timestamp
+
+
+class RawResponseItem(Item):
+    """A page, with Scrapy Cluster's fields and Gossamer's. What is left out the pipeline fills in from the answer, the
+    crawl request and the lease; what is set is published as it is."""
+
+    appid = Field()
+    crawlid = Field()
+    spiderid = Field()
+    url = Field()
+    response_url = Field()
+    status_code = Field()
+    status_msg = Field()
+    response_headers = Field()
+    request_headers = Field()
+    body = Field()
+    """Text, or bytes."""
+    links = Field()
+    """Of mappings with `url` and `text`."""
+    attrs = Field()
+    success = Field()
+    exception = Field()
+    encoding = Field()
+    timestamp = Field()
+    reason = Field()
+    content_type = Field()
+
+
+def plain_headers(headers: Headers) -> dict[str, list[str]]:
+    """Every value of every header, as text that JSON can say (Latin-1, as on the wire)."""
+    return {
+        name.decode("latin-1"): [value.decode("latin-1") for value in values]
+        for name, values in headers.items()
+        if values
+    }
+
+
+def headers_of(value: Any) -> dict[str, list[str]]:
+    """Headers as an item has them, whatever their form: Scrapy's, or a mapping of text or bytes to one or to many."""
+    if isinstance(value, Headers):
+        return plain_headers(value)
+    found: dict[str, list[str]] = {}
+    for name, given in dict(value or {}).items():
+        many = given if isinstance(given, list | tuple) else [given]
+        found[_text(name)] = [_text(one) for one in many]
+    return found
+
+
+def _text(value: Any) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+
 
 _OWN = frozenset(("body", "links", "request_headers", "response_headers"))
 """Fields of an item that are read; the others are taken as they are."""
 
 
-def failure_output(lease: Lease, live: Live | None, *, reason: str, now: float, redact: bool) -> Output:
+def failure_output(lease: Lease, live: LiveRequests | None, *, reason: str, now: float, redact: bool) -> Output:
     """Of a request without a page. `live` None: it was not begun. `redact`: see `page_output`."""
     if live is None:
         return Output(record=bare_record(lease, now=now, reason=reason, exception=""))
@@ -38,7 +88,7 @@ def failure_output(lease: Lease, live: Live | None, *, reason: str, now: float, 
     return Output(record=record, body=answer.body if isinstance(answer, Response) else b"")
 
 
-def page_output(item: Mapping[str, Any], live: Live, *, now: float, redact: bool) -> Output:
+def page_output(item: Mapping[str, Any], live: LiveRequests, *, now: float, redact: bool) -> Output:
     """Of a RawResponseItem that the lease's callback yielded. `redact`: without the values of secret request headers.
     Raises msgspec.ValidationError for a field that is not what the message says."""
     answer = live.answer if isinstance(live.answer, Response) else None
@@ -66,7 +116,7 @@ def page_output(item: Mapping[str, Any], live: Live, *, now: float, redact: bool
     return Output(record=msgspec.convert(msgspec.to_builtins(record), PageRecord), body=body)
 
 
-def item_output(item: dict[str, Any], live: Live, *, now: float) -> Output:
+def item_output(item: dict[str, Any], live: LiveRequests, *, now: float) -> Output:
     """Of any other item."""
     lease = live.lease
     answer = live.answer
@@ -85,15 +135,17 @@ def item_output(item: dict[str, Any], live: Live, *, now: float) -> Output:
     )
 
 
-def links_of(links: Iterable[Any]) -> list[Link]:
+def links_of(links: Iterable[Any]) -> list[RecordLink]:
     """Mappings or pairs, as links of a record."""
     return [
-        Link(str(one["url"]), str(one.get("text", ""))) if isinstance(one, Mapping) else Link(*map(str, one))
+        RecordLink(str(one["url"]), str(one.get("text", "")))
+        if isinstance(one, Mapping)
+        else RecordLink(*map(str, one))
         for one in links
     ]
 
 
-def _record(live: Live, response: Response | None, *, now: float) -> PageRecord:
+def _record(live: LiveRequests, response: Response | None, *, now: float) -> PageRecord:
     lease, meta = live.lease, live.request.meta
     record = bare_record(lease, now=now, reason="", exception="")
     record.request_id = _request_id(lease)
@@ -104,7 +156,7 @@ def _record(live: Live, response: Response | None, *, now: float) -> PageRecord:
     came_by = meta.get("redirect_urls") or []
     statuses = meta.get("redirect_reasons") or []
     record.redirects = [
-        Hop(str(url), status if isinstance(status, int) else 0)
+        RedirectHop(str(url), status if isinstance(status, int) else 0)
         for url, status in zip(came_by, [*statuses, *([0] * len(came_by))], strict=False)
     ]
     if came_by:

@@ -19,27 +19,22 @@ from twisted.python.failure import Failure
 from gossamer.errors import BadInput
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import SHARED, Run, Terms
-from gossamer.model.outcome import Dropped, Outcome
-from gossamer.model.payload import Payload
 from gossamer.model.record import Output
-from gossamer.model.request import Lease, Settlement
+from gossamer.model.request import Dropped, Lease, Outcome, Payload, Settlement
 from gossamer.policy.retry import Retry, decide
-from gossamer.policy.robots import Obedience
-from gossamer.policy.scope import Scope
+from gossamer.policy.robots import RobotsPolicy
+from gossamer.policy.scope import LinkScope
 from gossamer.scrapy import scheduler
-from gossamer.scrapy.cluster.entries import ClusterEntries, is_handover
-from gossamer.scrapy.cluster.failures import kind_of
-from gossamer.scrapy.cluster.guard import AddressRefused, Guard
-from gossamer.scrapy.cluster.outlet import OUTLETS, Outlet
-from gossamer.scrapy.cluster.pipelines import BusPipeline
+from gossamer.scrapy.cluster.guard import AddressGuard, AddressRefused, kind_of
+from gossamer.scrapy.cluster.pipelines import OUTLETS, BusPipeline, Outlet
 from gossamer.scrapy.cluster.records import failure_output
-from gossamer.scrapy.cluster.terms import under_terms, without_secrets
-from gossamer.scrapy.entries import Entries
-from gossamer.scrapy.live import CURRENT, Live
-from gossamer.scrapy.options import Options
+from gossamer.scrapy.cluster.terms import ClusterEntries, is_handover, under_terms, without_secrets
+from gossamer.scrapy.entries import EntryEncoder
+from gossamer.scrapy.live import CURRENT, LiveRequests
+from gossamer.scrapy.options import LaneOptions
 from gossamer.sinks.base import Sink
 from gossamer.worker.context import scope_of
-from gossamer.worker.sitemaps import counted_as
+from gossamer.worker.page import counted_as
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +48,12 @@ class Scheduler(scheduler.Scheduler):
         super().__init__(crawler)
         self._retries = crawler.settings.getint("RETRY_TIMES")
         self._retry_base = crawler.settings.getfloat("GOSSAMER_RETRY_BASE", 10.0)
-        self._obedience = Obedience(self.options.settings.fetch.robots)
-        self._scopes: dict[int, tuple[Terms, Scope]] = {}
+        self._obedience = RobotsPolicy(self.options.settings.fetch.robots)
+        self._scopes: dict[int, tuple[Terms, LinkScope]] = {}
 
     # --- coming and going ---------------------------------------------------------------------------------------------
 
-    def _read(self, crawler: Crawler) -> Options:
+    def _read(self, crawler: Crawler) -> LaneOptions:
         if not any(load_object(one) is BusPipeline for one in crawler.settings.getdict("ITEM_PIPELINES")):
             raise BadInput(
                 f"ITEM_PIPELINES: without {BusPipeline.__module__}.BusPipeline no page would be published; set it to "
@@ -79,8 +74,8 @@ class Scheduler(scheduler.Scheduler):
         self._outlet = OUTLETS[self._crawler] = await Outlet.open(self.options.settings, self._spider.name)
         return self._outlet
 
-    async def _joined(self, run: Run, entries: Entries) -> Entries:
-        self._guard = Guard(self.options.settings)
+    async def _joined(self, run: Run, entries: EntryEncoder) -> EntryEncoder:
+        self._guard = AddressGuard(self.options.settings)
         self._engine.add_middleware(self._guard)
         return ClusterEntries(self._spider, frontier=self.frontier, fingerprinter=self._crawler.request_fingerprinter)
 
@@ -120,7 +115,7 @@ class Scheduler(scheduler.Scheduler):
             live.drops[reason] = live.drops.get(reason, 0) + 1
         return False
 
-    def _refusal(self, request: Request, live: Live) -> str | None:
+    def _refusal(self, request: Request, live: LiveRequests) -> str | None:
         """Why the terms do not want it; None: they do."""
         terms = live.lease.terms
         if live.moving:
@@ -133,11 +128,11 @@ class Scheduler(scheduler.Scheduler):
         refusal = self.scope(terms).refusal(request.url)
         return None if refusal is None else counted_as(refusal.reason)
 
-    def _is_too_deep(self, live: Live) -> bool:
+    def _is_too_deep(self, live: LiveRequests) -> bool:
         maxdepth = live.lease.terms.maxdepth
         return not (maxdepth is None or live.lease.depth < maxdepth or getattr(self._spider, "ignores_maxdepth", False))
 
-    def scope(self, terms: Terms) -> Scope:
+    def scope(self, terms: Terms) -> LinkScope:
         """The filters of a submission."""
         known = self._scopes.get(id(terms))
         if known is None:
@@ -171,7 +166,7 @@ class Scheduler(scheduler.Scheduler):
             live.outcome, live.reason = Outcome.DROPPED, str(Dropped.BLOCKED_ADDRESS)
         return handled
 
-    def _again(self, live: Live, failure: str | int) -> Retry | None:
+    def _again(self, live: LiveRequests, failure: str | int) -> Retry | None:
         """Another attempt, by any worker; the spider hears nothing of this one."""
         if live.request.meta.get("dont_retry"):
             return None
@@ -185,7 +180,7 @@ class Scheduler(scheduler.Scheduler):
         )
         return decision if isinstance(decision, Retry) else None
 
-    def _records(self, settlement: Settlement, live: Live | None) -> Sequence[Output]:
+    def _records(self, settlement: Settlement, live: LiveRequests | None) -> Sequence[Output]:
         if settlement.outcome not in (Outcome.FAILED, Outcome.DROPPED) or settlement.reason == Dropped.MOVED:
             if live is not None and settlement.outcome is Outcome.FETCHED:
                 self._outlet.tally.pages += 1

@@ -11,8 +11,8 @@ from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import LinkExtractor, Links
 from gossamer.policy.scope import compile_scope
-from gossamer.scrapy.cluster.items import RawResponseItem, plain_headers
 from gossamer.scrapy.cluster.pipelines import BusPipeline
+from gossamer.scrapy.cluster.records import RawResponseItem, plain_headers
 from gossamer.scrapy.live import CURRENT
 from gossamer.worker.context import scope_of
 

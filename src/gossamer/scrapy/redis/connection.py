@@ -89,7 +89,7 @@ def _text(given: dict[str, Any]) -> str:
     return f"{scheme}://{who}{host}:{int(given.get('port') or 6379)}/{int(given.get('db') or 0)}{query}"
 
 
-class Link:
+class RedisLink:
     """One process's connection to the server of the start keys, items and stats. Made when it is first needed."""
 
     def __init__(self, settings: BaseSettings) -> None:
@@ -131,14 +131,14 @@ class Link:
             self._shards = None
 
 
-_links: WeakKeyDictionary[Crawler, Link] = WeakKeyDictionary()
+_links: WeakKeyDictionary[Crawler, RedisLink] = WeakKeyDictionary()
 
 
-def link(crawler: Crawler) -> Link:
+def link(crawler: Crawler) -> RedisLink:
     """The crawler's one link, closed when its engine stops. Raises BadInput."""
     found = _links.get(crawler)
     if found is None:
-        found = _links[crawler] = Link(crawler.settings)
+        found = _links[crawler] = RedisLink(crawler.settings)
         crawler.signals.connect(found.close, signal=signals.engine_stopped)
     return found
 

@@ -11,7 +11,7 @@ from w3lib.url import canonicalize_url
 
 from gossamer.errors import BadInput
 from gossamer.model.request import Batch
-from gossamer.scrapy.redis.connection import Link
+from gossamer.scrapy.redis.connection import RedisLink
 
 
 class RFPDupeFilter(ScrapysOwn):
@@ -26,10 +26,10 @@ def request_fingerprint(request: Request) -> str:
 
 
 @dataclass(slots=True)
-class Legacy:
+class LegacyFingerprints:
     """The fingerprints that scrapy-redis left: what is in there is not added. Nothing is written there."""
 
-    link: Link
+    link: RedisLink
     key: str
     _marks: dict[int, tuple[str, int]] = field(default_factory=dict)
     """By the lane's fingerprint: theirs, and how many that are on their way carry it."""

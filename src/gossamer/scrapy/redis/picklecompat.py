@@ -3,7 +3,7 @@
 import pickle
 from typing import Any
 
-from gossamer.control.pickles import loads
+from gossamer.control.scrapy_redis import loads
 
 __all__ = ["dumps", "loads"]
 

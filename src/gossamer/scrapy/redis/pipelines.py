@@ -10,12 +10,12 @@ from scrapy.crawler import Crawler
 from scrapy.utils.misc import load_object
 from scrapy.utils.serialize import ScrapyJSONEncoder
 
-from gossamer.commit.patience import Patience
+from gossamer.commit.retrier import Retrier
 from gossamer.errors import BadInput, BadSetting
-from gossamer.scrapy.commands import refuse
-from gossamer.scrapy.redis.connection import Link, get_redis_from_settings, link
+from gossamer.scrapy.live import refuse
+from gossamer.scrapy.redis.connection import RedisLink, get_redis_from_settings, link
 from gossamer.scrapy.redis.settings import ITEMS_KEY, check
-from gossamer.telemetry.troubles import Troubles
+from gossamer.telemetry.logs import Troubles
 
 log = logging.getLogger(__name__)
 
@@ -44,12 +44,12 @@ class RedisPipeline:
         except BadInput as error:
             refuse(error)
 
-    def __init__(self, crawler: Crawler, where: Link, key: str, serialize: Callable[[Any], str | bytes]) -> None:
+    def __init__(self, crawler: Crawler, where: RedisLink, key: str, serialize: Callable[[Any], str | bytes]) -> None:
         self.crawler = crawler
         self.key = key
         self.serialize = serialize
         self._link = where
-        self._patience = Patience(Troubles())
+        self._patience = Retrier(Troubles())
         self._waiting: list[tuple[str, bytes, asyncio.Future[None]]] = []
         self._writing: asyncio.Future[None] | None = None
         self._server: Any = None

@@ -6,15 +6,15 @@ import logging
 from scrapy import Request, Spider
 from scrapy.statscollectors import StatsCollector
 
-from gossamer.commit.patience import Patience
+from gossamer.commit.retrier import Retrier
 from gossamer.control.scrapy_redis import forget_imported, read_request
 from gossamer.errors import BadInput, GossamerError
 from gossamer.model.crawl import CrawlId
-from gossamer.scrapy.redis.connection import Link
-from gossamer.scrapy.redis.startkeys import StartKey, Taken
+from gossamer.scrapy.redis.connection import RedisLink
+from gossamer.scrapy.redis.presence import StartKey, TakenMessage
 from gossamer.scrapy.scheduler import Scheduler
 from gossamer.scrapy.stored import restore
-from gossamer.telemetry.troubles import Troubles
+from gossamer.telemetry.logs import Troubles
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +27,13 @@ class PushedRequests:
     """Brings them into the frontier while the spider runs. A request is lost neither with this process nor with the
     server: it stays in the processing key until it is in the frontier. One that cannot be read goes to `<key>:dead`."""
 
-    def __init__(self, link: Link, key: str, *, kind: str, spider: Spider, stats: StatsCollector) -> None:
+    def __init__(self, link: RedisLink, key: str, *, kind: str, spider: Spider, stats: StatsCollector) -> None:
         """`kind`: zset or list, as the project's queue class has it."""
         self._link = link
         self._key = StartKey(link, key, kind=kind)
         self._spider = spider
         self._stats = stats
-        self._patience = Patience(Troubles())
+        self._patience = Retrier(Troubles())
         self.is_empty = False
         """Whether nothing waited there when it was last looked at."""
 
@@ -59,7 +59,7 @@ class PushedRequests:
             return False
         taken = await self._patience.frontier(lambda: self._key.take(_MOST))
         self.is_empty = not taken
-        good: list[Taken] = []
+        good: list[TakenMessage] = []
         requests: list[Request] = []
         for one in taken:
             try:
@@ -82,7 +82,7 @@ class PushedRequests:
         await self._patience.frontier(lambda: self._key.done(good))
         return True
 
-    async def _was_imported(self, scheduler: Scheduler, crawl: CrawlId, one: Taken) -> bool:
+    async def _was_imported(self, scheduler: Scheduler, crawl: CrawlId, one: TakenMessage) -> bool:
         async def look() -> bool:
             shards = await self._link.shards()
             secret = scheduler.frontier.secret
@@ -90,11 +90,11 @@ class PushedRequests:
 
         return await self._patience.frontier(look)
 
-    async def _give_back(self, taken: list[Taken]) -> None:
+    async def _give_back(self, taken: list[TakenMessage]) -> None:
         if taken:
             await self._patience.frontier(lambda: self._key.give_back(taken))
 
-    async def _bury(self, one: Taken, reason: str) -> None:
+    async def _bury(self, one: TakenMessage, reason: str) -> None:
         log.error("A request of %s goes to %s: %s", self._key.key, self._key.dead, reason)
         self._stats.inc_value("gossamer/pushed_requests/dead")
         await self._patience.frontier(lambda: self._key.bury(one, reason))

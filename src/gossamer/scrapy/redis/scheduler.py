@@ -14,14 +14,13 @@ from gossamer.errors import BadSetting
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import Crawl, CrawlId, Run
 from gossamer.model.request import Batch
-from gossamer.scrapy.entries import Entries, Entry, Name
-from gossamer.scrapy.options import Options
+from gossamer.scrapy.entries import EntryEncoder, FrontierEntry, RequestKey
+from gossamer.scrapy.options import LaneOptions
 from gossamer.scrapy.options import read as read_options
 from gossamer.scrapy.redis import queue
 from gossamer.scrapy.redis.connection import address_of, link
-from gossamer.scrapy.redis.dupefilter import Legacy
-from gossamer.scrapy.redis.idle import Idle
-from gossamer.scrapy.redis.presence import Presence
+from gossamer.scrapy.redis.dupefilter import LegacyFingerprints
+from gossamer.scrapy.redis.presence import IdleWaiter, ProcessPresence
 from gossamer.scrapy.redis.pushed import PushedRequests
 from gossamer.scrapy.redis.settings import DUPEFILTER_KEY, QUEUE_KEY, check, check_spider
 from gossamer.scrapy.scheduler import Scheduler as Lane
@@ -33,13 +32,13 @@ class Scheduler(Lane):
     """`SCHEDULER = "gossamer.scrapy.redis.scheduler.Scheduler"`: the project's scrapy-redis settings do the rest."""
 
     def __init__(self, crawler: Crawler) -> None:
-        self._legacy: Legacy | None = None
+        self._legacy: LegacyFingerprints | None = None
         self.generation = 0
         """Grows with every run that begins with nothing seen. 0: not joined yet."""
         super().__init__(crawler)
         settings = crawler.settings
         assert crawler.spider is not None
-        self._idle = Idle(crawler, settings.getint("SCHEDULER_IDLE_BEFORE_CLOSE"))
+        self._idle = IdleWaiter(crawler, settings.getint("SCHEDULER_IDLE_BEFORE_CLOSE"))
         kind = _queue(settings)
         self._priorities = kind.priorities
         name = crawler.spider.name
@@ -52,7 +51,7 @@ class Scheduler(Lane):
         )
         self._reading: asyncio.Future[None] | None = None
 
-    def _read(self, crawler: Crawler) -> Options:
+    def _read(self, crawler: Crawler) -> LaneOptions:
         assert crawler.spider is not None
         settings = crawler.settings
         check(settings)
@@ -72,10 +71,10 @@ class Scheduler(Lane):
     async def _about_to_join(self, frontier: Frontier) -> None:
         crawl = self.options.crawl
         key = _formatted(self._crawler.settings, "SCHEDULER_DUPEFILTER_KEY", DUPEFILTER_KEY, self._spider.name)
-        legacy = Legacy(link(self._crawler), key)
+        legacy = LegacyFingerprints(link(self._crawler), key)
         if await legacy.is_there():
             self._legacy = legacy
-        presence = Presence(link(self._crawler), crawl.id)
+        presence = ProcessPresence(link(self._crawler), crawl.id)
         number, flushed = await presence.come(flush=self._crawler.settings.getbool("SCHEDULER_FLUSH_ON_START"))
         if flushed:
             log.info("SCHEDULER_FLUSH_ON_START: %s begins with nothing", crawl.id)
@@ -83,7 +82,7 @@ class Scheduler(Lane):
             await self._pushed.clear()
         self.options = replace(self.options, crawl=_numbered(crawl, number))
 
-    async def _joined(self, run: Run, entries: Entries) -> Entries:
+    async def _joined(self, run: Run, entries: EntryEncoder) -> EntryEncoder:
         self.generation = run.generation
         # A crawl that began anew after it was finished has seen nothing, as if the set had been deleted then.
         if self.options.fresh and run.number > 1:
@@ -134,15 +133,15 @@ class Scheduler(Lane):
         self._idle.wait()
 
 
-class _Entries(Entries):
+class _Entries(EntryEncoder):
     """Those of the lane, without priorities where the queue never had any, known to the old dupefilter."""
 
-    def __init__(self, entries: Entries, *, priorities: bool, legacy: Legacy | None) -> None:
+    def __init__(self, entries: EntryEncoder, *, priorities: bool, legacy: LegacyFingerprints | None) -> None:
         self.__dict__.update(entries.__dict__)
         self._priorities = priorities
         self._legacy = legacy
 
-    def of(self, request: Request, name: Name) -> Entry:
+    def of(self, request: Request, name: RequestKey) -> FrontierEntry:
         entry = super().of(request, name)
         if self._legacy is not None and not request.dont_filter:
             self._legacy.note(entry.fingerprint, request)

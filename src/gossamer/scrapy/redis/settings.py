@@ -18,7 +18,7 @@ QUEUE_KEY = "%(spider)s:requests"
 DUPEFILTER_KEY = "%(spider)s:dupefilter"
 
 
-class Row(NamedTuple):
+class Option(NamedTuple):
     """What becomes of one setting."""
 
     default: Any
@@ -66,58 +66,58 @@ def _unmade(value: Any) -> str:
 _NEVER = "Refused: scrapy-redis never released it, and new work is seen within a tenth of a second"
 _PART = "of the server's address, where REDIS_URL does not say it"
 
-TABLE: dict[str, Row] = {
-    "SCHEDULER": Row("", "`gossamer.scrapy.redis.scheduler.Scheduler`"),
-    "DUPEFILTER_CLASS": Row("", "The frontier dedupes; only the name is taken, no class of yours", _filter),
-    "SCHEDULER_PERSIST": Row(
+TABLE: dict[str, Option] = {
+    "SCHEDULER": Option("", "`gossamer.scrapy.redis.scheduler.Scheduler`"),
+    "DUPEFILTER_CLASS": Option("", "The frontier dedupes; only the name is taken, no class of yours", _filter),
+    "SCHEDULER_PERSIST": Option(
         False, "What a finished crawl has seen stays seen. False: the next one after it sees all anew. No process that "
         "closes takes anything away from others",
     ),
-    "SCHEDULER_FLUSH_ON_START": Row(
+    "SCHEDULER_FLUSH_ON_START": Option(
         False, "Begin with nothing queued and nothing seen. Only the first process does: one that joins others at "
         "work, or was started before they flushed, does not",
     ),
-    "SCHEDULER_IDLE_BEFORE_CLOSE": Row(0, "Seconds that a spider without work waits before it closes", _seconds),
-    "SCHEDULER_QUEUE_KEY": Row(
+    "SCHEDULER_IDLE_BEFORE_CLOSE": Option(0, "Seconds that a spider without work waits before it closes", _seconds),
+    "SCHEDULER_QUEUE_KEY": Option(
         QUEUE_KEY, "Names the crawl, as GOSSAMER_CRAWL_ID does: spiders of one key and one name share it. Requests "
         "that other programs push there are read while spiders run",
     ),
-    "SCHEDULER_QUEUE_CLASS": Row(
+    "SCHEDULER_QUEUE_CLASS": Option(
         OURS + "queue.PriorityQueue", "The order: PriorityQueue, FifoQueue or LifoQueue (and their old aliases)",
     ),
-    "SCHEDULER_DUPEFILTER_KEY": Row(
+    "SCHEDULER_DUPEFILTER_KEY": Option(
         DUPEFILTER_KEY, "Where the fingerprints of scrapy-redis are: what is in them is not fetched again. Nothing is "
         "written there",
     ),
-    "SCHEDULER_DUPEFILTER_CLASS": Row("", "scrapy-redis never read it either", _filter),
-    "SCHEDULER_SERIALIZER": Row("", "Refused: requests are stored as MessagePack, never pickled", _pickled),
-    "DUPEFILTER_DEBUG": Row(False, "Refused when true: the stat `dupefilter/filtered` counts duplicates", _debug),
-    "REDIS_URL": Row("", "The server of start keys, items and stats; of the frontier too without GOSSAMER_FRONTIER"),
-    "REDIS_HOST": Row("localhost", f"Host {_PART}"),
-    "REDIS_PORT": Row(6379, f"Port {_PART}", _count),
-    "REDIS_DB": Row(0, f"Database {_PART}", _seconds),
-    "REDIS_ENCODING": Row("utf-8", "Of start messages"),
-    "REDIS_DECODE_RESPONSES": Row(False, "`make_request_from_data` and `self.server` get text in the place of bytes"),
-    "REDIS_PARAMS": Row(
+    "SCHEDULER_DUPEFILTER_CLASS": Option("", "scrapy-redis never read it either", _filter),
+    "SCHEDULER_SERIALIZER": Option("", "Refused: requests are stored as MessagePack, never pickled", _pickled),
+    "DUPEFILTER_DEBUG": Option(False, "Refused when true: the stat `dupefilter/filtered` counts duplicates", _debug),
+    "REDIS_URL": Option("", "The server of start keys, items and stats; of the frontier too without GOSSAMER_FRONTIER"),
+    "REDIS_HOST": Option("localhost", f"Host {_PART}"),
+    "REDIS_PORT": Option(6379, f"Port {_PART}", _count),
+    "REDIS_DB": Option(0, f"Database {_PART}", _seconds),
+    "REDIS_ENCODING": Option("utf-8", "Of start messages"),
+    "REDIS_DECODE_RESPONSES": Option(False, "`make_request_from_data` and `self.server` get text instead of bytes"),
+    "REDIS_PARAMS": Option(
         {}, "Of redis-py's parameters those that say where and as whom to connect, TLS, and the two time limits; pool "
         "and retry parameters concern `self.server` only; `redis_cls` is refused",
     ),
-    "REDIS_ITEMS_KEY": Row(ITEMS_KEY, "The list of RedisPipeline's items"),
-    "REDIS_ITEMS_SERIALIZER": Row("", "The path of a function from an item to text or bytes. Empty: Scrapy's JSON"),
-    "STATS_CLASS": Row("", "`gossamer.scrapy.redis.stats.RedisStatsCollector`"),
-    "STATS_KEY": Row(STATS_KEY, "The hash of the merged stats; it lives for a week after the last process"),
-    "REDIS_START_URLS_KEY": Row(START_KEY, "The start key"),
-    "REDIS_START_URLS_AS_SET": Row(False, "The start key is a set. What it really is counts in any case"),
-    "REDIS_START_URLS_AS_ZSET": Row(False, "The start key is a sorted set, highest score first; as before"),
-    "REDIS_START_URLS_BATCH_SIZE": Row(None, "Messages taken at once; CONCURRENT_REQUESTS where it is not set", _count),
-    "MAX_IDLE_TIME_BEFORE_CLOSE": Row(
+    "REDIS_ITEMS_KEY": Option(ITEMS_KEY, "The list of RedisPipeline's items"),
+    "REDIS_ITEMS_SERIALIZER": Option("", "The path of a function from an item to text or bytes. Empty: Scrapy's JSON"),
+    "STATS_CLASS": Option("", "`gossamer.scrapy.redis.stats.RedisStatsCollector`"),
+    "STATS_KEY": Option(STATS_KEY, "The hash of the merged stats; it lives for a week after the last process"),
+    "REDIS_START_URLS_KEY": Option(START_KEY, "The start key"),
+    "REDIS_START_URLS_AS_SET": Option(False, "The start key is a set. What it really is counts in any case"),
+    "REDIS_START_URLS_AS_ZSET": Option(False, "The start key is a sorted set, highest score first; as before"),
+    "REDIS_START_URLS_BATCH_SIZE": Option(None, "Messages taken at once; CONCURRENT_REQUESTS where not set", _count),
+    "MAX_IDLE_TIME_BEFORE_CLOSE": Option(
         0, "A RedisSpider closes when the whole crawl has had no work for so many seconds. 0: never", _seconds,
     ),
-    "REDIS_KEY_CHECK_INTERVAL": Row(None, "Several keys are looked at in their order every time; of no effect"),
-    "REDIS_IDLE_BACKOFF_ENABLED": Row(None, _NEVER, _unmade),
-    "REDIS_IDLE_BACKOFF_MIN": Row(None, _NEVER, _unmade),
-    "REDIS_IDLE_BACKOFF_MAX": Row(None, _NEVER, _unmade),
-    "REDIS_IDLE_BACKOFF_FACTOR": Row(None, _NEVER, _unmade),
+    "REDIS_KEY_CHECK_INTERVAL": Option(None, "Several keys are looked at in their order every time; of no effect"),
+    "REDIS_IDLE_BACKOFF_ENABLED": Option(None, _NEVER, _unmade),
+    "REDIS_IDLE_BACKOFF_MIN": Option(None, _NEVER, _unmade),
+    "REDIS_IDLE_BACKOFF_MAX": Option(None, _NEVER, _unmade),
+    "REDIS_IDLE_BACKOFF_FACTOR": Option(None, _NEVER, _unmade),
 }  # fmt: skip
 
 

@@ -11,14 +11,12 @@ from scrapy.exceptions import DontCloseSpider
 from scrapy.spiders import CrawlSpider
 
 from gossamer.errors import BadInput, BadSetting
-from gossamer.scrapy.commands import refuse, runs_alone
 from gossamer.scrapy.engine import EngineDoor
+from gossamer.scrapy.live import refuse, runs_alone
 from gossamer.scrapy.redis.connection import get_redis_from_settings, link
-from gossamer.scrapy.redis.feeder import Feeder, requests_of
-from gossamer.scrapy.redis.idle import Idle
-from gossamer.scrapy.redis.messages import read
+from gossamer.scrapy.redis.feeder import Feeder, read, requests_of
+from gossamer.scrapy.redis.presence import IdleWaiter, StartKey
 from gossamer.scrapy.redis.settings import START_KEY, check
-from gossamer.scrapy.redis.startkeys import StartKey
 
 _NOT_CALLED = ("schedule_next_requests", "count_size", "pop_list_queue", "pop_priority_queue")
 """Methods of scrapy-redis's spiders: here a task feeds, not they."""
@@ -45,7 +43,7 @@ class RedisMixin:
     """Taken, and of no effect: all keys are looked at every time."""
 
     _server: Any = None
-    _idle: Idle | None = None
+    _idle: IdleWaiter | None = None
     _feeder: Feeder | None = None
     _feeding: "asyncio.Future[None] | None" = None
 
@@ -149,7 +147,7 @@ class RedisMixin:
             raise DontCloseSpider
 
     def _begin_to_feed(self) -> None:
-        self._idle = Idle(self.crawler, self.max_idle_time or 0)
+        self._idle = IdleWaiter(self.crawler, self.max_idle_time or 0)
         kind = type(self)
         overridden = kind.next_requests is not RedisMixin.next_requests or kind.fetch_data is not RedisMixin.fetch_data
         self._feeder = Feeder(

@@ -11,8 +11,8 @@ from scrapy.crawler import Crawler
 from scrapy.statscollectors import StatsCollector
 
 from gossamer.errors import BadInput, BadSetting, GossamerError
-from gossamer.scrapy.commands import refuse, runs_alone
 from gossamer.scrapy.engine import EngineDoor
+from gossamer.scrapy.live import refuse, runs_alone
 from gossamer.scrapy.redis.connection import get_redis_from_settings, link
 from gossamer.scrapy.redis.presence import SCRIPTS
 from gossamer.scrapy.redis.settings import STATS_KEY

@@ -10,7 +10,7 @@ from gossamer.model.crawl import CrawlEvent, CrawlId, CrawlState
 from gossamer.model.info import AppInfo
 from gossamer.model.messages import answers
 from gossamer.model.messages.schemas import schema
-from gossamer.model.record import Hop, ItemRecord, Link, PageRecord
+from gossamer.model.record import ItemRecord, PageRecord, RecordLink, RedirectHop
 
 ID = CrawlId("testapp", "abc")
 NOW = 1700000000.75
@@ -147,13 +147,13 @@ def page(**changes: Any) -> PageRecord:
         "body_encoding": "text",
         "encoding": "utf-8",
         "content_type": "text/html",
-        "links": [Link("http://a.com/y", "y")],
+        "links": [RecordLink("http://a.com/y", "y")],
         "attrs": None,
         "timestamp": "2030-01-01T12:00:00.000000",
         "success": True,
         "reason": "",
         "exception": "",
-        "redirects": [Hop("http://a.com/", 301)],
+        "redirects": [RedirectHop("http://a.com/", 301)],
         "timings": {"dns": 0.0, "total": 0.5},
         "ip": "192.0.2.1",
         "truncated": False,

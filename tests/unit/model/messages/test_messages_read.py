@@ -9,13 +9,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gossamer.errors import BadInput, RequestRejected
-from gossamer.model.messages.read import Kind, Limits, Reader
+from gossamer.model.messages.read import MessageReader, RequestKind, RequestLimits
 from gossamer.model.messages.requests import ActionRequest, CrawlRequest, DomainRequest, StatsRequest
 from gossamer.model.messages.schemas import REQUESTS, schema
 
 CRAWL: dict[str, Any] = {"appid": "testapp", "crawlid": "abc", "url": "http://example.com/"}
 STRUCTS = {"crawl": CrawlRequest, "action": ActionRequest, "stats": StatsRequest, "domain": DomainRequest}
-READER = Reader()
+READER = MessageReader()
 
 
 def nested(levels: int) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def nested(levels: int) -> dict[str, Any]:
     return inner
 
 
-def refusal(message: object, reader: Reader = READER) -> RequestRejected:
+def refusal(message: object, reader: MessageReader = READER) -> RequestRejected:
     """Why it is refused, whether it comes as bytes or as an object."""
     value = message if isinstance(message, bytes) else json.dumps(message, separators=(",", ":")).encode()
     with pytest.raises(RequestRejected) as caught:
@@ -242,13 +242,13 @@ def test_what_is_just_allowed_is_taken() -> None:
 
 def test_a_large_message_is_refused_unread() -> None:
     assert "10,000,000 bytes, more than the 1,048,576" in refusal(b"[" * 10_000_000).reason
-    small = Reader(limits=Limits(message_bytes=100))
+    small = MessageReader(limits=RequestLimits(message_bytes=100))
     assert small.read(CRAWL)
     assert "more than the 100" in refusal({**CRAWL, "attrs": {"a": "x" * 100}}, small).reason
 
 
 def test_the_operator_may_set_lower_limits() -> None:
-    reader = Reader(limits=Limits(maxdepth=3, domain_max_pages=2000))
+    reader = MessageReader(limits=RequestLimits(maxdepth=3, domain_max_pages=2000))
     assert reader.read({**CRAWL, "maxdepth": 3, "domain_max_pages": 2000})
     assert refusal({**CRAWL, "maxdepth": 4}, reader).field == "maxdepth"
     assert "the operator set this limit" in refusal({**CRAWL, "domain_max_pages": 2001}, reader).reason
@@ -342,18 +342,18 @@ PING = {
 }
 
 
-def ping(rank: int = 500, **changes: Any) -> Kind:
-    return Kind("ping", {**PING, **changes}, rank, lambda given: given)
+def ping(rank: int = 500, **changes: Any) -> RequestKind:
+    return RequestKind("ping", {**PING, **changes}, rank, lambda given: given)
 
 
 def test_a_plug_in_adds_a_kind() -> None:
-    reader = Reader([ping()])
+    reader = MessageReader([ping()])
     assert reader.read(b'{"appid": "testapp", "ping": 3, "other": null}') == ("ping", {"appid": "testapp", "ping": 3})
     assert reader.read(CRAWL)[0] == "crawl"
 
 
 def test_a_plug_ins_faults_are_told_like_any() -> None:
-    reader = Reader([ping()])
+    reader = MessageReader([ping()])
     assert refusal({"appid": "testapp", "ping": 0}, reader).reason == "must be at least 1"
     assert refusal({"appid": "testapp", "ping": 1, "pong": 1}, reader).reason == (
         "unknown field of a ping request; is ping meant?"
@@ -363,12 +363,12 @@ def test_a_plug_ins_faults_are_told_like_any() -> None:
 
 def test_the_lower_rank_comes_first() -> None:
     everything = {"type": "object"}
-    assert Reader([Kind("any", everything, 99, lambda given: None)]).read(CRAWL) == ("any", None)
-    assert Reader([Kind("any", everything, 101, lambda given: None)]).read(CRAWL)[0] == "crawl"
+    assert MessageReader([RequestKind("any", everything, 99, lambda given: None)]).read(CRAWL) == ("any", None)
+    assert MessageReader([RequestKind("any", everything, 101, lambda given: None)]).read(CRAWL)[0] == "crawl"
 
 
 def test_deep_messages_do_not_get_to_a_plug_in() -> None:
-    reader = Reader([Kind("any", {"type": "object", "minProperties": 1}, 500, lambda given: given)])
+    reader = MessageReader([RequestKind("any", {"type": "object", "minProperties": 1}, 500, lambda given: given)])
     assert "levels deep" in refusal({"tree": nested(101)}, reader).reason
 
 
@@ -385,11 +385,11 @@ def test_deep_messages_do_not_get_to_a_plug_in() -> None:
 )
 def test_a_schema_that_is_none_is_refused_at_the_start(wrong: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match="the schema of bad: "):
-        Kind("bad", wrong, 1, lambda given: given)
+        RequestKind("bad", wrong, 1, lambda given: given)
 
 
 def test_two_kinds_have_two_names() -> None:
     with pytest.raises(BadInput, match="one name"):
-        Reader([ping(), ping()])
+        MessageReader([ping(), ping()])
     with pytest.raises(BadInput, match="one name"):
-        Reader([Kind("crawl", PING, 1, lambda given: given)])
+        MessageReader([RequestKind("crawl", PING, 1, lambda given: given)])

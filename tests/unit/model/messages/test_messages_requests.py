@@ -6,9 +6,9 @@ import pytest
 
 from gossamer.errors import RequestRejected
 from gossamer.model.crawl import Crawl, CrawlId, Order, Rate, Terms
-from gossamer.model.messages.read import Reader
+from gossamer.model.messages.read import MessageReader
 from gossamer.model.messages.requests import CrawlRequest
-from gossamer.model.payload import EMPTY, Payload
+from gossamer.model.request import EMPTY, Payload
 
 NOW = 1700000000.0
 
@@ -59,7 +59,7 @@ def test_everything_that_is_asked_gets_somewhere() -> None:
         "timeout": 2.5,
         "retries": 0,
     }
-    _, request = Reader().read(message)
+    _, request = MessageReader().read(message)
     assert request.crawl() == Crawl(
         id=CrawlId("testapp", "abc"),
         order=Order.LIFO,
@@ -108,7 +108,7 @@ def test_a_body_of_bytes() -> None:
     [("5", Rate(5, 1.0)), ("1/0.5", Rate(1, 0.5)), ("1000000/604800", Rate(1_000_000, 604800.0))],
 )
 def test_rates(text: str, rate: Rate) -> None:
-    _, request = Reader().read({"appid": "testapp", "crawlid": "a", "url": "x", "rate": text})
+    _, request = MessageReader().read({"appid": "testapp", "crawlid": "a", "url": "x", "rate": text})
     assert request.crawl().rate == rate
 
 
