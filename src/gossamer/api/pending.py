@@ -16,9 +16,10 @@ from gossamer.api.context import ApiContext
 from gossamer.api.problems import Problem
 from gossamer.errors import BusError, FrontierError, FrontierUnavailable, RequestRejected
 from gossamer.model.messages import answers
+from gossamer.policy.retry import outage_pause
 from gossamer.telemetry import logs as names
 from gossamer.valkey.client import Script, load
-from gossamer.valkey.connection import pause_seconds, retrying
+from gossamer.valkey.connection import retrying
 
 log = logging.getLogger("gossamer.api")
 
@@ -182,7 +183,7 @@ class PendingRequests:
                 why = f"its handler failed: {type(error).__name__}: {error}"[:300]
                 return self._refusal(asked, RequestRejected(why))
             attempt += 1
-            await asyncio.sleep(pause_seconds(attempt, chance=random.random()))
+            await asyncio.sleep(outage_pause(attempt, random=random.random()))
             task = self._begin(asked)
 
     def _refusal(self, asked: PendingRequest, fault: RequestRejected) -> dict[str, Any]:
@@ -195,7 +196,7 @@ class PendingRequests:
                 return await self._parts.answered(messages)
             except (BusError, FrontierUnavailable) as error:
                 trouble = error
-            await asyncio.sleep(pause_seconds(attempt, chance=random.random()))
+            await asyncio.sleep(outage_pause(attempt, random=random.random()))
         log.warning("an answer did not go out on the bus: %s", trouble)
         return None
 

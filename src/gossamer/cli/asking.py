@@ -10,6 +10,7 @@ from gossamer.cli import standard
 from gossamer.cli.interruption import Interruption
 from gossamer.cli.running import run as run_loop
 from gossamer.errors import BadInput, BusUnavailable, FrontierUnavailable
+from gossamer.policy.retry import retry_delay
 from gossamer.settings import Settings
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles
@@ -53,7 +54,7 @@ async def arrived(name: str, call: Callable[[], Awaitable[T]], say: Callable[[st
     at once; the pauses grow from 0.25 to 5 s. Raises whatever else the call raises: a wrong password or a server that
     does not suit does not pass by waiting."""
     troubles = Troubles(say)
-    pause = _FIRST_SECONDS
+    failures = 0
     while True:
         try:
             answer = await call()
@@ -62,5 +63,7 @@ async def arrived(name: str, call: Callable[[], Awaitable[T]], say: Callable[[st
         else:
             troubles.end(name, f"The {name} is there.")
             return answer
-        await asyncio.sleep(pause * (0.5 + 0.5 * random.random()))
-        pause = min(pause * 2, _LONGEST_SECONDS)
+        failures += 1
+        await asyncio.sleep(
+            retry_delay(failures, random=random.random(), base_seconds=_FIRST_SECONDS, cap_seconds=_LONGEST_SECONDS)
+        )

@@ -79,13 +79,13 @@ class Outlinks:
         self,
         pages: Iterable[FinishedLease],
         frontier: Frontier,
-        patience: Retrier,
-        failed: Callable[[], None] | None = None,
+        retrier: Retrier,
+        on_failure: Callable[[], None] | None = None,
     ) -> None:
-        """`failed` is called whenever a shard did not answer."""
-        self._failed = failed
+        """`on_failure` is called whenever a call to a shard failed."""
+        self._on_failure = on_failure
         self._frontier = frontier
-        self._patience = patience
+        self._retrier = retrier
         self._parts: list[_Part] = []
         self._parts_of: dict[int, list[_Part]] = {}
         """By the page's id()."""
@@ -127,7 +127,9 @@ class Outlinks:
     async def _add(self, part: _Part) -> None:
         if part.era != self._frontier.era:
             async with part.lock:
-                await self._patience.frontier(partial(self._add_once, part), shard=part.shard, failed=self._failed)
+                await self._retrier.call_frontier(
+                    partial(self._add_once, part), shard=part.shard, on_failure=self._on_failure
+                )
 
     async def _add_once(self, part: _Part) -> None:
         era = self._frontier.era
@@ -212,7 +214,7 @@ class Committer:
         frontier: Frontier,
         holder: Leaseholder,
         sink: Sink,
-        patience: Retrier,
+        retrier: Retrier,
         *,
         batch_pages: int = 64,
         batch_bytes: int = 4 * 1024 * 1024,
@@ -229,7 +231,7 @@ class Committer:
         self._frontier = frontier
         self._holder = holder
         self._sink = sink
-        self._patience = patience
+        self._retrier = retrier
         self._batch_pages = batch_pages
         self._batch_bytes = batch_bytes
         self._linger_seconds = linger_seconds
@@ -347,14 +349,14 @@ class Committer:
             await self._settle_apart(batch)
             return
         try:
-            await self._settle_on(0, batch, Outlinks(batch, self._frontier, self._patience))
+            await self._settle_on(0, batch, Outlinks(batch, self._frontier, self._retrier))
         finally:
             self._gate.release()
 
     async def _write(self, batch: Sequence[FinishedLease]) -> None:
         try:
             if outputs := [output for finished in batch for output in finished.outputs]:
-                await self._patience.output(lambda: self._sink.write(outputs))
+                await self._retrier.write_output(lambda: self._sink.write(outputs))
         finally:
             for finished in batch:
                 finished.written()
@@ -362,7 +364,7 @@ class Committer:
     async def _settle_apart(self, batch: Sequence[FinishedLease]) -> None:
         """Settle; what waits for a shard that is away waits beside the next batches, while there is room."""
         failed = asyncio.Event()
-        outlinks = Outlinks(batch, self._frontier, self._patience, failed.set)
+        outlinks = Outlinks(batch, self._frontier, self._retrier, failed.set)
         settling = asyncio.ensure_future(self._settle_by_shard(batch, outlinks, failed.set))
         failing = asyncio.ensure_future(failed.wait())
         size = 0
@@ -421,7 +423,7 @@ class Committer:
                     return
 
         try:
-            await self._patience.frontier(settle, shard=shard, failed=failed)
+            await self._retrier.call_frontier(settle, shard=shard, on_failure=failed)
         finally:
             self._over(pages)
         if self.committed:

@@ -1,4 +1,4 @@
-"""Repeats a step that the frontier or an output cannot take now, until it can."""
+"""Retries of calls that the frontier or an output cannot serve now."""
 
 import asyncio
 import random
@@ -6,77 +6,78 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from gossamer.errors import FrontierFull, FrontierUnavailable, GossamerError, OutputClosed, SinkError, SinkFull
+from gossamer.policy.retry import outage_pause
 from gossamer.telemetry.logs import Troubles
 
 T = TypeVar("T")
 
-FIRST_SECONDS = 0.05
-LONGEST_SECONDS = 5.0
-
 
 class Retrier:
-    """Tries again with growing, jittered pauses (50 ms doubling to 5 s) and says once what it waits for.
+    """Repeats a call until it succeeds, with growing, jittered pauses, and reports each outage once.
 
-    An outage of the frontier or a full disk pauses a crawl; it loses nothing and it ends nothing.
+    An outage of the frontier or a full disk pauses a crawl; nothing is lost and the crawl does not end.
     """
 
     def __init__(self, troubles: Troubles) -> None:
         self._troubles = troubles
-        self._away: set[int | None] = set()
-        """Shards that did not answer last; None: a call that concerns no single one."""
+        self._unreachable_shards: set[int | None] = set()
+        """Shards whose last call failed; None stands for calls that do not concern a single shard."""
 
     @property
     def troubles(self) -> list[str]:
-        """Names of all that is wrong in this process now."""
+        """Names of all current troubles of this process."""
         return list(self._troubles.current)
 
     @property
-    def tried(self) -> bool:
-        """Whether the frontier or an output is being waited for now."""
+    def is_waiting(self) -> bool:
+        """True while a call to the frontier or an output is being repeated."""
         return not {"frontier", "output"}.isdisjoint(self._troubles.current)
 
-    async def frontier(
+    async def call_frontier(
         self,
         call: Callable[[], Awaitable[T]],
         *,
         shard: int | None = None,
-        failed: Callable[[], None] | None = None,
+        on_failure: Callable[[], None] | None = None,
     ) -> T:
-        """The call's answer, once the frontier gives one. `shard`: the only one that the call concerns. `failed` is
-        called before each pause."""
-        pause = FIRST_SECONDS
+        """Return the result of `call`, repeated while the frontier is unavailable or full; other errors are raised.
+
+        `shard`: the only shard that the call concerns; None: no single one. `on_failure` is called before each pause.
+        """
+        failures = 0
         while True:
             try:
-                answer = await call()
+                result = await call()
             except FrontierUnavailable as error:
-                self._away.add(shard)
+                self._unreachable_shards.add(shard)
                 self._troubles.begin("frontier", _sentence(error, "Waiting for it."))
             except FrontierFull as error:
-                self._away.add(shard)
+                self._unreachable_shards.add(shard)
                 self._troubles.begin("frontier", _sentence(error, "Waiting for room; nothing is lost."))
-            except Exception:  # an answer, too
-                self._answered(shard)
+            except Exception:  # the frontier answered, with an error
+                self._note_reply(shard)
                 raise
             else:
-                self._answered(shard)
-                return answer
-            if failed:
-                failed()
-            pause = await self._pause(pause)
+                self._note_reply(shard)
+                return result
+            if on_failure:
+                on_failure()
+            failures += 1
+            await asyncio.sleep(outage_pause(failures, random=random.random()))
 
-    def _answered(self, shard: int | None) -> None:
-        if self._away:
-            self._away.discard(shard)
-            if not self._away:
+    def _note_reply(self, shard: int | None) -> None:
+        if self._unreachable_shards:
+            self._unreachable_shards.discard(shard)
+            if not self._unreachable_shards:
                 self._troubles.end("frontier", "The frontier is back; going on.")
 
-    async def output(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Return when the output has taken it. Raises OutputClosed, after which it never will."""
-        pause = FIRST_SECONDS
+    async def write_output(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Return when the output has accepted the records. Raises OutputClosed when it never will."""
+        failures = 0
         while True:
             try:
                 await write()
-            except OutputClosed:  # what went down a pipe must not come again, and nobody will ever read the rest
+            except OutputClosed:  # records already in a closed pipe must not be repeated, and no reader is left
                 raise
             except SinkFull as error:
                 self._troubles.begin("output", _sentence(error, "Waiting for room; nothing is lost."))
@@ -85,12 +86,8 @@ class Retrier:
             else:
                 self._troubles.end("output", "The output can be written again; going on.")
                 return
-            pause = await self._pause(pause)
-
-    @staticmethod
-    async def _pause(seconds: float) -> float:
-        await asyncio.sleep(seconds * (0.5 + 0.5 * random.random()))
-        return min(seconds * 2, LONGEST_SECONDS)
+            failures += 1
+            await asyncio.sleep(outage_pause(failures, random=random.random()))
 
 
 def _sentence(error: GossamerError, then: str) -> str:

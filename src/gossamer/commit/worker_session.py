@@ -67,9 +67,9 @@ class HeartbeatThread:
 class WorkerSession:
     """Shared by both lanes. `keep` runs beside the work."""
 
-    def __init__(self, frontier: Frontier, holder: Leaseholder, patience: Retrier, *, heartbeat_seconds: float) -> None:
+    def __init__(self, frontier: Frontier, holder: Leaseholder, retrier: Retrier, *, heartbeat_seconds: float) -> None:
         self._holder = holder
-        self._patience = patience
+        self._retrier = retrier
         self._pulse = HeartbeatThread(frontier, holder, heartbeat_seconds=heartbeat_seconds)
         self.progress = asyncio.Event()
         """Something happened here, or was taken back from the dead: there may be new work, or none left."""
@@ -119,7 +119,7 @@ class WorkerSession:
 
     async def until_reached(self) -> None:
         """Return when some shard of the frontier answers again, whatever it says of this worker."""
-        await self._patience.frontier(self._holder.reach)
+        await self._retrier.call_frontier(self._holder.reach)
 
 
 class _ShardWatch:

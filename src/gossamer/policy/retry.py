@@ -1,4 +1,4 @@
-"""Which failures are worth another attempt, and when. One table; pure: chance and time are arguments."""
+"""Retry decisions: which failures are worth another attempt, and how long to wait. Time and chance are arguments."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
@@ -67,8 +67,16 @@ def is_worth_a_retry(failure: Failure) -> bool:
     return WORTH_A_RETRY.get(failure, False)
 
 
-def retry_delay(attempt: int, *, random: float, base_seconds: float = 10.0, cap_seconds: float = 600.0) -> float:
-    """Seconds to wait after the `attempt`-th attempt (1 is the first): doubling from the base up to the cap.
+_LONGEST_DELAY_SECONDS = 600.0
+"""Longest delay before a request is fetched again, unless its server asked for a longer one."""
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 5.0
+"""Pauses between calls to a service that does not answer. The longest is also the longest time that an outage is over
+before a process notices."""
+
+
+def retry_delay(attempt: int, *, random: float, base_seconds: float, cap_seconds: float) -> float:
+    """Return the seconds to wait after the `attempt`-th attempt (1 is the first): doubling from the base up to the cap.
 
     `random` in [0, 1) spreads it over the upper half of that ("equal jitter"), so that what failed together does not
     come back together, and yet never at once. Raises ValueError for an attempt below 1.
@@ -80,26 +88,32 @@ def retry_delay(attempt: int, *, random: float, base_seconds: float = 10.0, cap_
     return full * (0.5 + 0.5 * random)
 
 
+def outage_pause(failures: int, *, random: float) -> float:
+    """Return the seconds to wait after the `failures`-th failure in a row (1 is the first) of a call to one of the
+    cluster's own services: 50 ms doubling to 5 s, jittered as in `retry_delay`."""
+    return retry_delay(failures, random=random, base_seconds=_FIRST_PAUSE_SECONDS, cap_seconds=_LONGEST_PAUSE_SECONDS)
+
+
 def decide(
     failure: Failure,
     attempt: int,
     retries: int,
     *,
     random: float,
+    base_seconds: float,
     retry_after_seconds: float | None = None,
-    base_seconds: float = 10.0,
-    cap_seconds: float = 600.0,
 ) -> Retry | GiveUp:
-    """Whether there is another attempt after the `attempt`-th one (1 is the first) ended in `failure`, and when.
+    """Decide whether a request is tried again after its `attempt`-th attempt (1 is the first) ended in `failure`.
 
-    `retries` is how many attempts may follow the first; 0 means none. `retry_after_seconds` is what the server wished
-    (see `parse_retry_after`): never sooner than that, up to RETRY_AFTER_CAP_SECONDS.
+    `retries`: number of attempts that may follow the first; 0 means none. `base_seconds`: delay after the first
+    attempt. `retry_after_seconds`: what the server asked for (see `parse_retry_after`); the delay is at least that, up
+    to RETRY_AFTER_CAP_SECONDS.
     """
     if not is_worth_a_retry(failure):
         return GiveUp.NOT_WORTH_IT
     if attempt > retries:
         return GiveUp.EXHAUSTED
-    delay = retry_delay(attempt, random=random, base_seconds=base_seconds, cap_seconds=cap_seconds)
+    delay = retry_delay(attempt, random=random, base_seconds=base_seconds, cap_seconds=_LONGEST_DELAY_SECONDS)
     return Retry(max(delay, min(retry_after_seconds or 0.0, RETRY_AFTER_CAP_SECONDS)))
 
 

@@ -32,7 +32,7 @@ class Inbox:
     def __init__(
         self,
         frontier: Frontier,
-        patience: Retrier,
+        retrier: Retrier,
         run: Run,
         terms: Terms,
         *,
@@ -44,7 +44,7 @@ class Inbox:
         frontier's era before it was sent; `refused` of what a stopped crawl did
         not take."""
         self._frontier = frontier
-        self._patience = patience
+        self._retrier = retrier
         self._run = run
         self._terms = terms
         self._sift = sift
@@ -90,10 +90,10 @@ class Inbox:
         while True:
             await self._work.wait()
             taken = self._take()
-            batches = await self._patience.frontier(lambda taken=taken: self._sift(taken))  # type: ignore[misc]
+            batches = await self._retrier.call_frontier(lambda taken=taken: self._sift(taken))  # type: ignore[misc]
             era = self._frontier.era
             try:
-                added = await self._patience.frontier(
+                added = await self._retrier.call_frontier(
                     lambda batches=batches: self._frontier.add(self._run, self._terms, batches, seeds=True)  # type: ignore[misc]
                 )
             except CrawlRefused as error:
@@ -189,9 +189,9 @@ class StartOnce:
     waits for it, or starts later, claims after 20 s.
     """
 
-    def __init__(self, frontier: Frontier, patience: Retrier, run: Run, crawler: Crawler) -> None:
+    def __init__(self, frontier: Frontier, retrier: Retrier, run: Run, crawler: Crawler) -> None:
         self._frontier = frontier
-        self._patience = patience
+        self._retrier = retrier
         self._run = run
         self._crawler = crawler
         self._name = secrets.token_hex(8)
@@ -267,4 +267,4 @@ class StartOnce:
         self._done = [name for name in self._done if name not in done and name in self._doing]
 
     async def _call(self, call: Callable[[], Awaitable[list[Claim]]]) -> list[Claim]:
-        return await self._patience.frontier(call)
+        return await self._retrier.call_frontier(call)

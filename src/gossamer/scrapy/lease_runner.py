@@ -60,7 +60,7 @@ class LeaseRunner:
         self._engine = engine
         self._outcomes = OutcomeRules(crawler.spider, crawler.settings)
         self._feeds = Feeds(crawler)
-        self._patience = Retrier(Troubles())
+        self._retrier = Retrier(Troubles())
         self._seen = SeenCache(options.settings.worker.seen_cache, era=lambda: self.frontier.era)
         self._local = LocalRequests(crawler, self._seen)
         self._ready: deque[Lease] = deque()
@@ -266,7 +266,7 @@ class LeaseRunner:
         try:
             if live.successor and not await self._wanted(*live.successor):
                 settlement.outcome, settlement.reason = Outcome.DROPPED, str(Dropped.DUPLICATE)
-            elif live.successor and await move(live, settlement, self._entries, self.holder, self._patience):
+            elif live.successor and await move(live, settlement, self._entries, self.holder, self._retrier):
                 successor = self._live[live.successor[0]] = LiveRequests(live.lease, live.successor[0])
                 successor.start = asked
                 self._granted.append(successor)
@@ -274,9 +274,9 @@ class LeaseRunner:
                 return
         except LeaseLost:
             return
-        await self._patience.output(self._feeds.flush)
+        await self._retrier.write_output(self._feeds.flush)
         batches = list(live.batches.values())
-        batches = await self._patience.frontier(lambda: self._sift(batches))
+        batches = await self._retrier.call_frontier(lambda: self._sift(batches))
         outputs = self._records(settlement, live)
         finished = FinishedLease(settlement, outputs, batches, size=_size(batches))
         if batches:
@@ -289,7 +289,7 @@ class LeaseRunner:
             entry.spider, entry.domain, entry.priority, entry.depth, payloads=[], unfiltered=request.dont_filter
         )
         append(batch, entry)
-        return bool(await self._patience.frontier(lambda: self._sift([batch])))
+        return bool(await self._retrier.call_frontier(lambda: self._sift([batch])))
 
     def _settle(self, settlement: Settlement) -> None:
         self._later(self._committer.put(FinishedLease(settlement, self._records(settlement, None))))

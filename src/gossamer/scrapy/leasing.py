@@ -146,7 +146,7 @@ class OutcomeRules:
 
 
 async def move(
-    live: LiveRequests, settlement: Settlement, entries: EntryEncoder, holder: Leaseholder, patience: Retrier
+    live: LiveRequests, settlement: Settlement, entries: EntryEncoder, holder: Leaseholder, retrier: Retrier
 ) -> bool:
     """Turn `settlement` into what the move asks for. True: a hit is granted, the lease goes on with the successor now.
 
@@ -171,7 +171,7 @@ async def move(
     settlement.outcome = Outcome.FORWARDED
     if request.dont_filter:
         return False
-    hop = await patience.frontier(
+    hop = await retrier.call_frontier(
         lambda: holder.hop(lease, fingerprint=entry.fingerprint, payload=payload), shard=lease.shard
     )
     if hop is RedirectPermit.SEEN:

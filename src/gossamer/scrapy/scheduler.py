@@ -200,19 +200,19 @@ class Scheduler(LeaseRunner, BaseScheduler):
         entries = EntryEncoder(spider, frontier=frontier, fingerprinter=self._crawler.request_fingerprinter)
         self._entries = await self._joined(run, entries)
         self._part = part_of(run)
-        self._once = StartOnce(frontier, self._patience, run, self._crawler)
-        self._committer = Committer(frontier, self.holder, await self._output(), self._patience, linger_seconds=0.002)
+        self._once = StartOnce(frontier, self._retrier, run, self._crawler)
+        self._committer = Committer(frontier, self.holder, await self._output(), self._retrier, linger_seconds=0.002)
         self._committer.committed = self._committed
         self._inbox = Inbox(
             frontier,
-            self._patience,
+            self._retrier,
             run,
             Terms(),
             sift=self._sift,
             added=self._start_added,
             refused=self._start_refused,
         )
-        self._seat = WorkerSession(frontier, self.holder, self._patience, heartbeat_seconds=settings.worker.heartbeat)
+        self._seat = WorkerSession(frontier, self.holder, self._retrier, heartbeat_seconds=settings.worker.heartbeat)
         self._leasing = LeaseFetcher(
             frontier,
             self.holder,
@@ -231,7 +231,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
             SharedThrottle(
                 frontier,
                 self.holder,
-                self._patience,
+                self._retrier,
                 run,
                 spider.name,
                 self._crawler.settings,
@@ -270,7 +270,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
 
         try:
             async with asyncio.timeout(_ARRIVAL_SECONDS):
-                return await self._patience.frontier(attempt)
+                return await self._retrier.call_frontier(attempt)
         except TimeoutError:
             raise failure from None
 
@@ -278,7 +278,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         """Keep this spider's name announced, learn of others', and count what waits. Runs until it is cancelled."""
         while True:
             await asyncio.sleep(_ANNOUNCE_SECONDS)
-            await self._patience.frontier(
+            await self._retrier.call_frontier(
                 lambda: self.frontier.spiders.announce(Lane.SCRAPY, [self._spider.name]), shard=0
             )
             with contextlib.suppress(FrontierUnavailable):  # the last count will do

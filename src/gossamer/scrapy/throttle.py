@@ -35,7 +35,7 @@ class SharedThrottle:
         self,
         frontier: Frontier,
         holder: Leaseholder,
-        patience: Retrier,
+        retrier: Retrier,
         run: Run,
         spider: str,
         settings: BaseSettings,
@@ -45,7 +45,7 @@ class SharedThrottle:
         """`send_by`: until when a leased request may be sent on its hit (monotonic); None: it is none."""
         self._frontier = frontier
         self._holder = holder
-        self._patience = patience
+        self._retrier = retrier
         self._run = run
         self._spider = spider
         self._send_by = send_by
@@ -62,7 +62,7 @@ class SharedThrottle:
             return
         domain = place[0]
         while True:
-            wait = await self._patience.frontier(
+            wait = await self._retrier.call_frontier(
                 lambda: self._holder.hit(self._run, spider=self._spider, domain=domain),
                 shard=self._frontier.shard_of(domain),
             )
@@ -82,14 +82,14 @@ class SharedThrottle:
         if response.status in _BUSY and (said := response.headers.get(b"Retry-After")):
             seconds = parse_retry_after(said.decode("latin-1"), now=time.time())
             if seconds:
-                await self._patience.frontier(
+                await self._retrier.call_frontier(
                     lambda: self._frontier.block_domain(domain, seconds=seconds), shard=self._frontier.shard_of(domain)
                 )
         elif path == _ROBOTS and response.status == 200:
             delay = RobotsRules(response.body).verdict("/", self._agent, explain=False).crawl_delay or 0.0
             if self._delays.get(domain, 0.0) != delay:
                 self._delays[domain] = delay
-                await self._patience.frontier(
+                await self._retrier.call_frontier(
                     lambda: self._frontier.set_crawl_delay(domain, seconds=delay), shard=self._frontier.shard_of(domain)
                 )
         return response

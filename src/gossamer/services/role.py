@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from gossamer.errors import BusError, FrontierError, FrontierUnavailable, SinkError
+from gossamer.policy.retry import outage_pause
 from gossamer.telemetry import logs as names
 from gossamer.telemetry.logs import Troubles
 
 log = logging.getLogger("gossamer.services")
 
-_FIRST_SECONDS = 0.05
-_LONGEST_SECONDS = 5.0
+_AFTER_A_FAULT_SECONDS = 5.0
 
 
 class Role(Protocol):
@@ -40,23 +40,23 @@ class Role(Protocol):
 async def keep(role: Role, *, stopping: asyncio.Event, troubles: Troubles) -> None:
     """Run the role until `stopping`; a step under way is finished first. An outage pauses it and is said once."""
     log.info("%s %s", names.SERVICE_STARTED, role.name)
-    pause = _FIRST_SECONDS
+    failures = 0
     try:
         while not stopping.is_set():
             try:
                 more = await role.run_once()
             except (FrontierError, BusError, SinkError) as error:
                 troubles.begin(role.name, f"{str(error).rstrip('.')}. The {role.name} waits for it.")
-                await _sleep(pause * (0.5 + 0.5 * random.random()), stopping)
-                pause = min(pause * 2, _LONGEST_SECONDS)
+                failures += 1
+                await _sleep(outage_pause(failures, random=random.random()), stopping)
                 continue
             except Exception:
                 # A fault of ours in one step must not end the role: say it with all that is known, go on slowly.
                 log.exception("%s %s", names.SERVICE_BROKE, role.name)
-                await _sleep(_LONGEST_SECONDS, stopping)
+                await _sleep(_AFTER_A_FAULT_SECONDS, stopping)
                 continue
             troubles.end(role.name, f"The {role.name} goes on.")
-            pause = _FIRST_SECONDS
+            failures = 0
             if not more:
                 await _sleep(role.pause_seconds, stopping)
     finally:

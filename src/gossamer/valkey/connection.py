@@ -11,6 +11,7 @@ import hiredis
 from hiredis import ReplyError
 
 from gossamer.errors import FrontierError, FrontierUnavailable, ServerUnsuitable
+from gossamer.policy.retry import outage_pause
 
 _PARTIAL: Final = object()
 
@@ -220,17 +221,6 @@ class ValkeyConnection(asyncio.Protocol):
 
 T = TypeVar("T")
 
-_FIRST_SECONDS = 0.05
-_LONGEST_SECONDS = 5.0
-_DOUBLINGS = 20  # more would overflow nothing, but mean nothing either
-
-
-def pause_seconds(attempt: int, *, chance: float) -> float:
-    """How long to wait after the `attempt`-th failure (from 1): doubling up to 5 s, of which `chance` (0..1) takes up
-    to half away, so that a thousand workers do not come back in the same instant."""
-    longest = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2.0 ** min(attempt - 1, _DOUBLINGS))
-    return longest * (1.0 - 0.5 * chance)
-
 
 async def retrying(
     call: Callable[[], Awaitable[T]],
@@ -254,7 +244,7 @@ async def retrying(
             attempt += 1
             if on_trouble is not None:
                 on_trouble(exc, attempt)
-            pause = pause_seconds(attempt, chance=chance())
+            pause = outage_pause(attempt, random=chance())
             if last is not None and loop.time() + pause > last:
                 raise
         await asyncio.sleep(pause)

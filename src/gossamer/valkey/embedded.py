@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Literal, Self
 
 from gossamer.errors import FrontierBusy, FrontierError, FrontierUnavailable, ServerFailed, ServerMissing
+from gossamer.policy.retry import outage_pause
 from gossamer.valkey.address import Endpoint
 from gossamer.valkey.client import ClientOptions, ValkeyClient
-from gossamer.valkey.connection import pause_seconds
 from gossamer.valkey.datadir import DataDir, HeldLock, occupy, socket_address
 
 _OLDEST = (7, 0)
@@ -254,7 +254,7 @@ class EmbeddedValkey:
                     said, missed = loop.time(), True
                     self._say(trouble)
                 if attempt:
-                    await asyncio.sleep(min(_RESTART_SECONDS, pause_seconds(attempt, chance=random.random())))
+                    await asyncio.sleep(min(_RESTART_SECONDS, outage_pause(attempt, random=random.random())))
                 attempt += 1
                 try:
                     await self._launch()

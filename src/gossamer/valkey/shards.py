@@ -10,10 +10,11 @@ from typing import Any, Final, Self
 from hiredis import ReplyError
 
 from gossamer.errors import FrontierError, FrontierForgot, FrontierFull, FrontierUnavailable
+from gossamer.policy.retry import outage_pause
 from gossamer.valkey import connection as border
 from gossamer.valkey.address import Address
 from gossamer.valkey.client import ClientOptions, Script, ValkeyClient
-from gossamer.valkey.connection import Argument, Reply, ValkeyConnection, pack, pause_seconds, translate
+from gossamer.valkey.connection import Argument, Reply, ValkeyConnection, pack, translate
 from gossamer.valkey.topology import Topology, check_server, read_redirect
 
 _log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ async def messages(
             if not failures:
                 _log.warning("not listening to %s for now: %s", channel, exc)
         failures += 1
-        await asyncio.sleep(pause_seconds(failures, chance=random.random()))
+        await asyncio.sleep(outage_pause(failures, random=random.random()))
 
 
 async def _next(connection: ValkeyConnection, heard: "asyncio.Queue[Reply | None]") -> Reply | None:

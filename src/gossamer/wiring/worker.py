@@ -96,7 +96,7 @@ async def working(
     """
     check_asked(settings)
     troubles = Troubles(say)
-    patience = Retrier(troubles)
+    retrier = Retrier(troubles)
     tally = Tally()
     waits = RobotsWaits(troubles)
     memory = SharedMemory(SeenCache(settings.worker.seen_cache, era=lambda: frontier.era))
@@ -135,19 +135,19 @@ async def working(
 
     try:
         async with (
-            _announced(frontier, spiders or known_spiders(), patience, pool=pool),
+            _announced(frontier, spiders or known_spiders(), retrier, pool=pool),
             _seated(settings, frontier, resolver, troubles, pool=pool, spiders=spiders) as holder,
             _reported(settings, frontier, tally, spiders or known_spiders()),
         ):
-            committer = Committer(frontier, holder, sink, patience)
+            committer = Committer(frontier, holder, sink, retrier)
             fetching = Fetcher(
                 frontier,
                 holder,
                 clients,
-                Access(frontier, robots, patience, waits, obedience=_obedience(settings, pool)),
+                Access(frontier, robots, retrier, waits, obedience=_obedience(settings, pool)),
                 Contexts(make_context),
                 PageReader(tally, troubles, frontier.spiders),
-                patience,
+                retrier,
                 tally,
                 keep_wire=sink.wants_wire,
                 budget=budget,
@@ -159,7 +159,7 @@ async def working(
                 holder,
                 fetching,
                 committer,
-                patience,
+                retrier,
                 waits,
                 tally,
                 crawl=run.crawl.id if run else None,
@@ -190,7 +190,7 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _announced(
-    frontier: ValkeyFrontier, spiders: Sequence[str], patience: Retrier, *, pool: str
+    frontier: ValkeyFrontier, spiders: Sequence[str], retrier: Retrier, *, pool: str
 ) -> AsyncIterator[None]:
     """Announce the spiders of a worker of the service, again every minute, for as long as the context lasts."""
     if pool != SHARED:
@@ -200,7 +200,7 @@ async def _announced(
     async def announce() -> None:
         while True:
             await asyncio.sleep(_ANNOUNCE_SECONDS)
-            await patience.frontier(lambda: frontier.spiders.announce(Lane.FAST, spiders))
+            await retrier.call_frontier(lambda: frontier.spiders.announce(Lane.FAST, spiders))
 
     await frontier.spiders.announce(Lane.FAST, spiders)
     async with _beside(announce()):

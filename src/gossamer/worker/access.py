@@ -96,7 +96,7 @@ class Access:
         self,
         frontier: Frontier,
         robots: RobotsService,
-        patience: Retrier,
+        retrier: Retrier,
         waits: RobotsWaits,
         *,
         obedience: RobotsPolicy = RobotsPolicy.OBEY,
@@ -104,7 +104,7 @@ class Access:
     ) -> None:
         self._frontier = frontier
         self._robots = robots
-        self._patience = patience
+        self._retrier = retrier
         self._waits = waits
         self._obedience = obedience
         self._now = now
@@ -118,7 +118,7 @@ class Access:
             if terms.sitemaps:
                 await self._sitemaps(journey, template)
             return None
-        verdict = await self._patience.frontier(
+        verdict = await self._retrier.call_frontier(
             lambda: self._robots.check(journey.url, user_agent=journey.context.user_agent, template=template),
             shard=journey.lease.shard,
         )
@@ -143,7 +143,7 @@ class Access:
         if len(self._delays) >= _DELAYS_KEPT:
             self._delays.clear()
         self._delays[domain] = (seconds, self._now())
-        await self._patience.frontier(
+        await self._retrier.call_frontier(
             lambda: self._frontier.set_crawl_delay(domain, seconds=seconds), shard=self._frontier.shard_of(domain)
         )
 
@@ -153,7 +153,7 @@ class Access:
         if context.has_sitemaps_of(place):
             return
         era = context.era
-        named = await self._patience.frontier(
+        named = await self._retrier.call_frontier(
             lambda: self._robots.sitemaps(journey.url, user_agent=context.user_agent, template=template),
             shard=journey.lease.shard,
         )
@@ -162,7 +162,7 @@ class Access:
         batches = sitemap_batches(context, named, priority=journey.lease.priority, depth=journey.lease.depth)
         if batches:
             lease = journey.lease
-            added = await self._patience.frontier(lambda: self._frontier.add(lease.run, lease.terms, batches))
+            added = await self._retrier.call_frontier(lambda: self._frontier.add(lease.run, lease.terms, batches))
             if added.rejected:
                 return  # the frontier does not have them: the next page of this site offers them again
         context.got_sitemaps_of(place, since=era)

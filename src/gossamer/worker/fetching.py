@@ -62,7 +62,7 @@ class Fetcher:
         access: Access,
         contexts: Contexts,
         reader: PageReader,
-        patience: Retrier,
+        retrier: Retrier,
         tally: Tally,
         *,
         keep_wire: bool,
@@ -81,7 +81,7 @@ class Fetcher:
         self._access = access
         self._contexts = contexts
         self._reader = reader
-        self._patience = patience
+        self._retrier = retrier
         self._tally = tally
         self._keep_wire = keep_wire
         self._budget = budget
@@ -216,7 +216,7 @@ class Fetcher:
         if verdict is not None:
             return self._not_allowed(journey, verdict)
         asked = time.monotonic()
-        hop = await self._patience.frontier(
+        hop = await self._retrier.call_frontier(
             lambda: self._holder.hop(journey.lease, fingerprint=mark, payload=journey.packed()),
             shard=journey.lease.shard,
         )
@@ -239,7 +239,7 @@ class Fetcher:
             lease.spider, domain, lease.priority, lease.depth, [lease.url], [mark], [journey.packed(moved=True)],
             call=f"{journey.request_id}.{mark}",  # whoever has to say it again has not found a duplicate
         )  # fmt: skip
-        added = await self._patience.frontier(
+        added = await self._retrier.call_frontier(
             lambda: self._frontier.add(lease.run, lease.terms, [batch]), shard=self._frontier.shard_of(domain)
         )
         if added.added:
@@ -273,7 +273,7 @@ class Fetcher:
             wish = None if said is None else parse_retry_after(said, now=self._now())
             if wish:
                 domain, seconds = journey.lease.domain, wish
-                await self._patience.frontier(
+                await self._retrier.call_frontier(
                     lambda: self._frontier.block_domain(domain, seconds=seconds), shard=journey.lease.shard
                 )
         again = self._decide(journey, fetched.status, wish)

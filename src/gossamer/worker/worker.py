@@ -130,7 +130,7 @@ class Worker:
         holder: Leaseholder,
         fetching: Fetcher,
         committer: Committer,
-        patience: Retrier,
+        retrier: Retrier,
         waits: RobotsWaits,
         tally: Tally,
         *,
@@ -149,7 +149,7 @@ class Worker:
         self._holder = holder
         self._fetching = fetching
         self._committer = committer
-        self._patience = patience
+        self._retrier = retrier
         self._waits = waits
         self._tally = tally
         self._crawl = crawl
@@ -157,7 +157,7 @@ class Worker:
         self._idle_seconds = idle_seconds
         self._drain_seconds = drain_seconds
         self._slots = WorkerSlots(concurrency)
-        self._seat = WorkerSession(frontier, holder, patience, heartbeat_seconds=heartbeat_seconds)
+        self._seat = WorkerSession(frontier, holder, retrier, heartbeat_seconds=heartbeat_seconds)
         self._suspect: Lease | None = None
         """The lease on its last chance that this worker began last."""
         self._stopping = asyncio.Event()
@@ -176,7 +176,7 @@ class Worker:
         self._tally.in_flight = self._slots.busy
         self._tally.committing = self._committer.pending
         self._tally.reclaimed = self._frontier.reclaimed
-        self._tally.troubles = self._patience.troubles
+        self._tally.troubles = self._retrier.troubles
         self._waits.show(self._tally)
         return self._tally
 
@@ -317,7 +317,7 @@ class Worker:
         while not ending.done() and loop.time() - moved < STUCK_SECONDS:
             self._progress.clear()
             await asyncio.wait((ending,), timeout=_LOOK_SECONDS)
-            waits = self._committer.pending or self._patience.tried
+            waits = self._committer.pending or self._retrier.is_waiting
             if not waits or self._progress.is_set():
                 moved = loop.time()
 

@@ -35,8 +35,8 @@ class Crawler:
     async def run(self) -> None:
         """Until the crawl has finished."""
         holder = await self._frontier.holder(pool="shared", spiders=["link"])
-        patience = Retrier(Troubles())
-        seat = WorkerSession(self._frontier, holder, patience, heartbeat_seconds=self._heartbeat_seconds)
+        retrier = Retrier(Troubles())
+        seat = WorkerSession(self._frontier, holder, retrier, heartbeat_seconds=self._heartbeat_seconds)
         keeping = asyncio.create_task(seat.keep())
         while (info := await retrying(lambda: self._frontier.crawl_info(self._crawl))) is None or (
             info.state is CrawlState.RUNNING

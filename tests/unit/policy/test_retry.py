@@ -15,6 +15,7 @@ from gossamer.policy.retry import (
     Retry,
     decide,
     is_worth_a_retry,
+    outage_pause,
     parse_retry_after,
     retry_delay,
 )
@@ -40,7 +41,7 @@ def test_the_table_names_every_kind_of_fetch_error() -> None:
 def test_passing_troubles_are_worth_a_retry(failure: str | int) -> None:
     """They may well be over at the next attempt."""
     assert is_worth_a_retry(failure)
-    assert isinstance(decide(failure, 1, 3, random=0.5), Retry)
+    assert isinstance(decide(failure, 1, 3, random=0.5, base_seconds=10), Retry)
 
 
 @pytest.mark.parametrize(
@@ -48,20 +49,28 @@ def test_passing_troubles_are_worth_a_retry(failure: str | int) -> None:
 )
 def test_lasting_troubles_are_not(failure: str | int) -> None:
     """Nor is what is no trouble at all."""
-    assert decide(failure, 1, 3, random=0.5) is GiveUp.NOT_WORTH_IT
+    assert decide(failure, 1, 3, random=0.5, base_seconds=10) is GiveUp.NOT_WORTH_IT
 
 
 def test_retries_are_counted_after_the_first_attempt() -> None:
     """Three retries make four attempts; none makes one."""
-    assert [isinstance(decide(503, attempt, 3, random=0.0), Retry) for attempt in (1, 2, 3, 4)] == [True] * 3 + [False]
-    assert decide(503, 4, 3, random=0.0) is GiveUp.EXHAUSTED
-    assert decide(503, 1, 0, random=0.0) is GiveUp.EXHAUSTED
+    assert [isinstance(decide(503, attempt, 3, random=0.0, base_seconds=10), Retry) for attempt in (1, 2, 3, 4)] == [
+        True
+    ] * 3 + [False]
+    assert decide(503, 4, 3, random=0.0, base_seconds=10) is GiveUp.EXHAUSTED
+    assert decide(503, 1, 0, random=0.0, base_seconds=10) is GiveUp.EXHAUSTED
 
 
 def test_delays_double_up_to_the_cap() -> None:
     """Without jitter's upper half."""
     assert [retry_delay(n, random=0.0, base_seconds=10, cap_seconds=60) for n in (1, 2, 3, 4, 5)] == [5, 10, 20, 30, 30]
-    assert retry_delay(1, random=1.0, base_seconds=10) == 10
+    assert retry_delay(1, random=1.0, base_seconds=10, cap_seconds=60) == 10
+
+
+def test_pauses_of_an_outage_double_from_50_ms_to_5_s() -> None:
+    """Jitter takes up to half of them away."""
+    assert [outage_pause(n, random=1.0) for n in (1, 2, 3, 8, 9_999)] == [0.05, 0.1, 0.2, 5.0, 5.0]
+    assert outage_pause(8, random=0.0) == 2.5
 
 
 @given(st.integers(1, 10**9), st.floats(0, 1, exclude_max=True), st.floats(0.01, 1e3), st.floats(0.01, 1e6))
@@ -74,15 +83,15 @@ def test_a_delay_lies_in_the_upper_half_of_its_bound(attempt: int, random: float
 def test_attempts_are_counted_from_one() -> None:
     """An attempt 0 is a caller's mistake."""
     with pytest.raises(ValueError, match="counted from 1"):
-        retry_delay(0, random=0.5)
+        retry_delay(0, random=0.5, base_seconds=10, cap_seconds=60)
 
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_servers_wish_is_kept(status: int) -> None:
     """Never sooner than Retry-After, never later than its cap, never sooner than our own backoff."""
-    assert decide(status, 1, 3, random=0.0, retry_after_seconds=120) == Retry(120)
-    assert decide(status, 1, 3, random=0.0, retry_after_seconds=1e9) == Retry(RETRY_AFTER_CAP_SECONDS)
-    assert decide(status, 1, 3, random=0.0, retry_after_seconds=0) == Retry(5)
+    assert decide(status, 1, 3, random=0.0, base_seconds=10, retry_after_seconds=120) == Retry(120)
+    assert decide(status, 1, 3, random=0.0, base_seconds=10, retry_after_seconds=1e9) == Retry(RETRY_AFTER_CAP_SECONDS)
+    assert decide(status, 1, 3, random=0.0, base_seconds=10, retry_after_seconds=0) == Retry(5)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from typing import Any
 from gossamer.errors import FrontierError, FrontierUnavailable, LeaseLost
 from gossamer.frontier.valkey.commands import Argument, ScriptCommands
 from gossamer.model.request import Outcome
+from gossamer.policy.retry import outage_pause
 from gossamer.policy.timing import usual_seconds
 from gossamer.telemetry import logs as names
-from gossamer.valkey.connection import pause_seconds
 
 log = logging.getLogger("gossamer.worker")
 
@@ -100,7 +100,7 @@ class ShardSession:
         """A lease call failed. The first failure is retried at once, the next ones after growing pauses."""
         self.error = error
         self._failures += 1
-        pause = pause_seconds(self._failures - 1, chance=random.random()) if self._failures > 1 else 0.0
+        pause = outage_pause(self._failures - 1, random=random.random()) if self._failures > 1 else 0.0
         self.retry_at = time.monotonic() + pause
 
     def answered(self) -> None:

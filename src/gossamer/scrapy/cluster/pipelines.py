@@ -36,7 +36,7 @@ class Outlet:
         self._shards = shards
         self._bus = make_bus(settings, shards)
         self._sink = make_bus_sink(settings, self._bus)
-        self._patience = Retrier(Troubles())
+        self._retrier = Retrier(Troubles())
         self._reporting = StatsReporter(Counters(shards, prefix=settings.prefix), lambda: self.tally, [spider])
         self._task = asyncio.ensure_future(self._reporting.run())
 
@@ -51,7 +51,7 @@ class Outlet:
 
     async def publish(self, output: Output) -> None:
         """Return when it is durable, however long that takes."""
-        await self._patience.output(lambda: self._sink.write([output]))
+        await self._retrier.write_output(lambda: self._sink.write([output]))
 
     async def close(self) -> None:
         """Tell the last figures, and let go."""

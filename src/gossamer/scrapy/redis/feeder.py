@@ -65,7 +65,7 @@ class Feeder:
         self._own = own
         self._loop = asyncio.get_running_loop()
         self._fetched: list[tuple[StartKey, TakenMessage]] = []
-        self._patience = Retrier(Troubles())
+        self._retrier = Retrier(Troubles())
         assert crawler.engine is not None
         assert crawler.stats is not None
         self._crawl = crawler.engine.crawl
@@ -101,10 +101,10 @@ class Feeder:
             if await self._stored(scheduler, batch):
                 self._stats.inc_value("gossamer/start_messages", len(batch.messages))
                 for key, taken in batch.by_key():
-                    await self._patience.frontier(lambda key=key, taken=taken: key.done(taken))  # type: ignore[misc]
+                    await self._retrier.call_frontier(lambda key=key, taken=taken: key.done(taken))  # type: ignore[misc]
                 return True
         for key, taken in batch.by_key():
-            await self._patience.frontier(lambda key=key, taken=taken: key.give_back(taken))  # type: ignore[misc]
+            await self._retrier.call_frontier(lambda key=key, taken=taken: key.give_back(taken))  # type: ignore[misc]
         return False
 
     # --- from messages to requests ------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class Feeder:
 
     async def _take(self, keys: Sequence[StartKey], most: int) -> list[tuple[StartKey, TakenMessage]]:
         for key in keys:
-            taken = await self._patience.frontier(lambda key=key: key.take(most))  # type: ignore[misc]
+            taken = await self._retrier.call_frontier(lambda key=key: key.take(most))  # type: ignore[misc]
             if taken:
                 return [(key, one) for one in taken]
         return []
@@ -162,7 +162,7 @@ class Feeder:
         reason = fault.detail if isinstance(fault, BadInput) else f"{type(fault).__name__}: {fault}"
         log.error("A message of %s goes to %s: %s", key.key, key.dead, reason)
         self._stats.inc_value("gossamer/start_messages/dead")
-        await self._patience.frontier(lambda: key.bury(one, reason))
+        await self._retrier.call_frontier(lambda: key.bury(one, reason))
 
     async def _stored(self, scheduler: Scheduler, batch: _Batch) -> bool:
         stored = asyncio.ensure_future(scheduler.stored())
@@ -173,7 +173,7 @@ class Feeder:
                 if not stored.done() and time.monotonic() - last >= LEASE_SECONDS / 4:
                     last = time.monotonic()
                     for key, taken in batch.by_key():
-                        await self._patience.frontier(lambda key=key, taken=taken: key.keep(taken))  # type: ignore[misc]
+                        await self._retrier.call_frontier(lambda key=key, taken=taken: key.keep(taken))  # type: ignore[misc]
             return stored.result()
         finally:
             stored.cancel()

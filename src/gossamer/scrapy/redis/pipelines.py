@@ -49,7 +49,7 @@ class RedisPipeline:
         self.key = key
         self.serialize = serialize
         self._link = where
-        self._patience = Retrier(Troubles())
+        self._retrier = Retrier(Troubles())
         self._waiting: list[tuple[str, bytes, asyncio.Future[None]]] = []
         self._writing: asyncio.Future[None] | None = None
         self._server: Any = None
@@ -87,7 +87,7 @@ class RedisPipeline:
             for key, rows in lists.items():
                 fault: Exception | None = None
                 try:
-                    await self._patience.frontier(lambda key=key, rows=rows: self._push(key, rows))  # type: ignore[misc]
+                    await self._retrier.call_frontier(lambda key=key, rows=rows: self._push(key, rows))  # type: ignore[misc]
                 except Exception as error:
                     fault = error
                 for _, written in rows:

@@ -33,7 +33,7 @@ class PushedRequests:
         self._key = StartKey(link, key, kind=kind)
         self._spider = spider
         self._stats = stats
-        self._patience = Retrier(Troubles())
+        self._retrier = Retrier(Troubles())
         self.is_empty = False
         """Whether nothing waited there when it was last looked at."""
 
@@ -57,7 +57,7 @@ class PushedRequests:
         if scheduler.stopped:
             self.is_empty = True
             return False
-        taken = await self._patience.frontier(lambda: self._key.take(_MOST))
+        taken = await self._retrier.call_frontier(lambda: self._key.take(_MOST))
         self.is_empty = not taken
         good: list[TakenMessage] = []
         requests: list[Request] = []
@@ -79,7 +79,7 @@ class PushedRequests:
         if not await scheduler.stored():
             await self._give_back(good)
             return False
-        await self._patience.frontier(lambda: self._key.done(good))
+        await self._retrier.call_frontier(lambda: self._key.done(good))
         return True
 
     async def _was_imported(self, scheduler: Scheduler, crawl: CrawlId, one: TakenMessage) -> bool:
@@ -88,13 +88,13 @@ class PushedRequests:
             secret = scheduler.frontier.secret
             return await forget_imported(shards, self._key.key, one.message, secret=secret, crawl=crawl)
 
-        return await self._patience.frontier(look)
+        return await self._retrier.call_frontier(look)
 
     async def _give_back(self, taken: list[TakenMessage]) -> None:
         if taken:
-            await self._patience.frontier(lambda: self._key.give_back(taken))
+            await self._retrier.call_frontier(lambda: self._key.give_back(taken))
 
     async def _bury(self, one: TakenMessage, reason: str) -> None:
         log.error("A request of %s goes to %s: %s", self._key.key, self._key.dead, reason)
         self._stats.inc_value("gossamer/pushed_requests/dead")
-        await self._patience.frontier(lambda: self._key.bury(one, reason))
+        await self._retrier.call_frontier(lambda: self._key.bury(one, reason))
