@@ -78,5 +78,5 @@ async def _publish(cluster: ServiceContext, make: Make, requests: int) -> None:
 
 
 def _accepted(cluster: ServiceContext) -> int:
-    rows = cluster.metrics.shown().decode().splitlines()
+    rows = cluster.metrics.render().decode().splitlines()
     return round(sum(float(row.rpartition(" ")[2]) for row in rows if row.startswith(REQUESTS.name + "{")))

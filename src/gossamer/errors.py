@@ -1,13 +1,17 @@
-"""Every error Gossamer raises on purpose. A class's docstring is the message a person reads; details follow a colon."""
+"""Every error that Gossamer raises on purpose.
+
+The first line of a class's docstring is the message that a person reads; details follow it after a colon. Tests and
+docs quote some of these messages.
+"""
 
 from typing import ClassVar
 
 
 class GossamerError(Exception):
-    """Gossamer could not go on."""
+    """Gossamer cannot continue."""
 
     only_detail: ClassVar[bool] = False
-    """The details are the whole message: they name the value and what to do."""
+    """True where the details are the whole message, because they name the value and what to do."""
 
     def __init__(self, detail: str = "") -> None:
         self.detail = detail
@@ -19,17 +23,17 @@ class GossamerError(Exception):
 
 
 class BadInput(GossamerError):
-    """This cannot be used."""
+    """The input cannot be used."""
 
     only_detail = True
 
 
 class BadSetting(BadInput, ValueError):
-    """This cannot be used."""
+    """The setting is not valid."""
 
 
 class BadSpider(BadInput):
-    """This cannot be used."""
+    """The spider cannot be loaded."""
 
 
 class BadUrl(BadInput):
@@ -37,17 +41,17 @@ class BadUrl(BadInput):
 
     only_detail = False
     reason = "bad_url"
-    """Stable word for counters: why a link with such an address is dropped. Subclasses have their own."""
+    """Stable word for the counter of dropped links. Subclasses have their own."""
 
 
 class BadScheme(BadUrl):
-    """Only http and https are crawled."""
+    """Only http and https URLs are crawled."""
 
     reason = "scheme"
 
 
 class UrlTooLong(BadUrl):
-    """This URL is too long."""
+    """The URL is too long."""
 
     reason = "too_long"
 
@@ -60,22 +64,22 @@ class Interrupted(GossamerError):
 
 
 class FrontierError(GossamerError):
-    """The frontier could not do this."""
+    """The frontier reported an error."""
 
 
 class FrontierUnavailable(FrontierError):
     """The frontier could not be reached.
 
-    Nobody knows whether the call was carried out; it may be repeated.
+    The caller cannot know whether the call was carried out, and may repeat it.
     """
 
 
 class FrontierForgot(FrontierUnavailable):
-    """The frontier may have forgotten what it confirmed before a connection was lost."""
+    """The frontier may have lost data that it confirmed before a connection was lost."""
 
 
 class FrontierFull(FrontierError):
-    """The frontier's server is out of memory; adding is refused, finishing what is there is not."""
+    """The frontier's server is out of memory; it takes no new requests, but those that it has can be finished."""
 
 
 class FrontierIncompatible(FrontierError):
@@ -91,7 +95,7 @@ class CrawlRefused(FrontierError):
 
 
 class LeaseLost(FrontierError):
-    """This request is no longer leased to this worker; another one gets it."""
+    """This request is no longer leased to this worker; another worker will get it."""
 
 
 class ServerUnsuitable(FrontierError):
@@ -99,7 +103,7 @@ class ServerUnsuitable(FrontierError):
 
 
 class ServerMissing(GossamerError):
-    """No Valkey or Redis server was found to run."""
+    """No Valkey or Redis server program was found."""
 
 
 class ServerFailed(FrontierUnavailable):
@@ -107,29 +111,29 @@ class ServerFailed(FrontierUnavailable):
 
 
 class PoliciesChanged(FrontierError):
-    """Somebody else changed the domain policies meanwhile; load them again and repeat the edit."""
+    """The domain policies were changed in the meantime; load them again and repeat the edit."""
 
 
 # --- the bus ----------------------------------------------------------------------------------------------------------
 
 
 class BusError(GossamerError):
-    """The bus could not do this."""
+    """The bus reported an error."""
 
 
 class BusUnavailable(BusError):
     """The bus could not be reached.
 
-    Nobody knows whether the call was carried out; it may be repeated.
+    The caller cannot know whether the call was carried out, and may repeat it.
     """
 
 
 class BusFull(BusError):
-    """The topic is full of messages that nobody has acknowledged; publishing is refused until some are."""
+    """The topic is full of messages that no consumer has acknowledged; nothing can be published until some are."""
 
 
 class MessageTooLarge(BusError):
-    """The message is larger than the bus takes."""
+    """The message is larger than the bus accepts."""
 
 
 class RequestRejected(BadInput):
@@ -140,7 +144,7 @@ class RequestRejected(BadInput):
     def __init__(self, reason: str, *, field: str = "") -> None:
         super().__init__(f"{field}: {reason}" if field else reason)
         self.field = field
-        """The faulty field, dotted; empty: the message as a whole."""
+        """Path of the invalid field, with dots. Empty when the message as a whole is invalid."""
         self.reason = reason
 
 
@@ -151,7 +155,7 @@ class FetchError(GossamerError):
     """The page could not be fetched."""
 
     kind = "fetch"
-    """Stable word for records, counters and the retry table. Every subclass has its own."""
+    """Stable word for records, counters and the retry table (policy/retry.py). Every subclass has its own."""
 
 
 class BlockedAddress(FetchError):
@@ -167,13 +171,13 @@ class DnsFailed(FetchError):
 
 
 class ConnectFailed(FetchError):
-    """The connection was not accepted."""
+    """The server did not accept the connection."""
 
     kind = "connect"
 
 
 class ConnectTimeout(FetchError):
-    """The connection took too long."""
+    """The connection was not made in time."""
 
     kind = "connect_timeout"
 
@@ -191,59 +195,60 @@ class ProxyFailed(FetchError):
 
 
 class FirstByteTimeout(FetchError):
-    """No answer began in time."""
+    """The response did not begin in time."""
 
     kind = "first_byte_timeout"
 
 
 class IdleTimeout(FetchError):
-    """The answer stopped in the middle."""
+    """The response stopped in the middle."""
 
     kind = "idle_timeout"
 
 
 class TotalTimeout(FetchError):
-    """The whole answer took too long."""
+    """The whole response took too long."""
 
     kind = "total_timeout"
 
 
 class NotSentInTime(FetchError):
-    """When a connection was there the time to send the request was over."""
+    """The request was not sent: its time was over before a connection was ready."""
 
     kind = "not_sent_in_time"
     connecting = False
-    """It was the making of the connection that took so long; it is kept for the next request."""
+    """True when making the connection took too long. The connection is kept for the next request."""
 
 
 class ConnectionLost(FetchError):
-    """The connection ended before the answer did."""
+    """The connection ended before the response was complete."""
 
     kind = "connection_lost"
     repeatable = False
-    """A kept connection was lost before the first byte of an answer: the request may go again, under another hit."""
+    """True when a reused connection was lost before the first byte of a response. The request may be sent again, which
+    costs another hit."""
 
 
 class BadResponse(FetchError):
-    """The answer is not HTTP."""
+    """The response is not HTTP."""
 
     kind = "bad_response"
 
 
 class HeadersTooLarge(FetchError):
-    """The answer's headers exceed the limit."""
+    """The response's headers exceed the limit."""
 
     kind = "headers_too_large"
 
 
 class DecodeFailed(FetchError):
-    """The answer's content encoding is broken."""
+    """The response's content encoding is broken."""
 
     kind = "decode"
 
 
 class DecodeBomb(FetchError):
-    """The answer expands beyond the limits of size or ratio."""
+    """The response expands beyond the limits of size or ratio."""
 
     kind = "decode_bomb"
 
@@ -256,11 +261,11 @@ class SinkError(GossamerError):
 
 
 class OutputClosed(SinkError):
-    """Nobody reads the output any more."""
+    """The reader closed the output."""
 
 
 class SinkFull(SinkError):
-    """The output has no room; crawling waits until there is."""
+    """The output has no room; the crawl waits until it has."""
 
 
 class IllegalTransition(GossamerError):
@@ -268,7 +273,7 @@ class IllegalTransition(GossamerError):
 
 
 class WorkerFailed(GossamerError):
-    """The worker processes die as soon as they start."""
+    """The worker processes end as soon as they start."""
 
 
 class FakeWebFailed(GossamerError):

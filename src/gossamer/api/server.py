@@ -18,7 +18,7 @@ from gossamer.api.auth import is_loopback_name
 from gossamer.api.connections import Connections, GuardedProtocol
 from gossamer.api.context import ApiContext
 from gossamer.errors import BadInput
-from gossamer.telemetry.metrics import metrics_address
+from gossamer.telemetry.metrics import parse_listen_address
 
 log = logging.getLogger("gossamer.api")
 
@@ -59,7 +59,7 @@ async def serve_api(
 
 async def serve_probes(app: FastAPI, *, address: str, stopping: asyncio.Event, ready: Callable[[str], None]) -> None:
     """The same for the application of probes, at `ADDRESS:PORT`, which needs no token."""
-    host, port = metrics_address(address)
+    host, port = parse_listen_address(address)
     listening = await _listen(host, port, token=True)
     ready(_address(host, listening[0].getsockname()[1]))
     await _serve(app, listening, stopping, drain_seconds=0, on_stopping=lambda: None)

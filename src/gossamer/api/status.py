@@ -81,4 +81,4 @@ async def readyz(parts: Given) -> Response:
 )
 async def metrics(parts: Given) -> Response:
     """Every process has its own; what they mean is in the reference of the metrics."""
-    return Response(parts.metrics.shown(), media_type=CONTENT_TYPE_LATEST)
+    return Response(parts.metrics.render(), media_type=CONTENT_TYPE_LATEST)

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 def ask(settings: Settings, question: Callable[[ServiceContext], Coroutine[Any, Any, T]]) -> T:
     """The answer of the cluster that is named (--frontier) or runs with this data directory."""
-    logs.set_up(settings.log_level, form=settings.log_format)
+    logs.set_up(settings.log_level, style=settings.log_format)
 
     async def asked() -> T:
         with Interruption(None, standard.say):

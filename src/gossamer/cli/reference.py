@@ -14,7 +14,7 @@ from gossamer.api.reference import rest_page
 from gossamer.cli.app import load
 from gossamer.cli.reference_messages import messages_page
 from gossamer.settings import rows
-from gossamer.telemetry.metrics import NAMES
+from gossamer.telemetry.metrics import ALL_METRICS
 
 MADE = "<!-- Made by `python -m gossamer.cli.reference docs/reference`; do not edit. -->"
 
@@ -55,15 +55,15 @@ def metrics_page() -> str:
         "",
         "# Metrics",
         "",
-        "What `/metrics` of the API shows, in Prometheus's text format. Counters are of the process that is asked and",
-        "of the workers that it started; gauges of the frontier are the same wherever they are asked for.",
+        "The API serves these at `/metrics`, in Prometheus's text format. Counters cover the process that answers and",
+        "the workers that it started. Gauges of the frontier are the same from every process.",
         "",
         "| metric | kind | labels | meaning |",
         "|---|---|---|---|",
     ]
-    for name in NAMES:
-        labels = ", ".join(f"`{label}`" for label in name.labels)
-        lines.append(f"| `{name.name}` | {name.kind} | {labels} | {_cell(name.meaning)} |")
+    for metric in ALL_METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {_cell(metric.description)} |")
     return "\n".join(lines) + "\n"
 
 

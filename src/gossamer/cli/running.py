@@ -92,9 +92,9 @@ def _measured(address: str, crew: WorkRunner, frontier: ValkeyFrontier) -> Itera
     from gossamer.telemetry.metrics import Metrics  # who shows none need not load its library
 
     metrics = Metrics()
-    metrics.watch_tally(crew.tally)
-    metrics.watch_lost_shards(lambda: frontier.lost_shards)
-    with metrics.served(address):
+    metrics.add_tally(crew.tally)
+    metrics.add_lost_shards(lambda: frontier.lost_shards)
+    with metrics.serve(address):
         yield
 
 
@@ -116,15 +116,17 @@ async def _attend(
         if group.subgroup(OutputClosed) is None:
             raise
         interruption.met = True
-        display.say("Nobody reads the output any more: stopped; what was not written is still in the frontier.")
+        display.say(
+            "The reader closed the output: stopped. Requests whose pages were not written stay in the frontier."
+        )
     finally:
         interruption.ending()
         watching.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await watching
     tally = crew.tally()
-    if tally.given_up and not at_once:
-        pages, they = counted(tally.given_up, "page"), "it is" if tally.given_up == 1 else "they are"
+    if tally.abandoned and not at_once:
+        pages, they = counted(tally.abandoned, "page"), "it is" if tally.abandoned == 1 else "they are"
         display.say(f"{pages} could not be finished; nothing is lost, {they} fetched again when the crawl goes on.")
         interruption.hurry()  # what takes nothing may not let itself be closed either
     return tally

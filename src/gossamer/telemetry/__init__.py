@@ -1,1 +1,1 @@
-"""What a running Gossamer says of itself: names of events, counters, troubles, and the logging setup."""
+"""Telemetry of a process: log events, logging setup, troubles, counters and Prometheus metrics."""

@@ -1,31 +1,65 @@
-"""Logging setup: quiet by default, on standard error when asked for: lines for people, or a JSON object a line."""
+"""Logging setup, names of log events, and the troubles of a process.
+
+Logs go to standard error, by default from level ERROR on: as lines for people, or as one JSON object a line.
+"""
 
 import logging
 import sys
 from collections.abc import Callable
 from typing import Final
 
-from gossamer.telemetry import logs as names
+# Names of log events. Users filter and alert by them, so a name does not change.
+WORKER_STARTED: Final = "worker_started"
+WORKER_DRAINING: Final = "worker_draining"
+WORKER_STOPPED: Final = "worker_stopped"
+WORKER_STALE: Final = "worker_stale"
+"""The worker was declared dead; it dropped its leases and began a new session."""
+PAGE_BROKE: Final = "page_broke"
+"""A page made the worker's own code fail. The page is recorded as `internal_error`; the crawl continues."""
+SPIDER_BROKE: Final = "spider_broke"
+"""A spider's `parse` raised. The page is recorded as `spider_error`."""
+TROUBLE_BEGAN: Final = "trouble_began"
+TROUBLE_ENDED: Final = "trouble_ended"
+RECORDS_MISSING: Final = "records_missing"
+"""Records that were durable in an output are gone: the file was deleted or truncated."""
+FRONTIER_LOST: Final = "frontier_lost"
+"""Shards of the frontier lost their data; the process continues with what is left."""
+CLOCK_SET: Final = "clock_set"
+"""The clock of a frontier's server was set; the frontier's own time continues evenly."""
+PROCESS_DIED: Final = "process_died"
+PROCESS_STARTED: Final = "process_started"
+SERVICE_STARTED: Final = "service_started"
+SERVICE_STOPPED: Final = "service_stopped"
+SERVICE_BROKE: Final = "service_broke"
+"""A step of a service failed because of a bug in Gossamer; the service retries it."""
+HANDLER_BROKE: Final = "handler_broke"
+"""The handler of a request raised an unexpected error; the request is refused with that error."""
+POLICIES_LOADED: Final = "policies_loaded"
+"""The watched policy file was loaded and is in force."""
+REQUEST_BROKE: Final = "request_broke"
+"""A request to the API failed because of a bug in Gossamer; the API answered 500."""
 
-FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+log = logging.getLogger("gossamer")
 
 
-def set_up(level: str = "ERROR", *, form: str = "human") -> None:
-    """Log to standard error from `level` on (a name of the logging module, any case). May be repeated.
+def set_up(level: str = "ERROR", *, style: str = "human") -> None:
+    """Log to standard error from `level` on (a name of the logging module, any case). May be called again.
 
-    `form`: `human`, or `json`: an object a line with timestamp (UTC, ISO 8601), level, logger, message, exception
-    where there is one, and whatever the call gave as `extra`.
+    `style`: `human`, or `json`: one object a line with timestamp (UTC, ISO 8601), level, logger, message, exception
+    where there is one, and the fields that the caller passed as `extra`.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_json() if form == "json" else logging.Formatter(FORMAT))
-    handler.setLevel(level.upper())  # the handler's own, so that whoever embeds Gossamer still hears the rest
+    handler.setFormatter(_json_formatter() if style == "json" else logging.Formatter(_FORMAT))
+    handler.setLevel(level.upper())  # on the handler, so that an embedding program still receives the other records
     root = logging.getLogger("gossamer")
     root.handlers[:] = [handler]
     root.setLevel(min(handler.level, logging.WARNING))
 
 
-def _json() -> logging.Formatter:
-    import structlog  # only who asks for it pays for it
+def _json_formatter() -> logging.Formatter:
+    import structlog  # here, because only JSON logs need it
 
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
@@ -43,61 +77,30 @@ def _json() -> logging.Formatter:
     )
 
 
-log = logging.getLogger("gossamer")
-
-
 class Troubles:
-    """The troubles of one process, by a short name (`frontier`, `output`)."""
+    """Problems that a process has at present, each under a short name (`frontier`, `output`), with its message.
 
-    def __init__(self, say: Callable[[str], None] | None = None) -> None:
-        """`say` tells a person; None: only the log is told."""
-        self._say = say
+    A problem is logged once when it begins and once when it ends.
+    """
+
+    def __init__(self, notify: Callable[[str], None] | None = None) -> None:
+        """`notify` shows a message to a person. None: messages only go to the log."""
+        self._notify = notify
         self.current: dict[str, str] = {}
 
     def begin(self, name: str, message: str) -> None:
-        """It is wrong. Nothing happens if that was said already."""
+        """Record a problem. Does nothing while a problem of this name is recorded."""
         if name in self.current:
             return
         self.current[name] = message
-        log.warning("%s %s: %s", names.TROUBLE_BEGAN, name, message)
-        if self._say:
-            self._say(message)
+        log.warning("%s %s: %s", TROUBLE_BEGAN, name, message)
+        if self._notify:
+            self._notify(message)
 
     def end(self, name: str, message: str) -> None:
-        """It is well again. Nothing happens if it was not wrong."""
+        """Remove a problem. Does nothing when no problem of this name is recorded."""
         if self.current.pop(name, None) is None:
             return
-        log.warning("%s %s", names.TROUBLE_ENDED, name)
-        if self._say:
-            self._say(message)
-
-
-WORKER_STARTED: Final = "worker_started"
-WORKER_DRAINING: Final = "worker_draining"
-WORKER_STOPPED: Final = "worker_stopped"
-WORKER_STALE: Final = "worker_stale"
-"""The worker was taken for dead, dropped what it held and began anew."""
-PAGE_BROKE: Final = "page_broke"
-"""A page made the worker's own code fail: recorded as `internal_error`, the crawl goes on."""
-SPIDER_BROKE: Final = "spider_broke"
-"""A spider's `parse` raised: the page is recorded as `spider_error`."""
-TROUBLE_BEGAN: Final = "trouble_began"
-TROUBLE_ENDED: Final = "trouble_ended"
-RECORDS_MISSING: Final = "records_missing"
-"""Records that were durable in an output vanished from it: the file was deleted or cut."""
-FRONTIER_LOST: Final = "frontier_lost"
-"""Shards of the frontier lost their data; the process goes on with what is left."""
-CLOCK_SET: Final = "clock_set"
-"""The clock of a frontier's server was set; the frontier's time goes on as before."""
-PROCESS_DIED: Final = "process_died"
-PROCESS_STARTED: Final = "process_started"
-SERVICE_STARTED: Final = "service_started"
-SERVICE_STOPPED: Final = "service_stopped"
-SERVICE_BROKE: Final = "service_broke"
-"""A step of a service failed for a reason of our own; it is tried again."""
-HANDLER_BROKE: Final = "handler_broke"
-"""The handler of a request raised what it should not: the request is refused with that."""
-POLICIES_LOADED: Final = "policies_loaded"
-"""The watched policy file was put in force."""
-REQUEST_BROKE: Final = "request_broke"
-"""A request to the API met a fault of our own: it was answered with 500."""
+        log.warning("%s %s", TROUBLE_ENDED, name)
+        if self._notify:
+            self._notify(message)

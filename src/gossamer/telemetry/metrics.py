@@ -1,4 +1,8 @@
-"""Every metric's name, in one table, and the registry that `/metrics` shows."""
+"""Every Prometheus metric of Gossamer, and the registry that `/metrics` serves.
+
+Dashboards and alerts use the names and labels, so these do not change. The reference page (docs/reference/metrics.md)
+is generated from this table.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,75 +19,83 @@ from gossamer.telemetry.tally import Tally
 
 @dataclass(frozen=True, slots=True)
 class MetricInfo:
-    """A metric as it is documented."""
+    """Name, type, labels and description of a metric."""
 
     name: str
     kind: str
     labels: tuple[str, ...]
-    meaning: str
+    description: str
 
 
 PAGES: Final = MetricInfo("gossamer_pages_total", "counter", (), "Requests settled as fetched")
 FAILED: Final = MetricInfo("gossamer_failed_total", "counter", ("reason",), "Requests that failed for good")
 DROPPED: Final = MetricInfo(
-    "gossamer_dropped_total", "counter", ("reason",), "Requests and links that were not followed"
+    "gossamer_dropped_total", "counter", ("reason",), "Requests and links that were dropped without a fetch"
 )
 RETRIES: Final = MetricInfo("gossamer_retries_total", "counter", ("reason",), "Requests put back for another attempt")
-ITEMS: Final = MetricInfo("gossamer_items_total", "counter", (), "Items that spiders gave")
-RECEIVED: Final = MetricInfo("gossamer_received_bytes_total", "counter", (), "Bytes of pages as received")
-IN_FLIGHT: Final = MetricInfo("gossamer_in_flight", "gauge", (), "Requests being fetched")
-COMMITTING: Final = MetricInfo("gossamer_committing", "gauge", (), "Finished pages that wait to be written and settled")
-PROCESSES: Final = MetricInfo(
-    "gossamer_processes", "gauge", ("role",), "Processes that said within two minutes that they live"
+ITEMS: Final = MetricInfo("gossamer_items_total", "counter", (), "Items that spiders extracted")
+RECEIVED: Final = MetricInfo(
+    "gossamer_received_bytes_total", "counter", (), "Bytes of pages as received, before decoding"
 )
-WORKERS: Final = MetricInfo("gossamer_workers", "gauge", (), "Workers with a seat at the frontier")
-LEASED: Final = MetricInfo("gossamer_leased", "gauge", (), "Requests that workers hold")
-QUEUED: Final = MetricInfo("gossamer_queued", "gauge", ("spider",), "Requests that wait")
+IN_FLIGHT: Final = MetricInfo("gossamer_in_flight", "gauge", (), "Requests being fetched now")
+COMMITTING: Final = MetricInfo(
+    "gossamer_committing", "gauge", (), "Finished pages that wait to be written to the outputs and settled"
+)
+PROCESSES: Final = MetricInfo(
+    "gossamer_processes", "gauge", ("role",), "Processes that sent a heartbeat within the last two minutes"
+)
+WORKERS: Final = MetricInfo("gossamer_workers", "gauge", (), "Workers with a session at the frontier")
+LEASED: Final = MetricInfo("gossamer_leased", "gauge", (), "Requests that are leased to workers")
+QUEUED: Final = MetricInfo("gossamer_queued", "gauge", ("spider",), "Requests that wait in the frontier")
 REQUESTS: Final = MetricInfo(
     "gossamer_requests_total",
     "counter",
     ("kind", "result"),
-    "Requests from the bus: accepted, duplicate, expired or rejected",
+    "Requests read from the bus, by result: accepted, duplicate, expired or rejected",
 )
-LAG: Final = MetricInfo("gossamer_intake_lag", "gauge", (), "Requests on the bus that the intake has not taken")
-EVENTS: Final = MetricInfo("gossamer_events_total", "counter", ("kind",), "Ends of crawls that were told")
-RECLAIMED: Final = MetricInfo("gossamer_reclaimed_total", "counter", (), "Requests taken back from dead workers")
-TRIMMED: Final = MetricInfo("gossamer_trimmed_total", "counter", ("topic",), "Messages that left a stream unread")
-TROUBLE: Final = MetricInfo("gossamer_trouble", "gauge", ("name",), "1 while something waits for what is away")
+LAG: Final = MetricInfo("gossamer_intake_lag", "gauge", (), "Requests on the bus that the intake has not read")
+EVENTS: Final = MetricInfo("gossamer_events_total", "counter", ("kind",), "Published events: ends of crawls")
+RECLAIMED: Final = MetricInfo("gossamer_reclaimed_total", "counter", (), "Requests reclaimed from dead workers")
+TRIMMED: Final = MetricInfo(
+    "gossamer_trimmed_total", "counter", ("topic",), "Messages deleted from a full stream before a consumer read them"
+)
+TROUBLE: Final = MetricInfo(
+    "gossamer_trouble", "gauge", ("name",), "1 while the process waits for something that is unavailable"
+)
 LOST_SHARDS: Final = MetricInfo(
     "gossamer_lost_shards_total", "counter", (), "Shards of the frontier that this process found without their data"
 )
 HTTP: Final = MetricInfo(
     "gossamer_http_requests_total", "counter", ("route", "method", "status"), "Requests to the API"
 )
-HTTP_SECONDS: Final = MetricInfo("gossamer_http_seconds", "histogram", ("route",), "How long the API took to answer")
+HTTP_SECONDS: Final = MetricInfo("gossamer_http_seconds", "histogram", ("route",), "Seconds from request to response")
 HTTP_CLOSED: Final = MetricInfo(
     "gossamer_http_closed_total",
     "counter",
     ("reason",),
-    "Connections that the API closed because the client was too slow (first_byte, head, body, unread) or a newer one "
-    "needed the place (crowded), and requests refused because too many were under way (busy)",
+    "Connections that the API closed because the client was too slow (first_byte, head, body, unread) or a newer "
+    "connection needed the place (crowded), and requests refused because too many were being answered (busy)",
 )
 
-NAMES: Final = (
+ALL_METRICS: Final = (
     PAGES, FAILED, DROPPED, RETRIES, ITEMS, RECEIVED, IN_FLIGHT, COMMITTING, PROCESSES, WORKERS, LEASED, QUEUED,
     REQUESTS, LAG, EVENTS, RECLAIMED, TRIMMED, TROUBLE, LOST_SHARDS, HTTP, HTTP_SECONDS, HTTP_CLOSED,
 )  # fmt: skip
 
 
 class Metrics:
-    """The metrics of one process. What others hold is asked for when somebody looks."""
+    """The metrics of one process. Tallies are read when the metrics are read."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._tallies: list[Callable[[], Tally]] = []
-        self._registry.register(_Tallied(self._tallies))
+        self._registry.register(_TallyCollector(self._tallies))
         self.requests = self._counter(REQUESTS)
         self.events = self._counter(EVENTS)
         self.http = self._counter(HTTP)
         self.http_closed = self._counter(HTTP_CLOSED)
         self.http_seconds = Histogram(
-            HTTP_SECONDS.name, HTTP_SECONDS.meaning, HTTP_SECONDS.labels, registry=self._registry
+            HTTP_SECONDS.name, HTTP_SECONDS.description, HTTP_SECONDS.labels, registry=self._registry
         )
         self.lag = self._gauge(LAG)
         self.workers = self._gauge(WORKERS)
@@ -91,29 +103,31 @@ class Metrics:
         self.queued = self._gauge(QUEUED)
         self.processes = self._gauge(PROCESSES)
 
-    def _counter(self, name: MetricInfo) -> Counter:
-        return Counter(name.name.removesuffix("_total"), name.meaning, name.labels, registry=self._registry)
+    def _counter(self, info: MetricInfo) -> Counter:
+        return Counter(info.name.removesuffix("_total"), info.description, info.labels, registry=self._registry)
 
-    def _gauge(self, name: MetricInfo) -> Gauge:
-        return Gauge(name.name, name.meaning, name.labels, registry=self._registry)
+    def _gauge(self, info: MetricInfo) -> Gauge:
+        return Gauge(info.name, info.description, info.labels, registry=self._registry)
 
-    def watch_tally(self, tally: Callable[[], Tally]) -> None:
-        """Show what this process, or the workers that it started, have done. Of several tallies, their sum."""
+    def add_tally(self, tally: Callable[[], Tally]) -> None:
+        """Include the counts of this process, or of the workers that it started. Several tallies are summed."""
         self._tallies.append(tally)
 
-    def watch_lost_shards(self, lost: Callable[[], int]) -> None:
-        """Show how often a shard of the frontier had lost its data."""
-        self._registry.register(_LostShards(lost))
+    def add_lost_shards(self, lost: Callable[[], int]) -> None:
+        """Include the number of shards that were found without their data."""
+        self._registry.register(_LostShardsCollector(lost))
 
     @contextmanager
-    def served(self, address: str) -> Iterator[str]:
-        """Show all of it at `ADDRESS:PORT` (port 0: a free one) as long as the context; the address it got. Raises
-        BadInput for an address that is none or cannot be had."""
-        host, port = metrics_address(address)
+    def serve(self, address: str) -> Iterator[str]:
+        """Serve the metrics over HTTP at `ADDRESS:PORT` while the context is open; yields the address in use.
+
+        Port 0 takes a free port. Raises BadInput for an address that is malformed or cannot be bound.
+        """
+        host, port = parse_listen_address(address)
         try:
             server, thread = start_http_server(port, host, registry=self._registry)
         except OSError as error:
-            raise BadInput(f"the metrics cannot be shown at {address}: {error.strerror or error}") from None
+            raise BadInput(f"cannot serve metrics at {address}: {error.strerror or error}") from None
         try:
             yield f"{address.rpartition(':')[0]}:{server.server_port}"
         finally:
@@ -121,20 +135,20 @@ class Metrics:
             server.server_close()
             thread.join()
 
-    def shown(self) -> bytes:
-        """All of it in Prometheus's text format."""
+    def render(self) -> bytes:
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self._registry)
 
 
-def metrics_address(address: str) -> tuple[str, int]:
-    """Host and port of `ADDRESS:PORT`. Raises BadInput."""
+def parse_listen_address(address: str) -> tuple[str, int]:
+    """Return host and port of `ADDRESS:PORT`. Raises BadInput."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
-        raise BadInput(f"{address!r} is no place for metrics; write ADDRESS:PORT, for example 0.0.0.0:9090")
+        raise BadInput(f"cannot listen at {address!r}; write ADDRESS:PORT, for example 0.0.0.0:9090")
     return host.strip("[]"), int(port)
 
 
-class _Tallied(Collector):
+class _TallyCollector(Collector):
     def __init__(self, tallies: Sequence[Callable[[], Tally]]) -> None:
         self._tallies = tallies
 
@@ -142,36 +156,36 @@ class _Tallied(Collector):
         tally = Tally()
         for part in self._tallies:
             tally = tally.plus(part())
-        for name, value in (
+        for info, value in (
             (PAGES, tally.pages),
             (ITEMS, tally.items),
             (RECEIVED, tally.bytes),
             (RECLAIMED, tally.reclaimed),
         ):
-            yield CounterMetricFamily(name.name.removesuffix("_total"), name.meaning, value=value)
-        for name, value in ((IN_FLIGHT, tally.in_flight), (COMMITTING, tally.committing)):
-            yield GaugeMetricFamily(name.name, name.meaning, value=value)
-        yield _labelled(FAILED, tally.failed)
-        yield _labelled(RETRIES, tally.retried)
-        yield _labelled(DROPPED, tally.dropped)
-        yield _labelled(TRIMMED, tally.trimmed)
-        troubles = GaugeMetricFamily(TROUBLE.name, TROUBLE.meaning, labels=TROUBLE.labels)
+            yield CounterMetricFamily(info.name.removesuffix("_total"), info.description, value=value)
+        for info, value in ((IN_FLIGHT, tally.in_flight), (COMMITTING, tally.committing)):
+            yield GaugeMetricFamily(info.name, info.description, value=value)
+        yield _labelled_counter(FAILED, tally.failed)
+        yield _labelled_counter(RETRIES, tally.retried)
+        yield _labelled_counter(DROPPED, tally.dropped)
+        yield _labelled_counter(TRIMMED, tally.trimmed)
+        troubles = GaugeMetricFamily(TROUBLE.name, TROUBLE.description, labels=TROUBLE.labels)
         for trouble in tally.troubles:
             troubles.add_metric([trouble], 1)
         yield troubles
 
 
-class _LostShards(Collector):
+class _LostShardsCollector(Collector):
     def __init__(self, lost: Callable[[], int]) -> None:
         self._lost = lost
 
     def collect(self) -> Iterator[Metric]:
-        name = LOST_SHARDS
-        yield CounterMetricFamily(name.name.removesuffix("_total"), name.meaning, value=self._lost())
+        info = LOST_SHARDS
+        yield CounterMetricFamily(info.name.removesuffix("_total"), info.description, value=self._lost())
 
 
-def _labelled(name: MetricInfo, counts: dict[str, int]) -> CounterMetricFamily:
-    family = CounterMetricFamily(name.name.removesuffix("_total"), name.meaning, labels=name.labels)
+def _labelled_counter(info: MetricInfo, counts: dict[str, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(info.name.removesuffix("_total"), info.description, labels=info.labels)
     for label, count in counts.items():
         family.add_metric([label], count)
     return family

@@ -1,4 +1,4 @@
-"""What one process has done since it started: plain counters, cheap to keep and to send to a parent process."""
+"""Counters of one process since it started, cheap to keep and to send to a parent process."""
 
 from typing import TypeVar
 
@@ -8,43 +8,47 @@ T = TypeVar("T")
 
 
 class OriginWait(msgspec.Struct, frozen=True):
-    """What requests of an origin wait for."""
+    """Requests of an origin wait because its robots.txt is unavailable."""
 
     reason: str
-    """Why its robots.txt cannot be had."""
+    """Error or status of the last attempt to fetch robots.txt."""
     until: float
-    """Epoch seconds when it is asked again."""
+    """Time of the next attempt, in epoch seconds."""
 
 
 class Tally(msgspec.Struct):
-    """Counts since the process started. `failed` and `dropped` by reason; `bytes` as received on the wire."""
+    """Counts since the process started."""
 
     pages: int = 0
-    """Settled or about to be settled as fetched."""
+    """Requests that are settled as fetched, or will be next."""
     failed: dict[str, int] = msgspec.field(default_factory=dict)
+    """Requests that failed for good, by reason."""
     dropped: dict[str, int] = msgspec.field(default_factory=dict)
+    """Requests and links that were dropped, by reason."""
     retried: dict[str, int] = msgspec.field(default_factory=dict)
-    """Put back for another attempt, by what went wrong."""
+    """Requests put back for another attempt, by reason."""
     items: int = 0
     bytes: int = 0
+    """Bytes of pages as received, before decoding."""
     in_flight: int = 0
     """Requests being fetched now."""
     committing: int = 0
     """Finished pages that wait to be written and settled."""
     waits: dict[str, OriginWait] = msgspec.field(default_factory=dict)
-    """Origins whose requests wait for their robots.txt now, the first 20."""
+    """Origins whose requests wait for robots.txt now: at most 20 of them."""
     reclaimed: int = 0
-    """Requests that this process took back from dead workers."""
+    """Requests that this process reclaimed from dead workers."""
     trimmed: dict[str, int] = msgspec.field(default_factory=dict)
-    """Messages by topic that left a stream unread because this process published more."""
+    """Messages, by topic, that were deleted from a full stream before they were read, because this process published
+    more."""
     troubles: list[str] = msgspec.field(default_factory=list)
-    """Names of what is wrong now."""
-    given_up: int = 0
-    """Pages that were fetched, and neither written nor settled before the end; they will be fetched again."""
+    """Names of the problems that the process has now (`Troubles`)."""
+    abandoned: int = 0
+    """Pages that were fetched, but neither written nor settled when the process ended; they will be fetched again."""
     missing: int = 0
-    """Records that were durable in an output and vanished from it: the file was deleted or cut."""
+    """Records that were durable in an output and are gone: the file was deleted or truncated."""
     statuses: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
-    """Answers by spider and status code; 504 is what never came, as in Scrapy Cluster."""
+    """Responses by spider and status code. 504 stands for no response, as in Scrapy Cluster."""
 
     def fail(self, reason: str) -> None:
         self.failed[reason] = self.failed.get(reason, 0) + 1
@@ -57,21 +61,21 @@ class Tally(msgspec.Struct):
 
     @property
     def retries(self) -> int:
-        """However they came about."""
+        """Requests put back for another attempt, whatever the reason."""
         return sum(self.retried.values())
 
     def status(self, spider: str, code: int) -> None:
-        """An answer with this status code; 0: none came."""
+        """Count a response with this status code; 0 means that no response came."""
         codes = self.statuses.setdefault(spider, {})
         code = code or 504
         codes[code] = codes.get(code, 0) + 1
 
-    def ended(self) -> "Tally":
-        """What is left when the process has ended: its counts, and nothing that goes on."""
+    def without_current(self) -> "Tally":
+        """Return a copy with the totals only, without current state, for a process that has ended."""
         return msgspec.structs.replace(self, in_flight=0, committing=0, waits={}, troubles=[])
 
     def plus(self, other: "Tally") -> "Tally":
-        """The sum of two processes, as a new object."""
+        """Return the sum of two processes' counts as a new object."""
         return Tally(
             pages=self.pages + other.pages,
             failed=_added(self.failed, other.failed),
@@ -85,7 +89,7 @@ class Tally(msgspec.Struct):
             reclaimed=self.reclaimed + other.reclaimed,
             trimmed=_added(self.trimmed, other.trimmed),
             troubles=sorted({*self.troubles, *other.troubles}),
-            given_up=self.given_up + other.given_up,
+            abandoned=self.abandoned + other.abandoned,
             missing=self.missing + other.missing,
             statuses={
                 spider: _added(self.statuses.get(spider, {}), other.statuses.get(spider, {}))

@@ -44,7 +44,7 @@ class WorkerReport(msgspec.Struct, omit_defaults=True):
     tally: Tally | None = None
     say: str = ""
     closed: bool = False
-    """Nobody reads the output any more: it ended, and so should the others."""
+    """The reader closed the output: this process ended, and so should the others."""
     fault: str = ""
     """Why an output is not finished."""
 
@@ -178,7 +178,7 @@ class WorkerProcesses:
             self._alive.pop(number, None)
             last = self._current.pop(number, None)
             if last is not None:
-                self._gone = self._gone.plus(last.ended())
+                self._gone = self._gone.plus(last.without_current())
 
     async def _listen(self, number: int, reader: asyncio.StreamReader) -> None:
         decoder = msgspec.json.Decoder(WorkerReport)

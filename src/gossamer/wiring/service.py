@@ -302,10 +302,10 @@ def make_app(settings: Settings, p: ServiceContext) -> "FastAPI":
 
     service = settings.service
     trimmed = p.bus.trimmed if isinstance(p.bus, StreamsBus) else {}
-    p.metrics.watch_tally(
+    p.metrics.add_tally(
         lambda: Tally(reclaimed=p.frontier.reclaimed, trimmed=trimmed, troubles=list(p.troubles.current))
     )
-    p.metrics.watch_lost_shards(lambda: p.frontier.lost_shards)
+    p.metrics.add_lost_shards(lambda: p.frontier.lost_shards)
     return create_app(
         ApiParts(
             id=p.id,

@@ -307,7 +307,7 @@ class Worker:
         try:
             await self._unless_stuck(ending)
         finally:
-            self._tally.given_up = self._committer.pending
+            self._tally.abandoned = self._committer.pending
             ending.cancel()
             await asyncio.gather(ending, return_exceptions=True)
 

@@ -9,7 +9,7 @@ import yaml
 
 from gossamer.cli.app import COMMANDS
 from gossamer.settings import rows
-from gossamer.telemetry.metrics import NAMES
+from gossamer.telemetry.metrics import ALL_METRICS
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 VARIABLE = re.compile(r"GOSSAMER_[A-Z_]+")
@@ -19,7 +19,9 @@ OUTSIDE = {"GOSSAMER_TOKEN"}
 
 def test_the_dashboard_shows_only_metrics_that_there_are() -> None:
     board = json.loads((DEPLOY / "grafana" / "gossamer.json").read_text())
-    known = {name.name for name in NAMES} | {f"{name.name}_bucket" for name in NAMES if name.kind == "histogram"}
+    known = {name.name for name in ALL_METRICS} | {
+        f"{name.name}_bucket" for name in ALL_METRICS if name.kind == "histogram"
+    }
     shown = {
         metric
         for panel in board["panels"]
@@ -27,7 +29,7 @@ def test_the_dashboard_shows_only_metrics_that_there_are() -> None:
         for metric in re.findall(r"gossamer_\w+", target["expr"])
     }
     assert shown <= known
-    missing = {name.name for name in NAMES} - {metric.removesuffix("_bucket") for metric in shown}
+    missing = {name.name for name in ALL_METRICS} - {metric.removesuffix("_bucket") for metric in shown}
     assert not missing, f"nobody would see {missing}"
 
 

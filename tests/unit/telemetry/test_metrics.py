@@ -6,33 +6,31 @@ import urllib.request
 import pytest
 
 from gossamer.errors import BadInput
-from gossamer.telemetry.metrics import NAMES, Metrics
+from gossamer.telemetry.metrics import ALL_METRICS, Metrics
 from gossamer.telemetry.tally import Tally
 
 
 def everything() -> Metrics:
     metrics = Metrics()
-    metrics.watch_tally(
+    metrics.add_tally(
         lambda: Tally(pages=3, failed={"dns": 2}, dropped={"robots": 1}, retried={"http_503": 4}, bytes=10)
     )
-    metrics.watch_tally(
-        lambda: Tally(pages=1, reclaimed=6, trimmed={"demo.crawled_firehose": 7}, troubles=["frontier"])
-    )
-    metrics.watch_lost_shards(lambda: 5)
+    metrics.add_tally(lambda: Tally(pages=1, reclaimed=6, trimmed={"demo.crawled_firehose": 7}, troubles=["frontier"]))
+    metrics.add_lost_shards(lambda: 5)
     return metrics
 
 
 def test_every_documented_metric_is_there_and_no_other() -> None:
     shown = {
         line.split()[2].removesuffix("_total")
-        for line in everything().shown().decode().splitlines()
+        for line in everything().render().decode().splitlines()
         if line.startswith("# TYPE") and not line.split()[2].endswith("_created")
     }
-    assert shown == {name.name.removesuffix("_total") for name in NAMES}
+    assert shown == {name.name.removesuffix("_total") for name in ALL_METRICS}
 
 
 def test_what_others_hold_is_asked_for_when_somebody_looks() -> None:
-    text = everything().shown().decode()
+    text = everything().render().decode()
     for line in (
         "gossamer_pages_total 4.0",
         'gossamer_failed_total{reason="dns"} 2.0',
@@ -46,13 +44,13 @@ def test_what_others_hold_is_asked_for_when_somebody_looks() -> None:
 
 
 def test_a_worker_shows_its_own_where_it_is_told() -> None:
-    with everything().served("127.0.0.1:0") as address, urllib.request.urlopen(f"http://{address}/metrics") as answer:
+    with everything().serve("127.0.0.1:0") as address, urllib.request.urlopen(f"http://{address}/metrics") as answer:
         assert b"gossamer_pages_total 4.0" in answer.read()
 
 
 @pytest.mark.parametrize("address", ["9090", "127.0.0.1:x", "127.0.0.1:70000", "256.0.0.1:0"])
 def test_a_place_that_is_none_is_refused(address: str) -> None:
-    with pytest.raises(BadInput), Metrics().served(address):
+    with pytest.raises(BadInput), Metrics().serve(address):
         pass
 
 
@@ -60,5 +58,5 @@ def test_a_place_that_is_taken_is_refused() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(BadInput), Metrics().served(f"127.0.0.1:{taken.getsockname()[1]}"):
+        with pytest.raises(BadInput), Metrics().serve(f"127.0.0.1:{taken.getsockname()[1]}"):
             pass

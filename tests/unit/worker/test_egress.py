@@ -73,9 +73,9 @@ async def test_the_patterns_group_chooses() -> None:
         (plain("nothing here, 300.1.1.1"), "its answer has no address in it"),
         (plain("192.0.2.7", status=503), "it answered 503"),
         (redirect("http://elsewhere.test/"), "it answered 302"),
-        (Answer(body=b"192.0.2.7", ending=Ending.STALL), "The whole answer took too long"),
-        (Answer(ending=Ending.REFUSE), "The connection ended before the answer did"),
-        (Answer(body=b"SSH-2.0-x\r\n", raw=True), "The answer is not HTTP"),
+        (Answer(body=b"192.0.2.7", ending=Ending.STALL), "The whole response took too long"),
+        (Answer(ending=Ending.REFUSE), "The connection ended before the response was complete"),
+        (Answer(body=b"SSH-2.0-x\r\n", raw=True), "The response is not HTTP"),
     ],
 )
 async def test_without_an_answer_the_operators_name_counts_and_it_is_said(answer: Answer, why: str) -> None:

@@ -62,7 +62,7 @@ def scrapy_redis(
     where they are: the moved spider reads them there. What cannot be read goes to `<key>:dead`, with the reason.
     """
     settings = load({"frontier": frontier or redis}, config=config)
-    logs.set_up(settings.log_level, form=settings.log_format)
+    logs.set_up(settings.log_level, style=settings.log_format)
     keys = {
         "queue": _named(queue_key, "--queue-key", spider),
         "dupefilter": _named(dupefilter_key, "--dupefilter-key", spider),

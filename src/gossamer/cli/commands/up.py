@@ -163,7 +163,7 @@ def _settings(flags: dict[str, object], config: options.Config) -> Settings:
     level = settings.log_level if "log_level" in settings.model_fields_set else options.UP_LOG_LEVEL
     settings = settings.model_copy(update={"bus": settings.bus or STREAMS, "log_level": level})
     check_bus(settings.bus)
-    logs.set_up(settings.log_level, form=settings.log_format)
+    logs.set_up(settings.log_level, style=settings.log_format)
     return settings
 
 
@@ -186,7 +186,7 @@ async def _run(settings: Settings, *, workers: bool) -> None:
             crew = WorkerProcesses(
                 for_the_bus(settings), address, pool=POOL, spiders=[], run=None, say=standard.say, bus=True
             )
-            cluster.metrics.watch_tally(crew.tally)
+            cluster.metrics.add_tally(crew.tally)
         await _attend(settings, cluster, crew)
 
 

@@ -84,7 +84,7 @@ def worker(
         },
         config=config,
     )
-    logs.set_up(settings.log_level, form=settings.log_format)
+    logs.set_up(settings.log_level, style=settings.log_format)
     if settings.bus:
         from gossamer.wiring.service import (
             check_bus,  # the services' libraries are for those who need them
@@ -157,7 +157,7 @@ def worker_process() -> None:
     """One of several worker processes; started by `gossamer crawl --processes N`."""
     errand = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerCommand)
     settings = Settings.model_validate(errand.settings)
-    logs.set_up(settings.log_level, form=settings.log_format)
+    logs.set_up(settings.log_level, style=settings.log_format)
     run_loop(_worker_process_work(settings, errand))
 
 
@@ -183,7 +183,7 @@ async def _worker_process_work(settings: Settings, errand: WorkerCommand) -> Non
                 watching.close()
                 tally = worker.tally()
                 status.tell(WorkerReport(tally=tally))
-                if tally.given_up:  # what takes nothing may not let itself be closed either
+                if tally.abandoned:  # what takes nothing may not let itself be closed either
                     signals.end_within(GRACE_SECONDS, "", 0)
         status.tell(WorkerReport(tally=worker.tally()))  # again: closing the outputs counts what is missing from them
     except SinkError as error:
