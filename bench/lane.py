@@ -90,10 +90,10 @@ async def _new_work(folder: Path, server: Server, *, count: int) -> list[Figure]
             waits = []
             for turn in range(count):
                 await asyncio.sleep(0.05 + 0.01 * (turn % 10))
-                run = await frontier.run_of(CrawlId("scrapybot", "idle"))
+                run = await frontier.latest_run(CrawlId("scrapybot", "idle"))
                 assert run is not None
                 new = f"{url}?{turn}"
-                await frontier.spiders.learn(["links"])
+                await frontier.spiders.refresh(["links"])
                 mark = frontier.spiders.fingerprint("links", new)
                 batch = Batch("links", registered_domain(host(new)), 0, 0, [new], [mark])
                 added = time.monotonic()

@@ -101,7 +101,7 @@ async def _side(stack: AsyncExitStack, domains: int, rounds: int) -> _Side:
     load = Load(it.frontier.secret)
     for call in calls(_batches(load, domains, each)):
         await it.frontier.add(run, Terms(), call)
-    holder = await it.frontier.holder(pool="shared", spiders=[SPIDER])
+    holder = await it.frontier.open_leaseholder(pool="shared", spiders=[SPIDER])
     stack.push_async_callback(holder.close)
     await it.at_rest()
     return _Side(domains, it, clock, holder)

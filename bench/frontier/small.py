@@ -48,13 +48,13 @@ async def _submit(it: Stage, number: int, beyond: int) -> None:
 
 
 async def _finish(it: Stage, crawls: int) -> None:
-    holder = await it.frontier.holder(pool="shared", spiders=[SPIDER])
+    holder = await it.frontier.open_leaseholder(pool="shared", spiders=[SPIDER])
     try:
         done = 0
         while done < crawls:
             leases = await holder.lease(limit=LEASES_A_CALL)
             if not leases:
-                await holder.wait(at_most_seconds=1.0)
+                await holder.wait_for_work(timeout_seconds=1.0)
                 continue
             await holder.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
             done += len(leases)
@@ -68,7 +68,7 @@ async def _wait_until_keys(it: Stage, wanted: int | None) -> int:
     last = loop.time() + _GONE_SECONDS
     quiet_since, keys = loop.time(), await it.keys()
     while True:
-        await it.frontier.reclaim()
+        await it.frontier.maintain()
         now_keys = await it.keys()
         if now_keys != keys:
             quiet_since, keys = loop.time(), now_keys

@@ -87,14 +87,14 @@ def _check(found: AddResult, wanted: AddResult) -> None:
 
 async def _lease_and_settle(it: Stage, urls: int) -> tuple[int, float]:
     """How many, and the server's CPU seconds."""
-    holder = await it.frontier.holder(pool="shared", spiders=[SPIDER])
+    holder = await it.frontier.open_leaseholder(pool="shared", spiders=[SPIDER])
     try:
         before = it.cpu_seconds()
         done = 0
         while done < urls:
             leases = await holder.lease(limit=LEASES_A_CALL)
             if not leases:
-                await holder.wait(at_most_seconds=_WAIT_SECONDS)
+                await holder.wait_for_work(timeout_seconds=_WAIT_SECONDS)
                 continue
             await holder.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
             done += len(leases)

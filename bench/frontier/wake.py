@@ -24,7 +24,7 @@ async def measure_wake(*, rounds: int) -> list[Figure]:
     async with stage() as it:
         load = Load(it.frontier.secret)
         submitter = await ValkeyFrontier.connect(it.address)
-        holder = await it.frontier.holder(pool="shared", spiders=[SPIDER])
+        holder = await it.frontier.open_leaseholder(pool="shared", spiders=[SPIDER])
         try:
             for number in range(rounds):
                 run = await submitter.open_crawl(Crawl(id=CrawlId("bench", f"wake-{number}")))
@@ -49,4 +49,4 @@ async def _next(holder: Leaseholder) -> tuple[list[Lease], float]:
         leases = await holder.lease(limit=1)
         if leases:
             return leases, time.perf_counter()
-        await holder.wait(at_most_seconds=10.0)
+        await holder.wait_for_work(timeout_seconds=10.0)

@@ -31,7 +31,7 @@ async def leased_by_a_worker_that_dies(address: str, web: FakeWeb) -> None:
     try:
         await frontier.set_domain_policy(None, DomainPolicy(hits=1000, window_seconds=1, moderated=False))
         await crawls.open_crawl(frontier, web.seeds(), Terms(maxdepth=0))
-        seat = await frontier.holder(pool="shared", spiders=["link"])
+        seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
         assert len(await seat.lease(limit=HOSTS)) == HOSTS
     finally:
         await frontier.close()
@@ -76,7 +76,7 @@ async def test_an_empty_queue_is_shown_as_empty(tmp_path: Path) -> None:
         await crawls.open_crawl(frontier, ["http://a.test/"], Terms())
         await reporter.run_once()
         assert b'gossamer_queued{spider="link"} 1.0' in metrics.render()
-        seat = await frontier.holder(pool="shared", spiders=["link"])
+        seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
         assert await seat.lease(limit=1)
         await reporter.run_once()
         assert b'gossamer_queued{spider="link"} 0.0' in metrics.render()

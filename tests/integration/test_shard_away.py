@@ -70,7 +70,7 @@ async def lease_until(holder: object, wanted: set[str]) -> list[Lease]:
     async with asyncio.timeout(LONG_SECONDS):
         while not wanted <= {lease.domain for lease in found}:
             if not (more := await holder.lease(limit=100)):  # type: ignore[attr-defined]
-                await holder.wait(at_most_seconds=0.5)  # type: ignore[attr-defined]
+                await holder.wait_for_work(timeout_seconds=0.5)  # type: ignore[attr-defined]
             found += more
     return found
 
@@ -81,7 +81,7 @@ def fetched(leases: list[Lease]) -> list[Settlement]:
 
 async def test_leases_and_settlements_of_the_other_shards_go_on(scene: Scene) -> None:
     await scene.begin(scene.crawl(home_away=False), paths=2)
-    holder = await scene.frontier.holder(pool="shared", spiders=["link"])
+    holder = await scene.frontier.open_leaseholder(pool="shared", spiders=["link"])
     first = await holder.lease(limit=6)
     here = {domain for domain in DOMAINS if not scene.stands(domain)}
     with paused(scene.node):
@@ -102,17 +102,17 @@ async def test_leases_and_settlements_of_the_other_shards_go_on(scene: Scene) ->
 async def test_nobody_is_taken_for_dead_on_any_shard(scene: Scene) -> None:
     """However long it takes: a server that stood still heard nobody, and the others hear everybody all the time."""
     await scene.begin(scene.crawl(home_away=True))
-    holders = [await scene.frontier.holder(pool="shared", spiders=["link"]) for _ in range(2)]
+    holders = [await scene.frontier.open_leaseholder(pool="shared", spiders=["link"]) for _ in range(2)]
     seats = [
         WorkerSession(scene.frontier, h, Retrier(Troubles()), heartbeat_seconds=HEARTBEAT_SECONDS) for h in holders
     ]
     keeping = [asyncio.create_task(seat.keep()) for seat in seats]
     held = [(holder, lease) for holder in holders for lease in await holder.lease(limit=12)]
-    names = [[holder.name_on(shard) for shard in range(SHARDS)] for holder in holders]
+    names = [[holder.session_name(shard) for shard in range(SHARDS)] for holder in holders]
     with paused(scene.node):
         await asyncio.sleep(3 * HEARTBEAT_SECONDS)
     await asyncio.sleep(2 * HEARTBEAT_SECONDS)
-    assert [[holder.name_on(shard) for shard in range(SHARDS)] for holder in holders] == names
+    assert [[holder.session_name(shard) for shard in range(SHARDS)] for holder in holders] == names
     assert all(holder.holds(lease) for holder, lease in held)
     for task in keeping:
         task.cancel()
@@ -126,7 +126,7 @@ async def test_nobody_is_taken_for_dead_on_any_shard(scene: Scene) -> None:
 async def test_only_pages_with_links_to_that_shard_wait(scene: Scene) -> None:
     """Also of one batch. They are settled when it is back, and their links are there."""
     run = await scene.begin(scene.crawl(home_away=True))
-    holder = await scene.frontier.holder(pool="shared", spiders=["link"])
+    holder = await scene.frontier.open_leaseholder(pool="shared", spiders=["link"])
     leases = await lease_until(holder, set(DOMAINS))
     here = [lease for lease in leases if not scene.stands(lease.domain)]
     there = [lease for lease in leases if scene.stands(lease.domain)]
@@ -176,18 +176,18 @@ async def test_other_crawls_end_while_a_home_is_away(scene: Scene) -> None:
     here = [domain for domain in DOMAINS if not scene.stands(domain)]
     for crawl in (homeless, other):
         await crawls.open_crawl(scene.frontier, [f"https://{d}/{crawl.id.crawlid}" for d in here], Terms(), crawl=crawl)
-    holder = await scene.frontier.holder(pool="shared", spiders=["link"])
+    holder = await scene.frontier.open_leaseholder(pool="shared", spiders=["link"])
     with paused(scene.node):
         left = 2 * len(here)
         async with asyncio.timeout(LONG_SECONDS):
             while left:
                 if not (leases := await holder.lease(limit=10)):
-                    await holder.wait(at_most_seconds=0.5)
+                    await holder.wait_for_work(timeout_seconds=0.5)
                     continue
                 assert set(await holder.settle(fetched(leases))) == {Settled.SETTLED}
                 left -= len(leases)
             for shard in set(range(SHARDS)) - set(scene.away):
-                await scene.frontier.reclaim(shard=shard)
+                await scene.frontier.maintain(shard=shard)
             info = await scene.frontier.crawl_info(other.id)
         assert info is not None
         assert info.state is CrawlState.FINISHED
@@ -195,7 +195,7 @@ async def test_other_crawls_end_while_a_home_is_away(scene: Scene) -> None:
         while (info := await retrying(lambda: scene.frontier.crawl_info(homeless.id))) is None or (
             info.state is CrawlState.RUNNING
         ):
-            await retrying(scene.frontier.reclaim)
+            await retrying(scene.frontier.maintain)
     assert info.total().fetched == len(here)
     await holder.close()
 
@@ -224,13 +224,13 @@ async def test_a_services_step_is_done_on_the_other_shards(scene: Scene) -> None
 
 async def test_a_worker_whose_loop_is_blocked_is_vouched_for_on_the_other_shards(scene: Scene) -> None:
     await scene.begin(scene.crawl(home_away=False))
-    holder = await scene.frontier.holder(pool="shared", spiders=["link"])
+    holder = await scene.frontier.open_leaseholder(pool="shared", spiders=["link"])
     leases = await lease_until(holder, set(DOMAINS))
     with paused(scene.node):
-        twin = scene.frontier.twin()
+        twin = scene.frontier.clone()
         async with asyncio.timeout(LONG_SECONDS):
             for shard in {lease.shard for lease in leases} - set(scene.away):
-                await retrying(lambda s=shard: twin.vouch(s, holder.name_on(s)))  # type: ignore[misc]
+                await retrying(lambda s=shard: twin.heartbeat_for(s, holder.session_name(s)))  # type: ignore[misc]
         await twin.close()
     await retrying(lambda: holder.settle(fetched(leases)))
     await holder.close()

@@ -50,6 +50,6 @@ async def test_a_page_whose_worker_stands_still_three_times_is_fetched(tmp_path:
 async def reclaimed(frontier: ValkeyFrontier) -> None:
     """Return when the worker was taken for dead."""
     while True:
-        if await frontier.reclaim():
+        if await frontier.maintain():
             return
         await asyncio.sleep(0.05)

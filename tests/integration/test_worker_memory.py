@@ -46,7 +46,7 @@ async def a_committer(folder: Path, budget: ByteBudget) -> AsyncIterator[tuple[C
     """One whose `run` is the caller's to begin, and large pages that are finished and count in the budget."""
     async with a_frontier(folder) as frontier:
         await open_crawl(frontier, [f"http://a{number}.test/" for number in range(PAGES)], Terms())
-        holder = await frontier.holder(pool="shared", spiders=["link"])
+        holder = await frontier.open_leaseholder(pool="shared", spiders=["link"])
         (sink,) = open_sinks([str(folder / "pages.jsonl")], spool_dir=folder / "spool")
         try:
             pages = []

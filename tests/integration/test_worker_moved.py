@@ -37,7 +37,7 @@ async def test_a_redirect_to_another_domain_is_recorded_once(tmp_path: Path, los
     """Also when it had to be said twice that it goes on: the second time, its target is known by its own doing."""
     async with EmbeddedValkey(tmp_path / "valkey", name="test", appendfsync="no") as server:
         wire = await ForgetfulShards.connect(server.address)
-        frontier = await ValkeyFrontier.over(wire)
+        frontier = await ValkeyFrontier.from_connection(wire)
         try:
             await frontier.set_domain_policy(None, DomainPolicy(hits=100, window_seconds=1, moderated=False))
             async with serve(WebSpec(hosts=1, pages=1)) as web:

@@ -72,7 +72,7 @@ async def test_outages_do_not_inflate_the_counts_of_links(tmp_path: Path) -> Non
             for page in range(PAGES):
                 web.mount(f"site{number}.test", f"/{page}", everything)
         wire = await BrokenShards.connect(server.address)
-        frontier = await ValkeyFrontier.over(wire, shards=3)
+        frontier = await ValkeyFrontier.from_connection(wire, shards=3)
         try:
             await frontier.set_domain_policy(None, ONE_AT_A_TIME)
             run = await crawls.open_crawl(frontier, urls[:1], Terms())

@@ -40,7 +40,7 @@ async def test_what_it_gets_in_its_new_epoch_it_fetches(tmp_path: Path) -> None:
     """Some shards have answered to its old name, the others answer to the new one, in one and the same question."""
     async with EmbeddedValkey(tmp_path / "valkey", name="test", appendfsync="no") as server:
         wire = await InterruptedShards.connect(server.address)
-        frontier = await ValkeyFrontier.over(wire, shards=SHARDS, heartbeat_seconds=HEARTBEAT_SECONDS)
+        frontier = await ValkeyFrontier.from_connection(wire, shards=SHARDS, heartbeat_seconds=HEARTBEAT_SECONDS)
         try:
             await frontier.set_domain_policy(None, DomainPolicy(hits=10_000, window_seconds=1, moderated=False))
             async with serve(WebSpec(hosts=HOSTS, pages=1)) as web:
@@ -62,6 +62,6 @@ async def test_what_it_gets_in_its_new_epoch_it_fetches(tmp_path: Path) -> None:
 async def taken_for_dead(frontier: ValkeyFrontier, holder: Leaseholder) -> None:
     """Every shard forgets it; its next heartbeats tell it so."""
     for shard in range(SHARDS):
-        name = holder.name_on(shard)
+        name = holder.session_name(shard)
         await frontier._commands.call(shard, "reclaim", int(HEARTBEAT_SECONDS * 1000), 3_600_000, 200, name, 0, DEATHS)
         await holder.heartbeat(shard)

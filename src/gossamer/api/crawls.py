@@ -126,7 +126,7 @@ async def crawls(
 ) -> CrawlPage:
     """Running ones, those that ended within the retention, and those that are marked as stopped or expired. One may be
     on two pages. With `state` a page may be short, or empty and have a next one."""
-    infos, following = await parts.frontier.crawl_page(
+    infos, following = await parts.frontier.list_crawls(
         appid=appid, state=CrawlState(state) if state else None, cursor=cursor, limit=limit
     )
     return CrawlPage(items=[CrawlSummary(**_summary(info)) for info in infos], cursor=following)
@@ -151,7 +151,7 @@ async def crawl(
 ) -> CrawlShape:
     """From counters: as fast for a million queued requests as for one."""
     info, run, page = await asyncio.gather(
-        parts.frontier.crawl_info(crawl), parts.frontier.run_of(crawl), _domains(parts, crawl, domains, limit)
+        parts.frontier.crawl_info(crawl), parts.frontier.latest_run(crawl), _domains(parts, crawl, domains, limit)
     )
     if info is None or run is None:
         raise unknown(crawl)

@@ -80,7 +80,7 @@ async def items(parts: Given, crawl: TheCrawl, request: Request, cursor: Cursor 
 async def _answer(
     parts: ApiContext, request: Request, crawl: CrawlId, cursor: str, limit: int, is_wanted: Callable[[_Head], bool]
 ) -> Response:
-    if await parts.frontier.run_of(crawl) is None:
+    if await parts.frontier.latest_run(crawl) is None:
         raise unknown(crawl)
     topic = parts.topics.crawled_by(crawl.appid) if parts.per_app else parts.topics.crawled
     async with request.app.state.scans:

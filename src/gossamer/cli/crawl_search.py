@@ -115,7 +115,7 @@ async def _listed(frontier: ValkeyFrontier, appid: str | None) -> Sequence[Crawl
     found: list[CrawlId] = []
     cursor = ""
     while True:
-        page, cursor = await frontier.crawls(appid=appid, cursor=cursor, limit=MOST_CRAWLS)
+        page, cursor = await frontier.list_crawl_ids(appid=appid, cursor=cursor, limit=MOST_CRAWLS)
         found += page
         if not cursor or len(found) >= MOST_CRAWLS:
             return found[:MOST_CRAWLS]
@@ -131,8 +131,8 @@ async def _known(frontier: ValkeyFrontier, data_dir: Path, crawl: CrawlId) -> Kn
     info = await frontier.crawl_info(crawl)
     if info is None and note is None:
         return None
-    run = await frontier.run_of(crawl) if info is not None else None
-    terms = [note.terms] if note is not None else await frontier.terms_of(crawl)
+    run = await frontier.latest_run(crawl) if info is not None else None
+    terms = [note.terms] if note is not None else await frontier.crawl_terms(crawl)
     spiders = dict.fromkeys([*([note.spider] if note is not None else []), *(info.spiders if info is not None else [])])
     return KnownCrawl(crawl, info, run or (note.run if note is not None else None), terms, list(spiders), note)
 
@@ -141,7 +141,7 @@ async def _find(frontier: ValkeyFrontier, crawl: KnownCrawl, url: str) -> UrlInf
     if crawl.info is None or crawl.run is None:
         return None
     domain = registered_domain(host(url))
-    await frontier.spiders.learn(crawl.spiders)
+    await frontier.spiders.refresh(crawl.spiders)
     known: UrlInfo | None = None
     any_order = any(terms.query_order is QueryOrder.IGNORED for terms in crawl.terms)
     for spider in crawl.spiders:
@@ -154,7 +154,7 @@ async def _find(frontier: ValkeyFrontier, crawl: KnownCrawl, url: str) -> UrlInf
             *([fingerprint(with_sorted_query(url), seed=seed)] if any_order else []),
         )
         for mark in dict.fromkeys(marks):
-            found = await frontier.find(crawl.run, spider=spider, domain=domain, url=url, fingerprint=mark)
+            found = await frontier.find_url(crawl.run, spider=spider, domain=domain, url=url, fingerprint=mark)
             if found.seen:
                 return found
             known = known or found

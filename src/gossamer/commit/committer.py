@@ -146,7 +146,7 @@ class Outlinks:
 def _count(page: FinishedLease, added: AddResult) -> None:
     """Enter what was not added in this page's settlement."""
     drops = Counter(page.settlement.drops)
-    drops.update(added.dropped)
+    drops.update(added.rejected_by_reason)
     drops["duplicate"] += added.duplicates
     page.settlement.drops = +drops or None
 
@@ -345,7 +345,7 @@ class Committer:
             self._gate.release()
             self._over(batch)
             raise
-        if self._frontier.shards > 1:
+        if self._frontier.shard_count > 1:
             await self._settle_apart(batch)
             return
         try:
@@ -419,7 +419,7 @@ class Committer:
                 era = self._frontier.era
                 await outlinks.confirm(pages)
                 with contextlib.suppress(FrontierForgot):
-                    await self._holder.settle(settlements, since=era)
+                    await self._holder.settle(settlements, era=era)
                     return
 
         try:

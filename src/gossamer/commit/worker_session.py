@@ -51,16 +51,16 @@ class HeartbeatThread:
 
     async def _vouch(self) -> None:
         """Until the loop turns again."""
-        frontier = self._frontier.twin()
+        frontier = self._frontier.clone()
         try:
-            await asyncio.gather(*(self._vouch_on(frontier, shard) for shard in range(frontier.shards)))
+            await asyncio.gather(*(self._vouch_on(frontier, shard) for shard in range(frontier.shard_count)))
         finally:
             await frontier.close()
 
     async def _vouch_on(self, frontier: Frontier, shard: int) -> None:
         while self._is_late() and not self._over.is_set():
             with contextlib.suppress(GossamerError):  # where the shard is away, nobody can be heard there
-                await frontier.vouch(shard, self._holder.name_on(shard))
+                await frontier.heartbeat_for(shard, self._holder.session_name(shard))
             await asyncio.sleep(self._heartbeat_seconds / 6)
 
 
@@ -82,7 +82,7 @@ class WorkerSession:
                 turned=self._pulse.turned,
                 reclaimed=self.progress.set,
             )
-            for shard in range(frontier.shards)
+            for shard in range(frontier.shard_count)
         ]
 
     async def keep(self) -> None:
@@ -102,7 +102,7 @@ class WorkerSession:
         if self.progress.is_set():
             return
         waits = [
-            asyncio.ensure_future(self._holder.wait(at_most_seconds=at_most_seconds)),
+            asyncio.ensure_future(self._holder.wait_for_work(timeout_seconds=at_most_seconds)),
             asyncio.ensure_future(self.progress.wait()),
         ]
         try:
@@ -119,7 +119,7 @@ class WorkerSession:
 
     async def until_reached(self) -> None:
         """Return when some shard of the frontier answers again, whatever it says of this worker."""
-        await self._retrier.call_frontier(self._holder.reach)
+        await self._retrier.call_frontier(self._holder.ping)
 
 
 class _ShardWatch:
@@ -187,7 +187,7 @@ class _ShardWatch:
 
     async def _reclaim(self) -> None:
         judge = self._witness.is_fair(asyncio.get_running_loop().time())
-        if await self._frontier.reclaim(judge=judge, shard=self._shard):
+        if await self._frontier.maintain(declare_dead=judge, shard=self._shard):
             self._reclaimed()
 
 

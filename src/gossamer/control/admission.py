@@ -203,7 +203,7 @@ async def unknown_spiders(frontier: Frontier, submissions: Sequence[AdmittedRequ
     asked = {s.spider for s in submissions if not s.wait_for_spider} - BUILT_IN_SPIDERS
     if not asked:
         return [None] * len(submissions)
-    await frontier.spiders.learn(asked)
+    await frontier.spiders.refresh(asked)
     unknown = {spider for spider in asked if not frontier.spiders.lanes(spider)}
     known = ", ".join(sorted(BUILT_IN_SPIDERS | frontier.spiders.names()))
     return [
@@ -220,7 +220,7 @@ async def unknown_spiders(frontier: Frontier, submissions: Sequence[AdmittedRequ
 async def submit(frontier: Frontier, submissions: Sequence[AdmittedRequest]) -> list[SubmitResult]:
     """Add them; an answer for each, in order. Raises FrontierUnavailable and FrontierFull: repeat it with the same
     objects, then what was added before counts as added, or as a duplicate of itself."""
-    await frontier.spiders.learn({s.spider for s in submissions})
+    await frontier.spiders.refresh({s.spider for s in submissions})
     groups = list(_together(submissions, frontier.spiders))
     wholes = [
         base.Submission(first.crawl, terms, batches, terms.expires, first.fresh, first.name)
@@ -234,13 +234,15 @@ async def submit(frontier: Frontier, submissions: Sequence[AdmittedRequest]) -> 
                 answers[at] = SubmitResult(False, str(answer))
             continue
         added = answer.added
-        if answer.joined:
+        if answer.joined_running:
             for at in itertools.chain(*places):
                 answers[at] = SubmitResult(True, JOINED)
-        for index, position in added.known:
+        for index, position in added.duplicate_positions:
             marks = whole.batches[index].fingerprints
             again = position > marks.index(marks[position])  # it stands twice in the batch
-            answers[places[index][position]] = SubmitResult(False, DUPLICATE if again or not answer.wider else _WIDER)
+            answers[places[index][position]] = SubmitResult(
+                False, DUPLICATE if again or not answer.exceeds_earlier_terms else _WIDER
+            )
         for (index, position), reason in added.rejected.items():
             over = str(CrawlRefused(f"this spider's part of {whole.crawl.id} is {reason}"))
             answers[places[index][position]] = SubmitResult(False, _FULL if reason == "budget" else over)

@@ -66,10 +66,10 @@ async def pending_of_app(
     """What waits of an application in all, a page of its crawls that have something waiting, and the next page's cursor
     ('' at the end). Raises BadInput for a cursor that is none."""
     whole = await frontier.app_info(appid, spider=spider)
-    page, following = await frontier.crawl_page(appid=appid, state=CrawlState.RUNNING, cursor=cursor, limit=_PAGE)
+    page, following = await frontier.list_crawls(appid=appid, state=CrawlState.RUNNING, cursor=cursor, limit=_PAGE)
     infos = [info for info in page if waiting(info, spider)]
     most = max(_FEWEST_DOMAINS, MOST_DOMAINS // max(1, len(infos)))
-    domains = await frontier.first_domains([info.crawl for info in infos], most=most)
+    domains = await frontier.first_domains([info.crawl for info in infos], limit=most)
     found = []
     for info, shares in zip(infos, domains, strict=True):
         one = CrawlBacklog(info.crawl, total=waiting(info, spider), expires=int(info.expires_at(spider)))

@@ -27,13 +27,13 @@ class AddResult:
     rejected: dict[tuple[int, int], str] = field(default_factory=dict)
     """(batch, position) of every URL that was dropped, and the reason: `budget` (domain_max_pending), `stopped`,
     `expired`. These URLs are not in the seen-set and may be found again."""
-    known: list[tuple[int, int]] = field(default_factory=list)
+    duplicate_positions: list[tuple[int, int]] = field(default_factory=list)
     """Of seeds: (batch, position) of every duplicate."""
-    strange: bool = False
+    has_other_terms: bool = False
     """Of seeds: some are duplicates of URLs that were queued under other terms."""
 
     @property
-    def dropped(self) -> dict[str, int]:
+    def rejected_by_reason(self) -> dict[str, int]:
         """The number of rejected URLs by reason."""
         return dict(Counter(self.rejected.values()))
 
@@ -49,7 +49,7 @@ class Submission:
     """What `set_expiry` is to be told for the spiders of `batches`: epoch seconds, 0: never. None: nothing."""
     fresh: bool = False
     """A finished crawl begins a run that has seen nothing; a running one is joined."""
-    name: str = ""
+    idempotency_key: str = ""
     """Of a fresh one: the same whenever it is repeated, within an hour; it begins or joins one run. Empty: none."""
 
 
@@ -60,9 +60,9 @@ class SubmissionResult:
     run: Run
     """The run that it joined."""
     added: AddResult
-    joined: bool = False
+    joined_running: bool = False
     """It asked for a fresh run, and joined the one that is running."""
-    wider: bool = False
+    exceeds_earlier_terms: bool = False
     """Its duplicates were taken in this run under a smaller maxdepth or a narrower scope."""
 
 
@@ -102,19 +102,19 @@ class Leaseholder(Protocol):
         """Whether this lease still is this worker's: it is not settled, and was not given to another."""
         ...
 
-    async def settle(self, settlements: Sequence[Settlement], *, since: int | None = None) -> list[Settled]:
+    async def settle(self, settlements: Sequence[Settlement], *, era: int | None = None) -> list[Settled]:
         """Report outcomes; one answer each, in order. May run beside `lease`. Safe to repeat.
 
         Each is reported under the name that it was leased under: a late one concerns nothing that was leased since.
 
-        `since`: the era in which the outlinks of these requests were confirmed. In a later one it raises
+        `era`: the era in which the outlinks of these requests were confirmed. In a later one it raises
         FrontierForgot: add them again first."""
 
-    async def hop(self, lease: Lease, *, fingerprint: int, payload: bytes) -> RedirectPermit:
+    async def request_redirect(self, lease: Lease, *, fingerprint: int, payload: bytes) -> RedirectPermit:
         """Ask for a hit for a redirect inside the lease's domain; `payload` (the chain) replaces the entry's own,
         so that whoever takes it over goes on there. Raises LeaseLost."""
 
-    async def hit(self, run: Run, *, spider: str, domain: str) -> float | None:
+    async def charge_hit(self, run: Run, *, spider: str, domain: str) -> float | None:
         """Charge a hit for a request that did not come from a queue (an image, a call of an API). 0: go now. Else the
         seconds until it may be worth asking again, None where the domain is paused or blacklisted. It does not count
         as a request in flight. A call whose reply was lost may have charged: repeated, it makes slower, never faster.
@@ -123,10 +123,10 @@ class Leaseholder(Protocol):
     def set_egress(self, egress: str) -> None:
         """From the next lease on this worker fetches from that address (empty: the nameless one)."""
 
-    async def wait(self, *, at_most_seconds: float) -> None:
-        """Return when work may be due, when some arrived, or after `at_most_seconds`."""
+    async def wait_for_work(self, *, timeout_seconds: float) -> None:
+        """Return when work may be due, when some arrived, or after `timeout_seconds`."""
 
-    def name_on(self, shard: int) -> str:
+    def session_name(self, shard: int) -> str:
         """The name that the worker has on this shard, now."""
         ...
 
@@ -135,7 +135,7 @@ class Leaseholder(Protocol):
         until some other worker counts as dead there if nothing is heard of it; 0: one does, and `reclaim` takes back
         what it held."""
 
-    async def reach(self) -> None:
+    async def ping(self) -> None:
         """Return when any shard answers. Raises FrontierUnavailable when none does."""
 
     async def close(self) -> None:
@@ -159,13 +159,13 @@ class Lane(StrEnum):
     SCRAPY = "scrapy"
 
 
-class Claim(IntEnum):
+class ClaimResult(IntEnum):
     """Answer to a claim of something that is done once in a crawl."""
 
-    HELD = -1
+    HELD_BY_OTHER = -1
     """Another process is doing it."""
     DONE = 0
-    OURS = 1
+    GRANTED = 1
 
 
 class SpiderRegistry(Protocol):
@@ -179,7 +179,7 @@ class SpiderRegistry(Protocol):
     async def announce(self, lane: Lane, names: Collection[str]) -> None:
         """Say that this lane runs these spiders. It holds for 30 days; repeat it before."""
 
-    async def learn(self, names: Collection[str]) -> None:
+    async def refresh(self, names: Collection[str]) -> None:
         """Read the announcements again if one of these spiders is not known, or after 10 s."""
 
     def lanes(self, name: str) -> frozenset[Lane]:
@@ -205,7 +205,7 @@ class SpiderRegistry(Protocol):
 
 
 class Frontier(Protocol):
-    """The whole of it: submitting, asking, steering; `holder` gives a worker its seat."""
+    """The whole of it: submitting, asking, steering; `open_leaseholder` gives a worker its seat."""
 
     @property
     def secret(self) -> int:
@@ -221,7 +221,7 @@ class Frontier(Protocol):
     @property
     def lost_shards(self) -> int:
         """Number of times this process found a shard without its data: its server restarted without it, or somebody
-        deleted it. `check_data` and `reclaim` look. The frontier can be used on, empty."""
+        deleted it. `check_data` and `maintain` look. The frontier can be used on, empty."""
         ...
 
     async def check_data(self) -> None:
@@ -233,7 +233,7 @@ class Frontier(Protocol):
         ...
 
     @property
-    def shards(self) -> int:
+    def shard_count(self) -> int:
         """Number of shards. What is asked of one of them does not wait for the others."""
         ...
 
@@ -254,24 +254,24 @@ class Frontier(Protocol):
         *,
         fresh: bool = False,
         expires: Mapping[str, float] | None = None,
-        age_seconds: float | None = None,
-        name: str = "",
+        process_age_seconds: float | None = None,
+        idempotency_key: str = "",
     ) -> Run:
         """The run that submissions join: the running one, or the next after a finished one. `fresh`: a new run with
         an empty seen-set, of a finished crawl only. Raises CrawlRefused for a stopped or expired crawl.
 
-        `name`: of the request. A fresh run is begun or joined once under a name, within an hour. A repeated call joins
-        that run, and raises RunFinished when that has finished.
+        `idempotency_key`: names a fresh run for an hour. A repeated call with the same key joins the run that the first
+        one began or joined, and raises RunFinished when that run has finished.
 
-        `age_seconds`: how long ago the process that joins was started. It belongs to a run that finished since then:
-        no run begins, and RunFinished is raised. The time is measured by the server's clock.
+        `process_age_seconds`: how long ago the process that joins was started. When a run has finished since then, the
+        process belongs to that run: no run begins, and RunFinished is raised. The server's clock measures the time.
 
         `expires`: for each spider that something is about to be submitted for, the epoch seconds at which all of that
         expires (0: not all of it does). A spider's part of the run ends then, at the latest of these, unless something
         that does not expire was submitted for it in this run. Where the parts of all these spiders were stopped or
         have expired, no run begins: CrawlRefused; but a fresh one may begin where all have expired."""
 
-    async def set_wish(self, run: Run, *, rate: Rate | None, concurrency: int | None) -> Run:
+    async def set_crawl_limits(self, run: Run, *, rate: Rate | None, concurrency: int | None) -> Run:
         """Change what a running crawl wishes for every domain, from the next lease on. The run with the new wish."""
 
     async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> AddResult:
@@ -291,43 +291,43 @@ class Frontier(Protocol):
         the next run is a fresh one, which fetches everything on the way again.
 
         Where this raises, nobody knows which were done; repeating all of them is safe, and what was done already then
-        counts as duplicates. A `run` may have ended and another begun since: `run_of` knows."""
+        counts as duplicates. A `run` may have ended and another begun since: `latest_run` knows."""
 
-    async def claim(self, run: Run, names: Sequence[str], *, by: str) -> list[Claim]:
+    async def claim(self, run: Run, names: Sequence[str], *, owner: str) -> list[ClaimResult]:
         """Claim things that one process does once in a crawl, for the process of this name; "": note that they are
         done. A claim that was not repeated for 20 s is free again. One answer each, in order. It is remembered for 30
         days after the last call, and forgotten where the crawl begins with nothing seen."""
         ...
 
-    async def holder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> Leaseholder:
+    async def open_leaseholder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> Leaseholder:
         """A seat for a worker that takes these spiders' requests in this pool, fetching from this egress address."""
 
-    async def vouch(self, shard: int, name: str) -> None:
+    async def heartbeat_for(self, shard: int, name: str) -> None:
         """Say on a shard that the worker with this name lives, for whoever holds its seat and cannot.
 
         Does nothing for a name that is not known there, or was declared dead."""
 
-    def twin(self) -> "Frontier":
+    def clone(self) -> "Frontier":
         """The same frontier over connections of its own, for another thread's event loop. Close it. It connects when it
         is used, also where some shards are away."""
         ...
 
-    async def reclaim(self, *, judge: bool = True, shard: int | None = None) -> int:
+    async def maintain(self, *, declare_dead: bool = True, shard: int | None = None) -> int:
         """Housekeeping of a shard (None: of all) that any process may do at any time: take back what dead workers held,
         finish idle crawls, sweep what has outlived its retention. Returns the number of requests taken back. What
         concerns other shards, too, is left for later where one of those does not answer.
 
-        `judge`: workers that were silent for a heartbeat are taken for dead. False: by somebody who was cut off from
-        the frontier itself a moment ago (see `Witness`)."""
+        `declare_dead`: declare workers dead that were silent for a heartbeat. A process that was itself cut off from
+        the frontier a moment ago passes False (see `LivenessJudge`)."""
 
     async def crawl_info(self, crawl: CrawlId) -> CrawlInfo | None:
         """Counters only, whatever the size of the crawl. None: no such crawl (or past its retention)."""
 
-    async def crawl_page(
+    async def list_crawls(
         self, *, appid: str | None = None, state: CrawlState | None = None, cursor: str = "", limit: int = 100
     ) -> tuple[list[CrawlInfo], str]:
         """Where about `limit` crawls stand, of one application or of all, of one state or of all; and the next page's
-        cursor ('' at the end). As `crawls` otherwise. A page may be short, even empty, and have a next one.
+        cursor ('' at the end). As `list_crawl_ids` otherwise. A page may be short, even empty, and have a next one.
 
         Its cost does not grow with the number of crawls that there are; those that run are listed apart."""
         ...
@@ -336,8 +336,8 @@ class Frontier(Protocol):
         """What waits of an application, for one spider (empty: all). The cost does not grow with its crawls."""
         ...
 
-    async def first_domains(self, crawls: Sequence[CrawlId], *, most: int) -> list[list[DomainInfo]]:
-        """Of each crawl at most `most` of the domains where requests wait. Those of a stopped crawl are named until
+    async def first_domains(self, crawls: Sequence[CrawlId], *, limit: int) -> list[list[DomainInfo]]:
+        """Of each crawl at most `limit` of the domains where requests wait. Those of a stopped crawl are named until
         their queues are gone."""
         ...
 
@@ -346,7 +346,7 @@ class Frontier(Protocol):
     ) -> tuple[list[DomainInfo], str]:
         """A page of the domains with waiting requests, about `limit`, and the next page's cursor ('' at the end)."""
 
-    async def crawls(
+    async def list_crawl_ids(
         self, *, appid: str | None = None, cursor: str = "", limit: int = 100
     ) -> tuple[list[CrawlId], str]:
         """A page of the crawls of all pools that are known (running, within their retention, or marked as
@@ -355,10 +355,10 @@ class Frontier(Protocol):
         Every crawl that is there all the while is found; one that comes or goes meanwhile perhaps, and a crawl may be
         on two pages. In no order. Raises BadInput for a cursor that is none."""
 
-    async def run_of(self, crawl: CrawlId) -> Run | None:
+    async def latest_run(self, crawl: CrawlId) -> Run | None:
         """The crawl's newest run, running or over, with what it was opened with. None: no such crawl."""
 
-    async def terms_of(self, crawl: CrawlId) -> list[Terms]:
+    async def crawl_terms(self, crawl: CrawlId) -> list[Terms]:
         """What the submissions to a crawl asked for, each distinct set once, at most 100 of them, in no order; in
         earlier runs too. Empty: no such crawl, or nothing added."""
 
@@ -377,7 +377,7 @@ class Frontier(Protocol):
         first 1,000 queues there), about `limit`, and the next page's cursor ('' at the end). A domain whose urgency
         changes meanwhile may be on two pages or on none. Raises BadInput for a cursor that is none."""
 
-    async def find(self, run: Run, *, spider: str, domain: str, url: str, fingerprint: int) -> UrlInfo:
+    async def find_url(self, run: Run, *, spider: str, domain: str, url: str, fingerprint: int) -> UrlInfo:
         """What is known of one URL. Looks through at most 100,000 queue entries."""
 
     async def stop_crawl(
@@ -405,17 +405,19 @@ class Frontier(Protocol):
         most `limit` of each shard (`shard`: only of this one). How many were looked at. A run that is to end at once
         needs no such call."""
 
-    async def events(self, *, limit: int = 100, shard: int | None = None, publisher: str = "") -> list[CrawlEvent]:
+    async def pending_events(
+        self, *, limit: int = 100, shard: int | None = None, publisher: str = ""
+    ) -> list[CrawlEvent]:
         """Ends of runs of the pool `shared` that nobody has confirmed as told, oldest first (`shard`: only of crawls
         that are kept there); one event per run, and
         one for each spider's part that was stopped or expired by itself. A run all of whose parts ended by themselves
         has no event beside theirs, a run to which nothing was ever added has none, and what is stopped after it ended
         has none any more. Of a part that expired, `purged` counts all its requests that were dropped for that.
 
-        The same again until `forget_events`. Kept for the retention after the end. `publisher`: name of a caller that
-        publishes what it gets; for 5 s after that, every other publisher gets none of that shard's events."""
+        The same again until `acknowledge_events`. Kept for the retention after the end. `publisher`: name of a caller
+        that publishes what it gets; for 5 s after that, every other publisher gets none of that shard's events."""
 
-    async def forget_events(self, told: Sequence[CrawlEvent]) -> None:
+    async def acknowledge_events(self, events: Sequence[CrawlEvent]) -> None:
         """They have been told. May be repeated."""
 
     async def domain_policy(self, domain: str | None) -> DomainPolicy:
@@ -458,7 +460,7 @@ class Frontier(Protocol):
         """Share a record and end the claim. A domain's take at most about 8 MiB together: beyond it the oldest
         are forgotten."""
 
-    async def release_robots(self, domain: str, origin: str) -> None:
+    async def release_robots_claim(self, domain: str, origin: str) -> None:
         """End a claim without a record: somebody else may fetch it. A record that is there stays."""
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ from scrapy.crawler import Crawler
 
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import CrawlRefused
-from gossamer.frontier.base import AddResult, Claim, Frontier
+from gossamer.frontier.base import AddResult, ClaimResult, Frontier
 from gossamer.model.crawl import Run, Terms
 from gossamer.model.request import Batch
 from gossamer.scrapy.entries import FrontierEntry
@@ -243,11 +243,11 @@ class StartOnce:
             return True  # a process of the service, whose requests belong to many crawls
         self._claimed.add(name)
         while True:
-            [answer] = await self._call(lambda: self._frontier.claim(self._run, [name], by=self._name))
-            if answer is not Claim.HELD:
-                if answer is Claim.OURS:
+            [answer] = await self._call(lambda: self._frontier.claim(self._run, [name], owner=self._name))
+            if answer is not ClaimResult.HELD_BY_OTHER:
+                if answer is ClaimResult.GRANTED:
                     self._doing.add(name)
-                return answer is Claim.OURS
+                return answer is ClaimResult.GRANTED
             await asyncio.sleep(_ASK_SECONDS)
 
     async def run(self) -> None:
@@ -256,15 +256,15 @@ class StartOnce:
             await asyncio.sleep(_REPEAT_SECONDS)
             await self.note_done()
             if self._doing:
-                await self._call(lambda: self._frontier.claim(self._run, sorted(self._doing), by=self._name))
+                await self._call(lambda: self._frontier.claim(self._run, sorted(self._doing), owner=self._name))
 
     async def note_done(self) -> None:
         """Note what is done by now."""
         done = [name for name in self._done if name in self._doing]
         if done:
-            await self._call(lambda: self._frontier.claim(self._run, done, by=""))
+            await self._call(lambda: self._frontier.claim(self._run, done, owner=""))
             self._doing.difference_update(done)
         self._done = [name for name in self._done if name not in done and name in self._doing]
 
-    async def _call(self, call: Callable[[], Awaitable[list[Claim]]]) -> list[Claim]:
+    async def _call(self, call: Callable[[], Awaitable[list[ClaimResult]]]) -> list[ClaimResult]:
         return await self._retrier.call_frontier(call)

@@ -172,7 +172,7 @@ async def move(
     if request.dont_filter:
         return False
     hop = await retrier.call_frontier(
-        lambda: holder.hop(lease, fingerprint=entry.fingerprint, payload=payload), shard=lease.shard
+        lambda: holder.request_redirect(lease, fingerprint=entry.fingerprint, payload=payload), shard=lease.shard
     )
     if hop is RedirectPermit.SEEN:
         settlement.outcome, settlement.reason, settlement.payload = Outcome.DROPPED, str(Dropped.DUPLICATE), None

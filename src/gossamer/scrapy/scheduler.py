@@ -54,23 +54,23 @@ async def join(frontier: Frontier, crawl: Crawl, *, fresh: bool) -> Run:
     except RunFinished as finished:
         return finished.run
     if (run.crawl.rate, run.crawl.concurrency) != (crawl.rate, crawl.concurrency):
-        run = await frontier.set_wish(run, rate=crawl.rate, concurrency=crawl.concurrency)
+        run = await frontier.set_crawl_limits(run, rate=crawl.rate, concurrency=crawl.concurrency)
     return run
 
 
 async def _joined(frontier: Frontier, crawl: Crawl, *, fresh: bool) -> Run:
     if not fresh:
-        return await frontier.open_crawl(crawl, age_seconds=age_seconds())
+        return await frontier.open_crawl(crawl, process_age_seconds=age_seconds())
     while True:
         try:
-            return await frontier.open_crawl(crawl, fresh=True, age_seconds=age_seconds())
+            return await frontier.open_crawl(crawl, fresh=True, process_age_seconds=age_seconds())
         except CrawlRefused:
             info = await frontier.crawl_info(crawl.id)
             if info is not None and info.state not in (CrawlState.RUNNING, CrawlState.FINISHED):
                 raise
         # Another process began it, or it is not finished yet.
         if info is not None and info.state is CrawlState.RUNNING:
-            return await frontier.open_crawl(crawl, age_seconds=age_seconds())
+            return await frontier.open_crawl(crawl, process_age_seconds=age_seconds())
 
 
 def age_seconds() -> float:
@@ -187,7 +187,9 @@ class Scheduler(LeaseRunner, BaseScheduler):
             run = await self._arrive(lambda: self._join(frontier))
             await self._arrive(lambda: frontier.spiders.announce(Lane.SCRAPY, [spider.name]))
             self.holder = await self._arrive(
-                lambda: frontier.holder(pool=options.crawl.pool, spiders=[spider.name], egress=settings.egress)
+                lambda: frontier.open_leaseholder(
+                    pool=options.crawl.pool, spiders=[spider.name], egress=settings.egress
+                )
             )
         except CrawlRefused as refused:
             await frontier.close()
@@ -499,7 +501,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         self._remember(self._part, batches, since, rejected)
         if added.duplicates:
             self._stats.inc_value("dupefilter/filtered", added.duplicates)
-        self._refused += sum(added.dropped.values())
+        self._refused += sum(added.rejected_by_reason.values())
         self._leasing.want()
 
     def _start_refused(self, count: int, refused: CrawlRefused) -> None:

@@ -63,7 +63,7 @@ class SharedThrottle:
         domain = place[0]
         while True:
             wait = await self._retrier.call_frontier(
-                lambda: self._holder.hit(self._run, spider=self._spider, domain=domain),
+                lambda: self._holder.charge_hit(self._run, spider=self._spider, domain=domain),
                 shard=self._frontier.shard_of(domain),
             )
             if wait == 0.0:

@@ -30,7 +30,7 @@ class Expirer:
         """`pause_seconds`: the latest that an expired crawl is noticed."""
         self._frontier = frontier
         self.pause_seconds = pause_seconds
-        self._each_shard = EachShard(self.name, frontier.shards, self._expire, troubles)
+        self._each_shard = EachShard(self.name, frontier.shard_count, self._expire, troubles)
 
     async def run_once(self) -> bool:
         return await self._each_shard.run()
@@ -67,18 +67,18 @@ class Finisher:
         self._now = now
         self._publisher = secrets.token_hex(8)
         self.pause_seconds = pause_seconds
-        self._each_shard = EachShard(self.name, frontier.shards, self._tell, troubles)
+        self._each_shard = EachShard(self.name, frontier.shard_count, self._tell, troubles)
 
     async def run_once(self) -> bool:
         return await self._each_shard.run()
 
     async def _tell(self, shard: int) -> bool:
         ended = await self._frontier.finish_idle(limit=100, shard=shard)
-        events = await self._frontier.events(limit=100, shard=shard, publisher=self._publisher)
+        events = await self._frontier.pending_events(limit=100, shard=shard, publisher=self._publisher)
         if not events:
             return ended > 0
         await self._outbound.send(answers.event(event, now=self._now()) for event in events)
-        await self._frontier.forget_events(events)
+        await self._frontier.acknowledge_events(events)
         for event in events:
             self._metrics.events.labels(event.kind.value).inc()
         expired = sum(event.kind is CrawlState.EXPIRED for event in events)
@@ -113,8 +113,8 @@ class Reaper:
         self._frontier = frontier
         self._blobs = blobs
         self._blob_retention_seconds = blob_retention_seconds
-        self._witnesses = [LivenessJudge(heartbeat_seconds) for _ in range(frontier.shards)]
-        self._each_shard = EachShard(self.name, frontier.shards, self._reclaim, troubles)
+        self._witnesses = [LivenessJudge(heartbeat_seconds) for _ in range(frontier.shard_count)]
+        self._each_shard = EachShard(self.name, frontier.shard_count, self._reclaim, troubles)
         self.pause_seconds = heartbeat_seconds / 2
         self._swept = 0.0
         self._lost_shards = frontier.lost_shards
@@ -137,7 +137,7 @@ class Reaper:
     async def _reclaim(self, shard: int) -> bool:
         witness = self._witnesses[shard]
         try:
-            await self._frontier.reclaim(judge=witness.is_fair(time.monotonic()), shard=shard)
+            await self._frontier.maintain(declare_dead=witness.is_fair(time.monotonic()), shard=shard)
         except FrontierUnavailable:
             witness.failed()
             raise

@@ -46,7 +46,7 @@ async def connect(settings: Settings, address: str) -> ValkeyFrontier:
         shards=settings.shards,
         heartbeat_seconds=settings.worker.heartbeat,
         retention_seconds=settings.retention,
-        mark_seconds=settings.marks,
+        stop_marker_seconds=settings.marks,
     )
 
 

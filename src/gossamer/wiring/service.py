@@ -118,13 +118,13 @@ async def parts(
     FrontierIncompatible, BadInput, BusUnavailable."""
     shards = await Shards.connect(address)
     try:
-        frontier = await ValkeyFrontier.over(
+        frontier = await ValkeyFrontier.from_connection(
             shards,
             prefix=settings.prefix,
             shards=settings.shards,
             heartbeat_seconds=settings.worker.heartbeat,
             retention_seconds=settings.retention,
-            mark_seconds=settings.marks,
+            stop_marker_seconds=settings.marks,
         )
         topics = Topics(settings.topics.prefix)
         blobs = BlobStore(blob_place(settings))

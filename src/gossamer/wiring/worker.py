@@ -235,7 +235,7 @@ async def _seated(
     spiders = spiders or known_spiders()
     if not settings.fetch.egress_url:
         name = settings.egress or _proxy_name(settings)
-        yield await frontier.holder(pool=pool, spiders=spiders, egress=name)
+        yield await frontier.open_leaseholder(pool=pool, spiders=spiders, egress=name)
         return
     clients = make_clients(settings, resolver, body_bytes=ANSWER_BYTES)
     egress = EgressMonitor(
@@ -247,7 +247,7 @@ async def _seated(
     )
     try:
         await egress.ask()
-        holder = await frontier.holder(pool=pool, spiders=spiders, egress=egress.name)
+        holder = await frontier.open_leaseholder(pool=pool, spiders=spiders, egress=egress.name)
         keeping = asyncio.create_task(egress.keep(holder.set_egress))
         try:
             yield holder

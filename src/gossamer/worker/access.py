@@ -184,7 +184,7 @@ class FrontierRobotsStore:
         await self._frontier.save_robots(_domain(origin), origin, record, ttl_seconds=ttl_seconds)
 
     async def release(self, origin: str) -> None:
-        await self._frontier.release_robots(_domain(origin), origin)
+        await self._frontier.release_robots_claim(_domain(origin), origin)
 
 
 def _domain(origin: str) -> str:

@@ -217,7 +217,7 @@ class Fetcher:
             return self._not_allowed(journey, verdict)
         asked = time.monotonic()
         hop = await self._retrier.call_frontier(
-            lambda: self._holder.hop(journey.lease, fingerprint=mark, payload=journey.packed()),
+            lambda: self._holder.request_redirect(journey.lease, fingerprint=mark, payload=journey.packed()),
             shard=journey.lease.shard,
         )
         if hop is RedirectPermit.GRANTED:
@@ -245,7 +245,7 @@ class Fetcher:
         if added.added:
             self._tally.drop(Dropped.MOVED)
             return FinishedLease(Settlement(lease, Outcome.DROPPED, Dropped.MOVED), size=OVERHEAD)
-        reason = next(iter(added.dropped), Dropped.DUPLICATE.value)
+        reason = next(iter(added.rejected_by_reason), Dropped.DUPLICATE.value)
         return self._drop(journey, reason, f"{journey.url} under {domain}", fetched)
 
     # --- other ends ---------------------------------------------------------------------------------------------------

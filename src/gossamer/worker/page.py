@@ -258,7 +258,7 @@ class PageReader:
             return None
         if follow.spider and follow.spider != journey.lease.spider:
             with contextlib.suppress(FrontierUnavailable):  # what was learned before will do
-                await self._spiders.learn([follow.spider])
+                await self._spiders.refresh([follow.spider])
         return _batch_of(journey, follow, drops, self._spiders)
 
     def _tell_unknown(self, sender: str, spider: str) -> None:

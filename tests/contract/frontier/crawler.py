@@ -34,7 +34,7 @@ class Crawler:
 
     async def run(self) -> None:
         """Until the crawl has finished."""
-        holder = await self._frontier.holder(pool="shared", spiders=["link"])
+        holder = await self._frontier.open_leaseholder(pool="shared", spiders=["link"])
         retrier = Retrier(Troubles())
         seat = WorkerSession(self._frontier, holder, retrier, heartbeat_seconds=self._heartbeat_seconds)
         keeping = asyncio.create_task(seat.keep())
@@ -55,7 +55,7 @@ class Crawler:
         self.settled += [page_of(lease) for lease, answer in mine if answer is not Settled.STALE_WORKER]
         self._progress.set()
         if not leases:
-            await holder.wait(at_most_seconds=1.0)
+            await holder.wait_for_work(timeout_seconds=1.0)
 
     async def _settle(self, holder: Leaseholder, leases: list[Lease]) -> list[Settled]:
         """As a committer does: what the frontier may have forgotten since it took the links is added again."""
@@ -64,7 +64,7 @@ class Crawler:
             for lease in leases:
                 await retrying(lambda lease=lease: self._follow(lease))  # type: ignore[misc]
             with contextlib.suppress(FrontierForgot):
-                return await holder.settle([Settlement(lease, Outcome.FETCHED) for lease in leases], since=era)
+                return await holder.settle([Settlement(lease, Outcome.FETCHED) for lease in leases], era=era)
 
     async def _follow(self, lease: Lease) -> None:
         found = [url(page) for page in links(page_of(lease))]

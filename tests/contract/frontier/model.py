@@ -276,7 +276,7 @@ class Model:
                         assert queued <= cap + came_back, f"{queued} queued for {batch.domain}, {cap} are allowed"
             if seeds and dropped:  # of outlinks it is counted with the settlement of their page
                 run.links_dropped.setdefault(batch.spider, Counter()).update(dropped - before)
-        told = Counter(answer.dropped)
+        told = Counter(answer.rejected_by_reason)
         if self.shards > 1 and told["stopped"] and dropped["expired"]:
             # A shard that hears of the crawl for the first time knows that it is over, and not why.
             told["expired"], told["stopped"] = (

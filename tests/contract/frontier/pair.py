@@ -108,14 +108,16 @@ class Pair:
     # --- workers --------------------------------------------------------------------------------------------------
 
     async def hire(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> ModelWorker:
-        seat = await self.frontier_again(lambda: self.frontier.holder(pool=pool, spiders=spiders, egress=egress))
+        seat = await self.frontier_again(
+            lambda: self.frontier.open_leaseholder(pool=pool, spiders=spiders, egress=egress)
+        )
         worker = ModelWorker(self._names(seat), pool, tuple(spiders), egress, self.clock.now)
         self.model.workers.append(worker)
         self.seats[worker] = seat
         return worker
 
     def _names(self, seat: Leaseholder) -> str:
-        return " ".join(map(seat.name_on, range(self.shards)))
+        return " ".join(map(seat.session_name, range(self.shards)))
 
     async def lease(self, worker: ModelWorker, *, limit: int) -> list[Lease]:
         leases = await self.frontier_again(lambda: self.seats[worker].lease(limit=limit))
@@ -150,7 +152,9 @@ class Pair:
 
     async def hop(self, worker: ModelWorker, lease: Lease, *, fingerprint: int, payload: bytes) -> RedirectPermit:
         seat = self.seats[worker]
-        answer = await self.frontier_again(lambda: seat.hop(lease, fingerprint=fingerprint, payload=payload))
+        answer = await self.frontier_again(
+            lambda: seat.request_redirect(lease, fingerprint=fingerprint, payload=payload)
+        )
         self.model.hop(worker, lease, fingerprint, payload, answer, self.clock.now)
         return answer
 
@@ -202,7 +206,7 @@ class Pair:
                 worker.heard = self.clock.now
 
     async def reclaim(self) -> int:
-        taken = await self.frontier_again(self.frontier.reclaim)
+        taken = await self.frontier_again(self.frontier.maintain)
         expected = self.model.reclaim(self.clock.now)
         assert taken == expected or self.lost, f"{taken} taken back, not {expected}"
         return taken

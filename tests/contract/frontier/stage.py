@@ -59,7 +59,7 @@ class Stage:
         shards = await Shards.connect(self.server.address)
         connection = LossyConnection(shards)
         try:
-            frontier = await ValkeyFrontier.over(
+            frontier = await ValkeyFrontier.from_connection(
                 connection,  # type: ignore[arg-type]
                 prefix=self.prefix,
                 **({"shards": self.shards} | options),
@@ -118,7 +118,7 @@ class Stage:
         for worker in list(pair.seats):
             await pair.close(worker)
         pair.clock.now += 31 * 86400
-        await pair.frontier.reclaim()
+        await pair.frontier.maintain()
         endless = {"meta", "n", "policy", "egresses"}
         stays = {key for key, ttl in (await self.keys()).items() if ttl == -1}
         stays = {key for key in stays if key.split("}:")[1] not in endless}

@@ -21,7 +21,7 @@ async def test_a_page_that_is_read_again_after_a_crash_adds_them_once(stage: Sta
     frontier = await stage.frontier()
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, Terms(), [a_batch("a.test", [0])], seeds=True)
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     [lease] = await seat.lease(limit=10)
 
     async def commit(*batches: Batch) -> int:

@@ -15,7 +15,7 @@ async def test_held_requests_wait_and_go_on(stage: Stage) -> None:
     run = await frontier.open_crawl(a_crawl())
     await frontier.set_domain_policy("a.test", BLACK)
     await frontier.add(run, Terms(), [a_batch("a.test", range(3))], seeds=True)
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     assert await seat.lease(limit=10) == []
     await frontier.set_domain_policy("a.test", DomainPolicy(hits=100))
     [lease, *_] = await seat.lease(limit=10)
@@ -29,7 +29,7 @@ async def test_dropped_requests_are_handed_out_at_once_and_charge_nothing(stage:
     frontier = await stage.frontier()
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, Terms(), [a_batch("a.test", range(20)), a_batch("b.test", ["b"])], seeds=True)
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     leases = await seat.lease(limit=100)
     assert sorted(lease.domain for lease in leases) == ["a.test", "b.test"]
     await frontier.set_domain_policy(None, DROPPED)
@@ -41,7 +41,7 @@ async def test_dropped_requests_are_handed_out_at_once_and_charge_nothing(stage:
         dropped += more
     assert len(dropped) == 20
     assert all(lease.blacklisted and lease.domain == "a.test" for lease in dropped)
-    assert await seat.hit(run, spider="link", domain="a.test") is None
+    assert await seat.charge_hit(run, spider="link", domain="a.test") is None
     await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
     await seat.settle([Settlement(lease, Outcome.DROPPED, Dropped.BLACKLISTED) for lease in dropped])
     info = await frontier.crawl_info(run.crawl.id)

@@ -57,8 +57,8 @@ async def test_a_lost_lease_of_a_worker_that_dies_is_taken_back(pair: Pair) -> N
     else:  # the other shards answer
         assert len(await seat.lease(limit=8)) <= 1
     pair.clock.now += 5 * pair.model.heartbeat_seconds
-    await pair.frontier.reclaim()
-    heir = await pair.frontier.holder(pool="shared", spiders=["link"])
+    await pair.frontier.maintain()
+    heir = await pair.frontier.open_leaseholder(pool="shared", spiders=["link"])
     (lease,) = await heir.lease(limit=8)
     assert lease.attempt <= 1
     await heir.close()
@@ -167,7 +167,7 @@ async def test_a_worker_that_was_paused_is_told_so_and_starts_afresh(pair: Pair)
     await pair.reclaim()
     assert await seat.settle([Settlement(lease, Outcome.FETCHED)]) == [Settled.STALE_WORKER]
     with pytest.raises(LeaseLost):
-        await seat.hop(lease, fingerprint=1, payload=b"")
+        await seat.request_redirect(lease, fingerprint=1, payload=b"")
     assert not seat.holds(lease)
     pair.model.spoke_again.add(paused)
     run = pair.model.run_of(lease.run)
@@ -228,7 +228,7 @@ async def test_a_large_crawl_does_not_hold_up_an_urgent_request(pair: Pair) -> N
     await pair.frontier.add(run, PLAIN, [a_batch("a.test", range(6000))])
     urgent = await pair.frontier.open_crawl(a_crawl("urgent"))
     await pair.frontier.add(urgent, PLAIN, [a_batch("a.test", ["now"], priority=90)])
-    seat = await pair.frontier.holder(pool="shared", spiders=["link"])
+    seat = await pair.frontier.open_leaseholder(pool="shared", spiders=["link"])
     assert paths(await seat.lease(limit=8)) == ["now"]
     await seat.close()
 
@@ -239,7 +239,7 @@ async def test_many_overdue_domains_do_not_hold_up_an_urgent_one(pair: Pair) -> 
     await pair.frontier.add(run, PLAIN, [a_batch(f"d{number}.test", ["x"]) for number in range(3000)])
     pair.clock.now += 1000
     await pair.frontier.add(run, PLAIN, [a_batch("urgent.test", ["x"], priority=90)])
-    seat = await pair.frontier.holder(pool="shared", spiders=["link"])
+    seat = await pair.frontier.open_leaseholder(pool="shared", spiders=["link"])
     assert "urgent.test" in {lease.domain for lease in await seat.lease(limit=64)}
     await seat.close()
 
@@ -251,7 +251,7 @@ async def test_a_batch_of_any_size_is_taken(pair: Pair) -> None:
     answer = await pair.frontier.add(run, PLAIN, batches)
     assert (answer.added, answer.duplicates) == (14_000, 0)
     assert (await pair.frontier.add(run, PLAIN, batches)).duplicates == 14_000
-    seat = await pair.frontier.holder(pool="shared", spiders=["link"])
+    seat = await pair.frontier.open_leaseholder(pool="shared", spiders=["link"])
     leases = await seat.lease(limit=2001)
     while more := await seat.lease(limit=2001):
         leases += more
@@ -298,11 +298,11 @@ async def test_a_stopped_mark_outlives_its_crawl_and_ends(pair: Pair) -> None:
     await submit(pair, a_batch("a.test", ["x"]))
     await pair.stop(ONE)
     pair.clock.now += 20 * 86400
-    await pair.frontier.reclaim()
+    await pair.frontier.maintain()
     with pytest.raises(CrawlRefused):
         await pair.frontier.open_crawl(a_crawl())
     pair.clock.now += 11 * 86400
-    await pair.frontier.reclaim()
+    await pair.frontier.maintain()
     assert (await pair.frontier.open_crawl(a_crawl())).number == 1
 
 
@@ -311,12 +311,12 @@ async def test_keys_end_by_the_servers_clock_too(stage: Stage) -> None:
     frontier = await stage.frontier(retention_seconds=0.05)
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, PLAIN, [a_batch("a.test", ["x"])])
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     leases = await seat.lease(limit=8)
     assert await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases]) == [Settled.SETTLED]
     async with asyncio.timeout(60):
         while [key for key in await stage.keys() if ONE.token in key]:  # each shard by its own clock
-            await frontier.reclaim()
+            await frontier.maintain()
             await asyncio.sleep(0.02)
     await seat.close()
     assert await frontier.crawl_info(ONE) is None

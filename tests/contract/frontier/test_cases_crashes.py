@@ -73,7 +73,7 @@ class Scene:
         options = {"heartbeat_seconds": HEARTBEAT_SECONDS, "clock": self.clock}
         self.living = await self.stage.frontier(**options)
         self.connection = MortalConnection(await Shards.connect(self.stage.server.address))
-        self.mortal = await ValkeyFrontier.over(self.connection, prefix=self.stage.prefix, **options)  # type: ignore[arg-type]
+        self.mortal = await ValkeyFrontier.from_connection(self.connection, prefix=self.stage.prefix, **options)  # type: ignore[arg-type]
 
     async def submit(self, *batches: Batch, frontier: ValkeyFrontier | None = None, **options: Any) -> None:
         frontier = frontier or self.living
@@ -100,12 +100,12 @@ class Scene:
 
     async def drain(self) -> list[Lease]:
         """Work until the crawl is over; what was leased."""
-        seat = await self.living.holder(pool="shared", spiders=["link"])
+        seat = await self.living.open_leaseholder(pool="shared", spiders=["link"])
         found: list[Lease] = []
         for _ in range(40):
             self.clock.now += HEARTBEAT_SECONDS / 2 + 1
             await seat.heartbeat() if found else None
-            await self.living.reclaim()
+            await self.living.maintain()
             while leases := await seat.lease(limit=50):
                 await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
                 found += leases
@@ -117,7 +117,7 @@ class Scene:
     async def nothing_stays(self) -> None:
         for _ in range(2):
             self.clock.now += 31 * 86400
-            await self.living.reclaim()
+            await self.living.maintain()
         assert await self.living.crawl_info(ONE) is None
         stays = {key.split("}:")[1] for key, ttl in (await self.stage.keys()).items() if ttl == -1}
         assert stays <= {"meta", "n", "policy"}, f"without an end: {sorted(stays)}"
@@ -169,8 +169,8 @@ async def test_a_stop_is_carried_out(scenes: Scenes, state: CrawlState) -> None:
         return lambda: scene.mortal.stop_crawl(ONE, state=state)
 
     async for scene in every_death(scenes, prepare):
-        await scene.living.reclaim()
-        seat = await scene.living.holder(pool="shared", spiders=["link"])
+        await scene.living.maintain()
+        seat = await scene.living.open_leaseholder(pool="shared", spiders=["link"])
         assert await seat.lease(limit=50) == []
         info = await scene.info()
         assert (info.state, info.total().queued, info.total().dropped) == (state, 0, {state.value: 16})
@@ -186,8 +186,8 @@ async def test_the_stop_of_a_spiders_part_is_carried_out(scenes: Scenes) -> None
         return lambda: scene.mortal.stop_crawl(ONE, spider="other")
 
     async for scene in every_death(scenes, prepare):
-        await scene.living.reclaim()
-        seat = await scene.living.holder(pool="shared", spiders=["other"])
+        await scene.living.maintain()
+        seat = await scene.living.open_leaseholder(pool="shared", spiders=["other"])
         assert await seat.lease(limit=50) == []
         await seat.close()
         assert len(await scene.drain()) == 16
@@ -200,7 +200,7 @@ async def test_an_end_is_noticed(scenes: Scenes) -> None:
 
     async def prepare(scene: Scene) -> Callable[[], Awaitable[Any]]:
         await scene.submit(*[a_batch(d, ["x"]) for d in DOMAINS])
-        seat = await scene.mortal.holder(pool="shared", spiders=["link"])
+        seat = await scene.mortal.open_leaseholder(pool="shared", spiders=["link"])
         leases = await seat.lease(limit=50)
         assert len(leases) == len(DOMAINS)
 
@@ -228,7 +228,7 @@ async def test_a_submission_may_be_made_again(scenes: Scenes) -> None:
         return lambda: scene.submit(frontier=scene.mortal)
 
     async for scene in every_death(scenes, prepare):
-        await scene.living.reclaim()
+        await scene.living.maintain()
         await scene.submit()
         leases = await scene.drain()
         assert len({lease.url for lease in leases}) == len(leases) == 16
@@ -243,7 +243,7 @@ async def test_a_submission_that_nobody_makes_again_ends(scenes: Scenes) -> None
     async for scene in every_death(scenes, prepare):
         await scene.drain()
         scene.clock.now += 86400 + 1
-        await scene.living.reclaim()
+        await scene.living.maintain()
         info = await scene.living.crawl_info(ONE)
         assert info is None or info.state is CrawlState.FINISHED
         await scene.nothing_stays()
@@ -269,7 +269,7 @@ async def test_a_page_budget_is_neither_lost_nor_exceeded(scenes: Scenes) -> Non
         await scene.submit(max_pages=5)
 
         async def work() -> None:
-            seat = await scene.mortal.holder(pool="shared", spiders=["link"])
+            seat = await scene.mortal.open_leaseholder(pool="shared", spiders=["link"])
             try:
                 for _ in range(6):
                     scene.clock.now += 5
@@ -296,7 +296,7 @@ async def test_a_change_of_the_default_policy_reaches_every_domain(scenes: Scene
 
     async for scene in every_death(scenes, prepare):
         await scene.living.set_domain_policy("d0.test", DomainPolicy(hits=2))
-        await scene.living.reclaim()
+        await scene.living.maintain()
         if scene.connection.steps == 0:  # it did not get to all shards: the operator asks again
             await scene.living.set_domain_policy(None, None)
         assert len(await scene.drain()) == 16

@@ -16,7 +16,7 @@ SHORT, LONG = "https://a.test/x", "https://a.test/xy"
 
 async def find(frontier: Frontier, run: Run, url: str, *, spider: str = "link") -> UrlInfo:
     mark = fingerprint(spider, url)
-    return await frontier.find(run, spider=spider, domain="a.test", url=url, fingerprint=mark)
+    return await frontier.find_url(run, spider=spider, domain="a.test", url=url, fingerprint=mark)
 
 
 @pytest.mark.parametrize("payload", [None, b"chain"])
@@ -24,7 +24,7 @@ async def test_a_longer_url_is_another(pair: Pair, payload: bytes | None) -> Non
     """The shorter one is done while the longer one waits, is held, is to be retried; with a payload or without."""
     frontier = pair.frontier
     run = await frontier.open_crawl(a_crawl())
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     await frontier.add(run, PLAIN, [a_batch("a.test", ["x"]), a_batch("b.test", ["goes-on"])])
     leases = [*await seat.lease(limit=10), *await seat.lease(limit=10)]
     await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases if lease.domain == "a.test"])
@@ -42,10 +42,10 @@ async def test_what_is_held_after_a_hop_is_found(pair: Pair) -> None:
     """Its entry carries the chain from then on, and who holds it is told though it was taken for dead."""
     frontier = pair.frontier
     run = await frontier.open_crawl(a_crawl())
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     await frontier.add(run, PLAIN, [a_batch("a.test", ["xy"])])
     [lease] = await seat.lease(limit=1)
-    await seat.hop(lease, fingerprint=fingerprint("link", "https://a.test/z"), payload=b"chain")
+    await seat.request_redirect(lease, fingerprint=fingerprint("link", "https://a.test/z"), payload=b"chain")
     found = await find(frontier, run, LONG)
     assert (found.place, found.held_by) == ("leased", seat.worker)
     await seat.close()
@@ -55,8 +55,8 @@ async def test_another_spiders_request_is_another(pair: Pair) -> None:
     """The same URL, the same crawl: one spider's is done, the other's is held, then waits for its retry."""
     frontier = pair.frontier
     run = await frontier.open_crawl(a_crawl())
-    link = await frontier.holder(pool="shared", spiders=["link"])
-    other = await frontier.holder(pool="shared", spiders=["other"])
+    link = await frontier.open_leaseholder(pool="shared", spiders=["link"])
+    other = await frontier.open_leaseholder(pool="shared", spiders=["other"])
     await frontier.add(run, PLAIN, [a_batch("a.test", ["x"]), a_batch("a.test", ["x"], spider="other")])
     [mine] = await link.lease(limit=1)
     await link.settle([Settlement(mine, Outcome.FETCHED)])

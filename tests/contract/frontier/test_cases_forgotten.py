@@ -38,7 +38,7 @@ async def test_a_settlement_that_was_forgotten_is_no_lease_for_ever(stage_of: Ca
     await frontier.set_domain_policy(None, DomainPolicy(hits=1000, window_seconds=1.0, moderated=False))
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, Terms(), [a_batch("d.test", range(5))], seeds=True)
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     first = await seat.lease(limit=3)
     before = Memory(stage)
     assert await seat.settle(fetched(first[:2])) == [Settled.SETTLED] * 2
@@ -61,7 +61,7 @@ async def test_a_lease_that_was_forgotten_does_not_end_another(stage_of: Callabl
     frontier = await stage.frontier()
     await frontier.set_domain_policy(None, DomainPolicy(hits=1000, window_seconds=1.0, moderated=False))
     run = await frontier.open_crawl(a_crawl())
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     assert await seat.lease(limit=1) == []
     await frontier.add(run, Terms(), [a_batch("d.test", range(2))], seeds=True)
     before = Memory(stage)
@@ -85,10 +85,10 @@ async def test_a_lease_of_an_earlier_epoch_does_not_end_one_of_this(stage: Stage
     await frontier.set_domain_policy(None, DomainPolicy(hits=1000, window_seconds=1.0, moderated=False))
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, Terms(), [a_batch("d.test", range(6))], seeds=True)
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     before = await all_of(seat, 3)
     for shard in {lease.shard for lease in before}:
-        await declare_dead(frontier, shard, seat.name_on(shard))
+        await declare_dead(frontier, shard, seat.session_name(shard))
     now = await all_of(seat, 6)
     assert {lease.url for lease in before} < {lease.url for lease in now}
     assert await seat.settle(fetched(before)) == [Settled.STALE_WORKER] * 3

@@ -74,10 +74,10 @@ async def test_every_key_is_documented(stage_of: Callable[[int], Stage], shards:
     await frontier.set_crawl_delay("d3.test", seconds=2)
     await frontier.claim_robots("d3.test", "https://d3.test", seconds=60)
     await frontier.spiders.announce(Lane.SCRAPY, ["shop"])
-    await frontier.claim(run, ["item 0"], by="one")
+    await frontier.claim(run, ["item 0"], owner="one")
     await frontier.save_robots("d4.test", "https://d4.test", b"x", ttl_seconds=60)
     seats = [
-        await frontier.holder(pool=pool, spiders=["link"], egress=egress)
+        await frontier.open_leaseholder(pool=pool, spiders=["link"], egress=egress)
         for pool, egress in [("shared", ""), ("shared", "192.0.2.1"), ("own", "")]
     ]
     endings = [Outcome.FETCHED, Outcome.RETRY, Outcome.RETURNED, Outcome.FAILED]
@@ -87,9 +87,11 @@ async def test_every_key_is_documented(stage_of: Callable[[int], Stage], shards:
             leases = await seat.lease(limit=9)
             await look()
             for lease in leases[:1]:
-                await seat.hop(lease, fingerprint=fingerprint("link", f"https://x.test/{number}"), payload=b"chain")
+                await seat.request_redirect(
+                    lease, fingerprint=fingerprint("link", f"https://x.test/{number}"), payload=b"chain"
+                )
             await seat.settle([Settlement(lease, endings[number % 4], "why", 3.0) for lease in leases[1:]])
-        await frontier.reclaim()
+        await frontier.maintain()
         await look()
     stage.connections[0].countdown = 1  # some shards do not hear of it
     with pytest.raises(FrontierUnavailable):
@@ -101,7 +103,7 @@ async def test_every_key_is_documented(stage_of: Callable[[int], Stage], shards:
     await look()
     await frontier.stop_crawl(CrawlId("app", "slow"), spider="link")
     clock.now += 60
-    await frontier.reclaim()  # the workers are dead by now
+    await frontier.maintain()  # the workers are dead by now
     for crawl in crawls.values():
         await frontier.stop_crawl(crawl.id)
     await look()
@@ -134,7 +136,7 @@ async def test_every_key_is_documented(stage_of: Callable[[int], Stage], shards:
         await frontier.set_domain_policy(domain, None)
     for _ in range(2):
         clock.now += 31 * 86400
-        await frontier.reclaim()
+        await frontier.maintain()
     stays = {key.split("}:")[1] for key, ttl in (await stage.keys()).items() if ttl == -1}
     assert stays <= {"meta", "n", "policy"}, f"without an end: {sorted(stays)}"
     await stage.leave()
@@ -151,7 +153,7 @@ async def test_a_hit_is_remembered_as_long_as_the_longer_window_that_comes(
     await frontier.set_domain_policy(domain, DomainPolicy(hits=1, window_seconds=3.0, scope=scope))
     run = await frontier.open_crawl(a_crawl("one"))
     await frontier.add(run, PLAIN, [a_batch("a.test", range(waiting))])
-    seat = await frontier.holder(pool="shared", spiders=["link"], egress="192.0.2.1")
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"], egress="192.0.2.1")
     (lease,) = await seat.lease(limit=1) or await seat.lease(limit=1)  # an egress nobody knew is seen by the next call
     await seat.settle([Settlement(lease, Outcome.FETCHED)])
     await frontier.set_domain_policy(domain, DomainPolicy(hits=1, window_seconds=60.0, scope=scope))

@@ -35,8 +35,8 @@ async def test_housekeeping_notices_it_too(stage: Stage) -> None:
     """Services and workers look at the shards for other reasons anyway."""
     frontier = await stage.frontier()
     await empty(stage, 0)
-    await frontier.reclaim()
-    await frontier.reclaim()
+    await frontier.maintain()
+    await frontier.maintain()
     assert frontier.lost_shards == 1
     await leave(stage)
 

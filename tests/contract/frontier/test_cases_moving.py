@@ -61,7 +61,7 @@ class Worker:
 
     async def run(self) -> None:
         """Until the crawl has finished."""
-        seat = await self._frontier.holder(pool="shared", spiders=["link"])
+        seat = await self._frontier.open_leaseholder(pool="shared", spiders=["link"])
         while (info := await retrying(lambda: self._frontier.crawl_info(CRAWL))) and info.state is CrawlState.RUNNING:
             leases = await retrying(lambda: seat.lease(limit=8))
             for lease in leases:
@@ -73,8 +73,8 @@ class Worker:
                 self.settled.append(int(lease.url.rpartition("/")[2]))
             self._progress.set()
             if not leases:
-                await retrying(self._frontier.reclaim)
-                await seat.wait(at_most_seconds=0.05)
+                await retrying(self._frontier.maintain)
+                await seat.wait_for_work(timeout_seconds=0.05)
         await seat.close()
 
     async def _follow(self, lease: Lease) -> None:

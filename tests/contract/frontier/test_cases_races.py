@@ -64,19 +64,19 @@ class Scene:
 
     async def another(self) -> tuple[ValkeyFrontier, HeldUpConnection]:
         wire = HeldUpConnection(await Shards.connect(self.stage.server.address))
-        frontier = await ValkeyFrontier.over(wire, prefix=self.stage.prefix, clock=self.clock)  # type: ignore[arg-type]
+        frontier = await ValkeyFrontier.from_connection(wire, prefix=self.stage.prefix, clock=self.clock)  # type: ignore[arg-type]
         return frontier, wire
 
     async def work(self) -> list[str]:
         """Fetch all there is; the URLs."""
-        seat = await self.quick.holder(pool="shared", spiders=["link"])
+        seat = await self.quick.open_leaseholder(pool="shared", spiders=["link"])
         urls: list[str] = []
         for _ in range(3):
             self.clock.now += 5
             while leases := await seat.lease(limit=50):
                 await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
                 urls += [lease.url for lease in leases]
-            await self.quick.reclaim()
+            await self.quick.maintain()
         await seat.close()
         return urls
 
@@ -109,11 +109,11 @@ async def test_a_question_for_work_that_was_held_up_on_its_way_gets_none(stage_o
     stage = stage_of(1)
     await stage.frontier()
     wire = await RememberingShards.connect(stage.server.address)
-    frontier = await ValkeyFrontier.over(wire, prefix=stage.prefix)
+    frontier = await ValkeyFrontier.from_connection(wire, prefix=stage.prefix)
     await frontier.set_domain_policy(None, DomainPolicy(hits=1000, window_seconds=1.0, moderated=False))
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, PLAIN, [a_batch(domain, ["x"]) for domain in DOMAINS])
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     first = await seat.lease(limit=2)
     copy = next(sent for sent in wire.sent if sent[1].name == "lease")
     second = await seat.lease(limit=2)
@@ -153,16 +153,16 @@ async def test_a_late_settlement_retires_only_the_name_it_was_leased_under(stage
     stage = stage_of(8)
     await stage.frontier()
     wire = await SlowShards.connect(stage.server.address)
-    frontier = await ValkeyFrontier.over(wire, prefix=stage.prefix)
+    frontier = await ValkeyFrontier.from_connection(wire, prefix=stage.prefix)
     await frontier.set_domain_policy(None, DomainPolicy(hits=1000, window_seconds=1.0, moderated=False))
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, PLAIN, [a_batch(domain, ["x"]) for domain in DOMAINS])
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     first = await seat.lease(limit=len(DOMAINS))
     early, late = first[0], next(lease for lease in first if lease.shard != first[0].shard)
     dead = (early.shard, late.shard)
     for shard in dead:
-        await declare_dead(frontier, shard, seat.name_on(shard))
+        await declare_dead(frontier, shard, seat.session_name(shard))
     # It hears that from one shard and begins anew there. The answer of the other one is slow.
     wire.shard = late.shard
     settling = asyncio.create_task(seat.settle([Settlement(late, Outcome.FETCHED)]))
@@ -213,7 +213,7 @@ async def test_a_run_that_finishes_while_a_closed_shard_is_asked_again(scene: Sc
     await scene.work()
     assert await scene.consistent() is CrawlState.FINISHED
     answer = await scene.slow.add(mine, PLAIN, [a_batch(d, ["late"]) for d in DOMAINS])
-    assert (answer.added, answer.dropped) == (0, {"stopped": len(DOMAINS)})
+    assert (answer.added, answer.rejected_by_reason) == (0, {"stopped": len(DOMAINS)})
     again = await scene.slow.add(mine, PLAIN, [a_batch(d, ["late"]) for d in DOMAINS], seeds=True)
     assert again.added == len(DOMAINS)
     assert len(await scene.work()) == len(DOMAINS)
@@ -231,7 +231,7 @@ async def test_a_stop_while_an_addition_is_on_its_way(scene: Scene, spider: str 
     scene.wire.before["add"] = stop
     mine = await scene.slow.open_crawl(a_crawl())
     answer = await scene.slow.add(mine, PLAIN, [a_batch(d, ["late"]) for d in DOMAINS])
-    assert (answer.added, answer.dropped) == (0, {"stopped": len(DOMAINS)})
+    assert (answer.added, answer.rejected_by_reason) == (0, {"stopped": len(DOMAINS)})
     assert await scene.work() == []
     await scene.consistent()
 
@@ -240,7 +240,7 @@ async def test_a_stop_that_housekeeping_carries_out_tells_all_it_purged(scene: S
     """Whoever tells the shards: who asked for the stop learns what it dropped."""
     run = await scene.quick.open_crawl(a_crawl())
     await scene.quick.add(run, PLAIN, [a_batch(d, range(3)) for d in DOMAINS], seeds=True)
-    scene.wire.before["halt"] = scene.quick.reclaim
+    scene.wire.before["halt"] = scene.quick.maintain
     assert await scene.slow.stop_crawl(ONE) == 3 * len(DOMAINS)
     assert await scene.slow.stop_crawl(ONE) == 0
     assert await scene.consistent() is CrawlState.STOPPED
@@ -254,7 +254,7 @@ async def test_seeds_with_an_old_handle_join_the_run_that_is_on(scene: Scene) ->
     await scene.quick.add(run, PLAIN, [a_batch(d, ["y"]) for d in DOMAINS], seeds=True)
     answer = await scene.slow.add(old, PLAIN, [a_batch(d, ["z"]) for d in DOMAINS], seeds=True)
     assert answer.added == len(DOMAINS)
-    assert (await scene.slow.add(old, PLAIN, [a_batch("d0.test", ["outlink"])])).dropped == {"stopped": 1}
+    assert (await scene.slow.add(old, PLAIN, [a_batch("d0.test", ["outlink"])])).rejected_by_reason == {"stopped": 1}
     info = await scene.quick.crawl_info(ONE)
     assert info is not None
     assert (info.run, info.total().queued) == (2, 2 * len(DOMAINS))
@@ -281,7 +281,7 @@ async def test_a_crawl_that_was_forgotten_here_and_not_there_begins_anew(scene: 
     assert await scene.consistent() is CrawlState.FINISHED
     for _ in range(2):
         scene.clock.now += 31 * 86400
-        await scene.quick.reclaim()
+        await scene.quick.maintain()
     stays = {key.split("}:")[1] for key, ttl in (await scene.stage.keys()).items() if ttl == -1}
     assert stays <= {"meta", "n"}, f"without an end: {sorted(stays)}"
 
@@ -331,7 +331,7 @@ async def test_what_the_other_shards_gave_is_not_stranded(scene: Scene, nth: int
     """One shard's reply is lost, the others' arrived: every request is handed out once, within the limit."""
     run = await scene.quick.open_crawl(a_crawl())
     await scene.quick.add(run, PLAIN, [a_batch(d, ["x"]) for d in DOMAINS], seeds=True)
-    seat = await scene.quick.holder(pool="shared", spiders=["link"])
+    seat = await scene.quick.open_leaseholder(pool="shared", spiders=["link"])
     scene.stage.connections[0].countdown = nth
     found = []
     for limit in [50] + [3] * 10:
@@ -343,7 +343,7 @@ async def test_what_the_other_shards_gave_is_not_stranded(scene: Scene, nth: int
         found += leases
     assert sorted(lease.domain for lease in found) == DOMAINS
     await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in found])
-    await scene.quick.reclaim()
+    await scene.quick.maintain()
     assert await scene.consistent() is CrawlState.FINISHED
     await seat.close()
 
@@ -364,9 +364,9 @@ async def test_two_who_finish_decide_once(scene: Scene) -> None:
     """However many look whether a run is over, its end is one."""
     run = await scene.quick.open_crawl(a_crawl())
     await scene.quick.add(run, PLAIN, [a_batch(d, ["x"]) for d in DOMAINS], seeds=True)
-    seat = await scene.quick.holder(pool="shared", spiders=["link"])
+    seat = await scene.quick.open_leaseholder(pool="shared", spiders=["link"])
     leases = await seat.lease(limit=50)
     await asyncio.gather(*(seat.settle([Settlement(lease, Outcome.FETCHED)]) for lease in leases))
-    await asyncio.gather(*(frontier.reclaim() for frontier in (scene.quick, scene.slow) for _ in range(3)))
+    await asyncio.gather(*(frontier.maintain() for frontier in (scene.quick, scene.slow) for _ in range(3)))
     assert await scene.consistent() is CrawlState.FINISHED
     await seat.close()

@@ -27,7 +27,7 @@ async def test_full_memory_refuses_additions_and_nothing_else(stage_of: Callable
     domains = [f"d{number}.test" for number in range(6)]
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, PLAIN, [a_batch(d, range(3)) for d in domains], seeds=True)
-    living, dead = [await frontier.holder(pool="shared", spiders=["link"]) for _ in range(2)]
+    living, dead = [await frontier.open_leaseholder(pool="shared", spiders=["link"]) for _ in range(2)]
     leases = await living.lease(limit=3)
     lost = await dead.lease(limit=2)
     await stage.connections[0].everywhere("CONFIG", "SET", "maxmemory", "1mb")
@@ -40,7 +40,7 @@ async def test_full_memory_refuses_additions_and_nothing_else(stage_of: Callable
         clock.now += 8
         await living.heartbeat()
         clock.now += 8
-        assert await frontier.reclaim() == len(lost)
+        assert await frontier.maintain() == len(lost)
         assert await living.lease(limit=5) != []
         assert await frontier.stop_crawl(CrawlId("app", "one")) > 0
     finally:
@@ -76,13 +76,13 @@ async def test_forgotten_scripts_are_sent_again(stage: Stage) -> None:
     run = await frontier.open_crawl(a_crawl())
     await stage.flush_scripts()
     await frontier.add(run, PLAIN, [a_batch(f"d{n}.test", range(3)) for n in range(6)], seeds=True)
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     await stage.flush_scripts()
     leases = await seat.lease(limit=20)
     await stage.flush_scripts()
     await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
     await stage.flush_scripts()
-    await frontier.reclaim()
+    await frontier.maintain()
     await seat.heartbeat()
     await stage.flush_scripts()
     assert await frontier.stop_crawl(run.crawl.id) == 18 - len(leases)
@@ -95,10 +95,10 @@ async def test_who_was_cut_off_itself_takes_nobody_for_dead(stage: Stage) -> Non
     frontier = await stage.frontier(clock=clock, heartbeat_seconds=10.0)
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, PLAIN, [a_batch("d0.test", ["x"])], seeds=True)
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     leases = await seat.lease(limit=1)
     clock.now += 60
-    assert await frontier.reclaim(judge=False) == 0
+    assert await frontier.maintain(declare_dead=False) == 0
     await seat.heartbeat()
     assert await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases]) == [Settled.SETTLED]
     await seat.close()
@@ -112,12 +112,12 @@ async def test_a_server_that_stood_still_takes_nobody_for_dead() -> None:
         run = await judge.open_crawl(a_crawl())
         await judge.add(run, PLAIN, [a_batch("d0.test", ["x"])], seeds=True)
         other = await ValkeyFrontier.connect(server.address, heartbeat_seconds=0.5)
-        seat = await other.holder(pool="shared", spiders=["link"])
+        seat = await other.open_leaseholder(pool="shared", spiders=["link"])
         leases = await seat.lease(limit=1)
-        assert await judge.reclaim() == 0
+        assert await judge.maintain() == 0
         os.kill(server.pid, signal.SIGSTOP)
         try:
-            late = asyncio.create_task(judge.reclaim())
+            late = asyncio.create_task(judge.maintain())
             await asyncio.sleep(0.6)
             assert not late.done()
         finally:

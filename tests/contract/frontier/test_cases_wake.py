@@ -40,14 +40,14 @@ async def submit(frontier: ValkeyFrontier, name: str, *domains: str, count: int 
 
 async def woken_by(seat: Leaseholder, event: Callable[[], Awaitable[Any]]) -> list[Lease]:
     """What it leases after it slept until this happened."""
-    asleep = asyncio.create_task(seat.wait(at_most_seconds=LONG_SECONDS))
+    asleep = asyncio.create_task(seat.wait_for_work(timeout_seconds=LONG_SECONDS))
     done, _ = await asyncio.wait([asleep], timeout=0)
     assert not done
     await event()
     async with asyncio.timeout(PATIENCE_SECONDS):
         await asleep
         while not (leases := await seat.lease(limit=10)):  # another shard's news may have come first
-            await seat.wait(at_most_seconds=LONG_SECONDS)
+            await seat.wait_for_work(timeout_seconds=LONG_SECONDS)
     return leases
 
 
@@ -56,7 +56,7 @@ async def test_a_message_that_was_lost_is_not_waited_for(stage_of: Callable[[int
     stage = stage_of(16)
     clock = Clock()
     frontier = await stage.frontier(clock=clock)
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     await settled(seat)
     seat._listener.cancel()  # type: ignore[attr-defined]
     await submit(frontier, "one", "d1.test")
@@ -67,7 +67,7 @@ async def test_a_message_that_was_lost_is_not_waited_for(stage_of: Callable[[int
 
 
 async def test_by_an_addition(frontier: ValkeyFrontier) -> None:
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     for number in range(4):
         await settled(seat)
         leases = await woken_by(seat, lambda n=number: submit(frontier, f"{n}", f"d{n}.test"))
@@ -81,7 +81,7 @@ async def test_by_a_place_in_flight_that_another_worker_gave_up(frontier: Valkey
         "a.test", DomainPolicy(hits=1000, window_seconds=1.0, moderated=False, concurrency=1)
     )
     await submit(frontier, "one", "a.test", count=5)
-    busy, idle = [await frontier.holder(pool="shared", spiders=["link"]) for _ in range(2)]
+    busy, idle = [await frontier.open_leaseholder(pool="shared", spiders=["link"]) for _ in range(2)]
     held = []
     while not held:
         held = await busy.lease(limit=1)
@@ -96,7 +96,7 @@ async def test_by_a_place_in_flight_that_another_worker_gave_up(frontier: Valkey
 async def test_by_a_policy(frontier: ValkeyFrontier, domain: str | None) -> None:
     await frontier.set_domain_policy(domain, DomainPolicy(blacklisted=True))
     await submit(frontier, "one", "a.test")
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     await settled(seat)
     assert len(await woken_by(seat, lambda: frontier.set_domain_policy(domain, None))) == 1
     await seat.close()
@@ -104,7 +104,7 @@ async def test_by_a_policy(frontier: ValkeyFrontier, domain: str | None) -> None
 
 async def test_by_a_retry_that_is_due(frontier: ValkeyFrontier) -> None:
     await submit(frontier, "one", "a.test", rate=Rate(1000, 1.0, moderated=False))
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     (lease,) = await seat.lease(limit=1) or await seat.lease(limit=1)
     await settled(seat)
     leases = await woken_by(seat, lambda: seat.settle([Settlement(lease, Outcome.RETRY, delay_seconds=0.3)]))
@@ -116,29 +116,29 @@ async def test_by_the_end_of_a_block(frontier: ValkeyFrontier) -> None:
     """Nothing happens then but time: the worker knew when."""
     await frontier.block_domain("a.test", seconds=0.5)
     await submit(frontier, "one", "a.test")
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     await settled(seat)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not await seat.lease(limit=1):
-            await seat.wait(at_most_seconds=LONG_SECONDS)
+            await seat.wait_for_work(timeout_seconds=LONG_SECONDS)
     await seat.close()
 
 
 async def test_by_what_a_dead_worker_held(frontier: ValkeyFrontier, stage: Stage) -> None:
     impatient = await stage.frontier(heartbeat_seconds=0.5)
     await submit(frontier, "one", "a.test", rate=Rate(1000, 1.0, moderated=False))
-    dead, idle = [await frontier.holder(pool="shared", spiders=["link"]) for _ in range(2)]
+    dead, idle = [await frontier.open_leaseholder(pool="shared", spiders=["link"]) for _ in range(2)]
     assert await dead.lease(limit=1) or await dead.lease(limit=1)
     await settled(idle)
 
     async def bury() -> None:
-        while not await impatient.reclaim():
+        while not await impatient.maintain():
             await idle.heartbeat()  # this one lives
 
     leases = await woken_by(idle, bury)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not leases:  # the first wake-up may have been for something else
-            await idle.wait(at_most_seconds=LONG_SECONDS)
+            await idle.wait_for_work(timeout_seconds=LONG_SECONDS)
             leases = await idle.lease(limit=1)
     assert [lease.deaths for lease in leases] == [1]
     for seat in (dead, idle):
@@ -147,9 +147,9 @@ async def test_by_what_a_dead_worker_held(frontier: ValkeyFrontier, stage: Stage
 
 async def test_by_a_lost_connection(frontier: ValkeyFrontier, stage: Stage) -> None:
     """What was said meanwhile is missed: it looks for itself."""
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     await settled(seat)
-    asleep = asyncio.create_task(seat.wait(at_most_seconds=LONG_SECONDS))
+    asleep = asyncio.create_task(seat.wait_for_work(timeout_seconds=LONG_SECONDS))
     for connection in stage.connections:
         await connection.everywhere("CLIENT", "KILL", "TYPE", "pubsub")
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -161,7 +161,7 @@ async def test_not_by_its_own_lease(stage_of: Callable[[int], Stage]) -> None:
     """Who takes a request knows when the domain's next is due, and needs no message about it."""
     stage = stage_of(1)
     frontier = await stage.frontier()
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     await settled(seat)
     await submit(frontier, "one", *[f"d{number}.test" for number in range(30)], count=2)
 

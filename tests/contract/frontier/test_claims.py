@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gossamer.frontier.base import Claim
+from gossamer.frontier.base import ClaimResult
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Run
 from tests.servers.valkey import Server
@@ -28,26 +28,28 @@ async def frontier(one_server: Server, clock: Clock, request: pytest.FixtureRequ
 
 async def test_one_process_gets_it_and_the_others_wait_until_it_is_done(frontier: ValkeyFrontier) -> None:
     run = await frontier.open_crawl(a_crawl())
-    assert await frontier.claim(run, ["x", "y"], by="one") == [Claim.OURS, Claim.OURS]
-    assert await frontier.claim(run, ["x", "z"], by="two") == [Claim.HELD, Claim.OURS]
-    assert await frontier.claim(run, ["x"], by="one") == [Claim.OURS], "a lost answer is asked for again"
-    await frontier.claim(run, ["x"], by="")
-    assert await frontier.claim(run, ["x", "y"], by="two") == [Claim.DONE, Claim.HELD]
-    assert await frontier.claim(run, ["x"], by="one") == [Claim.DONE]
+    assert await frontier.claim(run, ["x", "y"], owner="one") == [ClaimResult.GRANTED, ClaimResult.GRANTED]
+    assert await frontier.claim(run, ["x", "z"], owner="two") == [ClaimResult.HELD_BY_OTHER, ClaimResult.GRANTED]
+    assert await frontier.claim(run, ["x"], owner="one") == [ClaimResult.GRANTED], "a lost answer is asked for again"
+    await frontier.claim(run, ["x"], owner="")
+    assert await frontier.claim(run, ["x", "y"], owner="two") == [ClaimResult.DONE, ClaimResult.HELD_BY_OTHER]
+    assert await frontier.claim(run, ["x"], owner="one") == [ClaimResult.DONE]
 
 
 async def test_what_a_dead_process_claimed_is_free_again(frontier: ValkeyFrontier, clock: Clock) -> None:
     run = await frontier.open_crawl(a_crawl())
-    await frontier.claim(run, ["x", "y"], by="one")
+    await frontier.claim(run, ["x", "y"], owner="one")
     clock.now += 15
-    await frontier.claim(run, ["y"], by="one")
+    await frontier.claim(run, ["y"], owner="one")
     clock.now += 15
-    assert await frontier.claim(run, ["x", "y"], by="two") == [Claim.OURS, Claim.HELD]
+    assert await frontier.claim(run, ["x", "y"], owner="two") == [ClaimResult.GRANTED, ClaimResult.HELD_BY_OTHER]
 
 
 async def test_a_crawl_that_begins_with_nothing_seen_does_all_of_it_again(frontier: ValkeyFrontier) -> None:
     run = await frontier.open_crawl(a_crawl())
-    await frontier.claim(run, ["x"], by="")
+    await frontier.claim(run, ["x"], owner="")
     following = Run(run.crawl, run.number + 1, run.generation + 1)
-    assert await frontier.claim(following, ["x"], by="one") == [Claim.OURS]
-    assert await frontier.claim(Run(run.crawl, run.number + 1, run.generation), ["x"], by="one") == [Claim.DONE]
+    assert await frontier.claim(following, ["x"], owner="one") == [ClaimResult.GRANTED]
+    assert await frontier.claim(Run(run.crawl, run.number + 1, run.generation), ["x"], owner="one") == [
+        ClaimResult.DONE
+    ]

@@ -110,7 +110,7 @@ async def test_whatever_a_late_worker_says_it_has_not_died(pair: Pair, call: str
             assert await seat.lease(limit=1) == []
         case "hop":
             with pytest.raises(LeaseLost):
-                await seat.hop(lease, fingerprint=1, payload=b"")
+                await seat.request_redirect(lease, fingerprint=1, payload=b"")
         case "settle":
             await seat.settle([Settlement(lease, Outcome.FETCHED)])
         case "close":
@@ -142,7 +142,9 @@ async def test_deaths_stay_with_a_request_that_is_put_off(pair: Pair) -> None:
         await pair.settle(worker, [Settlement(lease, outcome, payload=payload)])
         await pair.check()
         mark = fingerprint("link", URL)
-        found = await pair.frontier.find(pair.handles[ONE], spider="link", domain="a.test", url=URL, fingerprint=mark)
+        found = await pair.frontier.find_url(
+            pair.handles[ONE], spider="link", domain="a.test", url=URL, fingerprint=mark
+        )
         assert found.place in ("queued", "later")
         await pair.pass_time(1)
     (lease,) = await pair.lease_all_due(worker)

@@ -89,5 +89,5 @@ async def test_hits_without_a_lease_come_in_no_burst(pair: Pair) -> None:
     await starts_of(pair, worker, 1.0)
     await pair.pass_time(4.0)
     run = pair.handles[a_crawl().id]
-    granted = [await pair.seats[worker].hit(run, spider="link", domain="a.test") for _ in range(10)]
+    granted = [await pair.seats[worker].charge_hit(run, spider="link", domain="a.test") for _ in range(10)]
     assert granted.count(0.0) == 1

@@ -44,7 +44,7 @@ async def submit(
 
 async def drain(frontier: ValkeyFrontier, clock: Clock, *, pool: str = "shared", spiders: Sequence[str] = BOTH) -> int:
     """Fetch all there is."""
-    seat = await frontier.holder(pool=pool, spiders=list(spiders))
+    seat = await frontier.open_leaseholder(pool=pool, spiders=list(spiders))
     fetched = 0
     for _ in range(8):
         clock.now += 2
@@ -52,7 +52,7 @@ async def drain(frontier: ValkeyFrontier, clock: Clock, *, pool: str = "shared",
             await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
             fetched += len(leases)
     await seat.close()
-    await frontier.reclaim()
+    await frontier.maintain()
     return fetched
 
 
@@ -65,9 +65,9 @@ def words(events: Sequence[CrawlEvent]) -> list[tuple[str, int, str, str, int]]:
 
 async def test_the_end_of_a_run_is_told_until_it_is_confirmed(frontier: ValkeyFrontier, clock: Clock) -> None:
     await submit(frontier)
-    assert await frontier.events() == []
+    assert await frontier.pending_events() == []
     assert await drain(frontier, clock) == 16
-    events = await frontier.events()
+    events = await frontier.pending_events()
     assert words(events) == [("app/one", 1, "finished", "", 0)]
     assert len(events[0].event_id) == 32
     assert int(events[0].event_id, 16)
@@ -75,39 +75,39 @@ async def test_the_end_of_a_run_is_told_until_it_is_confirmed(frontier: ValkeyFr
     assert info is not None
     assert info.ended is not None
     assert abs(events[0].at - info.ended) < 0.01
-    await frontier.reclaim()
-    assert await frontier.events() == events
-    await frontier.forget_events(events)
-    assert await frontier.events() == []
-    await frontier.forget_events(events)
-    await frontier.reclaim()
-    assert await frontier.events() == []
+    await frontier.maintain()
+    assert await frontier.pending_events() == events
+    await frontier.acknowledge_events(events)
+    assert await frontier.pending_events() == []
+    await frontier.acknowledge_events(events)
+    await frontier.maintain()
+    assert await frontier.pending_events() == []
 
 
 async def test_one_publisher_at_a_time_gets_events(frontier: ValkeyFrontier, clock: Clock) -> None:
     await submit(frontier)
-    assert await frontier.events(publisher="second") == []
+    assert await frontier.pending_events(publisher="second") == []
     await drain(frontier, clock)
-    first = await frontier.events(publisher="first")
+    first = await frontier.pending_events(publisher="first")
     assert words(first) == [("app/one", 1, "finished", "", 0)]
     clock.now += 4.9
-    assert await frontier.events(publisher="second") == []
-    assert await frontier.events(publisher="first") == first
+    assert await frontier.pending_events(publisher="second") == []
+    assert await frontier.pending_events(publisher="first") == first
     clock.now += 4.9
-    assert await frontier.events(publisher="second") == []
+    assert await frontier.pending_events(publisher="second") == []
     clock.now += 0.1  # the first one died
-    assert await frontier.events(publisher="second") == first == await frontier.events()
-    assert await frontier.events(publisher="first") == []
+    assert await frontier.pending_events(publisher="second") == first == await frontier.pending_events()
+    assert await frontier.pending_events(publisher="first") == []
 
 
 async def test_each_run_that_had_requests_is_told_of(frontier: ValkeyFrontier, clock: Clock) -> None:
     await submit(frontier)
     await drain(frontier, clock)
     await submit(frontier)  # nothing in it is new
-    await frontier.reclaim()
+    await frontier.maintain()
     await submit(frontier, paths=3)
     await drain(frontier, clock)
-    events = await frontier.events()
+    events = await frontier.pending_events()
     assert words(events) == [("app/one", number, "finished", "", 0) for number in (1, 3)]
     assert len({event.event_id for event in events}) == 2
 
@@ -115,14 +115,14 @@ async def test_each_run_that_had_requests_is_told_of(frontier: ValkeyFrontier, c
 @pytest.mark.parametrize("state", [CrawlState.STOPPED, CrawlState.EXPIRED, CrawlState.FINISHED])
 async def test_a_run_that_ends_early_is_told_of_once(frontier: ValkeyFrontier, clock: Clock, state: CrawlState) -> None:
     await submit(frontier)
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     leases = await seat.lease(limit=100)
     assert await frontier.stop_crawl(ONE, state=state) == 16 - len(leases)
     await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
     await seat.close()
     assert await frontier.stop_crawl(ONE, state=state) == 0
-    await frontier.reclaim()
-    assert words(await frontier.events()) == [("app/one", 1, state.value, "", 16 - len(leases))]
+    await frontier.maintain()
+    assert words(await frontier.pending_events()) == [("app/one", 1, state.value, "", 16 - len(leases))]
 
 
 async def test_what_is_stopped_after_its_end_has_no_second_one(frontier: ValkeyFrontier, clock: Clock) -> None:
@@ -130,7 +130,7 @@ async def test_what_is_stopped_after_its_end_has_no_second_one(frontier: ValkeyF
     await drain(frontier, clock)
     await frontier.stop_crawl(ONE)
     await frontier.stop_crawl(ONE, spider="link")
-    assert words(await frontier.events()) == [("app/one", 1, "finished", "", 0)]
+    assert words(await frontier.pending_events()) == [("app/one", 1, "finished", "", 0)]
 
 
 async def test_a_part_and_then_the_rest(frontier: ValkeyFrontier, clock: Clock) -> None:
@@ -141,7 +141,7 @@ async def test_a_part_and_then_the_rest(frontier: ValkeyFrontier, clock: Clock) 
     await frontier.stop_crawl(ONE, spider="nobody's")
     clock.now += 1
     await frontier.stop_crawl(ONE)
-    assert sorted(words(await frontier.events())) == [
+    assert sorted(words(await frontier.pending_events())) == [
         ("app/one", 1, "stopped", "", 16),
         ("app/one", 1, "stopped", "nobody's", 0),
         ("app/one", 1, "stopped", "other", 16),
@@ -152,7 +152,7 @@ async def test_a_run_finishes_without_the_part_that_was_stopped(frontier: Valkey
     await submit(frontier, spiders=BOTH)
     await frontier.stop_crawl(ONE, spider="other")
     assert await drain(frontier, clock) == 16
-    assert words(await frontier.events()) == [
+    assert words(await frontier.pending_events()) == [
         ("app/one", 1, "stopped", "other", 16),
         ("app/one", 1, "finished", "", 0),
     ]
@@ -163,11 +163,11 @@ async def test_a_run_of_which_every_part_ended_is_no_further_news(frontier: Valk
     for spider in BOTH:
         await frontier.stop_crawl(ONE, spider=spider)
         clock.now += 1
-    await frontier.reclaim()
+    await frontier.maintain()
     info = await frontier.crawl_info(ONE)
     assert info is not None
     assert info.state is CrawlState.STOPPED
-    assert words(await frontier.events()) == [("app/one", 1, "stopped", spider, 16) for spider in BOTH]
+    assert words(await frontier.pending_events()) == [("app/one", 1, "stopped", spider, 16) for spider in BOTH]
 
 
 async def test_other_pools_are_told_of_to_nobody(frontier: ValkeyFrontier, clock: Clock) -> None:
@@ -175,7 +175,7 @@ async def test_other_pools_are_told_of_to_nobody(frontier: ValkeyFrontier, clock
     assert await drain(frontier, clock, pool="mine") == 16
     await submit(frontier, name="two", pool="mine")
     await frontier.stop_crawl(CrawlId("app", "two"))
-    assert await frontier.events() == []
+    assert await frontier.pending_events() == []
 
 
 async def test_the_oldest_come_first(frontier: ValkeyFrontier, clock: Clock) -> None:
@@ -183,11 +183,11 @@ async def test_the_oldest_come_first(frontier: ValkeyFrontier, clock: Clock) -> 
         await submit(frontier, name=str(number))
         await frontier.stop_crawl(CrawlId("app", str(number)))
         clock.now += 1
-    events = await frontier.events()
+    events = await frontier.pending_events()
     assert [event.crawl.crawlid for event in events] == [str(number) for number in range(12)]
-    assert await frontier.events(limit=5) == events[:5]
-    await frontier.forget_events(events[:5])
-    assert await frontier.events(limit=5) == events[5:10]
+    assert await frontier.pending_events(limit=5) == events[:5]
+    await frontier.acknowledge_events(events[:5])
+    assert await frontier.pending_events(limit=5) == events[5:10]
 
 
 async def test_what_nobody_hears_is_forgotten_with_the_retention(
@@ -196,13 +196,13 @@ async def test_what_nobody_hears_is_forgotten_with_the_retention(
     await submit(frontier)
     await frontier.stop_crawl(ONE)
     clock.now += 86400 - 1
-    await frontier.reclaim()
-    assert len(await frontier.events()) == 1
+    await frontier.maintain()
+    assert len(await frontier.pending_events()) == 1
     clock.now += 2
-    await frontier.reclaim()
-    assert await frontier.events() == []
+    await frontier.maintain()
+    assert await frontier.pending_events() == []
     clock.now += 31 * 86400
-    await frontier.reclaim()
+    await frontier.maintain()
     stays = {key.split("}:")[1] for key, ttl in (await stage.keys()).items() if ttl == -1}
     assert stays <= {"meta", "n"}
 
@@ -218,11 +218,11 @@ async def test_a_part_expires_when_its_time_has_come(frontier: ValkeyFrontier, c
     clock.now += 0.2
     assert await frontier.expire_due() == 1
     assert await frontier.expire_due() == 0
-    assert words(await frontier.events()) == [("app/one", 1, "expired", "other", 16)]
+    assert words(await frontier.pending_events()) == [("app/one", 1, "expired", "other", 16)]
     added = await frontier.add(run, PLAIN, [a_batch("d0.test", ["new"], spider=s) for s in BOTH], seeds=True)
-    assert (added.added, added.dropped) == (1, {"expired": 1})
+    assert (added.added, added.rejected_by_reason) == (1, {"expired": 1})
     assert await drain(frontier, clock) == 17
-    assert words(await frontier.events())[1:] == [("app/one", 1, "finished", "", 0)]
+    assert words(await frontier.pending_events())[1:] == [("app/one", 1, "finished", "", 0)]
 
 
 async def test_the_only_part_expires(frontier: ValkeyFrontier, clock: Clock) -> None:
@@ -230,12 +230,12 @@ async def test_the_only_part_expires(frontier: ValkeyFrontier, clock: Clock) -> 
     await frontier.set_expiry(run, spider="link", at=clock.now + 10)
     clock.now += 11
     assert await frontier.expire_due() == 1
-    await frontier.reclaim()
+    await frontier.maintain()
     info = await frontier.crawl_info(ONE)
     assert info is not None
     assert info.state is CrawlState.EXPIRED
     assert info.total().dropped == {"expired": 16}
-    assert words(await frontier.events()) == [("app/one", 1, "expired", "link", 16)]
+    assert words(await frontier.pending_events()) == [("app/one", 1, "expired", "link", 16)]
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ async def test_many_expire_together(frontier: ValkeyFrontier, clock: Clock) -> N
     assert max(counts) <= 7
     assert sum(counts) == 30
     assert await frontier.expire_due() == 0
-    events = await frontier.events()
+    events = await frontier.pending_events()
     assert sorted(words(events)) == sorted((f"app/{n}", 1, "expired", "link", 1) for n in range(30))
 
 
@@ -285,7 +285,7 @@ async def test_far_expiries_end_with_their_crawl(frontier: ValkeyFrontier, clock
     await frontier.set_expiry(run, spider="link", at=clock.now + 1e10)
     await drain(frontier, clock)
     clock.now += 86401
-    await frontier.reclaim()
+    await frontier.maintain()
     assert {key.split("}:")[1] for key, ttl in (await stage.keys()).items() if ttl == -1} <= {
         "meta",
         "n",
@@ -299,11 +299,11 @@ async def test_far_expiries_end_with_their_crawl(frontier: ValkeyFrontier, clock
 
 async def told(scene: Scene) -> list[tuple[str, int, str, str, int]]:
     """After housekeeping, twice: an event does not come again."""
-    await scene.living.reclaim()
-    events = await scene.living.events()
-    await scene.living.forget_events(events)
-    await scene.living.reclaim()
-    assert await scene.living.events() == []
+    await scene.living.maintain()
+    events = await scene.living.pending_events()
+    await scene.living.acknowledge_events(events)
+    await scene.living.maintain()
+    assert await scene.living.pending_events() == []
     return sorted(words(events))
 
 
@@ -327,7 +327,7 @@ async def test_a_stop_is_told_of_whoever_dies(scenes: Scenes) -> None:
 async def test_an_expiry_is_told_of_whoever_dies(scenes: Scenes) -> None:
     async def prepare(scene: Scene) -> Callable[[], Awaitable[Any]]:
         await scene.submit()
-        run = await scene.living.run_of(ONE)
+        run = await scene.living.latest_run(ONE)
         assert run is not None
         await scene.living.set_expiry(run, spider="link", at=scene.clock.now + 1)
         scene.clock.now += 2
@@ -342,7 +342,7 @@ async def test_an_expiry_is_told_of_whoever_dies(scenes: Scenes) -> None:
 async def test_a_finish_is_told_of_whoever_dies(scenes: Scenes) -> None:
     async def prepare(scene: Scene) -> Callable[[], Awaitable[Any]]:
         await scene.submit(*[a_batch(d, ["x"]) for d in DOMAINS])
-        seat = await scene.mortal.holder(pool="shared", spiders=["link"])
+        seat = await scene.mortal.open_leaseholder(pool="shared", spiders=["link"])
         leases = await seat.lease(limit=50)
 
         async def settle() -> None:

@@ -26,7 +26,7 @@ class Here:
         self.clock, self.frontier, self.run, self.holder = clock, frontier, run, holder
 
     async def hit(self, domain: str = DOMAIN) -> float | None:
-        return await self.holder.hit(self.run, spider="link", domain=domain)
+        return await self.holder.charge_hit(self.run, spider="link", domain=domain)
 
     async def leased(self) -> int:
         return len(await self.holder.lease(limit=50))
@@ -38,7 +38,7 @@ async def here(stage: Stage, **crawl: Any) -> AsyncIterator[Here]:
     frontier = await stage.frontier(clock=clock)
     run = await frontier.open_crawl(a_crawl("one", **crawl))
     await frontier.add(run, Terms(), [a_batch(DOMAIN, range(50))])
-    holder = await frontier.holder(pool=run.crawl.pool, spiders=["link"])
+    holder = await frontier.open_leaseholder(pool=run.crawl.pool, spiders=["link"])
     try:
         yield Here(clock, frontier, run, holder)
     finally:

@@ -29,7 +29,7 @@ async def feed(pair: Pair, *paths: object, domain: str = "a.test", expires: floa
 
 async def work(pair: Pair, *, looks: int = 1) -> int:
     """Fetch what there is, until so many looks in a row find nothing; how many pages."""
-    seat = await pair.frontier.holder(pool="shared", spiders=["link"])
+    seat = await pair.frontier.open_leaseholder(pool="shared", spiders=["link"])
     fetched = empty = 0
     while empty < looks:
         leases = await seat.lease(limit=10)
@@ -41,7 +41,7 @@ async def work(pair: Pair, *, looks: int = 1) -> int:
 
 
 async def told(pair: Pair) -> list[tuple[int, str]]:
-    return [(event.run, event.kind.value) for event in await pair.frontier.events()]
+    return [(event.run, event.kind.value) for event in await pair.frontier.pending_events()]
 
 
 async def state(pair: Pair) -> CrawlState:
@@ -57,7 +57,7 @@ async def test_seeds_that_are_fed_one_by_one_are_one_run(pair: Pair) -> None:
         assert await work(pair) == 1
         pair.clock.now += IDLE - 0.1
         await pair.frontier.finish_idle()
-        await pair.frontier.reclaim()
+        await pair.frontier.maintain()
         assert await state(pair) is CrawlState.RUNNING
     pair.clock.now += 0.1
     await pair.frontier.finish_idle()
@@ -95,7 +95,7 @@ async def test_housekeeping_ends_an_idle_run_where_nobody_else_does(pair: Pair) 
     await feed(pair, 1)
     await work(pair)
     pair.clock.now += IDLE
-    await pair.frontier.reclaim()
+    await pair.frontier.maintain()
     assert await told(pair) == [(1, "finished")]
 
 
@@ -129,14 +129,14 @@ async def test_a_spent_budget_ends_a_run_at_once(pair: Pair) -> None:
     crawl = a_crawl(idle_seconds=IDLE, max_pages=1)
     await pair.frontier.submit([Submission(crawl, Terms(), [a_batch("a.test", range(3))])])
     assert await work(pair, looks=5) == 1  # on several shards the first looks bring the budget there
-    await pair.frontier.reclaim()
+    await pair.frontier.maintain()
     assert await told(pair) == [(1, "finished")]
 
 
 async def test_an_idle_run_ends_whoever_dies(scenes: Scenes) -> None:
     async def prepare(scene: Scene) -> Callable[[], Awaitable[Any]]:
         await scene.submit(*[a_batch(d, ["x"]) for d in DOMAINS], idle_seconds=IDLE)
-        seat = await scene.living.holder(pool="shared", spiders=["link"])
+        seat = await scene.living.open_leaseholder(pool="shared", spiders=["link"])
         while leases := await seat.lease(limit=50):
             await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
         await seat.close()
@@ -145,7 +145,7 @@ async def test_an_idle_run_ends_whoever_dies(scenes: Scenes) -> None:
         return scene.mortal.finish_idle
 
     async for scene in every_death(scenes, prepare):
-        await scene.living.reclaim()
-        events = await scene.living.events()
+        await scene.living.maintain()
+        events = await scene.living.pending_events()
         assert [(event.run, event.kind.value) for event in events] == [(1, "finished")]
         await scene.nothing_stays()

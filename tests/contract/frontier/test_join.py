@@ -21,12 +21,12 @@ def clock(one_server: Server) -> Clock:
 async def finished(frontier: ValkeyFrontier) -> Run:
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, Terms(), [a_batch("a.test", ["x"])], seeds=True)
-    holder = await frontier.holder(pool="shared", spiders=["link"])
+    holder = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     [lease] = await holder.lease(limit=1)
     await holder.settle([Settlement(lease, Outcome.FETCHED)])
     await holder.close()
     while (info := await frontier.crawl_info(run.crawl.id)) is None or info.state != "finished":
-        await frontier.reclaim()
+        await frontier.maintain()
     return run
 
 
@@ -39,7 +39,7 @@ async def test_a_process_that_is_older_than_a_runs_end_belongs_to_it(
     run = await finished(frontier)
     clock.now += 5
     with pytest.raises(RunFinished) as found:
-        await frontier.open_crawl(a_crawl(), fresh=fresh, age_seconds=6)
+        await frontier.open_crawl(a_crawl(), fresh=fresh, process_age_seconds=6)
     assert found.value.run == run
     added = await frontier.add(found.value.run, Terms(), [a_batch("a.test", ["x"])], seeds=True)
     assert (added.added, added.duplicates) == (0, 1)
@@ -50,8 +50,8 @@ async def test_a_process_that_is_younger_begins_the_next_run(one_server: Server,
     frontier = await ValkeyFrontier.connect(one_server.address, clock=clock)
     run = await finished(frontier)
     clock.now += 5
-    following = await frontier.open_crawl(a_crawl(), fresh=True, age_seconds=4)
+    following = await frontier.open_crawl(a_crawl(), fresh=True, process_age_seconds=4)
     assert following.number == run.number + 1
     assert following.generation != run.generation
-    assert await frontier.open_crawl(a_crawl(), age_seconds=1000) == following
+    assert await frontier.open_crawl(a_crawl(), process_age_seconds=1000) == following
     await frontier.close()

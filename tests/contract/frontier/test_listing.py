@@ -38,7 +38,7 @@ async def open_one(frontier: ValkeyFrontier, appid: str, crawlid: str, *, pool: 
 async def all_crawls(frontier: ValkeyFrontier, *, appid: str | None = None, limit: int = 100) -> list[CrawlId]:
     found, cursor, pages = [], "", 0
     while pages == 0 or cursor:
-        page, cursor = await frontier.crawls(appid=appid, cursor=cursor, limit=limit)
+        page, cursor = await frontier.list_crawl_ids(appid=appid, cursor=cursor, limit=limit)
         found += page
         pages += 1
         assert pages < 1000
@@ -49,7 +49,7 @@ async def crawls_of(frontier: ValkeyFrontier, state: CrawlState | None, *, appid
     """The names of all crawls in this state, by page; they are checked to be in it."""
     found, cursor, pages = [], "", 0
     while pages == 0 or cursor:
-        page, cursor = await frontier.crawl_page(appid=appid, state=state, cursor=cursor, limit=limit)
+        page, cursor = await frontier.list_crawls(appid=appid, state=state, cursor=cursor, limit=limit)
         assert state is None or {info.state for info in page} <= {state}
         found += [info.crawl.crawlid for info in page]
         pages += 1
@@ -59,13 +59,13 @@ async def crawls_of(frontier: ValkeyFrontier, state: CrawlState | None, *, appid
 
 async def work_off(frontier: ValkeyFrontier, clock: Clock, spider: str) -> None:
     """Fetch all that waits for a spider."""
-    seat = await frontier.holder(pool="shared", spiders=[spider])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=[spider])
     for _ in range(20):
         leases = await seat.lease(limit=1000)
         await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
         clock.now += 10
     await seat.close()
-    await frontier.reclaim()
+    await frontier.maintain()
 
 
 async def scripts_run(frontier: ValkeyFrontier) -> int:
@@ -104,9 +104,9 @@ async def test_a_page_of_crawls_does_not_ask_for_each(frontier: ValkeyFrontier) 
     for number in range(150):
         await open_one(frontier, "a", str(number))
     before = await scripts_run(frontier)
-    page, _ = await frontier.crawl_page(appid="a", state=CrawlState.RUNNING, limit=1000)
+    page, _ = await frontier.list_crawls(appid="a", state=CrawlState.RUNNING, limit=1000)
     names = [info.crawl for info in page]
-    assert len(await frontier.first_domains(names, most=5)) == len(page) == 150
+    assert len(await frontier.first_domains(names, limit=5)) == len(page) == 150
     assert {info.total().queued for info in page} == {1}
     assert await scripts_run(frontier) - before <= 30
 
@@ -138,7 +138,7 @@ async def test_an_applications_totals_cost_the_same_whatever_its_crawls(frontier
 
 
 async def test_every_crawl_is_found_page_by_page(frontier: ValkeyFrontier) -> None:
-    assert await frontier.crawls() == ([], "")
+    assert await frontier.list_crawl_ids() == ([], "")
     apps = ["a", "b|0", "ü:\n", "a0"]
     crawls = [CrawlId(app, f"crawl {number}") for app in apps for number in range(40)]
     for crawl in crawls:
@@ -167,17 +167,17 @@ async def test_a_crawl_is_listed_as_long_as_it_is_known(frontier: ValkeyFrontier
     await frontier.stop_crawl(CrawlId("app", "stopped"))
     await frontier.stop_crawl(CrawlId("app", "finished"), state=CrawlState.FINISHED)
     clock.now += 86400 - 1
-    await frontier.reclaim()
+    await frontier.maintain()
     assert {crawl.crawlid for crawl in await all_crawls(frontier)} == {"running", "stopped", "finished"}
     clock.now += 2
-    await frontier.reclaim()
+    await frontier.maintain()
     assert {crawl.crawlid for crawl in await all_crawls(frontier)} == {"running", "stopped"}
     clock.now += 30 * 86400
-    await frontier.reclaim()
+    await frontier.maintain()
     assert {crawl.crawlid for crawl in await all_crawls(frontier)} == {"running"}
     await frontier.stop_crawl(CrawlId("app", "running"), state=CrawlState.FINISHED)
     clock.now += 86400 + 1
-    await frontier.reclaim()
+    await frontier.maintain()
     endless = {key for key, ttl in (await stage.keys()).items() if ttl == -1}
     assert {key.split("}:")[1] for key in endless} <= {"meta", "n", "homes"}
 
@@ -185,44 +185,44 @@ async def test_a_crawl_is_listed_as_long_as_it_is_known(frontier: ValkeyFrontier
 @pytest.mark.parametrize("cursor", ["x", "99:", "-1:0|a", ":", "²:0|a"])
 async def test_a_cursor_that_is_none_is_refused(frontier: ValkeyFrontier, cursor: str) -> None:
     with pytest.raises(BadInput, match="cursor"):
-        await frontier.crawls(cursor=cursor)
+        await frontier.list_crawl_ids(cursor=cursor)
     with pytest.raises(BadInput, match="cursor"):
         await frontier.crawl_domains(CrawlId("app", "one"), cursor=cursor)
 
 
 async def test_the_newest_run_is_found_with_what_it_was_opened_with(frontier: ValkeyFrontier) -> None:
     crawl = a_crawl(max_pages=7, rate=Rate(3, 5.0), concurrency=2)
-    assert await frontier.run_of(crawl.id) is None
+    assert await frontier.latest_run(crawl.id) is None
     run = await frontier.open_crawl(crawl)
-    assert await frontier.run_of(crawl.id) == run
-    wished = await frontier.set_wish(run, rate=None, concurrency=1)
-    assert await frontier.run_of(crawl.id) == wished
+    assert await frontier.latest_run(crawl.id) == run
+    wished = await frontier.set_crawl_limits(run, rate=None, concurrency=1)
+    assert await frontier.latest_run(crawl.id) == wished
     await frontier.stop_crawl(crawl.id, state=CrawlState.FINISHED)
-    assert await frontier.run_of(crawl.id) == wished
+    assert await frontier.latest_run(crawl.id) == wished
     again = await frontier.open_crawl(crawl, fresh=True)
-    assert (again.number, await frontier.run_of(crawl.id)) == (2, again)
+    assert (again.number, await frontier.latest_run(crawl.id)) == (2, again)
 
 
 async def test_the_terms_of_a_crawls_submissions(frontier: ValkeyFrontier) -> None:
-    assert await frontier.terms_of(CrawlId("app", "one")) == []
+    assert await frontier.crawl_terms(CrawlId("app", "one")) == []
     run = await frontier.open_crawl(a_crawl())
-    assert await frontier.terms_of(run.crawl.id) == []
+    assert await frontier.crawl_terms(run.crawl.id) == []
     asked = [Terms(maxdepth=number, domain_max_pages=number or None, attrs={"n": number}) for number in range(30)]
     for terms in asked:
         for domain in ("d0.test", "d1.test"):
             await frontier.add(run, terms, [a_batch(domain, [terms.maxdepth])], seeds=True)
-    assert sorted(await frontier.terms_of(run.crawl.id), key=lambda terms: terms.maxdepth or 0) == asked
+    assert sorted(await frontier.crawl_terms(run.crawl.id), key=lambda terms: terms.maxdepth or 0) == asked
     for number in range(200):
         await frontier.add(run, Terms(cookie=str(number)), [a_batch(f"{number}.test", ["x"])], seeds=True)
-    assert len({repr(terms) for terms in await frontier.terms_of(run.crawl.id)}) == 100
+    assert len({repr(terms) for terms in await frontier.crawl_terms(run.crawl.id)}) == 100
 
 
 async def test_workers_are_listed_while_they_live(frontier: ValkeyFrontier, clock: Clock) -> None:
     assert await frontier.workers() == []
     await open_one(frontier, "app", "one")
     await open_one(frontier, "app", "two", pool="mine")
-    one = await frontier.holder(pool="shared", spiders=["link"])
-    two = await frontier.holder(pool="mine", spiders=["link"])
+    one = await frontier.open_leaseholder(pool="shared", spiders=["link"])
+    two = await frontier.open_leaseholder(pool="mine", spiders=["link"])
     assert len(await one.lease(limit=5)) == 1
     clock.now += 2
     assert len(await two.lease(limit=5)) == 1
@@ -274,7 +274,7 @@ async def test_the_backlog_of_each_spider(frontier: ValkeyFrontier, clock: Clock
     for limit in (1, 7, 1000):
         assert await all_domains(frontier, "link", limit=limit) == dict.fromkeys(domains, 9)
         assert await all_domains(frontier, "other", limit=limit) == {"d0.test": 3, "d1.test": 3}
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     leases = await seat.lease(limit=500)
     leases += await seat.lease(limit=500)  # those with a budget per address, which is known by now
     assert len(leases) == 39

@@ -457,6 +457,6 @@ async def test_a_changed_wish_counts_from_the_next_lease(pair: Pair) -> None:
     assert await leased(pair, worker) == 1
     rate = Rate(10, 10.0, moderated=False)
     joined = await pair.frontier.open_crawl(run.crawl)
-    run.crawl = (await pair.frontier.set_wish(joined, rate=rate, concurrency=10)).crawl
+    run.crawl = (await pair.frontier.set_crawl_limits(joined, rate=rate, concurrency=10)).crawl
     await pair.pass_time(10)
     assert await leased(pair, worker) == 10

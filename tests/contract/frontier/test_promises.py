@@ -53,7 +53,7 @@ async def test_a_leased_request_is_not_leased_twice(pair: Pair) -> None:
 async def test_many_at_once_take_each_request_once(pair: Pair) -> None:
     """Ten workers that lease at the same moment share the work without an overlap."""
     await submit(pair, "one", *[a_batch(f"d{number}.test", range(3)) for number in range(40)])
-    seats = [await pair.frontier.holder(pool="shared", spiders=["link"]) for _ in range(10)]
+    seats = [await pair.frontier.open_leaseholder(pool="shared", spiders=["link"]) for _ in range(10)]
     leases = [lease for found in await asyncio.gather(*[seat.lease(limit=10) for seat in seats]) for lease in found]
     urls = [lease.url for lease in leases]
     assert len(urls) == len(set(urls))
@@ -227,7 +227,7 @@ async def test_names_that_cannot_be_kept_apart_are_refused(pair: Pair, name: str
     """The same names for those who submit as for those who work."""
     for pool, spider in [(name, "link"), ("shared", name)]:
         with pytest.raises(BadInput):
-            await pair.frontier.holder(pool=pool, spiders=[spider])
+            await pair.frontier.open_leaseholder(pool=pool, spiders=[spider])
         with pytest.raises(BadInput):
             await submit(pair, f"{pool}{spider}", a_batch("a.test", ["x"], spider=spider), pool=pool)
 
@@ -381,7 +381,7 @@ async def test_domain_max_pending_bounds_an_endless_site_and_nothing_else(pair: 
     run = await pair.open(a_crawl())
     assert run is not None
     answer = await pair.add(run, terms, [a_batch("endless.test", range(50)), a_batch("small.test", range(3))])
-    assert (answer.added, answer.dropped) == (7, {"budget": 46})
+    assert (answer.added, answer.rejected_by_reason) == (7, {"budget": 46})
     assert list(answer.rejected) == [(0, position) for position in range(4, 50)]
     await pair.check()
     worker = await pair.hire(pool="shared", spiders=["link"])

@@ -34,7 +34,7 @@ async def submit(pair: Pair, *paths: str, terms: Terms = SHALLOW, **options: Any
 
 async def work(pair: Pair) -> list[str]:
     """Crawl the site as far as the terms want; the pages in order."""
-    seat = await pair.frontier.holder(pool="shared", spiders=["link"])
+    seat = await pair.frontier.open_leaseholder(pool="shared", spiders=["link"])
     fetched: list[str] = []
     while True:
         pair.clock.now += 2
@@ -48,7 +48,7 @@ async def work(pair: Pair) -> list[str]:
                 await pair.frontier.add(lease.run, lease.terms, batches)
         await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
     await seat.close()
-    await pair.frontier.reclaim()
+    await pair.frontier.maintain()
     return fetched
 
 
@@ -59,7 +59,7 @@ async def info_of(pair: Pair) -> CrawlInfo:
 
 
 async def runs_told(pair: Pair) -> list[int]:
-    return [event.run for event in await pair.frontier.events()]
+    return [event.run for event in await pair.frontier.pending_events()]
 
 
 async def test_what_was_seen_begins_no_run_and_leaves_no_event(pair: Pair) -> None:
@@ -68,9 +68,9 @@ async def test_what_was_seen_begins_no_run_and_leaves_no_event(pair: Pair) -> No
     before = await info_of(pair)
     for terms in (SHALLOW, Terms(maxdepth=0), Terms(maxdepth=1, attrs={"ticket": 7})):
         answer = await submit(pair, "seed", "a", terms=terms)
-        assert (answer.run.number, answer.added.duplicates, answer.wider) == (1, 2, False)
-        assert sorted(answer.added.known) == [(0, 0), (1, 0)]
-    await pair.frontier.reclaim()
+        assert (answer.run.number, answer.added.duplicates, answer.exceeds_earlier_terms) == (1, 2, False)
+        assert sorted(answer.added.duplicate_positions) == [(0, 0), (1, 0)]
+    await pair.frontier.maintain()
     assert await info_of(pair) == before
     assert await runs_told(pair) == [1]
 
@@ -116,7 +116,7 @@ async def test_the_terms_of_a_fresh_run_are_those_that_count(pair: Pair) -> None
     await submit(pair, "seed", terms=DEEP)
     await work(pair)
     answer = await submit(pair, "seed", terms=Terms(maxdepth=0), fresh=True)
-    assert (answer.run.number, answer.added.added, answer.joined) == (2, 1, False)
+    assert (answer.run.number, answer.added.added, answer.joined_running) == (2, 1, False)
     assert await work(pair) == ["seed"]
     assert (await submit(pair, "seed", terms=SHALLOW)).run.number == 3
     assert sorted(await work(pair)) == ["a", "b", "seed"]
@@ -126,29 +126,29 @@ async def test_a_fresh_request_begins_a_run_that_has_seen_nothing(pair: Pair) ->
     assert (await submit(pair, "seed", fresh=True)).run.number == 1
     await work(pair)
     answer = await submit(pair, "seed", fresh=True)
-    assert (answer.run.number, answer.added.added, answer.joined) == (2, 1, False)
+    assert (answer.run.number, answer.added.added, answer.joined_running) == (2, 1, False)
     assert sorted(await work(pair)) == ["a", "b", "seed"]
 
 
 async def test_a_fresh_request_joins_a_run_that_is_running(pair: Pair) -> None:
     await submit(pair, "seed")
     answer = await submit(pair, "c", fresh=True)
-    assert (answer.run.number, answer.added.added, answer.joined) == (1, 1, True)
+    assert (answer.run.number, answer.added.added, answer.joined_running) == (1, 1, True)
     answer = await submit(pair, "seed", fresh=True)
-    assert (answer.run.number, answer.added.duplicates, answer.joined) == (1, 1, True)
+    assert (answer.run.number, answer.added.duplicates, answer.joined_running) == (1, 1, True)
 
 
 async def test_a_fresh_request_that_is_repeated_after_its_run_begins_no_other(pair: Pair) -> None:
     await submit(pair, "seed")
     await work(pair)
     assert (await submit(pair, "seed", fresh=True, name="first")).run.number == 2
-    assert (await submit(pair, "c", fresh=True, name="second", terms=DEEP)).joined
-    assert (await submit(pair, "a", fresh=True, name="third", terms=DEEP)).joined
+    assert (await submit(pair, "c", fresh=True, name="second", terms=DEEP)).joined_running
+    assert (await submit(pair, "a", fresh=True, name="third", terms=DEEP)).joined_running
     await work(pair)
     for path, name in (("seed", "first"), ("c", "second"), ("a", "third")):
         answer = await submit(pair, path, fresh=True, name=name, terms=DEEP)
         assert (answer.run.number, answer.added.duplicates) == (2, 1)
-    await pair.frontier.reclaim()
+    await pair.frontier.maintain()
     assert await runs_told(pair) == [1, 2]
     answer = await submit(pair, "seed", fresh=True, name="another")
     assert (answer.run.number, answer.added.added) == (3, 1)
@@ -158,7 +158,7 @@ async def test_a_fresh_request_that_came_to_nothing_is_taken_when_it_is_repeated
     """Its sender died when the run had begun and nothing was added."""
     await submit(pair, "seed")
     await work(pair)
-    await pair.frontier.open_crawl(a_crawl(), fresh=True, name="first")
+    await pair.frontier.open_crawl(a_crawl(), fresh=True, idempotency_key="first")
     await pair.frontier.stop_crawl(ONE, state=CrawlState.FINISHED)
     answer = await submit(pair, "seed", fresh=True, name="first")
     assert answer.added.added == 1
@@ -177,7 +177,7 @@ async def test_seeds_that_are_fresh_together_are_one_run(pair: Pair) -> None:
 async def test_a_stopped_crawl_is_not_taken_up_again(pair: Pair) -> None:
     await submit(pair, "seed", expires=0.0)
     await pair.frontier.stop_crawl(ONE, spider="link")
-    await pair.frontier.reclaim()
+    await pair.frontier.maintain()
     for fresh, terms in ((True, SHALLOW), (False, DEEP)):
         [answer] = await pair.frontier.submit([Submission(a_crawl(), terms, [at("seed")], 0.0, fresh)])
         assert isinstance(answer, CrawlRefused)
@@ -189,7 +189,7 @@ async def test_a_running_run_says_that_a_seen_url_is_asked_for_with_wider_terms(
     await submit(pair, "seed", "a", terms=SHALLOW)
     for wider, terms in ((True, DEEP), (True, Terms()), (False, SHALLOW), (False, Terms(maxdepth=0, links=True))):
         answer = await submit(pair, "seed", terms=terms)
-        assert (answer.added.duplicates, answer.wider) == (1, wider)
+        assert (answer.added.duplicates, answer.exceeds_earlier_terms) == (1, wider)
     await work(pair)  # none of these terms was crawled
     assert (await submit(pair, "seed", terms=DEEP)).run.number == 2
 
@@ -213,7 +213,7 @@ async def test_a_repeated_lease_shows_nothing_of_a_run_that_was_given_up(stage_o
     stage = stage_of(1)
     pair = await stage.pair()
     await submit(pair, "seed")
-    seat = await pair.frontier.holder(pool="shared", spiders=["link"])
+    seat = await pair.frontier.open_leaseholder(pool="shared", spiders=["link"])
     pair.lose_reply(0)
     with pytest.raises(FrontierUnavailable):
         await seat.lease(limit=5)

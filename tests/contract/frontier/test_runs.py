@@ -155,7 +155,7 @@ async def test_stop_is_exact_and_obeyed_by_the_next_lease(pair: Pair, state: Cra
     await pair.pass_time(90)
     assert [lease.run.crawl.id.crawlid for lease in await pair.lease_all_due(worker)] in ([], ["two"])
     late = await pair.add(pair.model.run_of(held[1].run), PLAIN, [a_batch("d9.test", range(3), depth=1)])
-    assert late.dropped == {state.value: 3}
+    assert late.rejected_by_reason == {state.value: 3}
     endings = [Outcome.FETCHED, Outcome.RETURNED, Outcome.RETRY, Outcome.FAILED]
     await pair.settle(worker, [Settlement(a, b, "dns") for a, b in zip(held[1:], endings, strict=False)])
     await pair.check()
@@ -173,7 +173,7 @@ async def test_one_spiders_part_can_be_stopped(pair: Pair) -> None:
     late = await pair.add(
         pair.model.runs[crawl], PLAIN, [a_batch("c.test", "x"), a_batch("c.test", "x", spider="other")]
     )
-    assert (late.added, late.dropped) == (1, {"stopped": 1})
+    assert (late.added, late.rejected_by_reason) == (1, {"stopped": 1})
     worker = await pair.hire(pool="shared", spiders=["link", "other"])
     assert {lease.spider for lease in await pair.lease_all_due(worker)} == {"link"}
     await pair.check()
@@ -194,13 +194,13 @@ async def test_a_robots_txt_is_fetched_by_one_at_a_time(pair: Pair) -> None:
     place = ("a.test", "https://a.test")
     frontier = pair.frontier
     assert [await frontier.claim_robots(*place, seconds=60) for _ in range(2)] == [True, False]
-    await frontier.release_robots(*place)
-    await frontier.release_robots(*place)
+    await frontier.release_robots_claim(*place)
+    await frontier.release_robots_claim(*place)
     assert await frontier.load_robots(*place) is None
     assert [await frontier.claim_robots(*place, seconds=60) for _ in range(2)] == [True, False]
     await frontier.save_robots(*place, b"record", ttl_seconds=60)
     assert await frontier.claim_robots(*place, seconds=60)
-    await frontier.release_robots(*place)
+    await frontier.release_robots_claim(*place)
     assert await frontier.load_robots(*place) == b"record"
 
 
@@ -225,7 +225,7 @@ async def test_every_request_travels_under_its_own_terms(pair: Pair, first: str)
     """However many sets a crawl has, however long they are, and in whichever run."""
     asked = [Terms(useragent=name) for name in (first, "b", "c" * 100, "b", first, "d")]
     wanted: dict[str, str | None] = {}
-    seat = await pair.frontier.holder(pool="shared", spiders=["link"])
+    seat = await pair.frontier.open_leaseholder(pool="shared", spiders=["link"])
     for number in (1, 2, 3):
         run = await pair.frontier.open_crawl(a_crawl(), fresh=number == 3)
         assert run.number == number
@@ -239,20 +239,20 @@ async def test_every_request_travels_under_its_own_terms(pair: Pair, first: str)
             url: name for url, name in wanted.items() if url.endswith(f"/{number}")
         }
         await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in found])
-        await pair.frontier.reclaim()
+        await pair.frontier.maintain()
     await seat.close()
 
 
 @pytest.mark.parametrize("fresh", [False, True])
 async def test_a_seen_set_of_one_is_remembered(pair: Pair, fresh: bool) -> None:
     """By the next run, too, unless that one starts afresh; and it grows."""
-    seat = await pair.frontier.holder(pool="shared", spiders=["link"])
+    seat = await pair.frontier.open_leaseholder(pool="shared", spiders=["link"])
     run = await pair.frontier.open_crawl(a_crawl())
     for expected in (1, 0):
         answer = await pair.frontier.add(run, PLAIN, [a_batch("a.test", ["x"])], seeds=True)
         assert (answer.added, answer.duplicates) == (expected, 1 - expected)
     await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in await seat.lease(limit=50)])
-    await pair.frontier.reclaim()
+    await pair.frontier.maintain()
     run = await pair.frontier.open_crawl(a_crawl(), fresh=fresh)
     assert run.number == 2
     answer = await pair.frontier.add(run, PLAIN, [a_batch("a.test", ["y", "x", "y", "z"])], seeds=True)

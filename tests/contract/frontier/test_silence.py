@@ -21,7 +21,7 @@ async def test_the_most_silent_worker_is_told_of(stage_of: Callable[[int], Stage
     frontier = await stage.frontier(clock=clock, heartbeat_seconds=HEARTBEAT)
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, PLAIN, [a_batch(f"d{n}.test", range(3)) for n in range(20)], seeds=True)
-    living, dying = [await frontier.holder(pool="shared", spiders=["link"]) for _ in range(2)]
+    living, dying = [await frontier.open_leaseholder(pool="shared", spiders=["link"]) for _ in range(2)]
     assert await living.heartbeat() == HEARTBEAT  # nobody has leased anything
     assert await living.lease(limit=9)
     lost = await dying.lease(limit=9)
@@ -32,7 +32,7 @@ async def test_the_most_silent_worker_is_told_of(stage_of: Callable[[int], Stage
     assert await living.heartbeat() == HEARTBEAT - 10
     clock.now += 20.001
     assert await living.heartbeat() == 0
-    assert await frontier.reclaim() == len(lost)
+    assert await frontier.maintain() == len(lost)
     assert await living.heartbeat() == HEARTBEAT
     await dying.heartbeat()
     assert not any(dying.holds(lease) for lease in lost)
@@ -47,7 +47,7 @@ async def test_the_dead_are_followed_when_their_time_is_over(stage_of: Callable[
     frontier = await stage.frontier(clock=clock, heartbeat_seconds=HEARTBEAT)
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, PLAIN, [a_batch("d.test", range(9))], seeds=True)
-    living, dead = [await frontier.holder(pool="shared", spiders=["link"]) for _ in range(2)]
+    living, dead = [await frontier.open_leaseholder(pool="shared", spiders=["link"]) for _ in range(2)]
     (lost,) = await dead.lease(limit=1)
     clock.now += HEARTBEAT + 0.001
     await living.lease(limit=1)

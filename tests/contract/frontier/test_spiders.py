@@ -26,7 +26,7 @@ async def connected(server: Server, clock: Clock) -> ValkeyFrontier:
 async def test_a_scrapy_spiders_requests_have_scrapys_fingerprint(one_server: Server, clock: Clock) -> None:
     announcing, asking = await connected(one_server, clock), await connected(one_server, clock)
     await announcing.spiders.announce(Lane.SCRAPY, ["shop"])
-    await asking.spiders.learn(["shop"])
+    await asking.spiders.refresh(["shop"])
     expected = fingerprint(scrapy_fingerprint(ONE), seed=spider_seed(asking.secret, "shop"))
     assert asking.spiders.fingerprint("shop", ONE) == asking.spiders.fingerprint("shop", OTHER) == expected
     await announcing.close()
@@ -46,10 +46,10 @@ async def test_other_spiders_requests_are_known_by_their_canonical_url(one_serve
 
 async def test_an_unknown_spider_is_asked_for_at_once(one_server: Server, clock: Clock) -> None:
     announcing, asking = await connected(one_server, clock), await connected(one_server, clock)
-    await asking.spiders.learn(["shop"])
+    await asking.spiders.refresh(["shop"])
     assert not asking.spiders.lanes("shop")
     await announcing.spiders.announce(Lane.SCRAPY, ["shop"])
-    await asking.spiders.learn(["shop"])
+    await asking.spiders.refresh(["shop"])
     assert asking.spiders.lanes("shop") == {Lane.SCRAPY}
     await announcing.close()
     await asking.close()

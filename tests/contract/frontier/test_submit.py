@@ -39,7 +39,7 @@ def asked(name: str, *batches: Batch, terms: Terms = PLAIN, expires: float | Non
 
 async def all_there_is(frontier: ValkeyFrontier, clock: Clock, *spiders: str) -> list[Lease]:
     """Fetched."""
-    seat = await frontier.holder(pool="shared", spiders=list(spiders or ("link",)))
+    seat = await frontier.open_leaseholder(pool="shared", spiders=list(spiders or ("link",)))
     found: list[Lease] = []
     idle = 0
     while idle < 3:
@@ -49,7 +49,7 @@ async def all_there_is(frontier: ValkeyFrontier, clock: Clock, *spiders: str) ->
         found += leases
         idle = 0 if leases else idle + 1
     await seat.close()
-    await frontier.reclaim()
+    await frontier.maintain()
     return found
 
 
@@ -73,8 +73,8 @@ async def test_each_submission_is_a_crawl_of_its_own(frontier: ValkeyFrontier, c
     for number in (0, 99, 100, 449):
         answer = answers[number]
         assert isinstance(answer, SubmissionResult)
-        assert await frontier.run_of(submissions[number].crawl.id) == answer.run
-    assert added(await frontier.submit(submissions)) == [AddResult(duplicates=1, known=[(0, 0)])] * 450
+        assert await frontier.latest_run(submissions[number].crawl.id) == answer.run
+    assert added(await frontier.submit(submissions)) == [AddResult(duplicates=1, duplicate_positions=[(0, 0)])] * 450
     leases = await all_there_is(frontier, clock)
     told = {int(lease.url.rpartition("/")[2]): lease for lease in leases}
     assert (len(leases), len(told)) == (450, 450)
@@ -82,7 +82,7 @@ async def test_each_submission_is_a_crawl_of_its_own(frontier: ValkeyFrontier, c
         assert lease.payload == f"payload {number}".encode()
         assert lease.terms == submissions[number].terms
         assert lease.run.crawl.id.crawlid == str(number)
-    events = await frontier.events(limit=1000)
+    events = await frontier.pending_events(limit=1000)
     assert sorted(int(event.crawl.crawlid) for event in events) == list(range(450))
 
 
@@ -97,14 +97,14 @@ async def test_many_submissions_to_one_crawl(frontier: ValkeyFrontier, clock: Cl
     expected = [
         AddResult(added=1)
         if (number % 7, number // 2) not in {(n % 7, n // 2) for n in range(number)}
-        else AddResult(duplicates=1, known=[(0, 0)])
+        else AddResult(duplicates=1, duplicate_positions=[(0, 0)])
         for number in range(140)
     ]
     assert answers == expected
     leases = await all_there_is(frontier, clock)
     assert len(leases) == sum(answer.added for answer in answers)
     assert {lease.terms.maxdepth for lease in leases} == {1, None}
-    assert sorted(map(repr, await frontier.terms_of(ONE))) == sorted(map(repr, (short, long)))
+    assert sorted(map(repr, await frontier.crawl_terms(ONE))) == sorted(map(repr, (short, long)))
     info = await frontier.crawl_info(ONE)
     assert info is not None
     assert (info.run, info.state) == (1, CrawlState.FINISHED)
@@ -162,7 +162,7 @@ async def test_a_cap_rejects_by_position(frontier: ValkeyFrontier) -> None:
         "one", a_batch("a.test", [1]), a_batch("a.test", [1, 2, 3, 4]), terms=Terms(domain_max_pending=2)
     )
     assert added(await frontier.submit([submission])) == [
-        AddResult(added=2, duplicates=1, rejected={(1, 2): "budget", (1, 3): "budget"}, known=[(1, 0)])
+        AddResult(added=2, duplicates=1, rejected={(1, 2): "budget", (1, 3): "budget"}, duplicate_positions=[(1, 0)])
     ]
 
 
@@ -177,7 +177,7 @@ async def test_a_finished_crawl_begins_its_next_run(frontier: ValkeyFrontier, cl
     info = await frontier.crawl_info(ONE)
     assert info is not None
     assert info.state is CrawlState.FINISHED
-    events = await frontier.events()
+    events = await frontier.pending_events()
     assert [event.run for event in events] == [1, info.run]
 
 
@@ -208,9 +208,9 @@ async def test_expiries_come_with_the_submissions(frontier: ValkeyFrontier, cloc
     for seconds in (9.9, 10.1, 20.1, 1e9):
         clock.now = start + seconds
         await frontier.expire_due()
-        events = await frontier.events()
+        events = await frontier.pending_events()
         found |= {event.crawl.crawlid: seconds for event in events}
-        await frontier.forget_events(events)
+        await frontier.acknowledge_events(events)
     assert found == {"early": 10.1, "late": 20.1, "later": 20.1}
 
 
@@ -243,7 +243,7 @@ async def test_a_lost_reply_is_no_loss(frontier: ValkeyFrontier, stage: Stage, c
     stage.connections[0].countdown = None
     leases = await all_there_is(frontier, clock)
     assert (len(leases), len({lease.url for lease in leases})) == (120, 120)
-    events = await frontier.events(limit=1000)
+    events = await frontier.pending_events(limit=1000)
     assert len({event.crawl for event in events}) == len(events) == 120
 
 
@@ -253,7 +253,7 @@ async def test_whoever_dies_at_it_leaves_nothing_half_done(scenes: Scenes) -> No
         return lambda: scene.mortal.submit(submissions)
 
     async for scene in every_death(scenes, prepare):
-        await scene.living.reclaim()
+        await scene.living.maintain()
         await scene.living.submit([Submission(a_crawl(), PLAIN, [a_batch(domain, ["x"])]) for domain in DOMAINS])
         leases = await scene.drain()
         assert len({lease.url for lease in leases}) == len(leases) == len(DOMAINS)

@@ -19,7 +19,7 @@ CRAWL = CrawlId("app", "stress")
 
 async def main(address: str, prefix: str, log: Path) -> None:
     frontier = await ValkeyFrontier.connect(address, prefix=prefix, heartbeat_seconds=HEARTBEAT_SECONDS)
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     with log.open("a") as out:
         while True:
             leases = await seat.lease(limit=16)
@@ -32,12 +32,12 @@ async def main(address: str, prefix: str, log: Path) -> None:
                 if answer is Settled.SETTLED:
                     out.write(f"{lease.url}\n")
             out.flush()
-            await frontier.reclaim()
+            await frontier.maintain()
             if not leases:
                 info = await frontier.crawl_info(CRAWL)
                 if info is not None and info.state is not CrawlState.RUNNING:
                     break
-                await seat.wait(at_most_seconds=0.1)
+                await seat.wait_for_work(timeout_seconds=0.1)
     await seat.close()
     await frontier.close()
 

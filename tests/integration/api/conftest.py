@@ -113,7 +113,7 @@ async def running(
 ) -> AsyncIterator[Service]:
     """An API on a free port; `changes`: of its parts."""
     shards = await Shards.connect(address)
-    frontier = await ValkeyFrontier.over(shards, prefix=prefix)
+    frontier = await ValkeyFrontier.from_connection(shards, prefix=prefix)
     told: list[dict[str, Any]] = []
     parts = make_parts(
         shards, frontier, prefix=prefix, told=told, kinds=kinds or [], handlers=handlers or {}, **changes

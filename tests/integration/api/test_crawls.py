@@ -246,7 +246,7 @@ async def test_parameters_that_cannot_be_used_are_named(shared: Service, path: s
 
 async def test_what_waits_who_works_and_what_was_done(service: Service) -> None:
     await service.http.post("/v1/crawls", json=[crawl(f"https://d{n % 2}.example/{n}") for n in range(6)])
-    seat = await service.frontier.holder(pool="shared", spiders=["link"])
+    seat = await service.frontier.open_leaseholder(pool="shared", spiders=["link"])
     assert (await service.http.get("/v1/queues")).json() == {
         "total": 6,
         "items": [{"spiderid": "link", "queued": 6, "domains": 2}],

@@ -28,7 +28,7 @@ async def events(answer: httpx.Response) -> AsyncIterator[tuple[str, Any]]:
 
 async def test_events_end_with_the_crawl(service: Service) -> None:
     await service.feed(CRAWL)
-    seat = await service.frontier.holder(pool="shared", spiders=["link"])
+    seat = await service.frontier.open_leaseholder(pool="shared", spiders=["link"])
     seen = []
     async with service.http.stream("GET", EVENTS) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")

@@ -104,5 +104,5 @@ async def test_a_part_expires_with_the_last_of_what_was_submitted(one_server: Se
     assert await frontier.expire_due() == 1
     now += 10
     assert await frontier.expire_due() == 1
-    assert [event.crawl.crawlid for event in await frontier.events()] == ["gone", "kept"]
+    assert [event.crawl.crawlid for event in await frontier.pending_events()] == ["gone", "kept"]
     await frontier.close()

@@ -188,7 +188,7 @@ async def test_a_process_that_stays_knows_nothing_of_the_next_run(tmp_path: Path
                 except CrawlRefused:  # not finished yet
                     await asyncio.sleep(0.01)
             url = at(web, "/start")
-            await frontier.spiders.learn(["links"])
+            await frontier.spiders.refresh(["links"])
             mark = frontier.spiders.fingerprint("links", url)
             await frontier.add(run, Terms(), [Batch("links", "site0.test", 0, 0, [url], [mark])], seeds=True)
         wait_until(lambda: len(web.log()) == 4, "all of the second run to be fetched")

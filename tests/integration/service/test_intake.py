@@ -104,7 +104,7 @@ class Stage:
 
 @pytest.fixture
 async def stage(bus: StreamsBus, blobs: BlobStore) -> AsyncIterator[Stage]:
-    frontier = await ValkeyFrontier.over(bus.shards, prefix=f"f{next(_numbers)}")
+    frontier = await ValkeyFrontier.from_connection(bus.shards, prefix=f"f{next(_numbers)}")
     stage = Stage(frontier, bus, blobs)
     yield stage
     await stage.intake.close()
@@ -418,7 +418,7 @@ async def test_information_says_when_a_crawl_expires_in_both_forms(stage: Stage,
 @pytest.mark.parametrize("old", [False, True])
 async def test_information_counts_a_request_that_waits_for_a_retry_in_its_domain(stage: Stage, old: bool) -> None:
     await stage.take(a_crawl(priority=20))
-    holder = await stage.frontier.holder(pool="shared", spiders=["link"])
+    holder = await stage.frontier.open_leaseholder(pool="shared", spiders=["link"])
     [lease] = await holder.lease(limit=1)
     await holder.settle([Settlement(lease, Outcome.RETRY, delay_seconds=600)])
     ask = {"appid": "app", "spiderid": "link", "action": "info"}

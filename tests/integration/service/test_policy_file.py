@@ -39,7 +39,7 @@ class Watched:
 @pytest.fixture
 async def frontier(one_server: Server) -> AsyncIterator[ValkeyFrontier]:
     shards = await Shards.connect(one_server.address)
-    yield await ValkeyFrontier.over(shards, prefix="policy-file")
+    yield await ValkeyFrontier.from_connection(shards, prefix="policy-file")
     await shards.close()
 
 

@@ -31,7 +31,7 @@ async def holder(link: Link) -> AsyncIterator[ValkeyLeaseholder]:
     frontier = await ValkeyFrontier.connect(f"redis://127.0.0.1:{link.port}")
     await frontier.set_domain_policy(None, DomainPolicy(hits=1000, window_seconds=1.0, moderated=False))
     await crawls.open_crawl(frontier, [f"{SITE}/{n}" for n in range(100)], Terms())
-    seat = await frontier.holder(pool="shared", spiders=["link"])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     yield seat
     link.slow(0)
     link.resume()
@@ -74,18 +74,18 @@ async def test_a_call_that_is_repeated_counts_from_the_first(holder: ValkeyLease
 
 async def test_a_redirects_hit_that_comes_late_is_not_used(holder: ValkeyLeaseholder, link: Link) -> None:
     lease = await one(holder)
-    assert await holder.hop(lease, fingerprint=1, payload=b"") is RedirectPermit.GRANTED
+    assert await holder.request_redirect(lease, fingerprint=1, payload=b"") is RedirectPermit.GRANTED
     link.slow(EACH_WAY_SECONDS)
-    assert await holder.hop(lease, fingerprint=2, payload=b"") is RedirectPermit.WAIT
+    assert await holder.request_redirect(lease, fingerprint=2, payload=b"") is RedirectPermit.WAIT
     link.slow(0)
     await holder.settle([Settlement(lease, Outcome.FETCHED)])
 
 
 async def test_a_hit_without_a_lease_neither(holder: ValkeyLeaseholder, link: Link) -> None:
     lease = await one(holder)
-    assert await holder.hit(lease.run, spider="link", domain="site0.test") == 0.0
+    assert await holder.charge_hit(lease.run, spider="link", domain="site0.test") == 0.0
     link.slow(EACH_WAY_SECONDS)
-    wait = await holder.hit(lease.run, spider="link", domain="site0.test")
+    wait = await holder.charge_hit(lease.run, spider="link", domain="site0.test")
     assert wait is not None
     assert 0 < wait < 0.1
 
@@ -99,7 +99,7 @@ async def test_answers_to_a_name_that_was_declared_dead_change_nothing(holder: V
     while holder._sessions[0]._asked is None:  # noqa: ASYNC110 - it has been sent then
         await asyncio.sleep(0)
     frontier = await ValkeyFrontier.connect(f"redis://127.0.0.1:{link.server_port}", clock=lambda: time.time() + 3600)
-    await frontier.reclaim()
+    await frontier.maintain()
     await frontier.close()
     link.resume()
     assert await leasing == []

@@ -47,7 +47,7 @@ async def frontier(server: Server) -> AsyncIterator[ValkeyFrontier]:
 
 @pytest.fixture
 async def holder(frontier: ValkeyFrontier) -> AsyncIterator[ValkeyLeaseholder]:
-    one = await frontier.holder(pool="shared", spiders=["link"])
+    one = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     yield one
     await one.close()
 
@@ -67,7 +67,7 @@ async def fetch(holder: ValkeyLeaseholder, starts: dict[str, list[float]], *, mo
                 starts[lease.domain].append(lease.start)
             await holder.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
             if not leases:
-                await holder.wait(at_most_seconds=0.1)
+                await holder.wait_for_work(timeout_seconds=0.1)
 
 
 def most_in_a_window(times: list[float]) -> int:
@@ -78,7 +78,7 @@ def most_in_a_window(times: list[float]) -> int:
 async def test_a_step_is_noticed_at_once_and_changes_nothing(
     server: Server, frontier: ValkeyFrontier, holder: ValkeyLeaseholder, step: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other = await frontier.holder(pool="shared", spiders=["link"])
+    other = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     held = await other.lease(limit=2)
     starts: dict[str, list[float]] = {EVEN: [], TOGETHER: []}
     await fetch(holder, starts, more=2 * HITS)
@@ -89,7 +89,7 @@ async def test_a_step_is_noticed_at_once_and_changes_nothing(
             await fetch(holder, starts, more=2 * HITS)
         assert len([line for line in caplog.messages if line.startswith(names.CLOCK_SET)]) == 1
     assert max(map(most_in_a_window, starts.values())) <= HITS
-    assert await frontier.reclaim() == 0
+    assert await frontier.maintain() == 0
     await other.heartbeat()
     assert len(held) == len(await other.settle([Settlement(lease, Outcome.RETURNED) for lease in held]))
     await other.close()
@@ -107,7 +107,7 @@ async def test_a_clock_that_was_set_back_while_no_process_looked_stops_nothing(
         server.command("EXISTS", frontier._commands.keys[0].clocks)
     set_clock(server, -7200.0)
     late = await ValkeyFrontier.connect(server.address)
-    newcomer = await late.holder(pool="shared", spiders=["link"])
+    newcomer = await late.open_leaseholder(pool="shared", spiders=["link"])
     await fetch(newcomer, starts, more=HITS)
     await newcomer.close()
     await late.close()
@@ -134,7 +134,7 @@ async def test_processes_that_are_started_after_a_step_back_begin_the_next_run(
     server: Server, frontier: ValkeyFrontier
 ) -> None:
     crawl, url = Crawl(id=CrawlId("tests", "again")), "http://again.test/"
-    worker = await frontier.holder(pool="shared", spiders=["again"])
+    worker = await frontier.open_leaseholder(pool="shared", spiders=["again"])
 
     async def finish_one(number: int) -> None:
         run = await frontier.open_crawl(crawl)
@@ -142,16 +142,16 @@ async def test_processes_that_are_started_after_a_step_back_begin_the_next_run(
         await frontier.add(run, Terms(), [Batch("again", "again.test", 1, 0, [url], [number])])
         async with asyncio.timeout(GOES_ON_SECONDS):
             while not (leases := await worker.lease(limit=10)):
-                await worker.wait(at_most_seconds=0.1)
+                await worker.wait_for_work(timeout_seconds=0.1)
             await worker.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
             while (info := await frontier.crawl_info(crawl.id)) is None or info.state is CrawlState.RUNNING:
-                await worker.wait(at_most_seconds=0.1)
+                await worker.wait_for_work(timeout_seconds=0.1)
 
     for number, step in enumerate((-7200.0, -14400.0, 0.0), start=1):
         await finish_one(number)
         set_clock(server, step)
         with pytest.raises(RunFinished):  # it was started before that run ended
-            await frontier.open_crawl(crawl, age_seconds=60.0)
+            await frontier.open_crawl(crawl, process_age_seconds=60.0)
     await finish_one(4)
     await worker.close()
 
@@ -164,11 +164,11 @@ async def test_what_expires_does_so_by_the_servers_own_clock(server: Server, fro
         batch = Batch("timed", f"{name}.test", 1, 0, [url], [fingerprint(url, seed=1)])
         await frontier.add(run, Terms(expires=now + seconds), [batch])
     set_clock(server, 3600.0)
-    holder = await frontier.holder(pool="shared", spiders=["timed"])
+    holder = await frontier.open_leaseholder(pool="shared", spiders=["timed"])
     leases: list[Lease] = []
     async with asyncio.timeout(GOES_ON_SECONDS):
         while not leases:
             leases = await holder.lease(limit=10)
-            await holder.wait(at_most_seconds=0.1)
+            await holder.wait_for_work(timeout_seconds=0.1)
     assert [lease.domain for lease in leases] == ["later.test"]
     await holder.close()

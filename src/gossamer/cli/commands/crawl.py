@@ -234,7 +234,7 @@ async def _crawl(
         run = await frontier.open_crawl(plan.crawl, fresh=fresh, expires={plan.spider: plan.terms.expires})
         wish = (plan.crawl.rate, plan.crawl.concurrency)
         if (run.crawl.rate, run.crawl.concurrency) != wish:  # of a crawl that goes on, the newest word counts
-            run = await frontier.set_wish(run, rate=wish[0], concurrency=wish[1])
+            run = await frontier.set_crawl_limits(run, rate=wish[0], concurrency=wish[1])
         added = await _feed(frontier, run, plan)
         write_note(settings.data_dir, _note(settings, plan, run))
     except CrawlRefused as error:

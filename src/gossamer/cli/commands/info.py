@@ -70,7 +70,7 @@ def info(
 
 async def _all_crawls(cluster: ServiceContext) -> tuple[list[CrawlInfo], bool]:
     """The crawls, the running ones first, and whether there are more than were looked at."""
-    infos, cursor = await cluster.frontier.crawl_page(limit=_MOST_CRAWLS)
+    infos, cursor = await cluster.frontier.list_crawls(limit=_MOST_CRAWLS)
     return sorted(infos, key=lambda one: (one.state is not CrawlState.RUNNING, -one.started)), bool(cursor)
 
 

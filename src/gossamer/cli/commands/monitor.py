@@ -104,7 +104,7 @@ class _ClusterPoller:
         counts = await self._cluster.counters.read(CRAWLER)
         seen = ClusterSnapshot(answers=sum(windows.get("lifetime", 0) for windows in counts.values()))
         seen.rate = self._rate(seen.answers)
-        found, cursor = await frontier.crawl_page(limit=_CRAWLS_LOOKED_AT)
+        found, cursor = await frontier.list_crawls(limit=_CRAWLS_LOOKED_AT)
         seen.more_crawls = bool(cursor)
         seen.crawls = sorted(found, key=_liveliness)
         seen.backlog = await frontier.backlog()

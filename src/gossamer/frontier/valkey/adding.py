@@ -87,19 +87,20 @@ class RequestAdder:
         *,
         fresh: bool = False,
         expires: Mapping[str, float] | None = None,
-        age_seconds: float | None = None,
-        name: str = "",
+        process_age_seconds: float | None = None,
+        idempotency_key: str = "",
     ) -> Run:
         check_names(crawl.pool, *(expires or ()))
         token = crawl.id.token
-        if (
-            fresh and not name
-        ):  # kept until it is answered, so that a repeated call does not refuse what it began itself
-            name = self._fresh.setdefault(token, secrets.token_hex(8))
+        # The key is kept until the call is answered, so that a repeated call does not refuse what it began itself.
+        if fresh and not idempotency_key:
+            idempotency_key = self._fresh.setdefault(token, secrets.token_hex(8))
         try:
             touch = [0] if self._commands.count == 1 else []
-            age = -1.0 if age_seconds is None else age_seconds * 1000
-            run, _ = await self._open(crawl, name=name, fresh=fresh, touch=touch, expires=expires or {}, age_ms=age)
+            age = -1.0 if process_age_seconds is None else process_age_seconds * 1000
+            run, _ = await self._open(
+                crawl, key=idempotency_key, fresh=fresh, touch=touch, expires=expires or {}, age_ms=age
+            )
         except (CrawlRefused, RunFinished):
             self._fresh.pop(token, None)
             raise
@@ -110,7 +111,7 @@ class RequestAdder:
         self,
         crawl: Crawl,
         *,
-        name: str = "",
+        key: str = "",
         fresh: bool = False,
         touch: Sequence[int] = (),
         expected: int = 0,
@@ -121,7 +122,7 @@ class RequestAdder:
         token = crawl.id.token
         home = home_shard(token, self._commands.count)
         touched = ",".join(map(str, touch))
-        arguments: list[Argument] = [token, codec.pack_crawl(crawl), name, touched, expected, age_ms, int(fresh)]
+        arguments: list[Argument] = [token, codec.pack_crawl(crawl), key, touched, expected, age_ms, int(fresh)]
         for spider, at in expires.items():
             arguments += (spider, round(at * 1000))
         self._forget_touched()
@@ -136,9 +137,9 @@ class RequestAdder:
         run = Run(codec.unpack_crawl(reply[4]), int(reply[1]), int(reply[2]))
         if reply[0] == b"finished":
             raise RunFinished(run)
-        key = (token, run.generation, run.number)
-        self._touched.setdefault(key, set()).update(touch if era == self._commands.shards.era else ())
-        self._ended[key] = ",".join(spider.decode() for spider in reply[5:])
+        run_key = (token, run.generation, run.number)
+        self._touched.setdefault(run_key, set()).update(touch if era == self._commands.shards.era else ())
+        self._ended[run_key] = ",".join(spider.decode() for spider in reply[5:])
         if len(self._touched) > _RUNS_KNOWN:
             old, _ = self._touched.popitem(last=False)
             self._ended.pop(old, None)

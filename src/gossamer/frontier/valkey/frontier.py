@@ -7,9 +7,9 @@ from typing import Self
 import msgspec
 
 from gossamer.errors import BadInput, CrawlRefused
-from gossamer.frontier.base import AddResult, Claim, RunFinished, Submission, SubmissionResult
+from gossamer.frontier.base import AddResult, ClaimResult, RunFinished, Submission, SubmissionResult
 from gossamer.frontier.valkey import codec, info, listing
-from gossamer.frontier.valkey import info as events
+from gossamer.frontier.valkey import info as run_events
 from gossamer.frontier.valkey import listing as lookup
 from gossamer.frontier.valkey.adding import RequestAdder
 from gossamer.frontier.valkey.commands import ScriptCommands
@@ -56,7 +56,7 @@ class ValkeyFrontier:
         identity: FrontierIdentity,
         heartbeat_seconds: float,
         retention_seconds: float,
-        mark_seconds: float,
+        stop_marker_seconds: float,
         clock: Callable[[], float] | None,
     ) -> None:
         self._commands = commands
@@ -64,7 +64,7 @@ class ValkeyFrontier:
         self.spiders = ValkeySpiderRegistry(commands, identity)
         self._heartbeat_ms = int(heartbeat_seconds * 1000)
         self._retention_ms = int(retention_seconds * 1000)
-        self._mark_ms = int(mark_seconds * 1000)
+        self._stop_marker_ms = int(stop_marker_seconds * 1000)
         self._clock = clock
         self._adding = RequestAdder(commands, retention_ms=self._retention_ms)
         self._keeping = ShardMaintenance(
@@ -80,24 +80,24 @@ class ValkeyFrontier:
         shards: int | None = None,
         heartbeat_seconds: float = 10.0,
         retention_seconds: float = 86400.0,
-        mark_seconds: float = 30 * 86400.0,
+        stop_marker_seconds: float = 30 * 86400.0,
         clock: Callable[[], float] | None = None,
     ) -> Self:
         """Join the frontier at this address, or make it with so many shards (None: as it is, or 1).
 
         `heartbeat_seconds`: after so long without a sign a worker counts as dead; `retention_seconds`: how long a
-        finished crawl is remembered; `mark_seconds`: how long a stopped one is refused. `clock`: for tests only.
+        finished crawl is remembered; `stop_marker_seconds`: how long a stopped one is refused. `clock`: for tests only.
         Raises FrontierUnavailable, FrontierIncompatible, BadInput for an address that is none.
         """
         connection = await Shards.connect(address)
         try:
-            return await cls.over(
+            return await cls.from_connection(
                 connection,
                 prefix=prefix,
                 shards=shards,
                 heartbeat_seconds=heartbeat_seconds,
                 retention_seconds=retention_seconds,
-                mark_seconds=mark_seconds,
+                stop_marker_seconds=stop_marker_seconds,
                 clock=clock,
             )
         except BaseException:
@@ -105,7 +105,7 @@ class ValkeyFrontier:
             raise
 
     @classmethod
-    async def over(
+    async def from_connection(
         cls,
         connection: Shards,
         *,
@@ -113,7 +113,7 @@ class ValkeyFrontier:
         shards: int | None = None,
         heartbeat_seconds: float = 10.0,
         retention_seconds: float = 86400.0,
-        mark_seconds: float = 30 * 86400.0,
+        stop_marker_seconds: float = 30 * 86400.0,
         clock: Callable[[], float] | None = None,
     ) -> Self:
         """The same over connections that are there already; closed with the frontier."""
@@ -123,7 +123,7 @@ class ValkeyFrontier:
             identity=identity,
             heartbeat_seconds=heartbeat_seconds,
             retention_seconds=retention_seconds,
-            mark_seconds=mark_seconds,
+            stop_marker_seconds=stop_marker_seconds,
             clock=clock,
         )
 
@@ -157,7 +157,7 @@ class ValkeyFrontier:
         return self._commands.shards.memory_only
 
     @property
-    def shards(self) -> int:
+    def shard_count(self) -> int:
         return self._commands.count
 
     def shard_of(self, domain: str) -> int:
@@ -171,12 +171,18 @@ class ValkeyFrontier:
         *,
         fresh: bool = False,
         expires: Mapping[str, float] | None = None,
-        age_seconds: float | None = None,
-        name: str = "",
+        process_age_seconds: float | None = None,
+        idempotency_key: str = "",
     ) -> Run:
-        return await self._adding.open_crawl(crawl, fresh=fresh, expires=expires, age_seconds=age_seconds, name=name)
+        return await self._adding.open_crawl(
+            crawl,
+            fresh=fresh,
+            expires=expires,
+            process_age_seconds=process_age_seconds,
+            idempotency_key=idempotency_key,
+        )
 
-    async def set_wish(self, run: Run, *, rate: Rate | None, concurrency: int | None) -> Run:
+    async def set_crawl_limits(self, run: Run, *, rate: Rate | None, concurrency: int | None) -> Run:
         crawl = msgspec.structs.replace(run.crawl, rate=rate, concurrency=concurrency)
         home = await read_home(self._commands, crawl.id.token)
         shards = {home_shard(crawl.id.token, self._commands.count), *(home.shards if home else ())}
@@ -196,8 +202,8 @@ class ValkeyFrontier:
             one=self._submit_one,
         )
         for submission, answer in zip(submissions, answers, strict=True):
-            if isinstance(answer, SubmissionResult) and answer.added.strange:
-                answer.wider = await self._is_wider(submission)
+            if isinstance(answer, SubmissionResult) and answer.added.has_other_terms:
+                answer.exceeds_earlier_terms = await self._is_wider(submission)
         return answers
 
     async def _is_wider(self, submission: Submission) -> bool:
@@ -216,7 +222,11 @@ class ValkeyFrontier:
             try:
                 age_seconds = None if begin else _EVER
                 run = await self.open_crawl(
-                    crawl, fresh=fresh, expires=spiders, age_seconds=age_seconds, name=submission.name
+                    crawl,
+                    fresh=fresh,
+                    expires=spiders,
+                    process_age_seconds=age_seconds,
+                    idempotency_key=submission.idempotency_key,
                 )
                 break
             except RunFinished as finished:
@@ -234,11 +244,11 @@ class ValkeyFrontier:
                     raise
                 fresh = begin = False  # a run is running: join it
         added = await self._adding.add(run, terms, batches, seeds=True)
-        return SubmissionResult(run, added, joined=submission.fresh and not fresh)
+        return SubmissionResult(run, added, joined_running=submission.fresh and not fresh)
 
     # --- working ------------------------------------------------------------------------------------------------------
 
-    async def holder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> ValkeyLeaseholder:
+    async def open_leaseholder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> ValkeyLeaseholder:
         check_names(pool, egress, *spiders)
         holder = ValkeyLeaseholder(
             self._commands,
@@ -252,18 +262,18 @@ class ValkeyFrontier:
         await holder.start()
         return holder
 
-    async def vouch(self, shard: int, name: str) -> None:
+    async def heartbeat_for(self, shard: int, name: str) -> None:
         await self._commands.call(shard, "heartbeat", name, self._heartbeat_ms)
 
-    async def claim(self, run: Run, names: Sequence[str], *, by: str) -> list[Claim]:
+    async def claim(self, run: Run, names: Sequence[str], *, owner: str) -> list[ClaimResult]:
         token = run.crawl.id.token
         home = home_shard(token, self._commands.count)
         answers = await self._commands.call_confirmed(
-            home, "claim", token, run.generation, by, _CLAIM_MS, _CLAIMS_KEPT_MS, *names
+            home, "claim", token, run.generation, owner, _CLAIM_MS, _CLAIMS_KEPT_MS, *names
         )
-        return [Claim(answer) for answer in answers]
+        return [ClaimResult(answer) for answer in answers]
 
-    def twin(self) -> "ValkeyFrontier":
+    def clone(self) -> "ValkeyFrontier":
         commands = self._commands
         return ValkeyFrontier(
             ScriptCommands(
@@ -275,12 +285,12 @@ class ValkeyFrontier:
             identity=self._identity,
             heartbeat_seconds=self._heartbeat_ms / 1000,
             retention_seconds=self._retention_ms / 1000,
-            mark_seconds=self._mark_ms / 1000,
+            stop_marker_seconds=self._stop_marker_ms / 1000,
             clock=self._clock,
         )
 
-    async def reclaim(self, *, judge: bool = True, shard: int | None = None) -> int:
-        return await self._keeping.reclaim(judge=judge, shard=shard)
+    async def maintain(self, *, declare_dead: bool = True, shard: int | None = None) -> int:
+        return await self._keeping.maintain(declare_dead=declare_dead, shard=shard)
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -288,7 +298,7 @@ class ValkeyFrontier:
         [found] = await listing.crawl_infos(self._commands, [crawl])
         return found
 
-    async def crawl_page(
+    async def list_crawls(
         self, *, appid: str | None = None, state: CrawlState | None = None, cursor: str = "", limit: int = 100
     ) -> tuple[list[CrawlInfo], str]:
         return await listing.crawl_page(self._commands, appid=appid, state=state, cursor=cursor, limit=limit)
@@ -296,8 +306,8 @@ class ValkeyFrontier:
     async def app_info(self, appid: str, *, spider: str = "") -> AppInfo:
         return await listing.app_info(self._commands, appid, spider=spider)
 
-    async def first_domains(self, crawls: Sequence[CrawlId], *, most: int) -> list[list[DomainInfo]]:
-        return await listing.first_domains(self._commands, crawls, most=most)
+    async def first_domains(self, crawls: Sequence[CrawlId], *, limit: int) -> list[list[DomainInfo]]:
+        return await listing.first_domains(self._commands, crawls, limit=limit)
 
     async def crawl_domains(
         self, crawl: CrawlId, *, cursor: str = "", limit: int = 100
@@ -315,16 +325,16 @@ class ValkeyFrontier:
                 at += 1
         return domains, listing.next_cursor(at, inner, self._commands.count)
 
-    async def crawls(
+    async def list_crawl_ids(
         self, *, appid: str | None = None, cursor: str = "", limit: int = 100
     ) -> tuple[list[CrawlId], str]:
         return await listing.crawls(self._commands, appid=appid, cursor=cursor, limit=limit)
 
-    async def run_of(self, crawl: CrawlId) -> Run | None:
+    async def latest_run(self, crawl: CrawlId) -> Run | None:
         home = await read_home(self._commands, crawl.token)
         return Run(home.crawl, home.run, home.generation) if home else None
 
-    async def terms_of(self, crawl: CrawlId) -> list[Terms]:
+    async def crawl_terms(self, crawl: CrawlId) -> list[Terms]:
         return await listing.terms_of(self._commands, crawl, most=_MOST_TERMS)
 
     async def workers(self) -> list[WorkerInfo]:
@@ -338,7 +348,7 @@ class ValkeyFrontier:
     ) -> tuple[list[tuple[str, int]], str]:
         return await listing.backlog_domains(self._commands, spider, cursor=cursor, limit=limit)
 
-    async def find(self, run: Run, *, spider: str, domain: str, url: str, fingerprint: int) -> UrlInfo:
+    async def find_url(self, run: Run, *, spider: str, domain: str, url: str, fingerprint: int) -> UrlInfo:
         shard = shard_of(domain, self._commands.count)
         return await lookup.find(
             self._commands, shard, run, spider=spider, domain=domain, url=url, fingerprint=fingerprint
@@ -352,7 +362,7 @@ class ValkeyFrontier:
         token = crawl.token
         home = home_shard(token, self._commands.count)
         known = await self._commands.call_confirmed(
-            home, "stop", token, state.value, spider or "", self._mark_ms, self._retention_ms
+            home, "stop", token, state.value, spider or "", self._stop_marker_ms, self._retention_ms
         )
         return await carry_out(self._commands, token, retention_ms=self._retention_ms) if known else 0
 
@@ -363,8 +373,12 @@ class ValkeyFrontier:
         await self._commands.call_confirmed(home, "expiry", token, spider, round(at * 1000))
 
     async def expire_due(self, *, limit: int = 100, shard: int | None = None) -> int:
-        return await events.expire_due(
-            self._commands, limit=limit, mark_ms=self._mark_ms, retention_ms=self._retention_ms, shard=shard
+        return await run_events.expire_due(
+            self._commands,
+            limit=limit,
+            stop_marker_ms=self._stop_marker_ms,
+            retention_ms=self._retention_ms,
+            shard=shard,
         )
 
     async def finish_idle(self, *, limit: int = 100, shard: int | None = None) -> int:
@@ -376,11 +390,13 @@ class ValkeyFrontier:
             )
         )
 
-    async def events(self, *, limit: int = 100, shard: int | None = None, publisher: str = "") -> list[CrawlEvent]:
-        return await events.untold(self._commands, limit=limit, shard=shard, publisher=publisher)
+    async def pending_events(
+        self, *, limit: int = 100, shard: int | None = None, publisher: str = ""
+    ) -> list[CrawlEvent]:
+        return await run_events.untold(self._commands, limit=limit, shard=shard, publisher=publisher)
 
-    async def forget_events(self, told: Sequence[CrawlEvent]) -> None:
-        await events.forget(self._commands, told)
+    async def acknowledge_events(self, events: Sequence[CrawlEvent]) -> None:
+        await run_events.forget(self._commands, events)
 
     async def domain_policy(self, domain: str | None) -> DomainPolicy:
         return await read_policy(self._commands, domain)
@@ -424,7 +440,7 @@ class ValkeyFrontier:
         life_ms = max(1, int(ttl_seconds * 1000))
         await self._commands.call(shard, "save_robots", domain, origin, record, life_ms, _ROBOTS_BYTES_A_DOMAIN)
 
-    async def release_robots(self, domain: str, origin: str) -> None:
+    async def release_robots_claim(self, domain: str, origin: str) -> None:
         shard = shard_of(domain, self._commands.count)
         await self._commands.plain(shard, "DEL", self._commands.keys[shard].robots_claim(origin))
 
@@ -435,4 +451,4 @@ class ValkeyFrontier:
 def _all_known(batches: Sequence[Batch]) -> AddResult:
     """Every URL is a duplicate."""
     known = [(index, position) for index, batch in enumerate(batches) for position in range(len(batch.urls))]
-    return AddResult(duplicates=len(known), known=known)
+    return AddResult(duplicates=len(known), duplicate_positions=known)

@@ -126,7 +126,7 @@ async def forget(commands: ScriptCommands, events: Sequence[CrawlEvent]) -> None
 
 
 async def expire_due(
-    commands: ScriptCommands, *, limit: int, mark_ms: int, retention_ms: int, shard: int | None = None
+    commands: ScriptCommands, *, limit: int, stop_marker_ms: int, retention_ms: int, shard: int | None = None
 ) -> int:
     """Stop as expired what is due on a shard (None: on all); how many parts. A crawl whose shards are not told here,
     because one of them does not answer, is told by housekeeping."""
@@ -141,7 +141,9 @@ async def expire_due(
     while at < end and total < limit:
         shards = range(at, min(at + 8, end)) if limit - total >= 8 else range(at, at + 1)
         share = max(1, (limit - total) // len(shards))
-        replies = await asyncio.gather(*(commands.call(s, "expire", share, mark_ms, retention_ms) for s in shards))
+        replies = await asyncio.gather(
+            *(commands.call(s, "expire", share, stop_marker_ms, retention_ms) for s in shards)
+        )
         total += sum(reply[0] for reply in replies)
         await asyncio.gather(*(tell(token) for reply in replies for token in reply[2:]))
         if not any(reply[1] for reply in replies):

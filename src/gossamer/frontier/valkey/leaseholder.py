@@ -43,7 +43,7 @@ _LEAVE_SECONDS = 5.0
 
 
 class ValkeyLeaseholder:
-    """Implements Leaseholder. Made by `ValkeyFrontier.holder`."""
+    """Implements Leaseholder. Made by `ValkeyFrontier.open_leaseholder`."""
 
     def __init__(
         self,
@@ -289,7 +289,7 @@ class ValkeyLeaseholder:
 
     # --- settling -----------------------------------------------------------------------------------------------------
 
-    async def settle(self, settlements: Sequence[Settlement], *, since: int | None = None) -> list[Settled]:
+    async def settle(self, settlements: Sequence[Settlement], *, era: int | None = None) -> list[Settled]:
         answers = [Settled.ALREADY] * len(settlements)
         groups: dict[tuple[int, str], list[int]] = {}
         for index, settlement in enumerate(settlements):
@@ -298,7 +298,7 @@ class ValkeyLeaseholder:
         async def settle_all(shard: int, worker: str, indexes: list[int]) -> None:
             for first in range(0, len(indexes), SETTLE_AT_ONCE):
                 some = indexes[first : first + SETTLE_AT_ONCE]
-                settled = await self._settle_some(shard, worker, [settlements[index] for index in some], since)
+                settled = await self._settle_some(shard, worker, [settlements[index] for index in some], era)
                 for index, answer in zip(some, settled, strict=True):
                     answers[index] = answer
 
@@ -306,7 +306,7 @@ class ValkeyLeaseholder:
         return answers
 
     async def _settle_some(
-        self, shard: int, worker: str, settlements: Sequence[Settlement], since: int | None
+        self, shard: int, worker: str, settlements: Sequence[Settlement], era: int | None
     ) -> list[Settled]:
         rows: list[Argument] = []
         for s in settlements:
@@ -315,16 +315,16 @@ class ValkeyLeaseholder:
             rows += (s.lease.id, s.outcome.value, s.reason, s.delay_seconds * 1000, tail, len(drops))
             for reason, count in drops.items():
                 rows += (reason, count)
-        codes = await self._settle_rows(shard, worker, [s.lease.id for s in settlements], rows, since=since)
+        codes = await self._settle_rows(shard, worker, [s.lease.id for s in settlements], rows, era=era)
         if codes is None:
             return [Settled.STALE_WORKER] * len(settlements)
         return [Settled.SETTLED if code else Settled.ALREADY for code in codes]
 
     async def _settle_rows(
-        self, shard: int, worker: str, ids: Sequence[int], rows: Sequence[Argument], *, since: int | None = None
+        self, shard: int, worker: str, ids: Sequence[int], rows: Sequence[Argument], *, era: int | None = None
     ) -> Sequence[int] | None:
         session = self._sessions[shard]
-        reply = await session.settle(worker, ids, rows, retention_ms=self._retention_ms, since=since)
+        reply = await session.settle(worker, ids, rows, retention_ms=self._retention_ms, era=era)
         if reply is None:
             return None
         codes: Sequence[int]
@@ -335,14 +335,14 @@ class ValkeyLeaseholder:
             await self._rebalance(session, token.decode())
         return codes
 
-    async def hop(self, lease: Lease, *, fingerprint: int, payload: bytes) -> RedirectPermit:
+    async def request_redirect(self, lease: Lease, *, fingerprint: int, payload: bytes) -> RedirectPermit:
         tail = codec.pack_tail(lease.url, payload, lease.identity)
         answer, charged = await self._sessions[lease.shard].hop(lease.worker, lease.id, fingerprint, tail)
         hop = (RedirectPermit.SEEN, RedirectPermit.GRANTED, RedirectPermit.WAIT)[answer]
         late = is_late(charged, lease.spacing_seconds, now=time.monotonic())
         return RedirectPermit.WAIT if hop is RedirectPermit.GRANTED and late else hop
 
-    async def hit(self, run: Run, *, spider: str, domain: str) -> float | None:
+    async def charge_hit(self, run: Run, *, spider: str, domain: str) -> float | None:
         rate = run.crawl.rate
         wish = ("", "", "") if rate is None else (rate.hits, rate.window_seconds * 1000, int(rate.moderated))
         shard, asked = shard_of(domain, self._commands.count), time.monotonic()
@@ -364,8 +364,8 @@ class ValkeyLeaseholder:
             session.due = 0.0
         self._woken.set()
 
-    async def wait(self, *, at_most_seconds: float) -> None:
-        seconds = min([at_most_seconds, *map(self._until_due, self._sessions)])
+    async def wait_for_work(self, *, timeout_seconds: float) -> None:
+        seconds = min([timeout_seconds, *map(self._until_due, self._sessions)])
         if seconds > 0 and not self._woken.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -378,7 +378,7 @@ class ValkeyLeaseholder:
         due = min([session.due, *session.starving.values()]) - self._time()
         return due if session.error is None else max(due, session.retry_at - time.monotonic())
 
-    def name_on(self, shard: int) -> str:
+    def session_name(self, shard: int) -> str:
         return self._sessions[shard].name
 
     async def heartbeat(self, shard: int | None = None) -> float:
@@ -406,7 +406,7 @@ class ValkeyLeaseholder:
             some = leases[first : first + SETTLE_AT_ONCE]
             await self._settle_rows(session.shard, name, some, forwarded(some))
 
-    async def reach(self) -> None:
+    async def ping(self) -> None:
         calls = [
             asyncio.ensure_future(self._commands.call(s.shard, "heartbeat", s.name, self._heartbeat_ms))
             for s in self._sessions

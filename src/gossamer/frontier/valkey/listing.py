@@ -80,16 +80,16 @@ async def crawl_infos(commands: ScriptCommands, crawls: Sequence[CrawlId]) -> li
     return found
 
 
-async def first_domains(commands: ScriptCommands, crawls: Sequence[CrawlId], *, most: int) -> list[list[DomainInfo]]:
-    """Of each crawl about `most` of the domains where requests wait, in a few calls for all of them."""
+async def first_domains(commands: ScriptCommands, crawls: Sequence[CrawlId], *, limit: int) -> list[list[DomainInfo]]:
+    """Of each crawl about `limit` of the domains where requests wait, in a few calls for all of them."""
     homes = await _homes(commands, crawls)
     places = [(shard, index) for index, home in enumerate(homes) if home for shard in home.shards]
-    rows = await _hashes(commands, "d", [(shard, crawls[index].token) for shard, index in places], most=most)
+    rows = await _hashes(commands, "d", [(shard, crawls[index].token) for shard, index in places], most=limit)
     found: list[list[DomainInfo]] = [[] for _ in crawls]
     for (_, index), row in zip(places, rows, strict=True):
         domains = (info.domain_info(domain, share) for domain, share in info.pairs(row).items())
         found[index] += [domain for domain in domains if domain.by_priority]
-    return [domains[:most] for domains in found]
+    return [domains[:limit] for domains in found]
 
 
 async def app_info(commands: ScriptCommands, appid: str, *, spider: str) -> AppInfo:

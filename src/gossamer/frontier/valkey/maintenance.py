@@ -22,7 +22,7 @@ from gossamer.model.request import DEATHS
 
 
 class ShardMaintenance:
-    """`reclaim` of the Frontier; promises are there."""
+    """`maintain` of the Frontier; promises are there."""
 
     def __init__(
         self, commands: ScriptCommands, identity: FrontierIdentity, *, heartbeat_ms: int, retention_ms: int
@@ -34,11 +34,11 @@ class ShardMaintenance:
         self.reclaimed = 0
         self._server_times: dict[int, tuple[float, float]] = {}
 
-    async def reclaim(self, *, judge: bool = True, shard: int | None = None) -> int:
+    async def maintain(self, *, declare_dead: bool = True, shard: int | None = None) -> int:
         shards = range(self._commands.count) if shard is None else (shard,)
-        return sum(await asyncio.gather(*(self._keep_shard(one, judge) for one in shards)))
+        return sum(await asyncio.gather(*(self._keep_shard(one, declare_dead) for one in shards)))
 
-    async def _keep_shard(self, shard: int, judge: bool) -> int:
+    async def _keep_shard(self, shard: int, declare_dead: bool) -> int:
         call = self._commands.call
         asked = time.monotonic()
         *noted, shard_id = await call(shard, "chores", self._retention_ms)
@@ -46,7 +46,7 @@ class ShardMaintenance:
         hung = time.monotonic() - asked > self._heartbeat_ms / 3000
         await self._identity.compare(shard, shard_id)
         total, more = 0, not hung
-        latest = self._in_time(shard) if judge else 0.0
+        latest = self._in_time(shard) if declare_dead else 0.0
         while more:
             reply = await call(shard, "reclaim", self._heartbeat_ms, self._retention_ms, 200, "", latest, DEATHS)
             count, more = reply[0], reply[1]

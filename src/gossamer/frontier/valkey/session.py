@@ -136,14 +136,14 @@ class ShardSession:
         return reply, name, charged
 
     async def settle(
-        self, name: str, ids: Sequence[int], rows: Sequence[Argument], *, retention_ms: int, since: int | None = None
+        self, name: str, ids: Sequence[int], rows: Sequence[Argument], *, retention_ms: int, era: int | None = None
     ) -> Any:
         """Report what became of these leases of `name`: { for each 1 or 0, idle tokens, spent tokens }. None: the name
         was declared dead.
 
         Confirmed by a replica where there is one: what a failover forgot would be fetched again."""
         held = self.held
-        reply = await self._commands.call_confirmed(self.shard, "settle", name, retention_ms, *rows, since=since)
+        reply = await self._commands.call_confirmed(self.shard, "settle", name, retention_ms, *rows, since=era)
         if reply[0] == b"stale":
             self.retire(name)
             return None

@@ -239,12 +239,12 @@ def note_added(added: AddResult, reply: Sequence[Any], parts: Sequence[tuple[int
     """Enter an "ok" reply of `add` in `added`. `parts`: what was sent, as (index of the batch, offset in it, part).
     Returns whether the shard became idle."""
     _, new, duplicates, idle, known, rejected, strange = reply
-    added.strange |= bool(strange)
+    added.has_other_terms |= bool(strange)
     added.added += new
     added.duplicates += duplicates
     if known or rejected:
         where = [(index, offset + k) for index, offset, batch in parts for k in range(len(batch.urls))]
-        added.known += [where[position] for position in known]
+        added.duplicate_positions += [where[position] for position in known]
         added.rejected.update(
             (where[position], reason.decode()) for position, reason in zip(rejected[::2], rejected[1::2], strict=True)
         )
@@ -286,7 +286,7 @@ class ValkeySpiderRegistry:
     async def announce(self, lane: Lane, names: Collection[str]) -> None:
         await self._ask(lane, *names)
 
-    async def learn(self, names: Collection[str]) -> None:
+    async def refresh(self, names: Collection[str]) -> None:
         stale = time.monotonic() - self._asked >= _ASK_AGAIN_SECONDS
         if stale or not all(name in self._announced for name in names):
             await self._ask()
