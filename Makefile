@@ -69,6 +69,7 @@ kafka: setup  ## A Kafka broker to try things with, until Ctrl-C (needs Java and
 
 lock:  ## Pin every dependency with hashes and no addresses (needs uv).
 	uv pip compile --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml --all-extras --group dev -o requirements.lock
+	uv pip compile --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml --extra kafka --extra parquet --extra s3 --constraint <(sed -E 's/ *--hash=.*//; s/ *\\$$//' requirements.lock) -o requirements-image.lock
 	uv pip compile --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate --group docs -o requirements-docs.lock
 
 clean:
