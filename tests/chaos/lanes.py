@@ -181,7 +181,7 @@ class ServiceLane:
 
     async def begin(self) -> None:
         self._shards = await Shards.connect(self._stage.store.address)
-        self._bus = StreamsBus(self._shards, kept=self._topics.requests)
+        self._bus = StreamsBus(self._shards, keep_until_acknowledged=self._topics.requests)
         services = [self._stage.crew.add_service() for _ in range(_SERVICES)]
         await asyncio.to_thread(wait_until, lambda: all("REST " in s.member.log for s in services), "the services")
         seeds = self._stage.web.seeds()

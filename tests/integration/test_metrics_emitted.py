@@ -39,7 +39,7 @@ async def leased_by_a_worker_that_dies(address: str, web: FakeWeb) -> None:
 
 async def a_group_that_reads_nothing(address: str) -> None:
     shards = await Shards.connect(address)
-    bus = StreamsBus(shards, prefix="gossamer", kept=())
+    bus = StreamsBus(shards, prefix="gossamer", keep_until_acknowledged=())
     consumer = await bus.consume([TOPIC], group="asleep")
     await consumer.take(at_most=1, wait_seconds=0.01)
     await consumer.close()

@@ -48,7 +48,7 @@ class Operator:
         """`service`: with a REST API, and its bus in the frontier's server."""
         topics = Topics()
         shards = await Shards.connect(frontier)
-        talk = Talk(StreamsBus(shards, kept=topics.requests), topics)
+        talk = Talk(StreamsBus(shards, keep_until_acknowledged=topics.requests), topics)
         await talk.listen(topics.outbound_to(_APPID))
         return cls(service, frontier, talk, shards)
 

@@ -184,7 +184,7 @@ async def talking(service: Up, *, kafka: str = "", prefix: str = "demo") -> Asyn
         address = running(service.folder / ".gossamer")
         assert address
         shards = await Shards.connect(address)
-        bus = StreamsBus(shards, kept=topics.requests)
+        bus = StreamsBus(shards, keep_until_acknowledged=topics.requests)
     talk = Talk(bus, topics)
     try:
         yield talk

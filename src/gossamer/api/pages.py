@@ -89,7 +89,7 @@ async def _answer(
             found, more = await _read(parts, reader, crawl, limit, is_wanted)
         finally:
             await reader.close()
-    body = {"items": found, "cursor": _cursor(reader.mark()), "more": more}
+    body = {"items": found, "cursor": _cursor(reader.cursor()), "more": more}
     return Response(msgspec.json.encode(body), media_type="application/json")
 
 

@@ -1,1 +1,1 @@
-"""Named topics with consumer groups, batches and acknowledgements: Valkey Streams or Kafka."""
+"""The message bus: topics with consumer groups, batches and acknowledgements, on Valkey Streams or Kafka."""

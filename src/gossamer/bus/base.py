@@ -1,7 +1,7 @@
-"""The bus's contract: named topics, consumer groups, batches, acknowledgements. At least once, in order within a key.
+"""The interface of a message bus, and the names of a cluster's topics.
 
-Errors of every call: BusUnavailable (repeat it: what was done may be done again), BusFull, MessageTooLarge; BadInput
-for what is no topic's name.
+Delivery is at least once, in order within a key. Every call may raise BusUnavailable (repeat the call; it may have been
+carried out), BusFull, MessageTooLarge, and BadInput for an invalid topic name.
 """
 
 import hashlib
@@ -15,103 +15,109 @@ from gossamer.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message as it was taken from a topic."""
+    """One message that was taken from a topic."""
 
     topic: str
     value: bytes
     key: bytes
-    """Messages with the same key go to the same partition, where the bus has any. Empty: none was given."""
+    """Messages with the same key go to the same partition, if the bus has partitions. Empty: no key was given."""
     published: float
     """Epoch seconds by the bus's clock."""
-    place: Any
-    """Where it stands in its topic; the bus's own business."""
+    position: Any
+    """Position in the topic; only the bus that made it can interpret it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """What a topic holds now."""
+    """Name and current size of a topic."""
 
     name: str
     messages: int
-    """Kept now, read or not."""
+    """Messages that the topic holds now, read or not."""
 
 
 class Consumer(Protocol):
-    """A member of a group that reads topics, or a reader on its own. Not to be shared between tasks."""
+    """A member of a consumer group, or a reader without a group. Not to be shared between tasks."""
 
     async def take(self, *, at_most: int, wait_seconds: float) -> list[Message]:
-        """The next messages, at most so many; waits for the first one so long. Empty: none came.
+        """Return up to `at_most` messages. Wait up to `wait_seconds` for the first one; empty if none came.
 
-        A message that was taken and not acknowledged is given again: to another member when this one leaves or dies.
-        To one member they come in the order in which they were published, on Kafka those of one key do."""
+        A message that was taken but not acknowledged is delivered again, to another member, when this member leaves or
+        dies. One member gets messages in the order in which they were published; on Kafka this holds for messages of
+        the same key."""
 
     async def acknowledge(self, messages: Sequence[Message]) -> None:
-        """These are done with: the group does not get them again. May be repeated, in any order; but on Kafka one that
-        is acknowledged before an older one of its partition may come again until that is, too."""
+        """Mark messages as processed: the group does not get them again. May be repeated, and called in any order. On
+        Kafka, a message that is acknowledged before an older one of its partition may be delivered again until the
+        older one is acknowledged, too."""
 
     async def lag(self) -> int:
-        """Messages in its topics that the group has not acknowledged."""
+        """Return the number of messages in the consumer's topics that the group has not acknowledged."""
 
     async def close(self) -> None:
-        """Leave the group; what is not acknowledged goes to the others at once."""
+        """Leave the group. Messages that were not acknowledged go to the other members at once."""
 
 
 class Reader(Consumer, Protocol):
-    """A consumer on its own, in no group. What it acknowledged is where it stands."""
+    """A consumer without a group. The messages it acknowledged determine its cursor."""
 
     def is_at_end(self) -> bool:
-        """Whether there was nothing more in any of its topics when it last took something."""
+        """Return whether all topics were exhausted when the last `take` returned."""
         ...
 
-    def mark(self) -> str:
-        """Behind everything it acknowledged: `read(after=)` goes on there, also in another process."""
+    def cursor(self) -> str:
+        """Return the position behind every acknowledged message. `Bus.read(after=)` continues there, in any process."""
         ...
 
 
 class Bus(Protocol):
-    """Publishes and consumes topics; a topic that is missing is created."""
+    """Publishes to and consumes from topics. A topic that does not exist is created on first use."""
 
     @property
-    def largest(self) -> int:
-        """Bytes of the largest message it takes, as far as is known: it may be lowered by the first use of a topic."""
+    def max_message_bytes(self) -> int:
+        """Size of the largest message that can be published, as far as is known: the first use of a topic may lower
+        it."""
         ...
 
     async def publish(self, topic: str, values: Sequence[bytes], *, keys: Sequence[bytes] | None = None) -> None:
-        """Put them at the end of the topic. They are durable when this returns; after an error some may be there.
+        """Append messages to a topic. They are durable when this returns; after an error some of them may be there.
 
-        Any number of calls may be under way at once; they travel in common batches."""
+        Concurrent calls are allowed; their messages are sent in common batches."""
 
     async def consume(self, topics: Sequence[str], *, group: str) -> Consumer:
-        """Join a group: each message goes to one of its members. A group that is new begins with the oldest message."""
+        """Join a consumer group: each message goes to one of its members. A new group begins with the oldest
+        message."""
 
     async def read(self, topics: Sequence[str], *, from_beginning: bool, after: str = "") -> Reader:
-        """Read without a group, from the oldest message or from now on; or from where a reader of the same topics
-        stood (`mark`), or the oldest message since, where that is gone. Raises BadInput for what is no mark."""
+        """Read without a group: from the oldest message, or from now on.
+
+        `after`: a cursor of a reader of the same topics. Reading continues there; if those messages are gone, with the
+        oldest later one. Raises BadInput for an invalid cursor."""
 
     async def topics(self) -> list[TopicInfo]:
-        """All topics under this bus's prefix, by name."""
+        """Return all topics under this bus's prefix, sorted by name."""
 
     async def existing(self, topics: Collection[str]) -> set[str]:
-        """Return those of these topics that are there: somebody has published to them or reads them. Creates none."""
+        """Return those of these topics that exist, without creating any."""
 
     async def ping(self) -> None:
-        """Return when the bus answers; BusUnavailable when it does not within a few seconds."""
+        """Return when the bus answers. Raises BusUnavailable if it does not answer within a few seconds."""
 
     async def close(self) -> None:
-        """Send what is under way, then close. Consumers are closed before."""
+        """Send pending messages, then close. Close all consumers before."""
 
 
-_ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
-"""What Kafka does not allow in a topic's name."""
-_LONGEST = 100
-"""Characters of an application's part of a name."""
+_INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9._-]")
+"""Kafka's rule for topic names; it holds on every bus, so that a cluster can move to Kafka."""
+_LONGEST_APPID = 100
+"""Characters of an appid in a topic name. Prefix, appid and digest together must stay below _LONGEST_NAME."""
 _LONGEST_NAME = 249
-"""Kafka's limit."""
+"""Kafka's limit for topic names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """All topics of one cluster."""
+    """Names of the topics of one cluster. They are Scrapy Cluster's, so its producers and consumers work unchanged."""
 
     prefix: str = "demo"
 
@@ -127,12 +133,12 @@ class Topics:
 
     @property
     def inbound_actions(self) -> str:
-        """Actions of programs that follow Scrapy Cluster 1.0; they are answered in its form."""
+        """Actions of programs that follow Scrapy Cluster 1.0. The answers have its format."""
         return f"{self.prefix}.inbound_actions"
 
     @property
     def requests(self) -> tuple[str, str, str]:
-        """Where requests come in."""
+        """All topics from which requests are read."""
         return self.incoming, self.incoming_urls, self.inbound_actions
 
     @property
@@ -147,28 +153,30 @@ class Topics:
 
     @property
     def dead_letter(self) -> str:
-        """Requests that were refused, each with the reason and the message as it came."""
+        """Rejected requests, each with the reason and the original message."""
         return f"{self.prefix}.dead_letter"
 
     def crawled_by(self, appid: str) -> str:
         """One application's pages and items."""
-        return f"{self.prefix}.crawled_{topic_part(appid)}"
+        return f"{self.prefix}.crawled_{_topic_part(appid)}"
 
     def outbound_to(self, appid: str) -> str:
         """One application's answers and events."""
-        return f"{self.prefix}.outbound_{topic_part(appid)}"
+        return f"{self.prefix}.outbound_{_topic_part(appid)}"
 
 
-def topic_part(appid: str) -> str:
-    """The application's name where a topic's name allows it; else what is left of it and a digest, so that no two
-    applications share a topic. `firehose` is nobody's name."""
-    if len(appid) <= _LONGEST and appid != "firehose" and not _ILLEGAL.search(appid):
+def _topic_part(appid: str) -> str:
+    """Return the appid if it is valid in a topic name; else its valid characters and a digest, so that no two
+    applications share a topic. `firehose` is treated as invalid, because the common topics have that name."""
+    if len(appid) <= _LONGEST_APPID and appid != "firehose" and not _INVALID_CHARACTER.search(appid):
         return appid
     digest = hashlib.blake2b(appid.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-    return f"{_ILLEGAL.sub('_', appid)[:_LONGEST]}-{digest}"
+    return f"{_INVALID_CHARACTER.sub('_', appid)[:_LONGEST_APPID]}-{digest}"
 
 
-def check_topic(name: str) -> None:
-    """Raises BadInput for what Kafka would not take as a topic's name: no bus does."""
-    if not name or name in (".", "..") or len(name) > _LONGEST_NAME or _ILLEGAL.search(name):
-        raise BadInput(f"{name[:_LONGEST_NAME]!r} is no topic; use up to {_LONGEST_NAME} of A-Z a-z 0-9 . _ -")
+def check_topic_name(name: str) -> None:
+    """Raise BadInput for a name that Kafka does not accept. Every bus refuses those names."""
+    if not name or name in (".", "..") or len(name) > _LONGEST_NAME or _INVALID_CHARACTER.search(name):
+        raise BadInput(
+            f"{name[:_LONGEST_NAME]!r} is not a topic name; use 1 to {_LONGEST_NAME} characters of A-Z a-z 0-9 . _ -"
+        )

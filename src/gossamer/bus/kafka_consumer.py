@@ -1,4 +1,4 @@
-"""Taking from Kafka: in a group with explicit commits after the work, or alone."""
+"""Consumers of the Kafka bus, in a group or alone, and what producer and consumers share: options, errors, threads."""
 
 import asyncio
 import contextlib
@@ -20,11 +20,11 @@ from gossamer.errors import BadInput, BusError, BusUnavailable, MessageTooLarge
 T = TypeVar("T")
 
 log = logging.getLogger("gossamer.bus.kafka")
-# The same options go to producers, consumers and the admin client; each warns of those meant for another.
+# Producers, consumers and the admin client get the same options. Each warns about those meant for another: drop that.
 log.addFilter(lambda record: "property and will be ignored by this" not in record.getMessage())
 
-ANSWER_SECONDS = 5.0
-"""A broker that is there answers within so long."""
+REPLY_SECONDS = 5.0
+"""Timeout of one call to a broker. May be longer for distant brokers; a shorter one fails while a broker is busy."""
 _FORBIDDEN = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 
 _DURABLE = "a page counts as done when every in-sync replica has it, once and in order"
@@ -33,7 +33,7 @@ _GROUPS = "gossamer chooses where each of its consumers reads"
 _RESERVED = {
     "bootstrap.servers": "the setting bus names the brokers",
     "metadata.broker.list": "the setting bus names the brokers",
-    "message.max.bytes": "the setting kafka.largest says it",
+    "message.max.bytes": "the setting kafka.largest sets it",
     "acks": _DURABLE,
     "request.required.acks": _DURABLE,
     "enable.idempotence": _DURABLE,
@@ -45,35 +45,35 @@ _RESERVED = {
     "auto.offset.reset": _GROUPS,
     "enable.partition.eof": _GROUPS,
 }
-"""Options of librdkafka, with their aliases, on which the bus's promises rest, and why each cannot be set."""
+"""Options of librdkafka, aliases included, that the bus needs to keep its promises, and why each cannot be set."""
 
 
 def check_options(options: Mapping[str, str]) -> None:
-    """Raises BadInput for an option that is reserved, unknown to librdkafka, or has an impossible value."""
+    """Raise BadInput for an option that is reserved, unknown to librdkafka, or has an invalid value."""
     for name in options:
         if name in _RESERVED:
             raise BadInput(f"kafka.options: {name} cannot be set; {_RESERVED[name]}")
     try:
-        # Without brokers it connects to nothing, and checks each option and how they go together.
+        # A producer without brokers connects to nothing, but checks each option and their combination.
         Producer({"enable.idempotence": True, **options, "logger": log})
     except KafkaException as error:
         raise BadInput(f"kafka.options: {error.args[0].str()}") from None
-    except (TypeError, AttributeError):  # callbacks and loggers, which a text cannot be
-        raise BadInput(f"kafka.options: one of {', '.join(options)} cannot be a text") from None
+    except (TypeError, AttributeError):  # options for callbacks and loggers
+        raise BadInput(f"kafka.options: one of {', '.join(options)} cannot be set to a string") from None
 
 
 def partitions_of(client: Any, topic: str) -> list[int]:
-    """Their numbers; none while the topic is not known where the client asks."""
-    found = client.list_topics(topic, timeout=ANSWER_SECONDS).topics.get(topic)
+    """Return the numbers of a topic's partitions; empty while the broker does not know the topic."""
+    found = client.list_topics(topic, timeout=REPLY_SECONDS).topics.get(topic)
     return sorted(found.partitions) if found is not None and found.error is None else []
 
 
-def limit_of(admin: Any, topic: str) -> int:
-    """Bytes that a topic which is there allows for a message; where that may not be asked, any."""
+def topic_limit(admin: Any, topic: str) -> int:
+    """Return the largest message in bytes that an existing topic allows; no limit if asking for it is forbidden."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     try:
-        facts = admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource].result(2 * ANSWER_SECONDS)
-        return int(facts["max.message.bytes"].value)
+        config = admin.describe_configs([resource], request_timeout=REPLY_SECONDS)[resource].result(2 * REPLY_SECONDS)
+        return int(config["max.message.bytes"].value)
     except KafkaException as error:
         if error.args[0].code() not in _FORBIDDEN:
             raise
@@ -81,15 +81,15 @@ def limit_of(admin: Any, topic: str) -> int:
 
 
 async def in_thread(thread: ThreadPoolExecutor, call: Callable[[], T]) -> T:
-    """What a blocking call gives, off the event loop. Raises BusError."""
+    """Return the result of a blocking call, run in this thread instead of the event loop. Raises BusError."""
     try:
         return await asyncio.get_running_loop().run_in_executor(thread, call)
     except KafkaException as error:
-        raise translated(error.args[0]) from error
+        raise bus_error(error.args[0]) from error
 
 
-def translated(error: Any) -> BusError:
-    """librdkafka's error as the bus's."""
+def bus_error(error: Any) -> BusError:
+    """Return the BusError for an error of librdkafka."""
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return MessageTooLarge(f"{error.str()}; raise the topic's max.message.bytes, or lower kafka.largest")
     if error.fatal():
@@ -97,8 +97,8 @@ def translated(error: Any) -> BusError:
     return BusUnavailable(f"Kafka: {error.str()}")
 
 
-_LOOK_SECONDS = 1.0
-"""How often a call that waits for a message looks whether its consumer is being closed."""
+_CLOSE_CHECK_SECONDS = 1.0
+"""Interval at which a waiting `take` checks whether its consumer is being closed; so `close` may take that long."""
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 _REBALANCED = {
     KafkaError.ILLEGAL_GENERATION,
@@ -109,13 +109,15 @@ _REBALANCED = {
 
 
 class KafkaConsumer:
-    """Implements Consumer, and Reader where it was made by `read`. Made by `KafkaBus`."""
+    """Implements Consumer, and Reader after `assign`. Created by `KafkaBus`.
+
+    Calls of librdkafka's consumer block, so each consumer has a thread of its own for them."""
 
     def __init__(self, common: Mapping[str, Any], *, group: str) -> None:
         self._consumer = Consumer(
             {
                 "session.timeout.ms": 10_000,
-                # With one is it told that a member has come or gone: nobody waits longer for its share.
+                # A member learns of a rebalance with its next heartbeat, so this bounds how long a new member waits.
                 "heartbeat.interval.ms": 1000,
                 "partition.assignment.strategy": "cooperative-sticky",
                 "max.poll.interval.ms": 600_000,
@@ -132,54 +134,55 @@ class KafkaConsumer:
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-consumer")
         self.closed = False
-        self._taken: dict[tuple[str, int], deque[int]] = {}
-        """Offsets that were taken and not committed, in order."""
-        self._done: dict[tuple[str, int], set[int]] = {}
+        self._uncommitted: dict[tuple[str, int], deque[int]] = {}
+        """Offsets that were taken and not committed, in order, by topic and partition."""
+        self._acknowledged: dict[tuple[str, int], set[int]] = {}
+        """Those of them that were acknowledged, but after an older one that was not."""
         self._taking: asyncio.Future[list[Any]] | None = None
-        self._grouped = False
-        self._open: set[tuple[str, int]] = set()
-        """Of a reader: partitions whose end it has not seen."""
-        self._next: dict[str, dict[int, int]] = {}
-        """Of a reader: the offset behind what it acknowledged, by topic and partition."""
+        self._in_group = False
+        self._unfinished: set[tuple[str, int]] = set()
+        """A reader's partitions whose end it has not reached."""
+        self._next_offsets: dict[str, dict[int, int]] = {}
+        """A reader's offset behind the last acknowledged message, by topic and partition."""
 
     async def subscribe(self, topics: Sequence[str]) -> None:
-        """Join the group for these topics."""
-        self._grouped = True
+        """Join the consumer group for these topics."""
+        self._in_group = True
         await in_thread(
-            self._thread, lambda: self._consumer.subscribe(list(topics), on_revoke=self._forget, on_lost=self._forget)
+            self._thread, lambda: self._consumer.subscribe(list(topics), on_revoke=self._on_lost, on_lost=self._on_lost)
         )
 
     async def assign(
         self, topics: Sequence[str], *, from_beginning: bool, after: dict[str, dict[int, int]] | None = None
     ) -> None:
-        """Read all partitions, in no group; those in `after` from that offset."""
+        """Read all partitions without a group, those in `after` from the offset given there."""
         offset = OFFSET_BEGINNING if from_beginning else OFFSET_END
 
-        def assigned() -> None:
-            places = []
+        def assign() -> None:
+            assigned = []
             for topic in topics:
                 for number in partitions_of(self._consumer, topic):
                     start = (after or {}).get(topic, {}).get(number, offset)
-                    if not from_beginning:  # the end as it is now, not as it is when the first fetch comes to it
+                    if not from_beginning:  # the end as of this call, not as of the first fetch
                         _, start = self._consumer.get_watermark_offsets(
-                            TopicPartition(topic, number), timeout=ANSWER_SECONDS
+                            TopicPartition(topic, number), timeout=REPLY_SECONDS
                         )
-                    places.append(TopicPartition(topic, number, start))
-            self._open = {(place.topic, place.partition) for place in places}
-            self._consumer.assign(places)
+                    assigned.append(TopicPartition(topic, number, start))
+            self._unfinished = {(partition.topic, partition.partition) for partition in assigned}
+            self._consumer.assign(assigned)
 
-        self._next = {topic: dict(places) for topic, places in (after or {}).items() if topic in topics}
-        await in_thread(self._thread, assigned)
+        self._next_offsets = {topic: dict(offsets) for topic, offsets in (after or {}).items() if topic in topics}
+        await in_thread(self._thread, assign)
 
-    def _forget(self, _consumer: Any, partitions: Sequence[Any]) -> None:
-        """Others have these now. What was acknowledged is committed; the rest they get."""
+    def _on_lost(self, _consumer: Any, partitions: Sequence[Any]) -> None:
+        """Forget partitions that went to other members. They get every message that was not committed."""
         for partition in partitions:
             place = (partition.topic, partition.partition)
-            self._taken.pop(place, None)
-            self._done.pop(place, None)
+            self._uncommitted.pop(place, None)
+            self._acknowledged.pop(place, None)
 
     async def take(self, *, at_most: int, wait_seconds: float) -> list[Message]:
-        # What the thread takes after we were cancelled must not get lost: the next call has it.
+        # The thread goes on when this task is cancelled. The next call returns what it takes, so nothing is lost.
         if self._taking is None:
             self._taking = asyncio.ensure_future(in_thread(self._thread, lambda: self._take(at_most, wait_seconds)))
         try:
@@ -193,103 +196,103 @@ class KafkaConsumer:
         return [_message(row) for row in rows]
 
     def _take(self, at_most: int, wait_seconds: float) -> list[Any]:
-        first = self._first(wait_seconds)
+        first = self._poll(wait_seconds)
         if first is None:
             return []
         rows: list[Any] = [first, *(self._consumer.consume(at_most - 1, 0) if at_most > 1 else [])]
-        good = []
+        messages = []
         for row in rows:
             error = row.error()
             if error is None:
-                good.append(row)
-                if self._grouped:
-                    self._taken.setdefault((row.topic(), row.partition()), deque()).append(row.offset())
+                messages.append(row)
+                if self._in_group:
+                    self._uncommitted.setdefault((row.topic(), row.partition()), deque()).append(row.offset())
                 else:
-                    self._open.add((row.topic(), row.partition()))
+                    self._unfinished.add((row.topic(), row.partition()))
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._open.discard((row.topic(), row.partition()))
+                self._unfinished.discard((row.topic(), row.partition()))
             elif error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 log.warning("%s", error)
-        return good
+        return messages
 
-    def _first(self, wait_seconds: float) -> Any:
-        """What comes first; the end of a partition is no news while others may have some."""
-        last = monotonic() + wait_seconds
+    def _poll(self, wait_seconds: float) -> Any:
+        """Return the first message or error; None if none comes. The end of a partition counts as neither."""
+        deadline = monotonic() + wait_seconds
         while not self.closed:
-            left = max(0.0, last - monotonic())
-            first = self._consumer.poll(min(left, _LOOK_SECONDS))
+            left = max(0.0, deadline - monotonic())
+            first = self._consumer.poll(min(left, _CLOSE_CHECK_SECONDS))
             if first is None:
-                if left <= _LOOK_SECONDS:
+                if left <= _CLOSE_CHECK_SECONDS:
                     return None
                 continue
             error = first.error()
             if error is None or error.code() != KafkaError._PARTITION_EOF:
                 return first
-            self._open.discard((first.topic(), first.partition()))
+            self._unfinished.discard((first.topic(), first.partition()))
         return None
 
     async def acknowledge(self, messages: Sequence[Message]) -> None:
-        places = [message.place for message in messages]
-        if not self._grouped:
-            for topic, partition, offset in places:
-                self._next.setdefault(topic, {})[partition] = offset + 1
-        elif places:
-            await in_thread(self._thread, lambda: self._acknowledge(places))
+        positions = [message.position for message in messages]
+        if not self._in_group:
+            for topic, partition, offset in positions:
+                self._next_offsets.setdefault(topic, {})[partition] = offset + 1
+        elif positions:
+            await in_thread(self._thread, lambda: self._acknowledge(positions))
 
     def is_at_end(self) -> bool:
-        return not self._open
+        return not self._unfinished
 
-    def mark(self) -> str:
-        return msgspec.json.encode(self._next).decode()
+    def cursor(self) -> str:
+        return msgspec.json.encode(self._next_offsets).decode()
 
-    def _acknowledge(self, places: Sequence[tuple[str, int, int]]) -> None:
-        for topic, partition, offset in places:
-            if (topic, partition) in self._taken:  # else it is another's by now
-                self._done.setdefault((topic, partition), set()).add(offset)
+    def _acknowledge(self, positions: Sequence[tuple[str, int, int]]) -> None:
+        for topic, partition, offset in positions:
+            if (topic, partition) in self._uncommitted:  # else the partition went to another member
+                self._acknowledged.setdefault((topic, partition), set()).add(offset)
         commits = []
-        for place, done in self._done.items():
-            taken = self._taken[place]
+        for place, acknowledged in self._acknowledged.items():
+            uncommitted = self._uncommitted[place]
             last = -1
-            while taken and taken[0] in done:
-                last = taken.popleft()
-                done.discard(last)
+            while uncommitted and uncommitted[0] in acknowledged:
+                last = uncommitted.popleft()
+                acknowledged.discard(last)
             if last >= 0:
                 commits.append(TopicPartition(*place, last + 1))
         if commits:
             try:
                 self._consumer.commit(offsets=commits, asynchronous=False)
             except KafkaException as error:
-                # A rebalance took them from us: the work is done and will be done again, which is allowed.
+                # A rebalance moved the partitions to another member, which will process the messages again.
                 if error.args[0].code() not in _REBALANCED:
                     raise
 
     async def lag(self) -> int:
         def count() -> int:
             total = 0
-            for place in self._consumer.committed(self._consumer.assignment(), timeout=ANSWER_SECONDS):
-                # As the last fetch told them; what was never fetched has to be asked for.
-                low, high = self._consumer.get_watermark_offsets(place, cached=True)
+            for partition in self._consumer.committed(self._consumer.assignment(), timeout=REPLY_SECONDS):
+                # The last fetch cached the offsets; a partition that was never fetched has none, so ask the broker.
+                low, high = self._consumer.get_watermark_offsets(partition, cached=True)
                 if high < 0:
-                    low, high = self._consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS)
-                total += max(0, high - (place.offset if place.offset >= 0 else low))
+                    low, high = self._consumer.get_watermark_offsets(partition, timeout=REPLY_SECONDS)
+                total += max(0, high - (partition.offset if partition.offset >= 0 else low))
             return total
 
         return await in_thread(self._thread, count)
 
     async def size(self, topic: str, partitions: int) -> int:
-        """Messages that the topic keeps now."""
+        """Return the number of messages that the topic holds now."""
 
         def count() -> int:
             total = 0
             for number in range(partitions):
-                low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_SECONDS)
+                low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=REPLY_SECONDS)
                 total += high - low
             return total
 
         return await in_thread(self._thread, count)
 
     async def close(self) -> None:
-        """Leave the group. A `take` that waits in another task returns nothing."""
+        """Leave the group. A `take` that waits in another task returns no messages."""
         if self.closed:
             return
         self.closed = True
@@ -298,14 +301,14 @@ class KafkaConsumer:
         self._thread.shutdown(wait=False)
 
 
-def read_mark(mark: str) -> dict[str, dict[int, int]]:
-    """Where a reader stood: the next offset by topic and partition."""
-    if not mark:
+def parse_cursor(cursor: str) -> dict[str, dict[int, int]]:
+    """Return the next offset by topic and partition from a reader's cursor. Raises BadInput."""
+    if not cursor:
         return {}
     try:
-        return msgspec.json.decode(mark, type=dict[str, dict[int, _Offset]])
+        return msgspec.json.decode(cursor, type=dict[str, dict[int, _Offset]])
     except msgspec.DecodeError:
-        raise BadInput("this is no mark of a reader on Kafka") from None
+        raise BadInput("not a cursor of a reader of this Kafka bus") from None
 
 
 def _message(row: Any) -> Message:

@@ -1,25 +1,36 @@
-"""The bus on Valkey Streams, in the frontier's own server: nothing more to run."""
+"""The message bus on Valkey Streams, in the frontier's own server, so that nothing more has to run."""
 
 import asyncio
+import contextlib
+import os
+import secrets
+import socket
+from collections import deque
 from collections.abc import Collection, Sequence
+from typing import Annotated, Any
 
-from gossamer.bus.base import TopicInfo, check_topic
-from gossamer.bus.streams_consumer import StreamKeys, StreamsConsumer, StreamsReader, StreamsStore, read_mark
-from gossamer.errors import MessageTooLarge
+import msgspec
+
+from gossamer.bus.base import Message, TopicInfo, check_topic_name
+from gossamer.bus.streams_store import StreamKeys, StreamsStore, WakeSignal, to_message
+from gossamer.errors import BadInput, BusError, BusUnavailable, MessageTooLarge
 from gossamer.valkey.shards import Shards
 
-_CALL_MESSAGES = 500
-_CALL_BYTES = 1024 * 1024
-_SAY_SECONDS = 3600.0
-"""How often a process names the topics it uses, so that their list outlives none of them by more than 30 days."""
+_MESSAGES_PER_CALL = 500
+_BYTES_PER_CALL = 1024 * 1024
+_IDS_PER_CALL = 1000
+_RECORD_USE_SECONDS = 3600.0
+"""Interval at which a process renews the names of its topics. Must stay far below the 30 days that the server keeps
+them."""
 
 
 class StreamsBus:
     """Implements Bus.
 
-    Topics in `kept` hold every message until each of their groups has acknowledged it, and refuse what does not fit
-    into `most_bytes` beside that (BusFull). The others lose what is older than `retention_seconds`, and the oldest
-    beyond `most_bytes`, read or not (counted in `trimmed`). Bytes are counted exactly: values, keys and 32 a message.
+    A topic in `keep_until_acknowledged` holds every message until each of its groups has acknowledged it; when it is
+    full, publishing raises BusFull. Every other topic drops messages older than `retention_seconds`, and its oldest
+    ones when it is full, read or not (counted in `trimmed`). A topic is full at `max_topic_bytes`, counted exactly:
+    values, keys, and 32 bytes for each message.
     """
 
     def __init__(
@@ -27,68 +38,73 @@ class StreamsBus:
         shards: Shards,
         *,
         prefix: str = "gossamer",
-        kept: Sequence[str] = (),
+        keep_until_acknowledged: Sequence[str] = (),
         retention_seconds: float = 86400.0,
-        most_bytes: int = 256 * 1024 * 1024,
-        largest: int = 1024 * 1024,
+        max_topic_bytes: int = 256 * 1024 * 1024,
+        max_message_bytes: int = 1024 * 1024,
         claim_seconds: float = 30.0,
     ) -> None:
-        """`shards`: connections, closed by whoever made them. `claim_seconds`: a message that a silent member of a
-        group has held for so long goes to another."""
+        """`shards`: connections to the server; the caller closes them. `prefix`: prefix of every key.
+        `claim_seconds`: time without a sign of life after which a member's messages go to another member of its
+        group."""
         self.shards = shards
         self.prefix = prefix
         self._store = StreamsStore(
-            shards, StreamKeys(prefix), kept=kept, retention_ms=int(retention_seconds * 1000), most_bytes=most_bytes
+            shards,
+            StreamKeys(prefix),
+            keep_until_acknowledged=keep_until_acknowledged,
+            retention_ms=int(retention_seconds * 1000),
+            max_topic_bytes=max_topic_bytes,
         )
-        self._largest = largest
+        self._max_message_bytes = max_message_bytes
         self._claim_seconds = claim_seconds
         self.trimmed: dict[str, int] = {}
-        """By topic: messages that had to leave for those that were published here, and that a group had not read."""
-        self._named: dict[str, float] = {}
+        """Messages that publishing here pushed out before some group had read them, by topic."""
+        self._recorded: dict[str, float] = {}
 
     @property
-    def largest(self) -> int:
-        return self._largest
+    def max_message_bytes(self) -> int:
+        return self._max_message_bytes
 
     async def publish(self, topic: str, values: Sequence[bytes], *, keys: Sequence[bytes] | None = None) -> None:
         for value in values:
-            if len(value) > self._largest:
-                raise MessageTooLarge(f"{topic}: {len(value):,} bytes, at most {self._largest:,}")
-        await self._name(topic)
+            if len(value) > self._max_message_bytes:
+                raise MessageTooLarge(f"{topic}: {len(value):,} bytes, at most {self._max_message_bytes:,}")
+        await self._record_use(topic)
         pairs: list[bytes] = []
         size = 0
         for at, value in enumerate(values):
             pairs += (value, keys[at] if keys else b"")
             size += len(value)
-            if size >= _CALL_BYTES or len(pairs) >= 2 * _CALL_MESSAGES:
+            if size >= _BYTES_PER_CALL or len(pairs) >= 2 * _MESSAGES_PER_CALL:
                 await self._publish(topic, pairs)
                 pairs, size = [], 0
         if pairs:
             await self._publish(topic, pairs)
 
     async def _publish(self, topic: str, pairs: Sequence[bytes]) -> None:
-        missed = await self._store.publish(topic, pairs)
-        if missed:
-            self.trimmed[topic] = self.trimmed.get(topic, 0) + missed
+        trimmed = await self._store.publish(topic, pairs)
+        if trimmed:
+            self.trimmed[topic] = self.trimmed.get(topic, 0) + trimmed
 
-    async def _name(self, topic: str) -> None:
+    async def _record_use(self, topic: str) -> None:
         now = asyncio.get_running_loop().time()
-        if now - self._named.get(topic, float("-inf")) >= _SAY_SECONDS:
-            check_topic(topic)
-            await self._store.name(topic)
-            self._named[topic] = now
+        if now - self._recorded.get(topic, float("-inf")) >= _RECORD_USE_SECONDS:
+            check_topic_name(topic)
+            await self._store.record_use(topic)
+            self._recorded[topic] = now
 
-    async def consume(self, topics: Sequence[str], *, group: str) -> StreamsConsumer:
+    async def consume(self, topics: Sequence[str], *, group: str) -> "StreamsConsumer":
         for topic in topics:
-            await self._name(topic)
+            await self._record_use(topic)
         consumer = StreamsConsumer(self._store, topics, group=group, claim_seconds=self._claim_seconds)
         await consumer.start()
         return consumer
 
-    async def read(self, topics: Sequence[str], *, from_beginning: bool, after: str = "") -> StreamsReader:
+    async def read(self, topics: Sequence[str], *, from_beginning: bool, after: str = "") -> "StreamsReader":
         for topic in topics:
-            await self._name(topic)
-        reader = StreamsReader(self._store, topics, after=read_mark(after))
+            await self._record_use(topic)
+        reader = StreamsReader(self._store, topics, after=_parse_cursor(after))
         try:
             await reader.start(from_beginning=from_beginning)
         except BaseException:
@@ -109,3 +125,274 @@ class StreamsBus:
 
     async def close(self) -> None:
         return
+
+
+class StreamsConsumer:
+    """Implements Consumer. Created by `StreamsBus.consume`.
+
+    A message that was taken belongs to this member for `claim_seconds`; a background task renews that while the member
+    lives. When the task dies with its process, another member claims the message.
+    """
+
+    def __init__(self, store: StreamsStore, topics: Sequence[str], *, group: str, claim_seconds: float) -> None:
+        self._store = store
+        self._topics = deque(topics)
+        self._group = group
+        self._claim_seconds = claim_seconds
+        self._member = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._wake = WakeSignal(store, topics)
+        self._held: dict[str, set[bytes]] = {topic: set() for topic in topics}
+        """Ids of messages that were taken and not acknowledged, by topic."""
+        self._lost_replies: set[str] = set()
+        """Topics for which the server may have delivered messages in a reply that never arrived."""
+        self._claimed_at: dict[str, float] = dict.fromkeys(topics, float("-inf"))
+        self._renewer: asyncio.Task[None] | None = None
+        self._time = asyncio.get_running_loop().time
+
+    async def start(self) -> None:
+        """Join the group."""
+        for topic in self._topics:
+            await self._store.join(topic, self._group)
+        await self._wake.start()
+        self._renewer = asyncio.create_task(self._renew())
+
+    # --- taking -------------------------------------------------------------------------------------------------------
+
+    async def take(self, *, at_most: int, wait_seconds: float) -> list[Message]:
+        deadline = self._time() + wait_seconds
+        while True:
+            messages = await self._take(at_most)
+            left = deadline - self._time()
+            if messages or left <= 0:
+                return messages
+            await self._wake.wait(min(left, self._claim_seconds / 2))
+
+    async def _take(self, at_most: int) -> list[Message]:
+        messages: list[Message] = []
+        # Every topic is first in its turn, so that none starves behind one that never runs empty.
+        self._topics.rotate(-1)
+        try:
+            for topic in self._topics:
+                if len(messages) < at_most and (topic in self._wake.fresh or self._is_claim_due(topic)):
+                    messages += await self._take_from(topic, at_most - len(messages))
+        except BusError:
+            if not messages:
+                raise
+        except BaseException:  # cancelled: the caller gets none of these, so the next call has to find them again
+            for message in messages:
+                self._held[message.topic].discard(message.position)
+                self._lost_replies.add(message.topic)
+                self._wake.fresh.add(message.topic)
+            raise
+        return messages
+
+    def _is_claim_due(self, topic: str) -> bool:
+        return topic in self._wake.released or self._time() - self._claimed_at[topic] >= self._claim_seconds / 2
+
+    async def _take_from(self, topic: str, at_most: int) -> list[Message]:
+        self._wake.fresh.discard(topic)
+        entries: list[Any] = []
+        try:
+            if topic in self._lost_replies:
+                entries = await self._take_lost(topic, at_most)
+            if len(entries) < at_most and self._is_claim_due(topic):
+                entries += await self._claim_abandoned(topic, at_most - len(entries))
+            if len(entries) < at_most:
+                entries += await self._read_new(topic, at_most - len(entries))
+        except BaseException as error:
+            self._wake.fresh.add(topic)
+            self._lost_replies.add(topic)
+            if not isinstance(error, BusError) or isinstance(error, BusUnavailable) or "NOGROUP" not in str(error):
+                raise
+            await self._store.join(topic, self._group)  # the topic had expired, or the server lost its data
+            return []
+        if len(entries) >= at_most:
+            self._wake.fresh.add(topic)
+        self._held[topic].update(entry[0] for entry in entries)
+        return [to_message(topic, entry) for entry in entries]
+
+    async def _read_new(self, topic: str, at_most: int) -> list[Any]:
+        """Take messages that were not delivered to any member of the group."""
+        key = self._store.keys.stream(topic)
+        reply = await self._store.command(
+            key, "XREADGROUP", "GROUP", self._group, self._member, "COUNT", at_most, "STREAMS", key, ">"
+        )
+        return list(reply[0][1]) if reply else []
+
+    async def _take_lost(self, topic: str, at_most: int) -> list[Any]:
+        """Take messages that were delivered to this member in a reply that never arrived."""
+        held = self._held[topic]
+        pending = await self._pending(topic, len(held) + at_most, member=self._member)
+        ids = [entry_id for entry_id in pending if entry_id not in held]
+        entries = await self._claim(topic, ids[:at_most], idle_ms=0)
+        if len(ids) < at_most:
+            self._lost_replies.discard(topic)
+        return entries
+
+    async def _claim_abandoned(self, topic: str, at_most: int) -> list[Any]:
+        """Take messages that are held by members which have died or left."""
+        idle_ms = int(self._claim_seconds * 1000)
+        self._wake.released.discard(topic)  # first, so that a notification that comes meanwhile is not lost
+        began = self._time()
+        all_claimed = False
+        try:
+            ids = await self._pending(topic, at_most, idle_ms=idle_ms)
+            entries = await self._claim(topic, ids, idle_ms=idle_ms)
+            all_claimed = len(ids) < at_most
+        finally:
+            self._claimed_at[topic] = began if all_claimed else float("-inf")
+        return entries
+
+    async def _pending(
+        self, topic: str, at_most: int, *, member: str | None = None, idle_ms: int | None = None
+    ) -> list[bytes]:
+        """Return ids of messages that were delivered and not acknowledged, oldest first: those of one member, or those
+        idle for `idle_ms`."""
+        key = self._store.keys.stream(topic)
+        idle = () if idle_ms is None else ("IDLE", idle_ms)
+        of_member = () if member is None else (member,)
+        rows = await self._store.command(key, "XPENDING", key, self._group, *idle, "-", "+", at_most, *of_member)
+        return [row[0] for row in rows]
+
+    async def _claim(self, topic: str, ids: Sequence[bytes], *, idle_ms: int) -> list[Any]:
+        """Move messages to this member, and return those of them that still exist and are still idle that long."""
+        if not ids:
+            return []
+        key = self._store.keys.stream(topic)
+        entries = await self._store.command(key, "XCLAIM", key, self._group, self._member, idle_ms, *ids)
+        return [entry for entry in entries if entry is not None]
+
+    async def _renew(self) -> None:
+        """Keep the held messages from becoming idle, which would give them to another member."""
+        while True:
+            await asyncio.sleep(self._claim_seconds / 3)
+            with contextlib.suppress(BusError):
+                for topic, held in self._held.items():
+                    key, ids = self._store.keys.stream(topic), sorted(held)
+                    for first in range(0, len(ids), _IDS_PER_CALL):
+                        part = ids[first : first + _IDS_PER_CALL]
+                        renewed = await self._store.command(
+                            key, "XCLAIM", key, self._group, self._member, 0, *part, "JUSTID"
+                        )
+                        # The others were acknowledged by another member, or trimmed.
+                        held.difference_update(set(part).difference(renewed))
+
+    # --- the rest -----------------------------------------------------------------------------------------------------
+
+    async def acknowledge(self, messages: Sequence[Message]) -> None:
+        by_topic: dict[str, list[bytes]] = {}
+        for message in messages:
+            by_topic.setdefault(message.topic, []).append(message.position)
+        for topic, ids in by_topic.items():
+            await self._store.acknowledge(topic, self._group, ids)
+            self._held[topic].difference_update(ids)
+
+    async def lag(self) -> int:
+        total = 0
+        for topic in self._topics:
+            for group in await self._store.groups(topic):
+                if group.name == self._group:
+                    [length] = await self._store.lengths([topic]) if group.unread is None else [group.unread]
+                    total += length + group.held
+        return total
+
+    async def close(self) -> None:
+        if self._renewer is not None:
+            self._renewer.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._renewer
+        await self._wake.stop()
+        for topic in self._topics:
+            with contextlib.suppress(BusError):
+                await self._store.release(topic, self._group, self._member)
+
+
+class StreamsReader:
+    """Implements Reader. Created by `StreamsBus.read`."""
+
+    def __init__(self, store: StreamsStore, topics: Sequence[str], *, after: dict[str, str]) -> None:
+        self._store = store
+        self._taken = {topic: after.get(topic, "0-0").encode() for topic in topics}
+        """Id of the last message that was taken, by topic."""
+        self._acknowledged = {topic: entry_id for topic, entry_id in after.items() if topic in self._taken}
+        self._wake = WakeSignal(store, topics)
+
+    async def start(self, *, from_beginning: bool) -> None:
+        """Subscribe, and skip existing messages unless the reader begins with them."""
+        await self._wake.start()
+        if not from_beginning and not self._acknowledged:
+            for topic in self._taken:
+                key = self._store.keys.stream(topic)
+                newest = await self._store.command(key, "XREVRANGE", key, "+", "-", "COUNT", 1)
+                if newest:
+                    self._taken[topic] = newest[0][0]
+
+    async def take(self, *, at_most: int, wait_seconds: float) -> list[Message]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_seconds
+        while True:
+            messages = await self._take(at_most)
+            left = deadline - loop.time()
+            if messages or left <= 0:
+                return messages
+            await self._wake.wait(left)
+
+    async def _take(self, at_most: int) -> list[Message]:
+        before = dict(self._taken)
+        messages: list[Message] = []
+        try:
+            for topic in list(self._wake.fresh):
+                if len(messages) < at_most:
+                    messages += await self._take_from(topic, at_most - len(messages))
+        except BusError:
+            if not messages:
+                raise
+        except BaseException:  # cancelled: the next call returns these messages
+            self._taken = before
+            self._wake.fresh |= set(before)
+            raise
+        return messages
+
+    async def _take_from(self, topic: str, at_most: int) -> list[Message]:
+        key = self._store.keys.stream(topic)
+        self._wake.fresh.discard(topic)
+        try:
+            reply = await self._store.command(key, "XREAD", "COUNT", at_most, "STREAMS", key, self._taken[topic])
+        except BusError:
+            self._wake.fresh.add(topic)
+            raise
+        entries = reply[0][1] if reply else []
+        if entries:
+            self._taken[topic] = entries[-1][0]
+        if len(entries) >= at_most:
+            self._wake.fresh.add(topic)
+        return [to_message(topic, entry) for entry in entries]
+
+    async def acknowledge(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._acknowledged[message.topic] = message.position.decode()
+
+    def is_at_end(self) -> bool:
+        return not self._wake.fresh
+
+    def cursor(self) -> str:
+        return msgspec.json.encode(self._acknowledged).decode()
+
+    async def lag(self) -> int:
+        return 0
+
+    async def close(self) -> None:
+        await self._wake.stop()
+
+
+_EntryId = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,20}-[0-9]{1,20}$")]
+
+
+def _parse_cursor(cursor: str) -> dict[str, str]:
+    """Return the id of the last acknowledged message by topic from a reader's cursor. Raises BadInput."""
+    if not cursor:
+        return {}
+    try:
+        return msgspec.json.decode(cursor, type=dict[str, _EntryId])
+    except msgspec.DecodeError:
+        raise BadInput("not a cursor of a reader of this Streams bus") from None

@@ -244,5 +244,5 @@ def _result(item: _Item) -> str:
 
 def _event_id(message: Message) -> str:
     """The same for a message however often it is taken, by whichever intake."""
-    name = f"{message.topic} {message.place} {message.published}".encode() + message.value
+    name = f"{message.topic} {message.position} {message.published}".encode() + message.value
     return hashlib.blake2b(name, digest_size=16).hexdigest()

@@ -156,11 +156,11 @@ class OutboundPublisher:
     async def _fitting(self, put: Callable[[], Awaitable[None]]) -> None:
         """Again, when a topic turned out to allow less than was known."""
         while True:
-            known = self._bus.largest
+            known = self._bus.max_message_bytes
             try:
                 return await put()
             except MessageTooLarge:
-                if self._bus.largest >= known:
+                if self._bus.max_message_bytes >= known:
                     raise
 
     async def _send(self, messages: Sequence[dict[str, Any]]) -> None:
@@ -189,7 +189,7 @@ class OutboundPublisher:
     async def _encoded(self, message: dict[str, Any]) -> bytes:
         """As JSON; of one that is too large the short fields, and where all of it is."""
         value = _encoder.encode(message)
-        if len(value) <= self._bus.largest:
+        if len(value) <= self._bus.max_message_bytes:
             return value
         [address] = await self._blobs.put([value])
         return _encoder.encode({name: _short(part) for name, part in message.items()} | {"whole_address": address})

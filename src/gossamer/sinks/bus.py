@@ -54,7 +54,7 @@ class BusSink:
 
     @property
     def _largest(self) -> int:
-        return self._bus.largest - _SPARE_BYTES
+        return self._bus.max_message_bytes - _SPARE_BYTES
 
     async def write(self, outputs: Sequence[Output]) -> None:
         if not outputs:

@@ -72,7 +72,11 @@ def open_bus(
     check_bus(address)
     if address == STREAMS:
         return StreamsBus(
-            shards, prefix=prefix, kept=topics.requests, retention_seconds=retention_seconds, most_bytes=most_bytes
+            shards,
+            prefix=prefix,
+            keep_until_acknowledged=topics.requests,
+            retention_seconds=retention_seconds,
+            max_topic_bytes=most_bytes,
         )
     try:
         from gossamer.bus.kafka import KafkaBus  # an extra: who does not use it need not have it
@@ -81,7 +85,12 @@ def open_bus(
 
     servers = address.removeprefix(_KAFKA).rstrip("/")
     return KafkaBus(
-        servers, options=kafka, partitions=partitions, replicas=replicas, largest=largest, prefix=f"{topics.prefix}."
+        servers,
+        options=kafka,
+        partitions=partitions,
+        replicas=replicas,
+        max_message_bytes=largest,
+        prefix=f"{topics.prefix}.",
     )
 
 

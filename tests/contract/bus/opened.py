@@ -37,6 +37,6 @@ async def opened(place: Place, *, partitions: int = 1, soon_missed: bool = False
         return
     shards = await Shards.connect(place.address)
     try:
-        yield StreamsBus(shards, prefix=place.prefix, kept=("in",), claim_seconds=0.5)
+        yield StreamsBus(shards, prefix=place.prefix, keep_until_acknowledged=("in",), claim_seconds=0.5)
     finally:
         await shards.close()

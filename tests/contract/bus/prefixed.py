@@ -14,8 +14,8 @@ class Prefixed:
         self._prefix = prefix
 
     @property
-    def largest(self) -> int:
-        return self._bus.largest
+    def max_message_bytes(self) -> int:
+        return self._bus.max_message_bytes
 
     async def publish(self, topic: str, values: Sequence[bytes], *, keys: Sequence[bytes] | None = None) -> None:
         await self._bus.publish(self._prefix + topic, values, keys=keys)
@@ -72,5 +72,5 @@ class _StrippedReader(_Stripped):
     def is_at_end(self) -> bool:
         return self._reader.is_at_end()
 
-    def mark(self) -> str:
-        return self._reader.mark()
+    def cursor(self) -> str:
+        return self._reader.cursor()

@@ -145,7 +145,7 @@ async def test_it_says_which_topics_are_there_and_makes_none(bus: Bus) -> None:
 
 async def test_what_is_too_large_is_refused(bus: Bus) -> None:
     with pytest.raises(MessageTooLarge):
-        await bus.publish("pages", [b"x" * (bus.largest + 1)])
+        await bus.publish("pages", [b"x" * (bus.max_message_bytes + 1)])
 
 
 async def test_the_bus_answers(bus: Bus) -> None:
@@ -174,14 +174,14 @@ async def test_a_reader_goes_on_where_another_stood(bus: Bus) -> None:
     async with asyncio.timeout(60):
         while not await first.take(at_most=3, wait_seconds=1):
             pass
-    mark = first.mark()
+    cursor = first.cursor()
     await first.close()
-    second = await bus.read(["pages"], from_beginning=True, after=mark)
+    second = await bus.read(["pages"], from_beginning=True, after=cursor)
     assert await _all_of(second) == values[4:]
-    mark = second.mark()
+    cursor = second.cursor()
     await second.close()
     await bus.publish("pages", [b"new"])
-    third = await bus.read(["pages"], from_beginning=False, after=mark)
+    third = await bus.read(["pages"], from_beginning=False, after=cursor)
     assert await _all_of(third) == [b"new"]
     await third.close()
 
@@ -189,13 +189,13 @@ async def test_a_reader_goes_on_where_another_stood(bus: Bus) -> None:
 async def test_a_reader_of_nothing_is_at_the_end(bus: Bus) -> None:
     reader = await bus.read(["pages"], from_beginning=True)
     assert await _all_of(reader) == []
-    again = await bus.read(["pages"], from_beginning=True, after=reader.mark())
+    again = await bus.read(["pages"], from_beginning=True, after=reader.cursor())
     assert await _all_of(again) == []
     await reader.close()
     await again.close()
 
 
-@pytest.mark.parametrize("mark", ["x", "[]", "{}x", '{"pages": "a"}', '{"pages": {"0": -1}}', '{"pages": [1]}'])
-async def test_what_is_no_mark_is_refused(bus: Bus, mark: str) -> None:
+@pytest.mark.parametrize("cursor", ["x", "[]", "{}x", '{"pages": "a"}', '{"pages": {"0": -1}}', '{"pages": [1]}'])
+async def test_an_invalid_cursor_is_refused(bus: Bus, cursor: str) -> None:
     with pytest.raises(BadInput):
-        await bus.read(["pages"], from_beginning=True, after=mark)
+        await bus.read(["pages"], from_beginning=True, after=cursor)

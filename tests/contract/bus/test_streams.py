@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gossamer.bus.streams import StreamsBus
-from gossamer.bus.streams_consumer import SCRIPTS, StreamKeys
+from gossamer.bus.streams_store import SCRIPTS, StreamKeys
 from gossamer.errors import BusFull
 from gossamer.valkey.shards import Shards
 from tests.servers.valkey import Server
@@ -23,7 +23,7 @@ async def shards(one_server: Server) -> AsyncIterator[Shards]:
 
 
 async def test_a_topic_of_requests_refuses_what_it_cannot_keep_until_some_are_acknowledged(shards: Shards) -> None:
-    bus = StreamsBus(shards, kept=("in",), most_bytes=100_000)
+    bus = StreamsBus(shards, keep_until_acknowledged=("in",), max_topic_bytes=100_000)
 
     async def fill() -> None:
         for _ in range(1000):
@@ -41,7 +41,7 @@ async def test_a_topic_of_requests_refuses_what_it_cannot_keep_until_some_are_ac
 
 
 async def test_requests_stay_until_every_group_has_acknowledged_them(shards: Shards) -> None:
-    bus = StreamsBus(shards, kept=("in",))
+    bus = StreamsBus(shards, keep_until_acknowledged=("in",))
     one, two = await bus.consume(["in"], group="g"), await bus.consume(["in"], group="h")
     await bus.publish("in", [b"1", b"2"])
     await one.acknowledge(await take(one, 2))
@@ -56,7 +56,7 @@ async def test_requests_stay_until_every_group_has_acknowledged_them(shards: Sha
 
 
 async def test_of_pages_the_oldest_go_and_what_nobody_read_is_counted(shards: Shards) -> None:
-    bus = StreamsBus(shards, most_bytes=1_000_000)
+    bus = StreamsBus(shards, max_topic_bytes=1_000_000)
     consumer = await bus.consume(["pages"], group="slow")
     for _ in range(30):
         await bus.publish("pages", [b"x" * 1000] * 100)
@@ -74,7 +74,9 @@ async def test_bytes_are_counted_however_sizes_change(shards: Shards, sizes: tup
     """Neither does a flood of small messages hide the large ones, nor do a few large ones drive out all the small."""
     most = 1_000_000
     for keep in (False, True):
-        bus = StreamsBus(shards, prefix=f"sizes{keep}", kept=("t",) if keep else (), most_bytes=most)
+        bus = StreamsBus(
+            shards, prefix=f"sizes{keep}", keep_until_acknowledged=("t",) if keep else (), max_topic_bytes=most
+        )
         held = 0
         for size in sizes:
             for _ in range(18):
@@ -91,7 +93,7 @@ async def test_bytes_are_counted_however_sizes_change(shards: Shards, sizes: tup
 
 
 async def test_who_holds_up_a_full_topic_is_named(shards: Shards) -> None:
-    bus = StreamsBus(shards, kept=("in",), most_bytes=10_000)
+    bus = StreamsBus(shards, keep_until_acknowledged=("in",), max_topic_bytes=10_000)
     fast, slow = await bus.consume(["in"], group="fast"), await bus.consume(["in"], group="slow")
     await bus.publish("in", [b"x" * 1000] * 9)
     await fast.acknowledge(await take(fast, 9))
@@ -155,7 +157,7 @@ async def test_a_topic_that_ended_is_made_again(shards: Shards) -> None:
 
 
 async def test_every_key_ends_but_requests_that_wait(shards: Shards) -> None:
-    bus = StreamsBus(shards, kept=("in",))
+    bus = StreamsBus(shards, keep_until_acknowledged=("in",))
     consumer = await bus.consume(["in", "nothing"], group="g")
     await bus.publish("in", [b"1"])
     await bus.publish("pages", [b"1"])

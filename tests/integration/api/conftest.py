@@ -84,7 +84,7 @@ def make_parts(
     parts = ApiContext(
         shards=shards,
         frontier=frontier,
-        bus=StreamsBus(shards, prefix=prefix, kept=topics.requests),
+        bus=StreamsBus(shards, prefix=prefix, keep_until_acknowledged=topics.requests),
         topics=topics,
         counters=counters,
         desk=RequestDispatcher(

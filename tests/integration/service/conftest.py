@@ -24,7 +24,9 @@ def one_server() -> Iterator[Server]:
 @pytest.fixture
 async def bus(one_server: Server) -> AsyncIterator[StreamsBus]:
     shards = await Shards.connect(one_server.address)
-    yield StreamsBus(shards, prefix=f"t{next(_numbers)}", kept=Topics().requests, largest=100_000)
+    yield StreamsBus(
+        shards, prefix=f"t{next(_numbers)}", keep_until_acknowledged=Topics().requests, max_message_bytes=100_000
+    )
     await shards.close()
 
 

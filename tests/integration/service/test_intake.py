@@ -362,7 +362,7 @@ async def test_actions_of_1_0_are_answered_in_its_form(stage: Stage) -> None:
     ],
 )
 async def test_the_door_names_the_fault(stage: Stage, fields: dict[str, Any], field: str) -> None:
-    big = StreamsBus(stage.bus.shards, prefix=stage.bus.prefix, kept=stage.topics.requests)
+    big = StreamsBus(stage.bus.shards, prefix=stage.bus.prefix, keep_until_acknowledged=stage.topics.requests)
     await big.publish(stage.topics.incoming, [msgspec.json.encode(a_crawl(**fields))])
     await stage.intake.run_once()
     [answer] = await stage.said()

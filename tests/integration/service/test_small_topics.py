@@ -48,8 +48,8 @@ async def taken(bus: KafkaBus, topic: str) -> list[bytes]:
 async def test_a_topic_that_allows_less_lowers_what_the_bus_takes(kafka: KafkaBus) -> None:
     with pytest.raises(MessageTooLarge):
         await kafka.publish("demo.plain", [os.urandom(2 * LIMIT)])
-    assert kafka.largest < LIMIT
-    await kafka.publish("demo.plain", [os.urandom(kafka.largest)])
+    assert kafka.max_message_bytes < LIMIT
+    await kafka.publish("demo.plain", [os.urandom(kafka.max_message_bytes)])
 
 
 async def test_a_large_page_goes_to_the_blob_store(kafka: KafkaBus, blobs: BlobStore) -> None:

@@ -1,1 +1,0 @@
-"""The scripts of the bus on Valkey Streams, a command each."""
