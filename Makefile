@@ -22,8 +22,8 @@ demo: setup  ## Start the fake web, crawl it, show where the pages are.
 	$(BIN)/gossamer demo
 
 check: setup  ## Lint, types, arrows.
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench tools
+	$(BIN)/ruff format --check src tests bench tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -10,11 +9,8 @@ import pytest
 
 from gossamer.api.app import routes
 from gossamer.api.openapi import ANSWERS
-from gossamer.api.reference import rest_page
-from gossamer.cli.reference import MADE
 
 DESCRIBED = routes().openapi()
-REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "rest.md"
 JSON = "application/json"
 
 
@@ -31,11 +27,6 @@ def contents(part: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 def check(schema: dict[str, Any], example: object) -> None:
     whole = {**copy.deepcopy(schema), "components": DESCRIBED["components"]}
     jsonschema_rs.validator_for(whole).validate(example)
-
-
-def test_the_reference_is_as_the_routes_make_it() -> None:
-    """Else: python -m gossamer.cli.reference docs/reference."""
-    assert REFERENCE.read_text() == f"{MADE}\n\n{rest_page()}"
 
 
 def test_operations_have_names_of_their_own_and_say_what_they_do() -> None:

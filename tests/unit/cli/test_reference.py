@@ -2,22 +2,27 @@
 
 from pathlib import Path
 
+import pytest
 import typer.main
 
 from gossamer.cli.app import load
-from gossamer.cli.reference import MADE, cli_page, metrics_page, settings_page
-from gossamer.cli.reference_messages import messages_page
 from gossamer.settings import rows
+from tools.reference.pages import all_pages
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 
 
-def test_the_pages_are_as_the_tables_make_them() -> None:
-    """Else: python -m gossamer.cli.reference docs/reference."""
-    assert (REFERENCE / "cli.md").read_text() == cli_page()
-    assert (REFERENCE / "settings.md").read_text() == settings_page()
-    assert (REFERENCE / "metrics.md").read_text() == metrics_page()
-    assert (REFERENCE / "messages.md").read_text() == f"{MADE}\n\n{messages_page()}"
+@pytest.mark.parametrize("name", all_pages())
+def test_the_page_is_as_the_code_makes_it(name: str) -> None:
+    """When this fails: `python -m tools.reference`."""
+    assert (REFERENCE / name).read_text() == all_pages()[name]
+
+
+def test_no_row_of_a_table_is_torn() -> None:
+    for name, text in all_pages().items():
+        for line in text.splitlines():
+            if name.endswith(".md") and line.startswith("|"):
+                assert line.endswith("|"), f"{name}: {line}"
 
 
 def test_every_flag_and_setting_is_there_with_a_meaning() -> None:

@@ -1,22 +1,31 @@
-"""The reference pages of commands, settings, metrics and messages, made from what the program itself reads.
+"""The reference pages of commands, settings, metrics and messages, and the OpenAPI description of the REST API."""
 
-python -m gossamer.cli.reference docs/reference    writes cli.md, settings.md, metrics.md, messages.md and rest.md
-"""
-
-import sys
+import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import typer.main
 
-from gossamer.api.reference import rest_page
+from gossamer.api.app import routes
 from gossamer.cli.app import load
-from gossamer.cli.reference_messages import messages_page
 from gossamer.settings import rows
 from gossamer.telemetry.metrics import ALL_METRICS
+from tools.reference.messages import messages_page
+from tools.reference.scrapy_project import scrapy_page
 
-MADE = "<!-- Made by `python -m gossamer.cli.reference docs/reference`; do not edit. -->"
+MADE = "<!-- Made by `python -m tools.reference`; do not edit. -->"
+
+
+def all_pages() -> dict[str, str]:
+    """Return the text of each file of docs/reference that is made, by its name."""
+    return {
+        "cli.md": cli_page(),
+        "settings.md": settings_page(),
+        "metrics.md": metrics_page(),
+        "messages.md": f"{MADE}\n\n{messages_page()}",
+        "scrapy.md": f"{MADE}\n\n{scrapy_page()}",
+        "openapi.json": json.dumps(routes().openapi(), indent=1, ensure_ascii=False) + "\n",
+    }
 
 
 def cli_page() -> str:
@@ -103,14 +112,4 @@ def _command(name: str, command: Any) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/reference")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "cli.md").write_text(cli_page())
-    (folder / "settings.md").write_text(settings_page())
-    (folder / "metrics.md").write_text(metrics_page())
-    (folder / "messages.md").write_text(f"{MADE}\n\n{messages_page()}")
-    (folder / "rest.md").write_text(f"{MADE}\n\n{rest_page()}")
+    return " ".join(text.split()).replace("|", "\\|")

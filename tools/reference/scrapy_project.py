@@ -1,20 +1,15 @@
-"""The lane's reference page, made of its own tables: `python -m gossamer.scrapy.reference docs/reference/scrapy.md`."""
-
-import sys
-from pathlib import Path
+"""The reference page of what a Scrapy project may set, made from the tables of the Scrapy lane."""
 
 from gossamer.scrapy.addon import DEFAULTS, LOOP
 from gossamer.scrapy.options import OWN, SHARED
 from gossamer.scrapy.redis.settings import TABLE
 from gossamer.settings import rows
 
-MADE = "<!-- Made by `python -m gossamer.scrapy.reference docs/reference/scrapy.md`; do not edit. -->"
 
-
-def page() -> str:
+def scrapy_page() -> str:
     """docs/reference/scrapy.md."""
     lines = [
-        *(MADE, "", "# Settings of a Scrapy project", ""),
+        *("# Settings of a Scrapy project", ""),
         "What a project on the shared frontier may set, in its `settings.py`, with `-s`, or in a spider's",
         "`custom_settings`. An unknown `GOSSAMER_` name is refused at the start. How to: [Scrapy](../howto/scrapy.md).",
         *("", "## The lane's own", "", "Also read from the environment, where an unknown name is passed over.", ""),
@@ -93,7 +88,3 @@ KNOWN = (
     "Links that are known to be seen are dropped before the other middlewares handle them; set "
     "`gossamer.scrapy.addon.KnownLinks` to `None` where one of those rewrites requests"
 )
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(page())

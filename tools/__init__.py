@@ -1,0 +1,1 @@
+"""Programs for working on Gossamer itself. They are not part of the package."""
