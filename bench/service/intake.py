@@ -13,7 +13,7 @@ from bench.service.buses import Place
 from bench.store import disk_folder, embedded
 from gossamer.settings import load
 from gossamer.telemetry.metrics import REQUESTS
-from gossamer.wiring.service import ServiceContext, make_roles, parts
+from gossamer.wiring.service import ServiceContext, make_roles, open_service
 
 _DOMAINS = 5_000
 _PUBLISHED_AT_ONCE = 2_000
@@ -37,7 +37,7 @@ async def _measure(place: Place, name: str, make: Make, requests: int) -> Figure
         async with embedded(folder, durable=True) as server:
             prefix = name.rpartition(" ")[2]
             settings = load({"data_dir": folder, "bus": place.bus, "topics.prefix": prefix})
-            async with parts(settings, server.address) as cluster:
+            async with open_service(settings, server.address) as cluster:
                 await _publish(cluster, make, requests)
                 intake = make_roles(settings, cluster)[0]
                 try:

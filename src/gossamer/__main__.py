@@ -5,8 +5,8 @@ import os
 import sys
 from typing import NoReturn
 
-from gossamer.cli import WORKER_PROCESS
 from gossamer.cli import interruption as signals
+from gossamer.wiring import WORKER_PROCESS
 
 
 def main() -> NoReturn:

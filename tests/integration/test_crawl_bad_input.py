@@ -59,7 +59,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "no end of patience": (["crawl", SEED, "--timeout", "inf"], "fetch.timeout"),
     "the client's own header": (["crawl", SEED, "--header", "Host: x"], "by the client itself"),
     "an encoding of one's own": (["crawl", SEED, "--header", "Accept-Encoding: x"], "by the client itself"),
-    "an empty crawl id": (["crawl", SEED, "--crawl-id", ""], "no crawl id"),
+    "an empty crawl id": (["crawl", SEED, "--crawl-id", ""], "1 to 40 characters"),
     "an output in memory": (["crawl", SEED, "-o", "memory://x.jsonl"], "gone with this process"),
     "any place and one place": (["crawl", SEED, "--scope", "any", "--allow-domain", "x.test"], "contradict"),
     "a page by no proxy": (["fetch", SEED, "--proxy", "ftp://x"], "socks5://"),
@@ -85,7 +85,7 @@ def test_bad_input_is_one_line_and_nothing_is_started(
 
 def test_wrong_input_is_named_first_without_words_before_it(tmp_path: Path) -> None:
     result = gossamer("crawl", SEED, "--rate", "5x", cwd=tmp_path)
-    assert result.stderr.startswith("gossamer: '5x' is no rate")
+    assert result.stderr.startswith("gossamer: --rate: cannot read '5x'")
 
 
 PRIVATE = (

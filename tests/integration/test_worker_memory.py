@@ -21,7 +21,7 @@ from gossamer.sinks.open import open_sinks
 from gossamer.telemetry.logs import Troubles
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.wiring.frontier import connect
-from gossamer.wiring.worker import working
+from gossamer.wiring.worker import open_worker
 from gossamer.worker.records import bare_record
 from tests.servers.crawling import records_of, settings_for
 from tests.servers.crawls import info, open_crawl
@@ -126,7 +126,7 @@ async def test_a_crawl_ends_however_small_the_budget(tmp_path: Path) -> None:
             urls += [f"http://{name}:{web.port}{path}" for path in ("/", "/links", "/broken")]
         settings = settings_for(tmp_path, ["*.test:127.0.0.1"], fetch__bodies_in_flight=1, fetch__timeout=30.0)
         run = await open_crawl(frontier, urls, Terms(maxdepth=0))
-        async with working(settings, frontier, pool="shared", run=run) as worker:
+        async with open_worker(settings, frontier, pool="shared", run=run) as worker:
             await asyncio.wait_for(worker.run(), 60)
         assert (await info(frontier)).state is CrawlState.FINISHED
     records = {record.url: record for record in records_of(tmp_path / "pages.jsonl") if isinstance(record, PageRecord)}

@@ -14,7 +14,7 @@ from gossamer.model.record import PageRecord
 from gossamer.valkey.client import Script
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
-from gossamer.wiring.worker import working
+from gossamer.wiring.worker import open_worker
 from tests.servers import crawls
 from tests.servers.crawling import records_of, settings_for
 
@@ -47,7 +47,7 @@ async def test_a_redirect_to_another_domain_is_recorded_once(tmp_path: Path, los
                 run = await crawls.open_crawl(frontier, [url], Terms(maxdepth=0))
                 settings = settings_for(tmp_path, ["*.test:127.0.0.1"], allow_networks=("127.0.0.0/8",))
                 wire.loses = lost
-                async with working(settings, frontier, pool="shared", run=run) as worker:
+                async with open_worker(settings, frontier, pool="shared", run=run) as worker:
                     await worker.run()
                 info = await crawls.info(frontier)
                 assert info.state is CrawlState.FINISHED

@@ -13,7 +13,7 @@ from gossamer.valkey.client import Script
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
 from gossamer.valkey.topology import Topology
-from gossamer.wiring.worker import working
+from gossamer.wiring.worker import open_worker
 from tests.servers import crawls
 from tests.servers.crawling import settings_for
 
@@ -77,7 +77,7 @@ async def test_outages_do_not_inflate_the_counts_of_links(tmp_path: Path) -> Non
             await frontier.set_domain_policy(None, ONE_AT_A_TIME)
             run = await crawls.open_crawl(frontier, urls[:1], Terms())
             wire.left = LOST
-            async with working(
+            async with open_worker(
                 settings_for(tmp_path, ["*.test:127.0.0.1"]), frontier, pool="shared", run=run
             ) as worker:
                 await asyncio.wait_for(worker.run(), 60)

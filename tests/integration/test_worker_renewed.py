@@ -13,7 +13,7 @@ from gossamer.model.request import DEATHS
 from gossamer.valkey.client import Script
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
-from gossamer.wiring.worker import working
+from gossamer.wiring.worker import open_worker
 from tests.servers import crawls
 from tests.servers.crawling import settings_for
 
@@ -49,7 +49,7 @@ async def test_what_it_gets_in_its_new_epoch_it_fetches(tmp_path: Path) -> None:
                 settings = settings_for(
                     tmp_path, ["*.test:127.0.0.1"], allow_networks=("127.0.0.0/8",), worker__heartbeat=HEARTBEAT_SECONDS
                 )
-                async with working(settings, frontier, pool="shared", run=run) as worker:
+                async with open_worker(settings, frontier, pool="shared", run=run) as worker:
                     wire.event = lambda: taken_for_dead(frontier, worker._holder)
                     await asyncio.wait_for(worker.run(), 60)
                 info = await crawls.info(frontier)

@@ -7,7 +7,7 @@ from gossamer.fakeweb import WebSpec, html, serve
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import BudgetScope, DomainPolicy, Terms
 from gossamer.valkey.embedded import EmbeddedValkey
-from gossamer.wiring.worker import working
+from gossamer.wiring.worker import open_worker
 from tests.servers import crawls
 from tests.servers.crawling import settings_for
 
@@ -27,7 +27,7 @@ async def test_one_spider_does_not_wait_for_the_even_gap_of_another(tmp_path: Pa
             for spider in SPIDERS:
                 web.mount("a.test", f"/{spider}", html("no links"))
                 await crawls.open_crawl(frontier, [f"http://a.test:{web.port}/{spider}"], Terms(), spider=spider)
-            async with working(settings_for(tmp_path, ["*.test:127.0.0.1"]), frontier, pool="shared") as worker:
+            async with open_worker(settings_for(tmp_path, ["*.test:127.0.0.1"]), frontier, pool="shared") as worker:
                 running = asyncio.create_task(worker.run())
                 async with asyncio.timeout(30):
                     await crawls.until_over(frontier)

@@ -11,7 +11,7 @@ from gossamer.frontier.base import AddResult
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import DomainPolicy, Run, Terms
 from gossamer.valkey.embedded import EmbeddedValkey
-from gossamer.wiring.worker import working
+from gossamer.wiring.worker import open_worker
 from tests.servers import crawls
 from tests.servers.crawling import settings_for
 
@@ -61,7 +61,7 @@ async def at_work(folder: Path) -> AsyncIterator[Scene]:
             await frontier.set_domain_policy(None, DomainPolicy(hits=10_000, window_seconds=1, moderated=False))
             await frontier.set_domain_policy("held.test", DomainPolicy(blacklisted=True))
             await crawls.open_crawl(frontier, [HELD], Terms())
-            async with working(settings_for(folder, ["*.test:127.0.0.1"]), frontier, pool="shared") as worker:
+            async with open_worker(settings_for(folder, ["*.test:127.0.0.1"]), frontier, pool="shared") as worker:
                 running = asyncio.create_task(worker.run())
                 yield Scene(web, frontier, clock)
                 worker.stop()

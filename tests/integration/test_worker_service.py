@@ -23,8 +23,8 @@ from gossamer.settings import Settings
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
 from gossamer.wiring.frontier import connect
-from gossamer.wiring.service import for_the_bus, make_bus, make_bus_sink
-from gossamer.wiring.worker import working
+from gossamer.wiring.service import bus_worker_settings, make_bus, make_bus_sink
+from gossamer.wiring.worker import open_worker
 from tests.servers.bad_http import Reset, run_bad_server
 from tests.servers.crawling import records_of, settings_for
 from tests.servers.heard import listening
@@ -78,7 +78,7 @@ class Service:
 
     async def work(self, run: Run, **changed: Any) -> CrawlInfo:
         """Until the run is over. Its figures."""
-        async with working(
+        async with open_worker(
             self.settings(**changed), self.frontier, pool="shared", run=run, say=self.said.append
         ) as worker:
             await asyncio.wait_for(worker.run(), 60)
@@ -314,7 +314,7 @@ async def test_what_is_waited_for_is_said_and_shown(service: Service) -> None:
         web.mount("b.test", "/", html("fine"))
         a, b = f"http://a.test:{web.port}", f"http://b.test:{web.port}"
         await service.submit(Request(f"{a}/"), Request(f"{a}/2"), Request(f"{b}/"))
-        async with working(service.settings(), service.frontier, pool="shared", say=say) as worker:
+        async with open_worker(service.settings(), service.frontier, pool="shared", say=say) as worker:
             task = asyncio.create_task(worker.run())
             await asyncio.wait_for(said.wait(), 60)
             tally = worker.tally()
@@ -336,7 +336,7 @@ async def test_a_worker_asks_where_its_requests_come_from(service: Service) -> N
         run = await service.submit(*(Request(f"http://a.test:{web.port}{path}") for path in ("/1", "/2", "/3")))
         settings = service.settings(fetch__egress_url=f"http://ip.test:{web.port}/")
         for done in (1, 2):
-            async with working(settings, service.frontier, pool="shared") as worker:
+            async with open_worker(settings, service.frontier, pool="shared") as worker:
                 task = asyncio.create_task(worker.run())
                 await _until(service, run, lambda info: info.total().done == done)  # noqa: B023
                 worker.stop()
@@ -352,7 +352,7 @@ async def test_each_proxy_is_its_own_egress(service: Service) -> None:
             run = await service.submit(*(Request(f"http://127.0.0.1:{web.port}{path}") for path in ("/1", "/2", "/3")))
             for done, port in ((1, one), (2, other)):
                 settings = service.settings(fetch__proxy=f"http://127.0.0.1:{port}")
-                async with working(settings, service.frontier, pool="shared") as worker:
+                async with open_worker(settings, service.frontier, pool="shared") as worker:
                     task = asyncio.create_task(worker.run())
                     await _until(service, run, lambda info: info.total().done == done)  # noqa: B023
                     worker.stop()
@@ -397,7 +397,7 @@ async def test_a_link_to_a_spider_that_is_elsewhere_waits_for_it(
         web.mount("a.test", "/", html("list"))
         web.mount("a.test", "/goods", html("goods"))
         run = await service.submit(Request(f"http://a.test:{web.port}/", Terms(maxdepth=1), spider="relay"))
-        async with working(service.settings(), service.frontier, pool="shared") as worker:
+        async with open_worker(service.settings(), service.frontier, pool="shared") as worker:
             task = asyncio.create_task(worker.run())
             await _until(service, run, lambda info: info.total().queued == 1 and info.total().fetched == 1)
             worker.stop()
@@ -457,7 +457,7 @@ async def test_a_request_that_cannot_be_begun_fails_with_a_record_and_harms_no_o
 
 async def test_pages_for_the_bus_name_their_links_and_binaries_are_base64(service: Service) -> None:
     """Links are there although nothing of the page is followed, and although the request did not ask for them."""
-    settings = for_the_bus(service.settings())
+    settings = bus_worker_settings(service.settings())
     shards = await Shards.connect(service.address)
     bus = make_bus(settings, shards)
     async with serve(WebSpec(hosts=1, pages=1)) as web:
@@ -466,7 +466,7 @@ async def test_pages_for_the_bus_name_their_links_and_binaries_are_base64(servic
         a = f"http://a.test:{web.port}"
         run = await service.submit(Request(f"{a}/"), Request(f"{a}/blob"), Request(f"{a}/missing"))
         sink = make_bus_sink(settings, bus)
-        async with working(settings, service.frontier, pool="shared", run=run, bus=sink) as worker:
+        async with open_worker(settings, service.frontier, pool="shared", run=run, bus=sink) as worker:
             await asyncio.wait_for(worker.run(), 60)
         reader = await bus.read([Topics(settings.topics.prefix).crawled], from_beginning=True)
         found: dict[str, dict[str, Any]] = {}

@@ -12,7 +12,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, DomainPolicy, Run, Terms
 from gossamer.model.request import DEATHS
 from gossamer.valkey.embedded import EmbeddedValkey
-from gossamer.wiring.worker import working
+from gossamer.wiring.worker import open_worker
 from tests.servers import crawls
 from tests.servers.crawling import settings_for
 
@@ -34,7 +34,7 @@ async def test_what_died_beside_a_deadly_page_is_not_fetched_beside_it_again(tmp
                 for _ in range(DEATHS - 1):
                     await die_with_all(server.address, run)
                 settings = settings_for(tmp_path, ["*.test:127.0.0.1"], allow_networks=("127.0.0.0/8",))
-                async with working(settings, frontier, pool="shared", run=run) as worker:
+                async with open_worker(settings, frontier, pool="shared", run=run) as worker:
                     await asyncio.wait_for(worker.run(), 60)
                 info = await crawls.info(frontier)
                 assert (info.state, info.total().fetched) == (CrawlState.FINISHED, HOSTS)

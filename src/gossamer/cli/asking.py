@@ -15,7 +15,7 @@ from gossamer.settings import Settings
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles
 from gossamer.valkey.datadir import running
-from gossamer.wiring.service import ServiceContext, parts
+from gossamer.wiring.service import ServiceContext, open_service
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ async def cluster(settings: Settings) -> AsyncIterator[ServiceContext]:
             f"no crawl and no service is running with the data directory {settings.data_dir}. Ask while one is running "
             "there (`gossamer up` starts a service), or name a shared frontier with --frontier"
         )
-    async with parts(settings, address) as found:
+    async with open_service(settings, address) as found:
         yield found
 
 

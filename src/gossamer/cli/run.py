@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from gossamer import __version__
-from gossamer.cli import WORKER_PROCESS, standard
 from gossamer.cli import interruption as signals
+from gossamer.cli import standard
 from gossamer.errors import GossamerError, Interrupted
 from gossamer.telemetry import logs
+from gossamer.wiring import WORKER_PROCESS
 
 
 def run(arguments: Sequence[str]) -> int:

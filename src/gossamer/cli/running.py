@@ -21,7 +21,7 @@ from gossamer.sinks.open import missing_folders
 from gossamer.telemetry import logs as names
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.processes import WorkerProcesses
-from gossamer.wiring.worker import working
+from gossamer.wiring.worker import open_worker
 
 log = logging.getLogger("gossamer")
 
@@ -73,7 +73,7 @@ async def work(
             return WorkResult(await _attend(crew, frontier, display, interruption, crawl), crew.fault)
     worked: WorkResult | None = None
     try:
-        async with working(settings, frontier, pool=pool, spiders=spiders, run=run, say=display.say) as worker:
+        async with open_worker(settings, frontier, pool=pool, spiders=spiders, run=run, say=display.say) as worker:
             with _measured(shown, worker, frontier):
                 worked = WorkResult(await _attend(worker, frontier, display, interruption, crawl))
     except SinkError as error:

@@ -1,4 +1,4 @@
-"""How a process comes to its frontier: an address, and a connection to it."""
+"""Connects a process to its frontier, and keeps notes of the crawls that were started with a data directory."""
 
 import asyncio
 import contextlib
@@ -15,6 +15,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Run, Terms
 from gossamer.settings import Settings
 from gossamer.valkey.embedded import EmbeddedValkey
+from gossamer.valkey.shards import Shards
 from gossamer.valkey.topology import MEMORY_ONLY
 
 
@@ -22,7 +23,10 @@ from gossamer.valkey.topology import MEMORY_ONLY
 async def frontier_address(
     settings: Settings, *, name: str, on_trouble: Callable[[str], None] | None = None
 ) -> AsyncIterator[str]:
-    """Where the frontier is. An embedded server lives as long as the context; `name` is shown to whoever finds it."""
+    """Return the address of the frontier. Where the settings name none, run a Valkey server in the data directory.
+
+    That server lives as long as the context. `name`: the command, shown to others that want the same data directory.
+    """
     if settings.frontier:
         yield settings.frontier
         return
@@ -39,9 +43,19 @@ async def frontier_address(
 
 
 async def connect(settings: Settings, address: str) -> ValkeyFrontier:
-    """Join the frontier there. Raises FrontierUnavailable, FrontierIncompatible, BadInput."""
-    return await ValkeyFrontier.connect(
-        address,
+    """Connect to the frontier at this address. Raises FrontierUnavailable, FrontierIncompatible, BadInput."""
+    shards = await Shards.connect(address)
+    try:
+        return await open_frontier(settings, shards)
+    except BaseException:
+        await shards.close()
+        raise
+
+
+async def open_frontier(settings: Settings, shards: Shards) -> ValkeyFrontier:
+    """Open the frontier over existing connections, which are closed with it. Raises as `connect`."""
+    return await ValkeyFrontier.from_connection(
+        shards,
         prefix=settings.prefix,
         shards=settings.shards,
         heartbeat_seconds=settings.worker.heartbeat,
@@ -51,57 +65,59 @@ async def connect(settings: Settings, address: str) -> ValkeyFrontier:
 
 
 def warn_of_memory_only(frontier: ValkeyFrontier, say: Callable[[str], None]) -> None:
-    """Warn a person of each server that keeps nothing on disk."""
+    """Warn of each server of the frontier that keeps nothing on disk."""
     for server in frontier.memory_only_servers:
         say(f"{server} {MEMORY_ONLY}.")
 
 
-_FOLDER = "crawls"
+_NOTES_FOLDER = "crawls"
 
 
 class CrawlNote(msgspec.Struct, kw_only=True):
-    """One crawl as it was last begun here."""
+    """The latest start of a crawl from the command line, as stored in the data directory for `gossamer why`."""
 
     run: Run
     terms: Terms
     spider: str
     outputs: tuple[str, ...]
+    """Absolute paths, URLs, or - for standard output."""
     resolve: dict[str, str] = {}
-    """Overrides of DNS it was begun with."""
+    """DNS overrides of the crawl (--resolve)."""
     ca_file: str = ""
-    """Its authorities, as an absolute path. Empty: the system's only."""
+    """Absolute path of the additional certificates. Empty: none."""
 
 
 def write_note(data_dir: Path, note: CrawlNote) -> None:
-    """Keep it, for its owner only: it may hold a cookie. Raises BadInput for a directory that cannot be written."""
-    path = _path(data_dir, note.run.crawl.id.crawlid)
+    """Store the note, readable by its owner only, because it may hold a cookie. Raises BadInput where it cannot be
+    written."""
+    path = _note_path(data_dir, note.run.crawl.id.crawlid)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # A name of its own: commands that share a crawl may begin at the same moment.
-        descriptor, fresh = mkstemp(dir=path.parent, suffix=".new")
+        # A unique name: commands that share a crawl may start at the same moment.
+        descriptor, new_path = mkstemp(dir=path.parent, suffix=".new")
         with os.fdopen(descriptor, "wb") as file:
             file.write(msgspec.json.encode(note))
-        os.replace(fresh, path)
+        os.replace(new_path, path)
     except OSError as error:
         raise BadInput(f"data directory {data_dir}: {error.strerror}") from None
 
 
 def read_note(data_dir: Path, crawl_id: str) -> CrawlNote | None:
-    """None: no crawl of that name was begun with this data directory."""
+    """Return the note of a crawl. None: no crawl of that name was started with this data directory."""
     try:
-        return msgspec.json.decode(_path(data_dir, crawl_id).read_bytes(), type=CrawlNote)
+        return msgspec.json.decode(_note_path(data_dir, crawl_id).read_bytes(), type=CrawlNote)
     except (OSError, msgspec.DecodeError):
         return None
 
 
 def known_crawls(data_dir: Path) -> list[str]:
-    """The names of the crawls begun with this data directory, the latest last."""
+    """Return the names of the crawls that were started with this data directory, the latest last."""
     try:
-        paths = sorted((data_dir / _FOLDER).glob("*.json"), key=lambda path: path.stat().st_mtime)
+        paths = sorted((data_dir / _NOTES_FOLDER).glob("*.json"), key=lambda path: path.stat().st_mtime)
     except OSError:
         return []
     return [path.stem for path in paths]
 
 
-def _path(data_dir: Path, crawl_id: str) -> Path:
-    return data_dir / _FOLDER / f"{crawl_id.replace('/', '%2F')}.json"
+def _note_path(data_dir: Path, crawl_id: str) -> Path:
+    return data_dir / _NOTES_FOLDER / f"{crawl_id.replace('/', '%2F')}.json"

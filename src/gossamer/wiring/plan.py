@@ -1,4 +1,7 @@
-"""What a crawl from the command line is to the frontier: its identity, its pool, its terms, its seeds."""
+"""Turns the settings of `gossamer crawl` into a plan: the crawl's identity, pool, terms and seeds.
+
+Also checks everything that a person may have typed wrong, before anything is started.
+"""
 
 import asyncio
 import hashlib
@@ -34,19 +37,19 @@ from gossamer.worker.context import scope_of
 from gossamer.worker.spider import load_spider
 
 MOST_NESTED = 100
-"""Levels of arrays and objects in attrs; what reads the records gives up at some hundreds."""
+"""Most levels of arrays and objects in attrs. Common JSON readers give up at a few hundred levels."""
 
 _LEAST_INTEGER = -(2**63)
 _MOST_INTEGER = 2**64 - 1
-_ELSEWHERE = {"output", "ca_file"}
-"""Settings that name files: a path need not be text."""
+_PATHS = {"output", "ca_file"}
+"""Settings that name files. A path need not be valid Unicode."""
 
 
-def check_asked(settings: Settings) -> None:
-    """Whether requests can be made with these settings. Raises BadInput, in one line, for the first that cannot be."""
+def check_settings(settings: Settings) -> None:
+    """Check that requests can be made with these settings. Raises BadInput for the first that is not valid."""
     for group in (settings.crawl, settings.fetch):
         for name, value in group:
-            if name not in _ELSEWHERE and name != "attrs":
+            if name not in _PATHS and name != "attrs":
                 _check_text(name, value)
     check_attrs(settings.crawl.attrs)
     _check_headers(settings)
@@ -59,7 +62,7 @@ def check_asked(settings: Settings) -> None:
 
 
 def address_service(settings: Settings) -> AddressService:
-    """The one that says where requests come from. Raises BadInput."""
+    """Return the service that reports this machine's public address. Raises BadInput."""
     fetch = settings.fetch
     return AddressService(
         fetch.egress_url, pattern=fetch.egress_pattern, user_agent=fetch.user_agent, proxy=fetch.proxy
@@ -67,7 +70,7 @@ def address_service(settings: Settings) -> AddressService:
 
 
 def check_attrs(attrs: dict[str, Any] | None) -> None:
-    """Whether they can travel: JSON (RFC 8259) with integers of 64 bits, finite numbers and text of whole characters.
+    """Check that attrs can be sent: JSON (RFC 8259) with 64-bit integers, finite numbers and valid Unicode.
 
     Raises BadInput.
     """
@@ -76,11 +79,11 @@ def check_attrs(attrs: dict[str, Any] | None) -> None:
     while level:
         depth += 1
         if depth > MOST_NESTED:
-            raise BadInput(f"--attrs is nested more than {MOST_NESTED} levels deep; make it flatter")
+            raise BadInput(f"--attrs: nested more than {MOST_NESTED} levels deep. Make the object flatter.")
         inner: list[Any] = []
         for value in level:
             inner += value.items() if isinstance(value, dict) else value
-        # Keys and values of an object come as pairs, which are no level of their own.
+        # Keys and values of an object come as pairs, which do not count as a level.
         level = [part for part in _parts(inner) if not _check_leaf(part)]
 
 
@@ -89,7 +92,7 @@ def _parts(values: list[Any]) -> list[Any]:
 
 
 def _check_leaf(value: object) -> bool:
-    """False for what has parts of its own. Raises BadInput for what cannot be sent."""
+    """Return False for an array or object. Raises BadInput for a value that cannot be sent."""
     match value:
         case dict() | list():
             return False
@@ -98,15 +101,15 @@ def _check_leaf(value: object) -> bool:
         case int():
             if not _LEAST_INTEGER <= value <= _MOST_INTEGER:
                 raise BadInput(
-                    f"--attrs: an integer has more than 64 bits ({len(str(value))} digits); write it as text"
+                    f"--attrs: an integer has more than 64 bits ({len(str(value))} digits). Write it as text."
                 )
         case float():
             if not math.isfinite(value):
-                raise BadInput(f"--attrs: JSON has no {value}; write null or text")
+                raise BadInput(f"--attrs: JSON has no {value}. Write null or text.")
         case str():
             _check_text("--attrs", value)
         case _:
-            raise BadInput(f"--attrs: {value!r} is nothing that JSON has; write it as text")
+            raise BadInput(f"--attrs: JSON has no value like {value!r}. Write it as text.")
     return True
 
 
@@ -119,7 +122,7 @@ def _check_text(name: str, value: object) -> None:
             try:
                 text.encode()
             except UnicodeEncodeError:
-                raise BadInput(f"{name}: {text!a} is not valid Unicode; write it in UTF-8") from None
+                raise BadInput(f"{name}: {text!a} is not valid Unicode. Write it in UTF-8.") from None
 
 
 def _check_headers(settings: Settings) -> None:
@@ -128,12 +131,12 @@ def _check_headers(settings: Settings) -> None:
     check_headers(tuple((name, "") for name in crawl.secret_header))
 
 
-_LOOKED_UP = 1000
-"""Names that are looked up before the start in any case. Those beyond are judged when they are fetched, like every
-link; only who permits private seeds has to know all of them."""
+_NAMES_CHECKED = 1000
+"""Host names that are looked up before the start. Others are checked when they are fetched, as every link is. With
+--allow-private all are looked up, because the crawl has to know which hosts are private."""
 
-_AT_ONCE = 32
-"""Look-ups; as many as the resolver has threads, so that none of them times out while it waits for one."""
+_LOOKUPS_AT_ONCE = 32
+"""Parallel look-ups. Not more than the resolver has threads: a look-up that waits for a thread could time out."""
 
 
 async def private_hosts(
@@ -144,50 +147,52 @@ async def private_hosts(
     names: bool = True,
     say: Callable[[str], None] | None = None,
 ) -> tuple[str, ...]:
-    """The seeds' hosts that have only addresses off the public internet, those that spell an address first.
+    """Return the seeds' hosts that have only addresses outside the public internet, IP addresses before names.
 
-    Raises BadInput for the first of them unless `allowed`. A name that does not resolve is no reason to refuse: the
-    crawl records it. `names` false: names are not looked up (a proxy does that), and all count as private if that is
-    `allowed`. `say` is told a sentence where the look-ups take a while.
+    Raises BadInput for the first of them unless `allowed`. A name that does not resolve is not refused: the crawl
+    records its failure. `names` False: names are not looked up, because a proxy does that, and where private hosts are
+    `allowed` all names count as private. `say` shows a sentence where the look-ups take a while.
     """
     hosts = dict.fromkeys(map(host, seeds))
-    literals = [name for name in hosts if host_address(name) is not None]
-    found: list[str] = []
-    for name in literals:
-        reason = verdict(host_address(name) or "")
-        if reason is not None and await _fault(resolver, name):
+    addresses = [name for name in hosts if host_address(name) is not None]
+    private: list[str] = []
+    for address in addresses:
+        reason = verdict(host_address(address) or "")
+        if reason is not None and await _refusal(resolver, address):
             if not allowed:
                 raise BadInput(
-                    f"{name} is not on the public internet ({reason}); --allow-private permits the hosts given"
+                    f"{address} is not on the public internet ({reason}). To crawl it, add --allow-private, which "
+                    "permits the hosts of the given URLs."
                 )
-            found.append(name)
+            private.append(address)
     others = [name for name in hosts if host_address(name) is None]
     if not names:
-        return (*found, *others) if allowed else ()
+        return (*private, *others) if allowed else ()
     if not allowed:
-        others = others[:_LOOKED_UP]
-    elif len(others) > _LOOKED_UP and say is not None:
-        say(f"Looking up {len(others):,} hosts: --allow-private has to know which are at private addresses.")
-    return (*found, *await _private_names(resolver, others, allowed=allowed))
+        others = others[:_NAMES_CHECKED]
+    elif len(others) > _NAMES_CHECKED and say is not None:
+        say(f"Looking up {len(others):,} hosts: --allow-private needs to know which have private addresses.")
+    return (*private, *await _private_names(resolver, others, allowed=allowed))
 
 
 async def _private_names(resolver: Resolver, names: Sequence[str], *, allowed: bool) -> list[str]:
     found: list[str] = []
-    for start in range(0, len(names), _AT_ONCE):
-        batch = names[start : start + _AT_ONCE]
-        faults = await asyncio.gather(*(_fault(resolver, name) for name in batch))
-        for name, fault in zip(batch, faults, strict=True):
-            if fault and not allowed:
+    for start in range(0, len(names), _LOOKUPS_AT_ONCE):
+        batch = names[start : start + _LOOKUPS_AT_ONCE]
+        refusals = await asyncio.gather(*(_refusal(resolver, name) for name in batch))
+        for name, refusal in zip(batch, refusals, strict=True):
+            if refusal and not allowed:
                 raise BadInput(
-                    f"{fault}: not on the public internet; --allow-private permits the hosts given, "
-                    f"--resolve {name}:ADDRESS one of them"
+                    f"{refusal}: not on the public internet. To crawl it, add --allow-private, which permits the hosts "
+                    f"of the given URLs, or --resolve {name}:ADDRESS, which permits this one."
                 )
-            if fault:
+            if refusal:
                 found.append(name)
     return found
 
 
-async def _fault(resolver: Resolver, name: str) -> str:
+async def _refusal(resolver: Resolver, name: str) -> str:
+    """Return why the host may not be fetched; empty where it may, or does not resolve."""
     try:
         await resolver.addresses(name, 0)
     except BlockedAddress as error:
@@ -200,66 +205,72 @@ async def _fault(resolver: Resolver, name: str) -> str:
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _MOST_HITS = 1_000_000
 _LEAST_WINDOW = 0.001
-_LONGEST = 100 * 365 * 86400
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
+_LONGEST_WINDOW = 7 * 86400
+_LONGEST_SPAN = 100 * 365 * 86400
+_SPAN_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
 
 
 def parse_rate(text: str) -> Rate:
-    """`HITS/SECONDS`: `10/60` is ten a minute. Raises BadInput."""
+    """Parse `HITS/SECONDS`: `10/60` is ten a minute, `5` is `5/1`. Raises BadInput."""
     hits, slash, seconds = text.partition("/")
     try:
         rate = Rate(hits=int(hits), window_seconds=float(seconds) if slash else 1.0)
     except ValueError:
-        raise BadInput(f"{text!r} is no rate; write HITS/SECONDS, for example 1/1 or 10/60") from None
-    if not 1 <= rate.hits <= _MOST_HITS or not _LEAST_WINDOW <= rate.window_seconds <= 7 * 86400:
+        raise BadInput(f"--rate: cannot read {text!r}. Write HITS/SECONDS, for example 1/1 or 10/60.") from None
+    if not 1 <= rate.hits <= _MOST_HITS or not _LEAST_WINDOW <= rate.window_seconds <= _LONGEST_WINDOW:
         raise BadInput(
-            f"{text!r:.80} is no rate; at least 1 hit and at most {_MOST_HITS}, in {_LEAST_WINDOW} to 604800 seconds"
+            f"--rate: {text!r:.80} is out of range. Write at least 1 hit and at most {_MOST_HITS:,}, in "
+            f"{_LEAST_WINDOW} to {_LONGEST_WINDOW:,} seconds."
         )
     return rate
 
 
 def parse_expires(text: str, *, now: float) -> float:
-    """Epoch seconds of a span from now (`90`, `90m`, `12h`, `3d`) or an ISO 8601 time (UTC where it has no zone).
+    """Return the epoch seconds of a span from now (`90`, `90m`, `12h`, `3d`) or of an ISO 8601 time.
 
-    Raises BadInput, also for a time that has passed.
+    A time without a zone is UTC. Raises BadInput, also for a time that has passed.
     """
-    span = _SPAN.fullmatch(text.strip())
+    span = _SPAN_TEXT.fullmatch(text.strip())
     if span:
         moment = now + float(span[1]) * _UNITS[span[2]]
     else:
         try:
             stamp = datetime.fromisoformat(text.strip())
         except ValueError:
-            raise BadInput(f"{text!r} is no time; write 90m, 12h, 3d, or 2030-01-31T12:00") from None
+            raise BadInput(f"--expires: cannot read {text!r}. Write 90m, 12h, 3d, or 2030-01-31T12:00.") from None
         moment = (stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)).timestamp()
-    if moment > now + _LONGEST:
-        raise BadInput(f"the time {text!r:.80} is more than a hundred years away; leave --expires out for never")
+    if moment > now + _LONGEST_SPAN:
+        raise BadInput(
+            f"--expires: {text!r:.80} is more than a hundred years away. Omit the option if the crawl never expires."
+        )
     if moment <= now:
-        raise BadInput(f"the time {text!r} has passed")
+        raise BadInput(f"--expires: the time {text!r} has passed. Write a time in the future.")
     return moment
 
 
 APPID = "cli"
+"""Application of all crawls from the command line."""
 _NAME_CHARACTERS = 40
-_ALLOWED_FROM_SEEDS = 10_000
-"""More seeds than this on different domains need --scope any: every link would be compared with all of them."""
+_PLACES_IN_SCOPE = 10_000
+"""Most domains, hosts or directories that a scope may hold, because every link is compared with all of them."""
 _BATCH = 1000
+"""Seeds that are added to the frontier in one call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A crawl as it will be opened and fed."""
+    """A crawl before its start: what will be opened in the frontier, and its seeds."""
 
     crawl: Crawl
     terms: Terms
     seeds: tuple[str, ...]
-    """Canonical, without repeats."""
+    """Canonical URLs, without repeats."""
     spider: str
     priority: int
 
     def batches(self, secret: int) -> Iterator[list[Batch]]:
-        """The seeds as they enter the frontier, about a thousand at a time."""
-        mark_seed = spider_seed(secret, self.spider)
+        """Yield the seeds by domain, about a thousand at a time. `secret`: the frontier's key for fingerprints."""
+        fingerprint_seed = spider_seed(secret, self.spider)
         group: dict[str, Batch] = {}
         for count, url in enumerate(self.seeds, 1):
             domain = registered_domain(host(url))
@@ -267,8 +278,8 @@ class Plan:
             if batch is None:
                 batch = group[domain] = Batch(self.spider, domain, self.priority, 0)
             batch.urls.append(url)
-            spelling = with_sorted_query(url) if self.terms.query_order is QueryOrder.IGNORED else url
-            batch.fingerprints.append(fingerprint(spelling, seed=mark_seed))
+            compared_url = with_sorted_query(url) if self.terms.query_order is QueryOrder.IGNORED else url
+            batch.fingerprints.append(fingerprint(compared_url, seed=fingerprint_seed))
             if count % _BATCH == 0:
                 yield list(group.values())
                 group = {}
@@ -279,12 +290,15 @@ class Plan:
 def make_plan(
     settings: Settings, urls: Iterable[str], *, crawl_id: str | None, now: float, private_hosts: Sequence[str] = ()
 ) -> Plan:
-    """Raises BadInput for anything in it that cannot be used; nothing is started or asked."""
+    """Return the plan of a crawl. Asks no server. Raises BadInput for anything that is not valid.
+
+    `crawl_id` None: the name is derived from the seeds and the settings.
+    """
     seeds = tuple(dict.fromkeys(map(from_person, urls)))
     if not seeds:
-        raise BadInput("no URL is given; try gossamer crawl https://example.com")
+        raise BadInput("no URL is given. Try gossamer crawl https://example.com")
     crawl = settings.crawl
-    check_asked(settings)
+    check_settings(settings)
     load_spider(crawl.spider)
     terms = _terms(settings, seeds, now=now, private_hosts=private_hosts)
     scope_of(terms)
@@ -306,14 +320,15 @@ def make_plan(
 
 
 def derived_id(settings: Settings, seeds: Sequence[str]) -> str:
-    """The same for the same seeds and the same questions asked of them, in any order, so that the same command resumes.
+    """Return the crawl id for these seeds and settings: their host and a digest.
 
-    How fast and how parallel it is, and where its records go, do not make it another crawl.
+    The order of seeds and of repeated options does not matter, so that the same command resumes its crawl. Rate,
+    concurrency and outputs are not part of the digest: with other values it is the same crawl.
     """
     crawl = settings.crawl
     ordered = sorted(seeds)
     secrets = [sorted(name.lower() for name in crawl.secret_header), sorted(crawl.headers_for)]
-    asked = (
+    identity = (
         ordered,
         crawl.depth,
         crawl.max_pages,
@@ -331,26 +346,32 @@ def derived_id(settings: Settings, seeds: Sequence[str]) -> str:
         settings.fetch.user_agent,
         sorted(crawl.header.items()),
         crawl.cookie,
-        # Absent where it is not asked for: ids are those of versions that did not know it.
+        # Added only where they are set, so that crawls of versions without these settings keep their ids.
         *([crawl.query_order] if crawl.query_order == "ignored" else []),
         *([secrets] if any(secrets) else []),
     )
-    digest = hashlib.blake2b(msgspec.json.encode(asked, order="deterministic"), digest_size=4).hexdigest()
+    digest = hashlib.blake2b(msgspec.json.encode(identity, order="deterministic"), digest_size=4).hexdigest()
     return f"{host(ordered[0]).strip('[]')[: _NAME_CHARACTERS - 9]}-{digest}"
 
 
 def _checked_id(text: str) -> str:
-    if not 0 < len(text) <= _NAME_CHARACTERS or not text.isprintable() or any(mark in text for mark in " \t\"'"):
-        raise BadInput(f"{text!r} is no crawl id; 1 to {_NAME_CHARACTERS} characters, no spaces, no quotes")
+    if (
+        not 0 < len(text) <= _NAME_CHARACTERS
+        or not text.isprintable()
+        or any(character in text for character in " \t\"'")
+    ):
+        raise BadInput(
+            f"--crawl-id: cannot use {text!r}. Write 1 to {_NAME_CHARACTERS} characters, no spaces, no quotes."
+        )
     return text
 
 
 def _terms(settings: Settings, seeds: Sequence[str], *, now: float, private_hosts: Sequence[str]) -> Terms:
     crawl, fetch = settings.crawl, settings.fetch
-    domains, hosts, prefixes = _confines(crawl.scope, seeds)
+    domains, hosts, prefixes = _scope_places(crawl.scope, seeds)
     if crawl.scope == "any" and crawl.allow_domain:
         raise BadInput(
-            "--scope any and --allow-domain contradict each other: any host is in scope already; leave one of them out"
+            "--scope any and --allow-domain contradict each other: any host is in scope already. Omit one of them."
         )
     domains = tuple(sorted({*domains, *crawl.allow_domain}))
     terms = Terms(
@@ -381,16 +402,16 @@ def _terms(settings: Settings, seeds: Sequence[str], *, now: float, private_host
         query_order=QueryOrder(crawl.query_order),
     )
     terms = with_secrets_for(terms, (registered_domain(host(url)) for url in seeds), crawl.headers_for)
-    if len(terms.secrets_for) > _ALLOWED_FROM_SEEDS:
+    if len(terms.secrets_for) > _PLACES_IN_SCOPE:
         raise BadInput(
-            f"the cookie or a secret header would go to {len(terms.secrets_for):,} domains, more than the "
-            f"{_ALLOWED_FROM_SEEDS:,} that a crawl holds; split the seeds into several crawls"
+            f"the cookie or a secret header would go to {len(terms.secrets_for):,} domains, more than the limit of "
+            f"{_PLACES_IN_SCOPE:,}. Split the seeds into several crawls."
         )
     return terms
 
 
-def _confines(scope: str, seeds: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """(domains, hosts, path prefixes) that links must be in; all empty: anywhere."""
+def _scope_places(scope: str, seeds: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Return (domains, hosts, path prefixes) that links have to be in. All empty: links may lead anywhere."""
     if scope == "any":
         return (), (), ()
     if scope == "domain":
@@ -399,10 +420,10 @@ def _confines(scope: str, seeds: Sequence[str]) -> tuple[tuple[str, ...], tuple[
         names = {host(url) for url in seeds}
     else:
         names = {directory(url) for url in seeds}
-    if len(names) > _ALLOWED_FROM_SEEDS:
+    if len(names) > _PLACES_IN_SCOPE:
         raise BadInput(
-            f"the seeds lie in {len(names):,} places, more than the {_ALLOWED_FROM_SEEDS:,} a scope holds; "
-            "use --scope any with --depth, or several crawls"
+            f"--scope {scope}: the seeds lie in {len(names):,} places, more than the limit of {_PLACES_IN_SCOPE:,}. "
+            "Use --scope any with --depth, or several crawls."
         )
     found = tuple(sorted(names))
     return {"domain": (found, (), ()), "host": ((), found, ()), "path": ((), (), found)}[scope]

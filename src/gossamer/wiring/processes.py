@@ -1,4 +1,4 @@
-"""Several worker processes under one that watches: a dead one is replaced, and their counters are added up."""
+"""Runs worker processes under one parent, which restarts dead ones and adds up their counters."""
 
 import asyncio
 import contextlib
@@ -15,42 +15,51 @@ from gossamer.model.crawl import Run
 from gossamer.settings import Settings
 from gossamer.telemetry import logs as names
 from gossamer.telemetry.tally import Tally
+from gossamer.wiring import WORKER_PROCESS
 
 log = logging.getLogger("gossamer")
 
-COMMAND = "worker-process"
 QUICK_SECONDS = 5.0
-"""A process that dies sooner than this after its start has a fault of its own."""
+"""A process that dies sooner than this after its start counts as a failed start."""
 QUICK_DEATHS = 5
+"""Failed starts in a row of one process after which the command gives up."""
 _LONGEST_PAUSE_SECONDS = 10.0
+_REPEAT_AFTER_SECONDS = 10.0
+"""Time for which the same sentence of several processes is shown once."""
 
 
 class WorkerCommand(msgspec.Struct, kw_only=True):
-    """What a worker process is told on its standard input, which stays open as long as its parent lives."""
+    """Orders for a worker process, one line of JSON on its standard input, which stays open while the parent lives."""
 
     settings: dict[str, Any]
     address: str
+    """Address of the frontier."""
     pool: str
     spiders: list[str]
     run: Run | None
-    status_fd: int
+    report_fd: int
+    """File descriptor to which the process writes its reports."""
     bus: bool = False
-    """Pages go to the bus."""
+    """True: pages go to the bus."""
 
 
 class WorkerReport(msgspec.Struct, omit_defaults=True):
-    """What it tells its parent, a line of JSON each."""
+    """A message from a worker process to its parent, one line of JSON."""
 
     tally: Tally | None = None
     say: str = ""
+    """A sentence to show."""
     closed: bool = False
-    """The reader closed the output: this process ended, and so should the others."""
+    """The reader of the output went away: this process ended, and the others have to end."""
     fault: str = ""
-    """Why an output is not finished."""
+    """The reason why an output is not finished. Empty: no such trouble."""
 
 
 class WorkerProcesses:
-    """Runs `count` of them until all end by themselves or `stop`. They get no Ctrl-C of the terminal: we are told."""
+    """Runs `worker.processes` worker processes until all end by themselves or `stop` is called.
+
+    They run in sessions of their own, so that Ctrl-C in the terminal reaches only the parent.
+    """
 
     def __init__(
         self,
@@ -61,46 +70,42 @@ class WorkerProcesses:
         spiders: list[str],
         run: Run | None,
         say: Callable[[str], None],
-        bus: bool = False,
+        bus: bool,
     ) -> None:
         self._settings = settings
-        self._errand = WorkerCommand(
+        self._command = WorkerCommand(
             settings=settings.model_dump(mode="json"),
             address=address,
             pool=pool,
             spiders=spiders,
             run=run,
-            status_fd=-1,
+            report_fd=-1,
             bus=bus,
         )
         self._say = say
-        self._said: set[str] = set()
+        self._recent_sentences: set[str] = set()
         self._alive: dict[int, asyncio.subprocess.Process] = {}
         self._current: dict[int, Tally] = {}
-        self._gone = Tally()
+        self._ended = Tally()
         self._stopping = asyncio.Event()
-        self._closed = False
+        self._output_closed = False
         self.fault = ""
-        """Why an output is not finished; its records are kept until it can be. Empty: it is, as far as it is over."""
+        """The reason why an output is not finished; its records are kept until it can be. Empty: no such trouble."""
 
     def tally(self) -> Tally:
-        """All processes together, dead ones included."""
-        total = self._gone
+        """Return the sum over all processes, dead ones included."""
+        total = self._ended
         for tally in self._current.values():
             total = total.plus(tally)
         return total
 
-    def pids(self) -> list[int]:
-        """Of the processes that live now."""
-        return [process.pid for process in self._alive.values()]
-
     async def run(self) -> None:
-        """Until all have ended well. Raises WorkerFailed when one dies at its start again and again; OutputClosed in a
-        group when nobody reads the output any more."""
+        """Run until all processes have ended normally. Raises WorkerFailed when one keeps dying at its start;
+        OutputClosed, in a group, when the reader of the output went away."""
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._settings.worker.processes):
-                    group.create_task(self._keep(number))
+                    group.create_task(self._keep_alive(number))
         except* WorkerFailed as failures:
             raise failures.exceptions[0] from None
         finally:
@@ -110,41 +115,41 @@ class WorkerProcesses:
                 await process.wait()
 
     def stop(self) -> None:
-        """Drain all of them. May be repeated."""
+        """Tell all processes to finish their requests and end. May be repeated."""
         self._stopping.set()
         for process in self._alive.values():
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
 
-    async def _keep(self, number: int) -> None:
+    async def _keep_alive(self, number: int) -> None:
         loop = asyncio.get_running_loop()
-        quick = 0
+        quick_deaths = 0
         while True:
-            began = loop.time()
-            code = await self._live(number)
-            if self._closed:
+            started = loop.time()
+            code = await self._run_process(number)
+            if self._output_closed:
                 raise OutputClosed
             if code == 0 or self._stopping.is_set():
                 return
-            quick = quick + 1 if loop.time() - began < QUICK_SECONDS else 0
-            how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            if quick >= QUICK_DEATHS:
-                raise WorkerFailed(f"the last one by {how}")
-            log.warning("%s %d: %s", names.PROCESS_DIED, number, how)
-            self._say(f"A worker process died ({how}); starting another. Nothing is lost.")
+            quick_deaths = quick_deaths + 1 if loop.time() - started < QUICK_SECONDS else 0
+            cause = f"signal {-code}" if code < 0 else f"exit code {code}"
+            if quick_deaths >= QUICK_DEATHS:
+                raise WorkerFailed(f"the last one by {cause}")
+            log.warning("%s %d: %s", names.PROCESS_DIED, number, cause)
+            self._say(f"A worker process died ({cause}); starting another. Nothing is lost.")
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(0.1 * 2**quick, _LONGEST_PAUSE_SECONDS)):
+                async with asyncio.timeout(min(0.1 * 2**quick_deaths, _LONGEST_PAUSE_SECONDS)):
                     await self._stopping.wait()
                     return
 
-    async def _live(self, number: int) -> int:
+    async def _run_process(self, number: int) -> int:
         read_fd, write_fd = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 "gossamer",
-                COMMAND,
+                WORKER_PROCESS,
                 stdin=asyncio.subprocess.PIPE,
                 pass_fds=(write_fd,),
                 start_new_session=True,
@@ -161,12 +166,12 @@ class WorkerProcesses:
         )
         try:
             assert process.stdin
-            errand = msgspec.structs.replace(self._errand, status_fd=write_fd)
-            process.stdin.write(msgspec.json.encode(errand) + b"\n")
+            command = msgspec.structs.replace(self._command, report_fd=write_fd)
+            process.stdin.write(msgspec.json.encode(command) + b"\n")
             if self._stopping.is_set():
                 process.terminate()
-            with contextlib.suppress(ValueError):  # a torn line of a killed process
-                await self._listen(number, reader)
+            with contextlib.suppress(ValueError):  # the incomplete last line of a killed process
+                await self._read_reports(number, reader)
             return await process.wait()
         finally:
             transport.close()
@@ -178,18 +183,18 @@ class WorkerProcesses:
             self._alive.pop(number, None)
             last = self._current.pop(number, None)
             if last is not None:
-                self._gone = self._gone.plus(last.without_current())
+                self._ended = self._ended.plus(last.without_current())
 
-    async def _listen(self, number: int, reader: asyncio.StreamReader) -> None:
+    async def _read_reports(self, number: int, reader: asyncio.StreamReader) -> None:
         decoder = msgspec.json.Decoder(WorkerReport)
         while line := await reader.readline():
-            word = decoder.decode(line)
-            if word.tally is not None:
-                self._current[number] = word.tally
-            self._closed = self._closed or word.closed
-            self.fault = word.fault or self.fault
-            if word.say and word.say not in self._said:
-                # All processes meet the same trouble; a person hears of it once.
-                self._said.add(word.say)
-                asyncio.get_running_loop().call_later(10.0, self._said.discard, word.say)
-                self._say(word.say)
+            report = decoder.decode(line)
+            if report.tally is not None:
+                self._current[number] = report.tally
+            self._output_closed = self._output_closed or report.closed
+            self.fault = report.fault or self.fault
+            if report.say and report.say not in self._recent_sentences:
+                # All processes meet the same trouble; show it once.
+                self._recent_sentences.add(report.say)
+                asyncio.get_running_loop().call_later(_REPEAT_AFTER_SECONDS, self._recent_sentences.discard, report.say)
+                self._say(report.say)

@@ -1,9 +1,9 @@
-"""Builds the services from settings: the bus, the desk, the roles."""
+"""Builds a crawl service from settings: the bus, the request dispatcher, the roles, and the REST API."""
 
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -34,23 +34,23 @@ from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.metrics import Metrics
 from gossamer.telemetry.tally import Tally
 from gossamer.valkey.shards import Shards
-from gossamer.wiring.worker import working
+from gossamer.wiring.frontier import open_frontier
+from gossamer.wiring.worker import open_worker
 from gossamer.worker.worker import Worker
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-from collections.abc import Mapping
 
 STREAMS = "streams"
 _KAFKA = "kafka://"
 STREAMS_BODY_BYTES = 4096
-"""A longer body does not belong into a stream: it is memory."""
+"""Default of `topics.body` on streams. Streams are kept in memory, so longer bodies go to the blob store."""
 
 
 def check_bus(address: str) -> None:
-    """Raises BadInput for what is no bus."""
+    """Check the address of a bus. Raises BadInput."""
     if address != STREAMS and not (address.startswith(_KAFKA) and len(address) > len(_KAFKA)):
-        raise BadInput(f"{address!r} is no bus; write streams, or kafka://host:port,host:port")
+        raise BadInput(f"--bus: cannot use {address!r}. Write streams, or kafka://host:port,host:port.")
 
 
 def open_bus(
@@ -66,9 +66,12 @@ def open_bus(
     replicas: int,
     largest: int,
 ) -> Bus:
-    """`streams`: in the server of `shards`, under `prefix`; `retention_seconds` and `most_bytes` bound a topic.
-    `kafka://host:port,…`: with librdkafka's options `kafka`; topics that are missing get so many partitions and
-    replicas (-1: the broker's default) and messages up to `largest` bytes. Raises BadInput for another address."""
+    """Return the bus at this address. Raises BadInput for an address that is not valid.
+
+    `streams`: in the server of `shards`, in keys that begin with `prefix`; `retention_seconds` and `most_bytes` bound a
+    topic. `kafka://host:port,…`: `kafka` holds options of librdkafka; missing topics are created with `partitions`,
+    `replicas` (-1: the broker's default) and messages of up to `largest` bytes.
+    """
     check_bus(address)
     if address == STREAMS:
         return StreamsBus(
@@ -79,9 +82,11 @@ def open_bus(
             max_topic_bytes=most_bytes,
         )
     try:
-        from gossamer.bus.kafka import KafkaBus  # an extra: who does not use it need not have it
+        from gossamer.bus.kafka import KafkaBus  # an extra that need not be installed
     except ImportError as exc:
-        raise BadInput("a Kafka bus needs more than the core; pip install gossamer-crawl[kafka]") from exc
+        raise BadInput(
+            "a Kafka bus needs a library that is not installed. Install it: pip install gossamer-crawl[kafka]"
+        ) from exc
 
     servers = address.removeprefix(_KAFKA).rstrip("/")
     return KafkaBus(
@@ -95,22 +100,22 @@ def open_bus(
 
 
 PLUGINS = "gossamer.requests"
-"""Entry points of further kinds of request: objects with `schema`, `rank` and `handle`."""
+"""Group of entry points that add kinds of request: objects with `schema`, `rank` and `handle`."""
 
 IDLE_SECONDS = 5.0
-"""How long a service's crawl has nothing to do before it is finished, where no setting says."""
+"""Seconds without work after which a run of a service's crawl is finished, unless `crawl.idle_seconds` is set."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceContext:
-    """What the services, the API and the commands share in one process."""
+    """The connections and objects that the services, the API and the commands share in one process."""
 
     shards: Shards
     frontier: ValkeyFrontier
     bus: Bus
     topics: Topics
     counters: Counters
-    desk: RequestDispatcher
+    dispatcher: RequestDispatcher
     outbound: OutboundPublisher
     metrics: Metrics
     troubles: Troubles
@@ -120,21 +125,17 @@ class ServiceContext:
 
 
 @asynccontextmanager
-async def parts(
+async def open_service(
     settings: Settings, address: str, *, say: Callable[[str], None] | None = None
 ) -> AsyncIterator[ServiceContext]:
-    """Everything, connected to the frontier at `address`; closed with the context. Raises FrontierUnavailable,
-    FrontierIncompatible, BadInput, BusUnavailable."""
+    """Connect everything to the frontier at `address`, and close it with the context.
+
+    `say` shows a sentence to a person; None: troubles are only logged. Raises FrontierUnavailable,
+    FrontierIncompatible, BadInput, BusUnavailable.
+    """
     shards = await Shards.connect(address)
     try:
-        frontier = await ValkeyFrontier.from_connection(
-            shards,
-            prefix=settings.prefix,
-            shards=settings.shards,
-            heartbeat_seconds=settings.worker.heartbeat,
-            retention_seconds=settings.retention,
-            stop_marker_seconds=settings.marks,
-        )
+        frontier = await open_frontier(settings, shards)
         topics = Topics(settings.topics.prefix)
         blobs = BlobStore(blob_place(settings))
         bus = make_bus(settings, shards)
@@ -146,7 +147,7 @@ async def parts(
                 bus=bus,
                 topics=topics,
                 counters=counters,
-                desk=_desk(settings, frontier, counters),
+                dispatcher=_dispatcher(settings, frontier, counters),
                 outbound=OutboundPublisher(
                     bus, topics, blobs, firehose=settings.topics.firehose, per_app=settings.topics.per_app
                 ),
@@ -162,7 +163,7 @@ async def parts(
 
 
 def make_bus(settings: Settings, shards: Shards) -> Bus:
-    """The bus of these settings; streams where none is named."""
+    """Return the bus of these settings. Without one named: streams."""
     return open_bus(
         settings.bus or STREAMS,
         shards,
@@ -178,7 +179,7 @@ def make_bus(settings: Settings, shards: Shards) -> Bus:
 
 
 def make_bus_sink(settings: Settings, bus: Bus) -> BusSink:
-    """Where a worker of the service puts its pages."""
+    """Return the output by which a worker publishes its pages on the bus."""
     topics = settings.topics
     body = topics.body
     if body is None and (settings.bus or STREAMS) == STREAMS:
@@ -196,35 +197,35 @@ def make_bus_sink(settings: Settings, bus: Bus) -> BusSink:
 
 
 def blob_place(settings: Settings) -> str:
-    """The blob store's directory or URL."""
+    """Return the directory or URL of the blob store."""
     return settings.topics.blobs or os.fspath(settings.data_dir.absolute() / "blobs")
 
 
-def for_the_bus(settings: Settings) -> Settings:
-    """Settings of a worker whose pages go to the bus: into files only where somebody asked for that."""
+def bus_worker_settings(settings: Settings) -> Settings:
+    """Return the settings of a worker that publishes on the bus: it writes files only where an output is named."""
     if "output" in settings.crawl.model_fields_set:
         return settings
     return settings.model_copy(update={"crawl": settings.crawl.model_copy(update={"output": ()})})
 
 
 @asynccontextmanager
-async def serving(
+async def open_bus_worker(
     settings: Settings,
     frontier: ValkeyFrontier,
     address: str,
     *,
     pool: str,
-    spiders: Sequence[str] = (),
-    say: Callable[[str], None] | None = None,
+    spiders: Sequence[str],
+    say: Callable[[str], None],
 ) -> AsyncIterator[Worker]:
-    """A worker of this process whose pages go to the bus."""
+    """Return a worker of this process that publishes its pages on the bus. `address`: that of the frontier."""
     shards = await Shards.connect(address)
     try:
         bus = make_bus(settings, shards)
         try:
             sink = make_bus_sink(settings, bus)
-            async with working(
-                for_the_bus(settings), frontier, pool=pool, spiders=spiders, bus=sink, say=say
+            async with open_worker(
+                bus_worker_settings(settings), frontier, pool=pool, spiders=spiders, bus=sink, say=say
             ) as worker:
                 if isinstance(bus, StreamsBus):
                     worker.tally().trimmed = bus.trimmed
@@ -235,29 +236,35 @@ async def serving(
         await shards.close()
 
 
-def _desk(settings: Settings, frontier: ValkeyFrontier, counters: Counters) -> RequestDispatcher:
+def _dispatcher(settings: Settings, frontier: ValkeyFrontier, counters: Counters) -> RequestDispatcher:
     service = settings.service
-    kinds, handlers = load_plugins()
+    kinds, plugins = load_plugins()
     limits = RequestLimits(
         maxdepth=service.max_depth, domain_max_pages=service.max_domain_pages, message_bytes=service.max_body
     )
-    door = RequestValidator(
+    validator = RequestValidator(
         now=time.time,
         networks=parse_networks(settings.allow_networks),
         ignore_robots=settings.fetch.robots != "obey",
         domain_max_pending=service.domain_max_pending,
         idle_seconds=IDLE_SECONDS if settings.crawl.idle_seconds is None else settings.crawl.idle_seconds,
     )
-    default = service.allow_default_policy
-    every = {**handlers, **built_in(frontier, counters, now=time.time, default_policy=default)}
+    built_in_handlers = built_in(frontier, counters, now=time.time, default_policy=service.allow_default_policy)
     return RequestDispatcher(
-        frontier, MessageReader(kinds, limits=limits), door, every, now=time.time, old=settings.topics.wire == "1.0"
+        frontier,
+        MessageReader(kinds, limits=limits),
+        validator,
+        {**plugins, **built_in_handlers},
+        now=time.time,
+        old=settings.topics.wire == "1.0",
     )
 
 
 def load_plugins() -> tuple[list[RequestKind], dict[str, Handler]]:
-    """Kinds of request that are installed beside the built-in ones, and their handlers. Raises BadInput that names the
-    one that cannot be used."""
+    """Return the kinds of request that installed packages add, and their handlers by kind.
+
+    Raises BadInput that names the plug-in that cannot be used.
+    """
     kinds: list[RequestKind] = []
     handlers: dict[str, Handler] = {}
     for entry in entry_points(group=PLUGINS):
@@ -267,65 +274,62 @@ def load_plugins() -> tuple[list[RequestKind], dict[str, Handler]]:
             kinds.append(RequestKind(entry.name, plugin.schema, int(plugin.rank), lambda given: given))
             handlers[entry.name] = CheckedHandler(plugin)
         except Exception as error:
-            raise BadInput(f"the plug-in {entry.name} ({entry.value}): {error}") from error
+            raise BadInput(f"the plug-in {entry.name} ({entry.value}) cannot be used: {error}") from error
     return kinds, handlers
 
 
-def make_roles(settings: Settings, p: ServiceContext) -> list[Role]:
-    """The services of one process."""
-    frontier = p.frontier
+def make_roles(settings: Settings, context: ServiceContext) -> list[Role]:
+    """Return the services that one process runs."""
+    frontier, bus, troubles = context.frontier, context.bus, context.troubles
+    outbound, counters, metrics = context.outbound, context.counters, context.metrics
     service = settings.service
     roles: list[Role] = [
         Intake(
-            p.bus, p.topics, p.desk, p.outbound, p.counters, p.metrics,
+            bus, context.topics, context.dispatcher, outbound, counters, metrics,
             group=settings.topics.group, batch=service.batch,
         ),
-        Expirer(frontier, p.troubles),
-        Finisher(frontier, p.outbound, p.counters, p.metrics, p.troubles, now=time.time),
+        Expirer(frontier, troubles),
+        Finisher(frontier, outbound, counters, metrics, troubles, now=time.time),
         Reaper(
-            frontier,
-            p.blobs,
-            p.troubles,
-            heartbeat_seconds=settings.worker.heartbeat,
-            blob_retention_seconds=settings.topics.retention,
+            frontier, context.blobs, troubles,
+            heartbeat_seconds=settings.worker.heartbeat, blob_retention_seconds=settings.topics.retention,
         ),
         ServiceReporter(
-            frontier, p.counters, p.metrics,
-            id=p.id,
+            frontier, counters, metrics,
+            id=context.id,
             roles=(stats.INTAKE, stats.ACTIONS, stats.REST),
-            # A line for people has no room for some hundred numbers; gossamer stats shows them.
+            # A log for people has no room for hundreds of numbers; `gossamer stats` shows them.
             dump_seconds=service.dump if settings.log_format == "json" else 0.0,
         ),
     ]  # fmt: skip
     if service.policies:
-        roles.append(PolicyFile(frontier, Path(service.policies), p.troubles))
+        roles.append(PolicyFile(frontier, Path(service.policies), troubles))
     return roles
 
 
-def make_app(settings: Settings, p: ServiceContext) -> "FastAPI":
-    """The REST API, ready to serve."""
-    # An import of a second for those who serve it only.
+def make_api(settings: Settings, context: ServiceContext) -> "FastAPI":
+    """Return the REST API, ready to serve."""
+    # Imported here because it takes a second, and only processes that serve the API need it.
     from gossamer.api.app import create_app
     from gossamer.api.connections import ConnectionLimits
-    from gossamer.api.context import ApiContext as ApiParts
+    from gossamer.api.context import ApiContext
 
     service = settings.service
-    trimmed = p.bus.trimmed if isinstance(p.bus, StreamsBus) else {}
-    p.metrics.add_tally(
-        lambda: Tally(reclaimed=p.frontier.reclaimed, trimmed=trimmed, troubles=list(p.troubles.current))
-    )
-    p.metrics.add_lost_shards(lambda: p.frontier.lost_shards)
+    frontier, metrics, troubles = context.frontier, context.metrics, context.troubles
+    trimmed = context.bus.trimmed if isinstance(context.bus, StreamsBus) else {}
+    metrics.add_tally(lambda: Tally(reclaimed=frontier.reclaimed, trimmed=trimmed, troubles=list(troubles.current)))
+    metrics.add_lost_shards(lambda: frontier.lost_shards)
     return create_app(
-        ApiParts(
-            id=p.id,
-            shards=p.shards,
-            frontier=p.frontier,
-            bus=p.bus,
-            topics=p.topics,
-            counters=p.counters,
-            desk=p.desk,
-            metrics=p.metrics,
-            answered=p.outbound.send,
+        ApiContext(
+            id=context.id,
+            shards=context.shards,
+            frontier=frontier,
+            bus=context.bus,
+            topics=context.topics,
+            counters=context.counters,
+            desk=context.dispatcher,
+            metrics=metrics,
+            answered=context.outbound.send,
             prefix=settings.prefix,
             token=service.token,
             max_body=service.max_body,
@@ -340,8 +344,8 @@ def make_app(settings: Settings, p: ServiceContext) -> "FastAPI":
     )
 
 
-async def keep_all(roles: Sequence[Role], *, stopping: asyncio.Event, troubles: Troubles) -> None:
-    """Run them until `stopping`."""
+async def run_roles(roles: Sequence[Role], *, stopping: asyncio.Event, troubles: Troubles) -> None:
+    """Run the services until `stopping` is set."""
     async with asyncio.TaskGroup() as group:
         for role in roles:
             group.create_task(keep(role, stopping=stopping, troubles=troubles))

@@ -1,4 +1,4 @@
-"""Builds the parts from settings: frontier, resolver, clients, outputs, worker."""
+"""Builds a worker of this process from settings: HTTP clients, outputs, lease holder, and what connects them."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ from gossamer.sinks.open import forget_ledgers, open_sinks
 from gossamer.telemetry import logs as names
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
-from gossamer.wiring.plan import address_service, check_asked
+from gossamer.wiring.plan import address_service, check_settings
 from gossamer.worker.access import ANSWER_BYTES, Access, EgressMonitor, FrontierRobotsStore, HttpClients, RobotsWaits
 from gossamer.worker.context import Context, Contexts, SeenCache, SharedMemory
 from gossamer.worker.fetching import Fetcher
@@ -43,20 +43,26 @@ from gossamer.worker.worker import Worker
 log = logging.getLogger("gossamer.worker")
 
 _ANNOUNCE_SECONDS = 60.0
+"""Interval at which a worker announces its spiders again."""
+_LEAST_CONNECTIONS = 512
+"""Connections that a worker may keep open however few requests it has in flight."""
 
 
 def make_resolver(settings: Settings) -> Resolver:
-    """Raises BadInput for an override or a network that is none."""
+    """Return the resolver of these settings. Raises BadInput for an invalid override or network."""
     return Resolver(overrides=settings.fetch.resolve, allow_networks=settings.allow_networks)
 
 
 def make_clients(
     settings: Settings, resolver: Resolver, *, body_bytes: int | None = None, budget: ByteBudget | None = None
 ) -> HttpClients:
-    """HTTP clients with the settings' limits; `body_bytes` instead of the one of pages. They share `budget`, or one
-    of their own."""
+    """Return HTTP clients with the limits of these settings.
+
+    `body_bytes`: the largest body; None: that of pages. `budget`: the bytes in flight that the clients share with
+    others; None: a budget of their own.
+    """
     fetch = settings.fetch
-    shared = ByteBudget(fetch.bodies_in_flight) if budget is None else budget
+    shared_budget = ByteBudget(fetch.bodies_in_flight) if budget is None else budget
     losses = LostConnections()
     limits = ResponseLimits(header_bytes=fetch.max_header, body_bytes=body_bytes or fetch.max_body)
 
@@ -68,9 +74,9 @@ def make_clients(
             timeouts=Timeouts(
                 connect=min(fetch.connect_timeout, total), first_byte=min(fetch.first_byte_timeout, total), total=total
             ),
-            max_connections=max(512, 2 * settings.worker.concurrency),
+            max_connections=max(_LEAST_CONNECTIONS, 2 * settings.worker.concurrency),
             per_address=settings.worker.concurrency,
-            budget=shared,
+            budget=shared_budget,
             losses=losses,
             extra_ca=fetch.ca_file or None,
         )
@@ -79,7 +85,7 @@ def make_clients(
 
 
 @asynccontextmanager
-async def working(
+async def open_worker(
     settings: Settings,
     frontier: ValkeyFrontier,
     *,
@@ -89,95 +95,123 @@ async def working(
     bus: BusSink | None = None,
     say: Callable[[str], None] | None = None,
 ) -> AsyncIterator[Worker]:
-    """A worker of this process, ready to `run`; its connections and outputs are closed with the context.
+    """Return a worker of this process, ready to `run`. Its connections and outputs are closed with the context.
 
-    `run`: it ends when that run is over; None: it works for its pool until stopped. `spiders` none: all installed.
-    `bus`: its pages go there too, closed with the others.
+    `run`: the worker ends when this run is over; None: it works for its pool until it is stopped. `spiders` empty: all
+    that are installed. `bus`: pages also go there; it is closed with the outputs. `say` shows a sentence to a person;
+    None: troubles are only logged.
     """
-    check_asked(settings)
-    troubles = Troubles(say)
-    retrier = Retrier(troubles)
-    tally = Tally()
-    waits = RobotsWaits(troubles)
-    memory = SharedMemory(SeenCache(settings.worker.seen_cache, era=lambda: frontier.era))
-    loaded = SpiderSet()
-
-    def on_missing(path: str, records: int) -> None:
-        tally.missing += records
-        sentence = missing_sentence(path, records)
-        log.warning("%s %s", names.RECORDS_MISSING, sentence)
-        if say is not None:
-            say(sentence)
-
-    sink = _sink(settings, bus, run, on_missing)
-    resolver = make_resolver(settings)
-    budget = ByteBudget(settings.fetch.bodies_in_flight)
-    clients = make_clients(settings, resolver, budget=budget)
-    robots = RobotsService(clients.fetch, FrontierRobotsStore(frontier))
-
-    installed = frozenset(known_spiders())
-
-    def make_context(made: Run, spider: str, terms: Terms) -> Context:
-        return Context(
-            made,
-            spider,
-            terms,
-            spider=loaded.of(made.crawl.id, spider),
-            secret=frontier.secret,  # of the moment: a frontier that lost its data has another
-            user_agent=settings.fetch.user_agent,
-            memory=memory,
-            links=bus is not None,
-            proxy=settings.fetch.proxy,
-            redact=settings.records.secrets == "redact",
-            # Whoever works for the service may run any; for a crawl of one's own it is what is installed here.
-            spiders=None if made.crawl.pool == SHARED else installed,
-        )
-
+    check_settings(settings)
+    spiders = spiders or known_spiders()
+    parts = _WorkerParts(settings, frontier, pool=pool, run=run, bus=bus, say=say)
     try:
         async with (
-            _announced(frontier, spiders or known_spiders(), retrier, pool=pool),
-            _seated(settings, frontier, resolver, troubles, pool=pool, spiders=spiders) as holder,
-            _reported(settings, frontier, tally, spiders or known_spiders()),
+            _spiders_announced(frontier, spiders, parts.retrier, pool=pool),
+            _leaseholder(settings, frontier, parts.resolver, parts.troubles, pool=pool, spiders=spiders) as holder,
+            _statistics_reported(settings, frontier, parts.tally, spiders),
         ):
-            committer = Committer(frontier, holder, sink, retrier)
-            fetching = Fetcher(
-                frontier,
-                holder,
-                clients,
-                Access(frontier, robots, retrier, waits, obedience=_obedience(settings, pool)),
-                Contexts(make_context),
-                PageReader(tally, troubles, frontier.spiders),
-                retrier,
-                tally,
-                keep_wire=sink.wants_wire,
-                budget=budget,
-                retries=settings.fetch.retries,
-                retry_base_seconds=settings.fetch.retry_base,
-            )
-            yield Worker(
-                frontier,
-                holder,
-                fetching,
-                committer,
-                retrier,
-                waits,
-                tally,
-                crawl=run.crawl.id if run else None,
-                run=run.number if run else 0,
-                idle_seconds=run.crawl.idle_seconds if run else 0.0,
-                concurrency=settings.worker.concurrency,
-                heartbeat_seconds=settings.worker.heartbeat,
-                drain_seconds=settings.worker.drain,
-            )
+            yield parts.worker(holder)
     finally:
-        await robots.close()
-        await clients.close()
-        resolver.close()
-        await sink.close()
+        await parts.close()
+
+
+class _WorkerParts:
+    """The parts of one worker, which share its counters and its troubles."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        frontier: ValkeyFrontier,
+        *,
+        pool: str,
+        run: Run | None,
+        bus: BusSink | None,
+        say: Callable[[str], None] | None,
+    ) -> None:
+        self._settings = settings
+        self._frontier = frontier
+        self._pool = pool
+        self._run = run
+        self._say = say
+        self._names_links = bus is not None
+        self.troubles = Troubles(say)
+        self.retrier = Retrier(self.troubles)
+        self.tally = Tally()
+        self._sink = _sink(settings, bus, run, self._on_missing)
+        self.resolver = make_resolver(settings)
+        self._budget = ByteBudget(settings.fetch.bodies_in_flight)
+        self._clients = make_clients(settings, self.resolver, budget=self._budget)
+        self._robots = RobotsService(self._clients.fetch, FrontierRobotsStore(frontier))
+        self._memory = SharedMemory(SeenCache(settings.worker.seen_cache, era=lambda: frontier.era))
+        self._loaded_spiders = SpiderSet()
+        self._installed = frozenset(known_spiders())
+
+    def worker(self, holder: ValkeyLeaseholder) -> Worker:
+        """Return the worker that leases by `holder`."""
+        settings, frontier, run = self._settings, self._frontier, self._run
+        waits = RobotsWaits(self.troubles)
+        fetcher = Fetcher(
+            frontier,
+            holder,
+            self._clients,
+            Access(frontier, self._robots, self.retrier, waits, obedience=_robots_policy(settings, self._pool)),
+            Contexts(self._context),
+            PageReader(self.tally, self.troubles, frontier.spiders),
+            self.retrier,
+            self.tally,
+            keep_wire=self._sink.wants_wire,
+            budget=self._budget,
+            retries=settings.fetch.retries,
+            retry_base_seconds=settings.fetch.retry_base,
+        )
+        return Worker(
+            frontier,
+            holder,
+            fetcher,
+            Committer(frontier, holder, self._sink, self.retrier),
+            self.retrier,
+            waits,
+            self.tally,
+            crawl=run.crawl.id if run else None,
+            run=run.number if run else 0,
+            idle_seconds=run.crawl.idle_seconds if run else 0.0,
+            concurrency=settings.worker.concurrency,
+            heartbeat_seconds=settings.worker.heartbeat,
+            drain_seconds=settings.worker.drain,
+        )
+
+    async def close(self) -> None:
+        await self._robots.close()
+        await self._clients.close()
+        self.resolver.close()
+        await self._sink.close()
+
+    def _context(self, run: Run, spider: str, terms: Terms) -> Context:
+        return Context(
+            run,
+            spider,
+            terms,
+            spider=self._loaded_spiders.of(run.crawl.id, spider),
+            secret=self._frontier.secret,  # read each time: a frontier that lost its data gets another secret
+            user_agent=self._settings.fetch.user_agent,
+            memory=self._memory,
+            links=self._names_links,
+            proxy=self._settings.fetch.proxy,
+            redact=self._settings.records.secrets == "redact",
+            # Other workers of a service may run other spiders; a crawl of the command line has those of this machine.
+            spiders=None if run.crawl.pool == SHARED else self._installed,
+        )
+
+    def _on_missing(self, path: str, records: int) -> None:
+        self.tally.missing += records
+        sentence = missing_sentence(path, records)
+        log.warning("%s %s", names.RECORDS_MISSING, sentence)
+        if self._say is not None:
+            self._say(sentence)
 
 
 @asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def _in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run `work` in a task of its own, and cancel it when the context ends."""
     task = asyncio.create_task(work)
     try:
@@ -189,10 +223,10 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _announced(
+async def _spiders_announced(
     frontier: ValkeyFrontier, spiders: Sequence[str], retrier: Retrier, *, pool: str
 ) -> AsyncIterator[None]:
-    """Announce the spiders of a worker of the service, again every minute, for as long as the context lasts."""
+    """Announce the spiders of a service's worker to the frontier, at once and every minute."""
     if pool != SHARED:
         yield
         return
@@ -203,25 +237,25 @@ async def _announced(
             await retrier.call_frontier(lambda: frontier.spiders.announce(Lane.FAST, spiders))
 
     await frontier.spiders.announce(Lane.FAST, spiders)
-    async with _beside(announce()):
+    async with _in_background(announce()):
         yield
 
 
 @asynccontextmanager
-async def _reported(
+async def _statistics_reported(
     settings: Settings, frontier: ValkeyFrontier, tally: Tally, spiders: Sequence[str]
 ) -> AsyncIterator[None]:
-    """Add the worker to the cluster's statistics, every few seconds, for as long as the context lasts."""
-    reporting = StatsReporter(Counters(frontier.connection, prefix=settings.prefix), lambda: tally, spiders)
+    """Add the worker's counts to the statistics of the cluster every few seconds, and once more at the end."""
+    reporter = StatsReporter(Counters(frontier.connection, prefix=settings.prefix), lambda: tally, spiders)
     try:
-        async with _beside(reporting.run()):
+        async with _in_background(reporter.run()):
             yield
     finally:
-        await reporting.tell()
+        await reporter.tell()
 
 
 @asynccontextmanager
-async def _seated(
+async def _leaseholder(
     settings: Settings,
     frontier: ValkeyFrontier,
     resolver: Resolver,
@@ -230,89 +264,85 @@ async def _seated(
     pool: str,
     spiders: Sequence[str],
 ) -> AsyncIterator[ValkeyLeaseholder]:
-    """A seat at the frontier, under the egress of the settings or what the address service says. Whoever gets it closes
-    it."""
-    spiders = spiders or known_spiders()
+    """Return a lease holder under this machine's egress, which the worker closes.
+
+    Where `fetch.egress_url` names a service that reports the public address, the egress follows its answers.
+    """
+    egress = settings.egress or _proxy_egress(settings)
     if not settings.fetch.egress_url:
-        name = settings.egress or _proxy_name(settings)
-        yield await frontier.open_leaseholder(pool=pool, spiders=spiders, egress=name)
+        yield await frontier.open_leaseholder(pool=pool, spiders=spiders, egress=egress)
         return
     clients = make_clients(settings, resolver, body_bytes=ANSWER_BYTES)
-    egress = EgressMonitor(
+    monitor = EgressMonitor(
         address_service(settings),
         lambda exchange: clients.fetch(exchange, settings.fetch.egress_timeout),
         troubles,
-        otherwise=settings.egress or _proxy_name(settings),
+        otherwise=egress,
         refresh_seconds=settings.fetch.egress_refresh,
     )
     try:
-        await egress.ask()
-        holder = await frontier.open_leaseholder(pool=pool, spiders=spiders, egress=egress.name)
-        keeping = asyncio.create_task(egress.keep(holder.set_egress))
-        try:
+        await monitor.ask()
+        holder = await frontier.open_leaseholder(pool=pool, spiders=spiders, egress=monitor.name)
+        async with _in_background(monitor.keep(holder.set_egress)):
             yield holder
-        finally:
-            keeping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await keeping
     finally:
         await clients.close()
 
 
-def _proxy_name(settings: Settings) -> str:
-    """All workers behind one proxy fetch from its address, wherever they run. Empty: no proxy."""
+def _proxy_egress(settings: Settings) -> str:
+    """Return the egress of the configured proxy, which all workers behind it share. Empty: no proxy."""
     if not settings.fetch.proxy:
         return ""
     proxy = parse_proxy(settings.fetch.proxy)
     return f"{proxy.host}:{proxy.port}"
 
 
-def _obedience(settings: Settings, pool: str) -> RobotsPolicy:
-    """What this worker makes of robots.txt. The operator of a crawl from the command line is who began it."""
-    obedience = RobotsPolicy(settings.fetch.robots)
-    return obedience if pool == SHARED or obedience is RobotsPolicy.IGNORE else RobotsPolicy.ALLOW_OVERRIDE
+def _robots_policy(settings: Settings, pool: str) -> RobotsPolicy:
+    """Return how the worker treats robots.txt. A crawl of the command line may always ask to ignore it, because the
+    person who started it is the operator."""
+    policy = RobotsPolicy(settings.fetch.robots)
+    return policy if pool == SHARED or policy is RobotsPolicy.IGNORE else RobotsPolicy.ALLOW_OVERRIDE
 
 
 def _sink(settings: Settings, bus: BusSink | None, run: Run | None, on_missing: Missing) -> Sink:
-    sinks = _sinks(settings, run, on_missing)
+    sinks = _open_outputs(settings, run, on_missing)
     if bus is not None:
         sinks.append(bus)
     return sinks[0] if len(sinks) == 1 else Fanout(sinks)
 
 
 async def finish_outputs(settings: Settings) -> None:
-    """Finish what an earlier command had to leave in the spool, if anything. Raises SinkError."""
+    """Finish outputs that an earlier command left in the spool, if any. Raises SinkError."""
     files = [path for path in settings.crawl.output if path != "-"]
     for sink in open_sinks(files, spool_dir=_spool_dir(settings)):
         await sink.close()
 
 
 async def missing_records(settings: Settings, run: Run) -> dict[str, int]:
-    """Number of records that an earlier command wrote for this run and that are no longer there, by output. Each is
-    reported once."""
+    """Return, by output, how many records of this run were written earlier and are gone. Each is reported once."""
     found: dict[str, int] = {}
-    for sink in _sinks(settings, run, found.__setitem__):
+    for sink in _open_outputs(settings, run, found.__setitem__):
         if isinstance(sink, FileSink):
             await sink.close()
     return found
 
 
 def forget_written(settings: Settings, run: Run) -> None:
-    """Stop watching what this run has written: it is finished."""
-    forget_ledgers(settings.crawl.output, spool_dir=_spool_dir(settings), run=_name(run))
+    """Stop comparing the outputs with what this run wrote: the run is finished."""
+    forget_ledgers(settings.crawl.output, spool_dir=_spool_dir(settings), run=_run_name(run))
 
 
 def missing_sentence(path: str, records: int) -> str:
-    """What a person is told of records that vanished."""
+    """Return the warning that records vanished from an output."""
     return f"{path} was deleted or cut short: {records:,} of the records written to it are missing."
 
 
-def _sinks(settings: Settings, run: Run | None, on_missing: Missing) -> list[Sink]:
-    name = _name(run) if run is not None else ""
+def _open_outputs(settings: Settings, run: Run | None, on_missing: Missing) -> list[Sink]:
+    name = _run_name(run) if run is not None else ""
     return open_sinks(settings.crawl.output, spool_dir=_spool_dir(settings), run=name, on_missing=on_missing)
 
 
-def _name(run: Run) -> str:
+def _run_name(run: Run) -> str:
     return f"{run.crawl.id.token}/{run.number}/{run.generation}"
 
 

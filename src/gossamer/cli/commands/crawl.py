@@ -24,7 +24,7 @@ from gossamer.settings import Settings, load
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.frontier import CrawlNote, connect, frontier_address, read_note, warn_of_memory_only, write_note
-from gossamer.wiring.plan import Plan, check_asked, make_plan, private_hosts
+from gossamer.wiring.plan import Plan, check_settings, make_plan, private_hosts
 from gossamer.wiring.worker import (
     finish_outputs,
     forget_written,
@@ -177,7 +177,7 @@ async def run_crawl(
 
 async def prepare(settings: Settings, urls: Sequence[str], sources: Sequence[str], *, crawl_id: str | None) -> Plan:
     """The plan, with everything checked that can be checked before the start. Raises BadInput."""
-    check_asked(settings)
+    check_settings(settings)
     for output in settings.crawl.output:
         if output.startswith("memory://"):
             raise BadInput(

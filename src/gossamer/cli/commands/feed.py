@@ -113,7 +113,7 @@ async def _feed(cluster: ServiceContext, lines: Iterator[tuple[str, bytes]], *, 
     said = time.monotonic()
     for where, value in lines:
         try:
-            kind, request = cluster.desk.read(value)
+            kind, request = cluster.dispatcher.read(value)
             batch.append(_Read(where, value, request if kind == CRAWL else None))
         except RequestRejected as fault:
             faults.append(f"{where}{fault.detail}")
@@ -132,7 +132,7 @@ async def _feed(cluster: ServiceContext, lines: Iterator[tuple[str, bytes]], *, 
 async def _send(cluster: ServiceContext, batch: list[_Read], fed: int, faults: list[str], warned: _Warned) -> int:
     """Publish the requests that the cluster would take now; their number. The others are added to `faults`."""
     crawls = [read for read in batch if read.submission is not None]
-    checked = await cluster.desk.check([read.submission for read in crawls if read.submission is not None])
+    checked = await cluster.dispatcher.check([read.submission for read in crawls if read.submission is not None])
     refused = {id(read): fault for read, fault in zip(crawls, checked, strict=True) if fault is not None}
     faults += [f"{read.where}{refused[id(read)].detail}" for read in crawls if id(read) in refused]
     sound = [read for read in batch if id(read) not in refused]
@@ -144,7 +144,7 @@ async def _send(cluster: ServiceContext, batch: list[_Read], fed: int, faults: l
 
 async def _warn(cluster: ServiceContext, submissions: list[AdmittedRequest], warned: _Warned) -> None:
     """Name each blacklisted domain and each crawl that refuses these requests, once."""
-    for submission, result in zip(submissions, await cluster.desk.blacklisted(submissions), strict=True):
+    for submission, result in zip(submissions, await cluster.dispatcher.blacklisted(submissions), strict=True):
         if result is not None and submission.domain not in warned.domains:
             warned.domains.add(submission.domain)
             standard.say(f"{submission.domain} is on the operator's blacklist: its requests are {result}.")
@@ -152,7 +152,7 @@ async def _warn(cluster: ServiceContext, submissions: list[AdmittedRequest], war
     if len(warned.crawls) + len(new) > _CRAWLS_LOOKED_AT:
         return
     warned.crawls.update(new)
-    for crawl, state in (await cluster.desk.ended([s for s in submissions if s.crawl.id in new])).items():
+    for crawl, state in (await cluster.dispatcher.ended([s for s in submissions if s.crawl.id in new])).items():
         how = "has expired" if state is CrawlState.EXPIRED else "was stopped"
         standard.say(f"The crawl {crawl} {how}: the service refuses these requests. Feed them with another crawlid.")
 

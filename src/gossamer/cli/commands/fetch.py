@@ -18,7 +18,7 @@ from gossamer.fetch.robots import MemoryRobotsStore, RobotsService, RobotsUnavai
 from gossamer.policy.scope import LinkScope
 from gossamer.policy.urls import from_person, host, location_target, registered_domain
 from gossamer.settings import Settings, load
-from gossamer.wiring.plan import check_asked, make_plan, private_hosts
+from gossamer.wiring.plan import check_settings, make_plan, private_hosts
 from gossamer.wiring.worker import make_clients, make_resolver
 from gossamer.worker.access import HttpClients
 from gossamer.worker.attempt import MAX_HOPS, REDIRECTS, location
@@ -88,7 +88,7 @@ def fetch(
 
 
 async def _fetch(settings: Settings, url: str) -> dict[str, Any]:
-    check_asked(settings)
+    check_settings(settings)
     resolver = make_resolver(settings)
     clients = make_clients(settings, resolver)
     robots = RobotsService(clients.fetch, MemoryRobotsStore())

@@ -51,10 +51,10 @@ def info(
 
     async def question(cluster: ServiceContext) -> tuple[dict[str, Any], CrawlInfo | None]:
         request = {"uuid": secrets.token_hex(16), "appid": appid, "spiderid": spider or "link", "action": "info"}
-        kind, read = cluster.desk.read(request | ({"crawlid": crawlid} if crawlid else {}))
+        kind, read = cluster.dispatcher.read(request | ({"crawlid": crawlid} if crawlid else {}))
         # Messages name one spider; a person who names none asks for all.
         read = read if spider else msgspec.structs.replace(read, spiderid="")
-        [answer] = await cluster.desk.handle(kind, read, old=None if json else False)
+        [answer] = await cluster.dispatcher.handle(kind, read, old=None if json else False)
         known = await cluster.frontier.crawl_info(CrawlId(appid, crawlid)) if crawlid else None
         return answer, known
 

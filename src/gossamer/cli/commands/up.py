@@ -24,12 +24,12 @@ from gossamer.wiring.processes import WorkerProcesses
 from gossamer.wiring.service import (
     STREAMS,
     ServiceContext,
+    bus_worker_settings,
     check_bus,
-    for_the_bus,
-    keep_all,
-    make_app,
+    make_api,
     make_roles,
-    parts,
+    open_service,
+    run_roles,
 )
 from gossamer.worker.spider import known_spiders
 
@@ -173,7 +173,7 @@ async def _run(settings: Settings, *, workers: bool) -> None:
         address = await closing.enter_async_context(frontier_address(settings, name=name, on_trouble=standard.say))
 
         async def enter() -> ServiceContext:
-            return await closing.enter_async_context(parts(settings, address, say=standard.say))
+            return await closing.enter_async_context(open_service(settings, address, say=standard.say))
 
         with Interruption(None, standard.say):
             cluster = await arrived("frontier", enter, standard.say)
@@ -184,7 +184,7 @@ async def _run(settings: Settings, *, workers: bool) -> None:
             # Before the first request is judged: the worker processes take a second to start.
             await cluster.frontier.spiders.announce(Lane.FAST, known_spiders())
             crew = WorkerProcesses(
-                for_the_bus(settings), address, pool=POOL, spiders=[], run=None, say=standard.say, bus=True
+                bus_worker_settings(settings), address, pool=POOL, spiders=[], run=None, say=standard.say, bus=True
             )
             cluster.metrics.add_tally(crew.tally)
         await _attend(settings, cluster, crew)
@@ -222,7 +222,7 @@ async def _work(
     stopping: asyncio.Event,
 ) -> None:
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    app = make_app(settings, cluster)
+    app = make_api(settings, cluster)
     async with asyncio.TaskGroup() as group:
         serving = serve_api(
             app,
@@ -240,7 +240,7 @@ async def _work(
             await probed
         address = await ready  # what has no place to listen at has not begun anything else yet
         roles = make_roles(settings, cluster)
-        group.create_task(keep_all(roles, stopping=stopping, troubles=cluster.troubles))
+        group.create_task(run_roles(roles, stopping=stopping, troubles=cluster.troubles))
         working = group.create_task(crew.run()) if crew is not None else None
         standard.note(greeting(settings, address, cluster.topics.crawled, with_workers=crew is not None))
         await draining.wait()

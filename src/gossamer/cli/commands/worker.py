@@ -27,7 +27,7 @@ from gossamer.telemetry import logs
 from gossamer.valkey.datadir import running
 from gossamer.wiring.frontier import connect, warn_of_memory_only
 from gossamer.wiring.processes import WorkerCommand, WorkerReport
-from gossamer.wiring.worker import working
+from gossamer.wiring.worker import open_worker
 from gossamer.worker.spider import load_spider
 from gossamer.worker.worker import Worker
 
@@ -87,12 +87,12 @@ def worker(
     logs.set_up(settings.log_level, style=settings.log_format)
     if settings.bus:
         from gossamer.wiring.service import (
+            bus_worker_settings,
             check_bus,  # the services' libraries are for those who need them
-            for_the_bus,
         )
 
         check_bus(settings.bus)
-        settings = for_the_bus(settings)
+        settings = bus_worker_settings(settings)
     if settings.crawl.output:
         inputs.outputs(settings.crawl.output)
     for name in spider or []:
@@ -162,7 +162,7 @@ def worker_process() -> None:
 
 
 async def _worker_process_work(settings: Settings, errand: WorkerCommand) -> None:
-    status = _Status(errand.status_fd)
+    status = _Status(errand.report_fd)
     frontier = await connect(settings, errand.address)
     try:
         async with _worker(settings, errand, frontier, status) as worker:
@@ -196,10 +196,12 @@ def _worker(
     settings: Settings, errand: WorkerCommand, frontier: ValkeyFrontier, status: "_Status"
 ) -> AbstractAsyncContextManager[Worker]:
     if errand.bus:
-        from gossamer.wiring.service import serving  # the services' libraries are for those who need them
+        from gossamer.wiring.service import open_bus_worker  # the services' libraries are for those who need them
 
-        return serving(settings, frontier, errand.address, pool=errand.pool, spiders=errand.spiders, say=status.say)
-    return working(settings, frontier, pool=errand.pool, spiders=errand.spiders, run=errand.run, say=status.say)
+        return open_bus_worker(
+            settings, frontier, errand.address, pool=errand.pool, spiders=errand.spiders, say=status.say
+        )
+    return open_worker(settings, frontier, pool=errand.pool, spiders=errand.spiders, run=errand.run, say=status.say)
 
 
 async def _report(worker: Worker, status: "_Status") -> None:
