@@ -132,7 +132,7 @@ class PendingRequests:
             self._keep(task, asked, known=True)
             return False, None
         answer = task.result()
-        await self._call("answer", poll_id, own, "", self._polled_ms)
+        await self._call("store_answer", poll_id, own, "", self._polled_ms)
         return True, answer
 
     def _keep(self, task: asyncio.Task[Answer], asked: PendingRequest, *, known: bool) -> None:
@@ -154,7 +154,8 @@ class PendingRequests:
         if not kept.is_set():
             await retrying(lambda: self._say(asked, asked.value), give_up_seconds=give_up)
         await retrying(
-            lambda: self._call("answer", asked.poll_id, asked.id, answer, self._polled_ms), give_up_seconds=give_up
+            lambda: self._call("store_answer", asked.poll_id, asked.id, answer, self._polled_ms),
+            give_up_seconds=give_up,
         )
         del self._parked[asked.id]
 
@@ -166,7 +167,7 @@ class PendingRequests:
             await asyncio.sleep(self._parts.silent_seconds / 3)
 
     async def _say(self, asked: PendingRequest, value: bytes) -> None:
-        await self._call("asked", asked.poll_id, asked.id, value, self._polled_ms, self._silent_ms)
+        await self._call("store_request", asked.poll_id, asked.id, value, self._polled_ms, self._silent_ms)
 
     async def _patiently(self, task: asyncio.Task[Answer], asked: PendingRequest) -> Answer:
         attempt = 0

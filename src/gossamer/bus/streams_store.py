@@ -114,7 +114,7 @@ class StreamsStore:
 
     async def record_use(self, topic: str) -> None:
         """Add the topic to the list of names, or renew it there."""
-        await self._call("name", [self.keys.names], [topic, _UNUSED_TOPIC_MS])
+        await self._call("register_topic", [self.keys.names], [topic, _UNUSED_TOPIC_MS])
 
     async def names(self) -> list[str]:
         """Return the topics that were used in the last 30 days, sorted."""
@@ -124,7 +124,7 @@ class StreamsStore:
     async def join(self, topic: str, group: str) -> None:
         """Create the group if it does not exist, and remove its dead members."""
         empty_ms = _UNUSED_TOPIC_MS if topic in self._keep_until_acknowledged else self._retention_ms
-        await self._call("join", [self.keys.stream(topic)], [group, empty_ms, _DEAD_MEMBER_MS])
+        await self._call("join_group", [self.keys.stream(topic)], [group, empty_ms, _DEAD_MEMBER_MS])
 
     async def acknowledge(self, topic: str, group: str, ids: Sequence[bytes]) -> None:
         """Acknowledge messages for the group."""
@@ -138,7 +138,7 @@ class StreamsStore:
     async def release(self, topic: str, group: str, member: str) -> None:
         """Remove a member from the group, and notify the others if it leaves messages behind."""
         notification = _RELEASED + topic.encode()
-        await self._call("release", [self.keys.stream(topic)], [group, member, notification, self.keys.channel])
+        await self._call("leave_group", [self.keys.stream(topic)], [group, member, notification, self.keys.channel])
 
     async def groups(self, topic: str) -> list[ConsumerGroup]:
         """Return the topic's groups; empty if the topic does not exist."""

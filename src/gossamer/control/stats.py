@@ -49,17 +49,17 @@ class Counters:
 
     async def read(self, group: str) -> dict[str, dict[str, int]]:
         """Each counter's count by window (seconds, as text) and `lifetime`; a window without any is left out."""
-        now, rows = await self._call("tallied", self._group(group))
+        now, rows = await self._call("read_counts", self._group(group))
         return {rows[at].decode(): _windows(rows[at + 1], now) for at in range(0, len(rows), 2)}
 
     async def beat(self, role: str, node: str) -> None:
         """This process (`host:id`) lives."""
-        await self._call("beat", self._role(role), SILENT_SECONDS, node)
+        await self._call("heartbeat", self._role(role), SILENT_SECONDS, node)
 
     async def nodes(self, role: str) -> dict[str, list[str]]:
         """The processes of a role that live: by host, their ids."""
         found: dict[str, list[str]] = {}
-        for node in await self._call("beat", self._role(role), SILENT_SECONDS, ""):
+        for node in await self._call("heartbeat", self._role(role), SILENT_SECONDS, ""):
             host, _, name = node.decode().rpartition(":")
             found.setdefault(host, []).append(name)
         return found

@@ -46,7 +46,7 @@ class Submission:
     terms: Terms
     batches: Sequence[Batch]
     expires: float | None = None
-    """What `set_expiry` is to be told for the spiders of `batches`: epoch seconds, 0: never. None: nothing."""
+    """When the parts of the spiders of `batches` expire: epoch seconds, 0: never. None: unchanged."""
     fresh: bool = False
     """A finished crawl begins a run that has seen nothing; a running one is joined."""
     idempotency_key: str = ""
@@ -283,7 +283,7 @@ class Frontier(Protocol):
         `stopped`, and those not added are counted when the settlement of their page says so (`Settlement.drops`)."""
 
     async def submit(self, submissions: Sequence[Submission]) -> list[SubmissionResult | CrawlRefused | BadInput]:
-        """Hundreds of submissions of any crawls in a few calls: `open_crawl`, `set_expiry` and `add` (as seeds) of
+        """Hundreds of submissions of any crawls in a few calls: `open_crawl` and `add` (as seeds) of
         each. One answer each, in order; an error (not raised) where it was refused, and of that nothing was done.
 
         A finished crawl begins its next run only for what adds something: a submission whose URLs its last run has
@@ -385,13 +385,6 @@ class Frontier(Protocol):
     ) -> int:
         """Stop (or expire) a crawl or one spider's part of it; how many waiting requests were purged. From the next
         lease on nothing of it is handed out; what is leased may still be settled. Repeating it purges 0."""
-
-    async def set_expiry(self, run: Run, *, spider: str, at: float) -> None:
-        """This spider's part of the crawl expires then (epoch seconds; 0: it does not). The latest time that any
-        submission asked for counts; one without (0) keeps the part for ever. May be repeated.
-
-        It is the crawl's running run that it concerns, this one or a later; where none is running nothing happens, and
-        the next run begins without any: so call it for a submission before its `add`, and once more after it."""
 
     async def expire_due(self, *, limit: int = 100, shard: int | None = None) -> int:
         """Housekeeping for any process: stop as `expired` every part whose time has passed by the server's clock, at

@@ -292,20 +292,24 @@ class _SharedConnection:
 
 
 _INCLUDE = re.compile(r"^-- include (\w+)[ \t]*$", re.MULTILINE)
+_COMMENT = re.compile(r"^[ \t]*(?:--.*)?\n", re.MULTILINE)
 _SUFFIX = ".lua"
+_INCLUDES_FOLDER = "include"
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script and the name the server knows it by."""
+    """A Lua script and the digest under which the server caches it."""
 
     name: str
     source: str
-    """A first line `#!lua flags=allow-oom` lets it run when the server's memory is full (Redis 7.0, EVAL flags)."""
+    """A first line `#!lua flags=allow-oom` lets the script run when the server's memory is full (Redis 7.0 and later,
+    EVAL flags)."""
     far: bool = False
-    """It touches keys of its slot that no call names. While a slot's keys are in two places, it can run in neither."""
+    """The script touches keys of its slot that no call declares. While a slot's keys are being moved between two
+    nodes, such a script can run on neither."""
     sha: bytes = field(init=False)
-    """40 lower-case hexadecimal digits, as SCRIPT LOAD answers."""
+    """40 lower-case hexadecimal digits, as SCRIPT LOAD returns them."""
 
     def __post_init__(self) -> None:
         digest = hashlib.sha1(self.source.encode(), usedforsecurity=False)
@@ -313,28 +317,39 @@ class Script:
 
 
 def load(folder: Traversable, *, far: bool = False) -> dict[str, Script]:
-    """Every `.lua` file of a package's folder by its name without the suffix; `far` says of all what it says of one.
+    """Return the scripts of a package's folder by name; `far` applies to all of them.
 
-    A line `-- include name` is replaced by that file of the same folder: once a script, at its first mention, however
-    many files ask for it. Raises ValueError for a name that is not there and for files that include each other.
+    Each `.lua` file of the folder is a command. A line `-- include name` is replaced by `include/name.lua`, once per
+    command, at its first mention. Comments and empty lines are left out of the assembled source.
+    Raises ValueError for an include that does not exist and for files that include each other.
     """
-    sources = {
+    commands = _read_sources(folder)
+    includes_folder = folder / _INCLUDES_FOLDER
+    includes = _read_sources(includes_folder) if includes_folder.is_dir() else {}
+    return {
+        name: Script(name, _COMMENT.sub("", _assemble(name, source, includes, set(), (name,))), far)
+        for name, source in sorted(commands.items())
+    }
+
+
+def _read_sources(folder: Traversable) -> dict[str, str]:
+    return {
         entry.name.removesuffix(_SUFFIX): entry.read_text(encoding="utf-8")
         for entry in folder.iterdir()
         if entry.name.endswith(_SUFFIX)
     }
-    return {name: Script(name, _assemble(name, sources, set(), ()), far) for name in sorted(sources)}
 
 
-def _assemble(name: str, sources: dict[str, str], done: set[str], above: tuple[str, ...]) -> str:
-    if name in above:
-        raise ValueError(f"scripts include each other: {' -> '.join((*above, name))}")
-    if name not in sources:
-        raise ValueError(f"script {above[-1]} includes {name}, which is not there")
-    done.add(name)
-
+def _assemble(name: str, source: str, includes: dict[str, str], done: set[str], above: tuple[str, ...]) -> str:
     def included(match: re.Match[str]) -> str:
         other = match[1]
-        return "" if other in done and other not in above else _assemble(other, sources, done, (*above, name))
+        if other in above:
+            raise ValueError(f"scripts include each other: {' -> '.join((*above, other))}")
+        if other not in includes:
+            raise ValueError(f"script {name} includes {other}, which does not exist")
+        if other in done:
+            return ""
+        done.add(other)
+        return _assemble(other, includes[other], includes, done, (*above, other))
 
-    return _INCLUDE.sub(included, sources[name])
+    return _INCLUDE.sub(included, source)

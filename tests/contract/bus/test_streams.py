@@ -125,9 +125,9 @@ async def test_members_that_are_gone_are_forgotten(shards: Shards) -> None:
         return [row[1] for row in await shards.command(key, "XINFO", "CONSUMERS", key, "g")]
 
     assert await members() == [b"empty", b"holding"]
-    await shards.call(0, SCRIPTS["join"], [key], ["g", 1000, 3600_000])
+    await shards.call(0, SCRIPTS["join_group"], [key], ["g", 1000, 3600_000])
     assert await members() == [b"empty", b"holding"], "they may be back"
-    await shards.call(0, SCRIPTS["join"], [key], ["g", 1000, -1])
+    await shards.call(0, SCRIPTS["join_group"], [key], ["g", 1000, -1])
     assert await members() == [b"holding"]
 
 

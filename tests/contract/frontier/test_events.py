@@ -212,7 +212,7 @@ async def test_what_nobody_hears_is_forgotten_with_the_retention(
 
 async def test_a_part_expires_when_its_time_has_come(frontier: ValkeyFrontier, clock: Clock) -> None:
     run = await submit(frontier, spiders=BOTH)
-    await frontier.set_expiry(run, spider="other", at=clock.now + 10)
+    await frontier.open_crawl(a_crawl(), expires={"other": clock.now + 10})
     clock.now += 9.9
     assert await frontier.expire_due() == 0
     clock.now += 0.2
@@ -226,8 +226,8 @@ async def test_a_part_expires_when_its_time_has_come(frontier: ValkeyFrontier, c
 
 
 async def test_the_only_part_expires(frontier: ValkeyFrontier, clock: Clock) -> None:
-    run = await submit(frontier)
-    await frontier.set_expiry(run, spider="link", at=clock.now + 10)
+    await submit(frontier)
+    await frontier.open_crawl(a_crawl(), expires={"link": clock.now + 10})
     clock.now += 11
     assert await frontier.expire_due() == 1
     await frontier.maintain()
@@ -244,9 +244,10 @@ async def test_the_only_part_expires(frontier: ValkeyFrontier, clock: Clock) -> 
 async def test_the_latest_time_counts(
     frontier: ValkeyFrontier, clock: Clock, asked: tuple[int, int], expected: int | None
 ) -> None:
-    run, start = await submit(frontier), clock.now
+    await submit(frontier)
+    start = clock.now
     for seconds in asked:
-        await frontier.set_expiry(run, spider="link", at=start + seconds if seconds else 0)
+        await frontier.open_crawl(a_crawl(), expires={"link": start + seconds if seconds else 0})
     passed = []
     for seconds in (5, 10, 20, 1_000):
         clock.now = start + seconds + 0.1
@@ -256,10 +257,9 @@ async def test_the_latest_time_counts(
 
 
 async def test_of_a_run_that_is_over_nothing_expires(frontier: ValkeyFrontier, clock: Clock) -> None:
-    run = await submit(frontier)
-    await frontier.set_expiry(run, spider="link", at=clock.now + 100)
+    await submit(frontier)
+    await frontier.open_crawl(a_crawl(), expires={"link": clock.now + 100})
     await drain(frontier, clock)
-    await frontier.set_expiry(run, spider="link", at=clock.now + 200)
     await submit(frontier, paths=3)  # the next run, whose submission asks for no time
     clock.now += 300
     assert await frontier.expire_due() == 0
@@ -268,9 +268,8 @@ async def test_of_a_run_that_is_over_nothing_expires(frontier: ValkeyFrontier, c
 
 async def test_many_expire_together(frontier: ValkeyFrontier, clock: Clock) -> None:
     for number in range(30):
-        run = await frontier.open_crawl(a_crawl(str(number)))
+        run = await frontier.open_crawl(a_crawl(str(number)), expires={"link": clock.now + 10})
         await frontier.add(run, PLAIN, [a_batch("d0.test", ["x"])], seeds=True)
-        await frontier.set_expiry(run, spider="link", at=clock.now + 10)
     clock.now += 11
     counts = [await frontier.expire_due(limit=7) for _ in range(6)]
     assert max(counts) <= 7
@@ -281,8 +280,8 @@ async def test_many_expire_together(frontier: ValkeyFrontier, clock: Clock) -> N
 
 
 async def test_far_expiries_end_with_their_crawl(frontier: ValkeyFrontier, clock: Clock, stage: Stage) -> None:
-    run = await submit(frontier)
-    await frontier.set_expiry(run, spider="link", at=clock.now + 1e10)
+    await submit(frontier)
+    await frontier.open_crawl(a_crawl(), expires={"link": clock.now + 1e10})
     await drain(frontier, clock)
     clock.now += 86401
     await frontier.maintain()
@@ -327,9 +326,7 @@ async def test_a_stop_is_told_of_whoever_dies(scenes: Scenes) -> None:
 async def test_an_expiry_is_told_of_whoever_dies(scenes: Scenes) -> None:
     async def prepare(scene: Scene) -> Callable[[], Awaitable[Any]]:
         await scene.submit()
-        run = await scene.living.latest_run(ONE)
-        assert run is not None
-        await scene.living.set_expiry(run, spider="link", at=scene.clock.now + 1)
+        await scene.living.open_crawl(a_crawl(), expires={"link": scene.clock.now + 1})
         scene.clock.now += 2
         return scene.mortal.expire_due
 

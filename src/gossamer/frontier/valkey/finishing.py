@@ -139,7 +139,9 @@ async def try_finish(commands: ScriptCommands, token: str, *, retention_ms: int,
     if done != added or not (known or abandoned):
         return False
     arguments = home.arguments(commands)
-    closed = await asyncio.gather(*(commands.call_confirmed(s, "close", *arguments, home.version) for s in home.shards))
+    closed = await asyncio.gather(
+        *(commands.call_confirmed(s, "finish_shard", *arguments, home.version) for s in home.shards)
+    )
     if not all(closed):
         return False
     at = home_shard(token, commands.count)
@@ -150,7 +152,7 @@ async def try_finish(commands: ScriptCommands, token: str, *, retention_ms: int,
             expired[spider] += count
     spiders = [part for pair in expired.items() for part in pair]
     if not await commands.call_confirmed(
-        at, "finished", token, home.run, home.version, retention_ms, f"{latest:.3f}", *spiders
+        at, "finish_run", token, home.run, home.version, retention_ms, f"{latest:.3f}", *spiders
     ):
         return False
     await halt(commands, home, _FINISHED, retention_ms=retention_ms)
@@ -159,9 +161,9 @@ async def try_finish(commands: ScriptCommands, token: str, *, retention_ms: int,
 
 async def finish_idle(commands: ScriptCommands, shard: int, *, limit: int, retention_ms: int) -> int:
     """End the runs that have been idle on this shard for long enough, at most `limit`; how many were looked at."""
-    if not await commands.call(shard, "resting"):
+    if not await commands.call(shard, "has_idle"):
         return 0
-    due, *tokens = await commands.call_confirmed(shard, "rested", limit, retention_ms)
+    due, *tokens = await commands.call_confirmed(shard, "finish_idle", limit, retention_ms)
     for token in tokens:
         with left_for_later():
             await try_finish(commands, token.decode(), retention_ms=retention_ms)
@@ -179,7 +181,9 @@ async def halt(
         purged = 0
         for letter, spider in ends:
             told = (*arguments, letter, spider, retention_ms, stop)
-            reply = await patiently(commands, shard, partial(commands.call_confirmed, shard, "halt", *told), until=-1)
+            reply = await patiently(
+                commands, shard, partial(commands.call_confirmed, shard, "stop_shard", *told), until=-1
+            )
             purged = int(reply[0])
             halted.by_end[spider] = halted.by_end.get(spider, 0) + int(reply[1])
             halted.idle |= len(reply) > 2
@@ -203,7 +207,7 @@ async def carry_out(commands: ScriptCommands, token: str, *, retention_ms: int) 
             await try_finish(commands, token, retention_ms=retention_ms)
         await asyncio.gather(*(purge(commands, shard) for shard in home.shards))
     ended = [part for end in halted.by_end.items() for part in end]
-    await commands.call(home_shard(token, commands.count), "halted", token, home.version if home else 0, *ended)
+    await commands.call(home_shard(token, commands.count), "confirm_stop", token, home.version if home else 0, *ended)
     return halted.purged
 
 
@@ -219,10 +223,10 @@ async def rebalance(commands: ScriptCommands, token: str, shard: int, *, retenti
     if home is None or home.crawl.max_pages is None:
         return True
     at, run, max_pages = home_shard(token, commands.count), home.run, home.crawl.max_pages
-    number = await commands.call(at, "quota", "begin", token, run, 0)
+    number = await commands.call(at, "page_budget", "begin", token, run, 0)
     if number == 0:
         return True
-    rows = await asyncio.gather(*(commands.call(s, "quota", "return", token, run, number) for s in home.shards))
+    rows = await asyncio.gather(*(commands.call(s, "page_budget", "return", token, run, number) for s in home.shards))
     if sum(int(row[1]) for row in rows) >= max_pages:
         await halt(commands, home, [(_SPENT, "")], retention_ms=retention_ms)
         await try_finish(commands, token, retention_ms=retention_ms)
@@ -230,8 +234,8 @@ async def rebalance(commands: ScriptCommands, token: str, shard: int, *, retenti
     kept = {s: int(row[0]) for s, row in zip(home.shards, rows, strict=True)}
     ordered = [shard, *(s for s in home.shards if s != shard)]
     pairs = [part for s in ordered for part in (s, kept.get(s, 0))]
-    quota = await commands.call(at, "quota", "grant", token, run, number, max_pages, *pairs)
+    quota = await commands.call(at, "page_budget", "grant", token, run, number, max_pages, *pairs)
     if quota <= kept.get(shard, 0):
         return False
-    await commands.call(shard, "quota", "take", token, run, number, quota)
+    await commands.call(shard, "page_budget", "take", token, run, number, quota)
     return True

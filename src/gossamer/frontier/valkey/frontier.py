@@ -187,7 +187,7 @@ class ValkeyFrontier:
         home = await read_home(self._commands, crawl.id.token)
         shards = {home_shard(crawl.id.token, self._commands.count), *(home.shards if home else ())}
         wish = (crawl.id.token, run.number, codec.pack_crawl(crawl))
-        await asyncio.gather(*(self._commands.call_confirmed(shard, "wish", *wish) for shard in shards))
+        await asyncio.gather(*(self._commands.call_confirmed(shard, "set_requested_rate", *wish) for shard in shards))
         return msgspec.structs.replace(run, crawl=crawl)
 
     async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> AddResult:
@@ -362,15 +362,9 @@ class ValkeyFrontier:
         token = crawl.token
         home = home_shard(token, self._commands.count)
         known = await self._commands.call_confirmed(
-            home, "stop", token, state.value, spider or "", self._stop_marker_ms, self._retention_ms
+            home, "stop_crawl", token, state.value, spider or "", self._stop_marker_ms, self._retention_ms
         )
         return await carry_out(self._commands, token, retention_ms=self._retention_ms) if known else 0
-
-    async def set_expiry(self, run: Run, *, spider: str, at: float) -> None:
-        check_names(spider)
-        token = run.crawl.id.token
-        home = home_shard(token, self._commands.count)
-        await self._commands.call_confirmed(home, "expiry", token, spider, round(at * 1000))
 
     async def expire_due(self, *, limit: int = 100, shard: int | None = None) -> int:
         return await run_events.expire_due(
@@ -419,11 +413,11 @@ class ValkeyFrontier:
 
     async def block_domain(self, domain: str, *, seconds: float) -> None:
         shard = shard_of(domain, self._commands.count)
-        await self._commands.call_confirmed(shard, "block", domain, seconds * 1000, "", _CRAWL_DELAY_LIFE_MS)
+        await self._commands.call_confirmed(shard, "block_domain", domain, seconds * 1000, "", _CRAWL_DELAY_LIFE_MS)
 
     async def set_crawl_delay(self, domain: str, *, seconds: float) -> None:
         shard = shard_of(domain, self._commands.count)
-        await self._commands.call_confirmed(shard, "block", domain, "", seconds * 1000, _CRAWL_DELAY_LIFE_MS)
+        await self._commands.call_confirmed(shard, "block_domain", domain, "", seconds * 1000, _CRAWL_DELAY_LIFE_MS)
 
     async def load_robots(self, domain: str, origin: str) -> bytes | None:
         shard = shard_of(domain, self._commands.count)

@@ -86,7 +86,7 @@ async def untold(commands: ScriptCommands, *, limit: int, shard: int | None, pub
     """The oldest of a shard (None: of all), oldest first."""
     shards = range(commands.count) if shard is None else (shard,)
     pages = await asyncio.gather(
-        *(commands.call(one, "events_page", limit, publisher, _PUBLISHER_MS) for one in shards)
+        *(commands.call(one, "list_events", limit, publisher, _PUBLISHER_MS) for one in shards)
     )
     found = [
         _event(page[index].decode(), float(page[index + 1]) / 1000, page[index + 2])
@@ -118,7 +118,7 @@ async def forget(commands: ScriptCommands, events: Sequence[CrawlEvent]) -> None
         by_shard.setdefault(home_shard(event.crawl.token, commands.count), []).append(event.event_id)
     await asyncio.gather(
         *(
-            commands.call(shard, "events_told", *ids[first : first + _AT_ONCE])
+            commands.call(shard, "confirm_events", *ids[first : first + _AT_ONCE])
             for shard, ids in by_shard.items()
             for first in range(0, len(ids), _AT_ONCE)
         )

@@ -257,7 +257,7 @@ class ValkeyLeaseholder:
     async def _enroll(self, session: ShardSession) -> None:
         cursor = ""
         while True:
-            cursor = (await self._commands.call(session.shard, "enroll", self._egress, cursor, 500)).decode()
+            cursor = (await self._commands.call(session.shard, "enroll_egress", self._egress, cursor, 500)).decode()
             if not cursor:
                 session.due = 0.0
                 self._woken.set()
@@ -346,7 +346,9 @@ class ValkeyLeaseholder:
         rate = run.crawl.rate
         wish = ("", "", "") if rate is None else (rate.hits, rate.window_seconds * 1000, int(rate.moderated))
         shard, asked = shard_of(domain, self._commands.count), time.monotonic()
-        granted, wait = await self._commands.call(shard, "hit", run.crawl.id.token, spider, domain, self._egress, *wish)
+        granted, wait = await self._commands.call(
+            shard, "charge_hit", run.crawl.id.token, spider, domain, self._egress, *wish
+        )
         if not granted:
             return None if wait == b"" else max(float(wait) / 1000, _SHORTLY_SECONDS)
         start = self._sessions[shard].charged(asked) + float(wait) / 1000

@@ -38,7 +38,7 @@ async def crawls(
     at, inner = read_cursor(cursor, commands.count)
     found: dict[CrawlId, None] = {}
     while at < commands.count and len(found) < limit:
-        position, blobs = await commands.call(at, "crawls", appid or "", inner, limit - len(found), int(running))
+        position, blobs = await commands.call(at, "list_crawls", appid or "", inner, limit - len(found), int(running))
         found |= dict.fromkeys(codec.unpack_crawl(blob).id for blob in blobs)
         inner = position.decode()
         if not inner:
@@ -94,7 +94,7 @@ async def first_domains(commands: ScriptCommands, crawls: Sequence[CrawlId], *, 
 
 async def app_info(commands: ScriptCommands, appid: str, *, spider: str) -> AppInfo:
     """One call a shard, however many crawls there are."""
-    rows = await commands.everywhere("app", appid, spider)
+    rows = await commands.everywhere("app_info", appid, spider)
     waiting, domains, crawls = (sum(row[part] for row in rows) for part in range(3))
     return AppInfo(waiting=waiting, crawls=crawls, domains=domains)
 
@@ -130,7 +130,7 @@ async def _hashes(
         by_shard.setdefault(shard, []).append(index)
 
     async def read(shard: int, part: list[int]) -> None:
-        rows = await commands.call(shard, "hashes", kind, most, *(places[index][1] for index in part))
+        rows = await commands.call(shard, "read_crawls", kind, most, *(places[index][1] for index in part))
         for index, row in zip(part, rows, strict=True):
             found[index] = row
 
@@ -171,7 +171,7 @@ async def terms_on(commands: ScriptCommands, shard: int, token: str, *, most: in
 async def workers(commands: ScriptCommands, *, heartbeat_ms: int) -> list[WorkerInfo]:
     """By name."""
     found: dict[str, WorkerInfo] = {}
-    for row in await commands.everywhere("seats", heartbeat_ms):
+    for row in await commands.everywhere("list_workers", heartbeat_ms):
         for index in range(0, len(row), 3):
             name, silent, leased = worker_of(row[index].decode()), row[index + 1] / 1000, row[index + 2]
             worker = found.setdefault(name, WorkerInfo(name, silent, 0))
@@ -218,9 +218,9 @@ async def find(
 ) -> UrlInfo:
     """Looks into the seen-set, then where a request can be: its queues, the retries, the workers' leases."""
     keys, token = commands.keys[shard], run.crawl.id.token
-    seen = bool(await commands.call(shard, "seen_one", token, fingerprint))
+    seen = bool(await commands.call(shard, "is_seen", token, fingerprint))
     answer = UrlInfo(seen=seen, place="unknown")
-    blocked, due, ahead = await commands.call(shard, "due", run.crawl.pool, spider, domain)
+    blocked, due, ahead = await commands.call(shard, "domain_due", run.crawl.pool, spider, domain)
     answer.blocked_until = float(blocked) / 1000 if blocked else None
     if not seen:
         return answer

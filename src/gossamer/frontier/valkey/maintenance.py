@@ -41,7 +41,7 @@ class ShardMaintenance:
     async def _keep_shard(self, shard: int, declare_dead: bool) -> int:
         call = self._commands.call
         asked = time.monotonic()
-        *noted, shard_id = await call(shard, "chores", self._retention_ms)
+        *noted, shard_id = await call(shard, "pending_work", self._retention_ms)
         # A server that hung until now has not heard anybody; what they said meanwhile may be behind this at its door.
         hung = time.monotonic() - asked > self._heartbeat_ms / 3000
         await self._identity.compare(shard, shard_id)

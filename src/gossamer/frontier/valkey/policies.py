@@ -27,10 +27,10 @@ async def set_policy(
     arguments: list[Argument] = [b"" if p == DomainPolicy() else codec.pack_policy(p) for p in wanted]
     name = domain or ""
     shard = 0 if domain is None else shard_of(domain, commands.count)
-    if not await commands.call_confirmed(shard, "policy", name, *arguments):
+    if not await commands.call_confirmed(shard, "set_policy", name, *arguments):
         raise PoliciesChanged(domain or "the default policy")
     if domain is None:
-        await commands.everywhere("policy", "", arguments[0])
+        await commands.everywhere("set_policy", "", arguments[0])
         await asyncio.gather(*(rescore(commands, shard) for shard in range(commands.count)))
 
 
@@ -82,5 +82,5 @@ async def _read(commands: ScriptCommands) -> tuple[DomainPolicy, dict[str, Domai
 
 async def rescore(commands: ScriptCommands, shard: int) -> None:
     """After a change of the default: put the shard's domains where it says now. May be repeated, by anybody."""
-    while await commands.call(shard, "rescore", _DOMAINS_A_STEP):
+    while await commands.call(shard, "apply_default_policy", _DOMAINS_A_STEP):
         pass

@@ -45,7 +45,7 @@ async def recall(
         for first in range(0, len(fingerprints), _FINGERPRINTS_A_CALL):
             part = fingerprints[first : first + _FINGERPRINTS_A_CALL]
             count, known_terms = await commands.call(
-                shard, "recall", token, run.number, run.generation, packed.digest, packed.blob, *part
+                shard, "count_seen", token, run.number, run.generation, packed.digest, packed.blob, *part
             )
             seen += count
             strange |= bool(count) and not known_terms

@@ -211,7 +211,7 @@ async def _open(commands: ScriptCommands, openings: dict[str, _Opening]) -> None
 
     async def ask(home: int, group: Sequence[tuple[str, list[Argument]]]) -> None:
         flat = [argument for _, arguments in group for argument in arguments]
-        replies = await _call(commands, home, "open_many", *flat)
+        replies = await _call(commands, home, "open_runs", *flat)
         for (token, _), reply in zip(group, replies, strict=True):
             openings[token].hear(reply)
 
@@ -316,7 +316,7 @@ class ValkeySpiderRegistry:
     async def _ask(self, *announcement: str) -> None:
         fast, scrapy = (
             {name.decode() for name in names}
-            for names in await self._commands.call(0, "spiders", _LIFE_MS, *announcement)
+            for names in await self._commands.call(0, "announce_spiders", _LIFE_MS, *announcement)
         )
         self._announced = {
             name: frozenset(lane for lane, known in ((Lane.FAST, fast), (Lane.SCRAPY, scrapy)) if name in known)

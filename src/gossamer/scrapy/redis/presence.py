@@ -47,7 +47,7 @@ class ProcessPresence:
     async def _say(self, flush: bool) -> tuple[int, bool]:
         shards = await self._link.shards()
         arguments: list[int | str] = [int(flush), self._name, _THERE_MS, int(age_seconds() * 1000), _NUMBER_MS]
-        number, flushed = await shards.call(0, SCRIPTS["flush"], self._keys, arguments)
+        number, flushed = await shards.call(0, SCRIPTS["join_crawl"], self._keys, arguments)
         return int(number), bool(flushed)
 
     async def _stay(self) -> None:
@@ -135,7 +135,7 @@ class StartKey:
 
     async def keep(self, taken: Sequence[TakenMessage]) -> None:
         """They take longer: nobody else is to take them yet."""
-        await self._call("extend", [self._processing], [int(LEASE_SECONDS * 1000), *(one.entry for one in taken)])
+        await self._call("extend_lease", [self._processing], [int(LEASE_SECONDS * 1000), *(one.entry for one in taken)])
 
     async def done(self, taken: Sequence[TakenMessage]) -> None:
         """What came of them is in the frontier."""
@@ -146,7 +146,7 @@ class StartKey:
     async def give_back(self, taken: Sequence[TakenMessage]) -> None:
         """As if they had not been taken."""
         rows = [part for one in taken for part in (one.entry, _score(one.entry), one.message)]
-        await self._call("return", [self.key, self._processing], [self._kind, *rows])
+        await self._call("put_back", [self.key, self._processing], [self._kind, *rows])
 
     async def bury(self, one: TakenMessage, reason: str) -> None:
         """It can never be used: keep it with the reason, a JSON object, among the dead letters."""
@@ -156,7 +156,7 @@ class StartKey:
         except UnicodeDecodeError:
             letter["message_base64"] = base64.b64encode(one.message).decode()
         arguments: list[int | str | bytes] = [DEAD_SECONDS, one.entry, msgspec.json.encode(letter)]
-        await self._call("bury", [self.dead, self._processing], arguments)
+        await self._call("dead_letter", [self.dead, self._processing], arguments)
 
     async def _call(self, name: str, keys: list[str], arguments: Sequence[int | str | bytes]) -> list[bytes]:
         shards = await self._link.shards()

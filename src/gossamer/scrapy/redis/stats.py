@@ -124,7 +124,7 @@ class RedisStatsCollector(StatsCollector):
             return
         try:
             shards = await link(self.crawler).shards()
-            await shards.call(0, SCRIPTS["merge"], [self._key], [_LIFE_SECONDS, self._generation, *rows])
+            await shards.call(0, SCRIPTS["merge_stats"], [self._key], [_LIFE_SECONDS, self._generation, *rows])
         except BaseException:
             # Not merged, as far as anybody knows: with the next. A lost answer counts twice rather than not at all.
             self._others = others | self._others
