@@ -326,16 +326,16 @@ async def test_a_complete_answer_waits_for_room() -> None:
     client = HttpClient(Fixed("127.0.0.1"), timeouts=PATIENT, budget=budget)
     async with run_bad_server({"/large": [large], "/small": [HI]}) as server:
         page = FetchRequest(f"http://{HOST}:{server.port}/large")
-        budget.keep(2 * size)
-        pages = [asyncio.create_task(client.fetch(page, waits_for_room=True)) for _ in range(2)]
-        while budget.ready_bytes < 2 * size:  # noqa: ASYNC110  # only the client's memory tells when they arrived
+        budget.retain(2 * size)
+        pages = [asyncio.create_task(client.fetch(page, wait_for_room=True)) for _ in range(2)]
+        while budget.complete_bytes < 2 * size:  # noqa: ASYNC110  # only the client's memory tells when they arrived
             await asyncio.sleep(0)
         assert (await client.fetch(FetchRequest(f"http://{HOST}:{server.port}/small"))).body == b"hi"
         assert not any(task.done() for task in pages)
         pages[0].cancel()
         await asyncio.gather(pages[0], return_exceptions=True)
         assert client.bodies_in_flight_bytes == size
-        budget.let_go(1)
+        budget.release(1)
         assert len((await pages[1]).body) == size
         await client.close()
         assert client.bodies_in_flight_bytes == 0

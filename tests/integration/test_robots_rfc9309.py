@@ -16,7 +16,8 @@ from gossamer.errors import FetchError
 from gossamer.fetch.client import HttpClient
 from gossamer.fetch.exchange import FetchRequest, ResponseLimits, Timeouts
 from gossamer.fetch.resolve import Resolver
-from gossamer.fetch.robots import MemoryRobotsStore, RobotsService, RobotsUnavailable, RobotsVerdict
+from gossamer.fetch.robots_rules import RobotsVerdict
+from gossamer.fetch.robots_service import MemoryRobotsStore, RobotsService, RobotsUnavailable
 from gossamer.policy.robots import MAX_BYTES
 from tests.servers.bad_http import BadServer, Drip, Endless, Reset, Stall, Step, run_bad_server
 

@@ -106,7 +106,7 @@ async def test_nobody_is_taken_for_dead_on_any_shard(scene: Scene) -> None:
     seats = [
         WorkerSession(scene.frontier, h, Retrier(Troubles()), heartbeat_seconds=HEARTBEAT_SECONDS) for h in holders
     ]
-    keeping = [asyncio.create_task(seat.keep()) for seat in seats]
+    keeping = [asyncio.create_task(seat.run()) for seat in seats]
     held = [(holder, lease) for holder in holders for lease in await holder.lease(limit=12)]
     names = [[holder.session_name(shard) for shard in range(SHARDS)] for holder in holders]
     with paused(scene.node):
@@ -143,7 +143,7 @@ async def test_only_pages_with_links_to_that_shard_wait(scene: Scene) -> None:
         mark = scene.frontier.spiders.fingerprint("link", url)
         return FinishedLease(Settlement(lease, Outcome.FETCHED), batches=[Batch("link", target, 0, 1, [url], [mark])])
 
-    committer.committed = committed
+    committer.on_committed = committed
     running = asyncio.create_task(committer.run())
     waiting = {here[0].domain, *(lease.domain for lease in there)}
     with paused(scene.node):
@@ -152,7 +152,7 @@ async def test_only_pages_with_links_to_that_shard_wait(scene: Scene) -> None:
         pages += [page(lease, number, lease.domain) for number, lease in enumerate([*there, *here[1:]], 1)]
         for finished in pages:
             await committer.put(finished)
-        committer.hurry()
+        committer.stop_lingering()
         async with asyncio.timeout(LONG_SECONDS):
             while len(settled) < len(pages) - len(waiting):
                 arrived.clear()
@@ -160,7 +160,7 @@ async def test_only_pages_with_links_to_that_shard_wait(scene: Scene) -> None:
         assert waiting.isdisjoint(settled)
         assert committer.pending == len(waiting)
     async with asyncio.timeout(LONG_SECONDS):
-        await committer.drained()
+        await committer.wait_until_drained()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert sorted(settled) == sorted(DOMAINS)

@@ -52,16 +52,16 @@ async def a_committer(folder: Path, budget: ByteBudget) -> AsyncIterator[tuple[C
             pages = []
             for lease in await holder.lease(limit=PAGES):
                 output = Output(record=bare_record(lease, now=0.0, reason="test", exception=""))
-                budget.keep(SIZE)
+                budget.retain(SIZE)
                 pages.append(
                     FinishedLease(
                         Settlement(lease, Outcome.FAILED, "test"),
                         [output],
                         size=SIZE,
-                        freed=partial(budget.let_go, SIZE),
+                        on_released=partial(budget.release, SIZE),
                     )
                 )
-            assert budget.kept_bytes == PAGES * SIZE
+            assert budget.retained_bytes == PAGES * SIZE
             yield Committer(frontier, holder, sink, Retrier(Troubles(None))), pages
         finally:
             await sink.close()
@@ -74,17 +74,17 @@ async def test_a_page_is_kept_until_it_is_committed(tmp_path: Path) -> None:
     async with a_committer(tmp_path, budget) as (committer, pages):
         for page in pages:
             await committer.put(page)
-        assert budget.kept_bytes == PAGES * SIZE
-        committer.hurry()
+        assert budget.retained_bytes == PAGES * SIZE
+        committer.stop_lingering()
         running = asyncio.create_task(committer.run())
-        await asyncio.wait_for(committer.drained(), 60)
+        await asyncio.wait_for(committer.wait_until_drained(), 60)
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
-        assert budget.kept_bytes == 0
+        assert budget.retained_bytes == 0
         for page in pages:
-            page.written()
-        assert budget.kept_bytes == 0
+            page.release_outputs()
+        assert budget.retained_bytes == 0
     assert len(list(records_of(tmp_path / "pages.jsonl"))) == PAGES
 
 
@@ -100,11 +100,11 @@ async def test_a_page_that_is_given_up_is_let_go(tmp_path: Path) -> None:
         )
         await committer._holder.heartbeat()
         running = asyncio.create_task(committer.run())
-        await asyncio.wait_for(committer.drained(), 60)
+        await asyncio.wait_for(committer.wait_until_drained(), 60)
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
-        assert (budget.kept_bytes, committer.pending) == (0, 0)
+        assert (budget.retained_bytes, committer.pending) == (0, 0)
     assert list(records_of(tmp_path / "pages.jsonl")) == []
 
 

@@ -22,7 +22,7 @@ _PAGE_BYTES = 2048
 _LINK_BYTES = 300
 """Of one link beside its characters."""
 
-Confirmed = Callable[[Collection[int]], None]
+LinksAddedCallback = Callable[[Collection[int]], None]
 """Called once the frontier has answered, with the fingerprints of the outlinks that it rejected: these are not in its
 seen-set. All others are."""
 
@@ -34,10 +34,10 @@ class FinishedLease:
     settlement: Settlement
     outputs: Sequence[Output] = ()
     batches: list[Batch] = field(default_factory=list)
-    confirmed: Confirmed | None = None
+    on_links_added: LinksAddedCallback | None = None
     size: int = 0
     """About how many bytes it keeps in memory."""
-    freed: Callable[[], None] | None = None
+    on_released: Callable[[], None] | None = None
     """Told once, when that memory is needed no more, however it ended."""
 
     def links_size(self) -> int:
@@ -47,16 +47,16 @@ class FinishedLease:
         urls = sum(_LINK_BYTES + len(url) for batch in batches for url in batch.urls)
         return _PAGE_BYTES + urls + payloads
 
-    def written(self) -> None:
+    def release_outputs(self) -> None:
         """Its outputs are durable, or it is given up: let go of them. May be repeated."""
         self.outputs = ()
-        freed, self.freed = self.freed, None
-        if freed:
-            freed()
+        on_released, self.on_released = self.on_released, None
+        if on_released:
+            on_released()
 
 
 @dataclass(slots=True, eq=False)
-class _Part:
+class _LinkGroup:
     """Links of pages of one spider under one set of terms that live on one shard: they travel in one call."""
 
     run: Run
@@ -86,61 +86,63 @@ class Outlinks:
         self._on_failure = on_failure
         self._frontier = frontier
         self._retrier = retrier
-        self._parts: list[_Part] = []
-        self._parts_of: dict[int, list[_Part]] = {}
+        self._groups: list[_LinkGroup] = []
+        self._groups_of_page: dict[int, list[_LinkGroup]] = {}
         """By the page's id()."""
-        for run, terms, group in _together(pages):
+        for run, terms, group in _group_by_terms(pages):
             by_shard: dict[int, list[Batch]] = {}
-            for batch in _merged(group):
+            for batch in _merge_batches(group):
                 by_shard.setdefault(frontier.shard_of(batch.domain), []).append(batch)
-            parts: dict[int, _Part] = {}
+            groups: dict[int, _LinkGroup] = {}
             for page in group:
-                mine = self._parts_of[id(page)] = []
+                mine = self._groups_of_page[id(page)] = []
                 for shard in {frontier.shard_of(batch.domain) for batch in page.batches}:
-                    if shard not in parts:
-                        parts[shard] = _Part(run, terms, shard, by_shard[shard], page)
-                    mine.append(parts[shard])
-            self._parts += parts.values()
+                    if shard not in groups:
+                        groups[shard] = _LinkGroup(run, terms, shard, by_shard[shard], page)
+                    mine.append(groups[shard])
+            self._groups += groups.values()
 
     def add_all(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        """Add each part in a task of its own, which ends when the part's shard has answered."""
-        return [tasks.create_task(self._add(part)) for part in self._parts]
+        """Add each group in a task of its own, which ends when the part's shard has answered."""
+        return [tasks.create_task(self._add(group)) for group in self._groups]
 
-    def confirmed(self, page: FinishedLease) -> bool:
+    def all_added(self, page: FinishedLease) -> bool:
         """Whether all links of this page were queued, known or rejected."""
-        return all(part.era is not None for part in self._parts_of.get(id(page), ()))
+        return all(group.era is not None for group in self._groups_of_page.get(id(page), ()))
 
-    async def confirm(self, pages: Iterable[FinishedLease]) -> None:
+    async def ensure_added(self, pages: Iterable[FinishedLease]) -> None:
         """Return when all links of these pages are queued, known or rejected; each page's `confirmed` has been called
         then.
 
         May be repeated: outlinks that the frontier has confirmed in its current era are not sent again. What became of
         them is entered in the settlements of their pages, once."""
         for page in pages:
-            parts = self._parts_of.get(id(page), ())
-            for part in parts:
-                await self._add(part)
-            confirmed, page.confirmed = page.confirmed, None
-            if confirmed:
-                confirmed(parts[0].rejected if len(parts) == 1 else {mark for p in parts for mark in p.rejected})
-
-    async def _add(self, part: _Part) -> None:
-        if part.era != self._frontier.era:
-            async with part.lock:
-                await self._retrier.call_frontier(
-                    partial(self._add_once, part), shard=part.shard, on_failure=self._on_failure
+            groups = self._groups_of_page.get(id(page), ())
+            for group in groups:
+                await self._add(group)
+            on_links_added, page.on_links_added = page.on_links_added, None
+            if on_links_added:
+                on_links_added(
+                    groups[0].rejected if len(groups) == 1 else {mark for p in groups for mark in p.rejected}
                 )
 
-    async def _add_once(self, part: _Part) -> None:
+    async def _add(self, group: _LinkGroup) -> None:
+        if group.era != self._frontier.era:
+            async with group.lock:
+                await self._retrier.call_frontier(
+                    partial(self._add_once, group), shard=group.shard, on_failure=self._on_failure
+                )
+
+    async def _add_once(self, group: _LinkGroup) -> None:
         era = self._frontier.era
-        if part.era == era:
+        if group.era == era:
             return
-        added = await self._frontier.add(part.run, part.terms, part.batches)
+        added = await self._frontier.add(group.run, group.terms, group.batches)
         if added.rejected:
-            part.rejected = {part.batches[batch].fingerprints[position] for batch, position in added.rejected}
-        if part.era is None:
-            _count(part.page, added)
-        part.era = era
+            group.rejected = {group.batches[batch].fingerprints[position] for batch, position in added.rejected}
+        if group.era is None:
+            _count(group.page, added)
+        group.era = era
 
 
 def _count(page: FinishedLease, added: AddResult) -> None:
@@ -151,19 +153,19 @@ def _count(page: FinishedLease, added: AddResult) -> None:
     page.settlement.drops = +drops or None
 
 
-def _together(pages: Iterable[FinishedLease]) -> list[tuple[Run, Terms, list[FinishedLease]]]:
+def _group_by_terms(pages: Iterable[FinishedLease]) -> list[tuple[Run, Terms, list[FinishedLease]]]:
     """Pages that may share a call. Run and terms are told apart by identity: leases of one submission share the
     objects, and where they do not, a call more is all it costs."""
     groups: dict[tuple[int, int, str], tuple[Run, Terms, list[FinishedLease]]] = {}
     for page in pages:
-        if page.batches or page.confirmed:
+        if page.batches or page.on_links_added:
             lease = page.settlement.lease
             group = groups.setdefault((id(lease.run), id(lease.terms), lease.spider), (lease.run, lease.terms, []))
             group[2].append(page)
     return list(groups.values())
 
 
-def _merged(pages: Iterable[FinishedLease]) -> list[Batch]:
+def _merge_batches(pages: Iterable[FinishedLease]) -> list[Batch]:
     """The pages' batches, those of one spider, domain, priority and depth as one.
 
     A URL that several of the pages link to travels once; its repeats are counted as the later pages' duplicates.
@@ -173,7 +175,7 @@ def _merged(pages: Iterable[FinishedLease]) -> list[Batch]:
     for page in pages:
         for number, batch in enumerate(page.batches):
             if batch.unfiltered and not batch.call:
-                batch.call = _call(page.settlement.lease, number, batch)
+                batch.call = _call_id(page.settlement.lease, number, batch)
             if batch.payloads is not None or batch.unfiltered:
                 apart.append(batch)
                 continue
@@ -187,13 +189,13 @@ def _merged(pages: Iterable[FinishedLease]) -> list[Batch]:
     return whole + apart
 
 
-def _call(lease: Lease, number: int, batch: Batch) -> str:
+def _call_id(lease: Lease, number: int, batch: Batch) -> str:
     """A name for the addition of a page's `number`th batch: a page that is read again after a crash adds it once."""
     content = (lease.request_id, number, batch.spider, batch.depth, batch.priority, batch.urls, batch.payloads)
     return hashlib.blake2b(msgspec.msgpack.encode(content), digest_size=16).hexdigest()
 
 
-_COMPANY_SECONDS = 0.05
+_BATCH_WAIT_SECONDS = 0.05
 """How long pages whose links are in the frontier wait for the others of their batch, to be settled with them."""
 
 
@@ -238,19 +240,19 @@ class Committer:
         self._queue_pages = queue_pages
         self._queue_bytes = queue_bytes
         self._waiting_bytes = waiting_bytes
-        self._waiting = 0
-        self.committed: Callable[[Sequence[FinishedLease]], None] | None = None
+        self._waiting_links_bytes = 0
+        self.on_committed: Callable[[Sequence[FinishedLease]], None] | None = None
         """Told of each batch at its end."""
         self._queue: list[FinishedLease] = []
-        self._bytes = 0
+        self._queued_bytes = 0
         self._under_way = 0
-        self._gate = asyncio.Semaphore(2)
+        self._slots = asyncio.Semaphore(2)
         self._work = asyncio.Event()
         self._full = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        self._drained = asyncio.Event()
+        self._drained.set()
         self._closing = False
 
     @property
@@ -263,24 +265,24 @@ class Committer:
         while not self._room.is_set():
             await self._room.wait()
         self._queue.append(finished)
-        self._bytes += finished.size
-        self._quiet.clear()
+        self._queued_bytes += finished.size
+        self._drained.clear()
         self._work.set()
-        if len(self._queue) >= self._batch_pages or self._bytes >= self._batch_bytes:
+        if len(self._queue) >= self._batch_pages or self._queued_bytes >= self._batch_bytes:
             self._full.set()
-        if len(self._queue) >= self._queue_pages or self._bytes >= self._queue_bytes:
+        if len(self._queue) >= self._queue_pages or self._queued_bytes >= self._queue_bytes:
             self._room.clear()
 
-    async def drained(self) -> None:
+    async def wait_until_drained(self) -> None:
         """Wait until nothing is pending."""
-        await self._quiet.wait()
+        await self._drained.wait()
 
     def flush(self) -> None:
         """What is here now waits for no more company: nothing else is being fetched."""
         if self._queue:
             self._full.set()
 
-    def hurry(self) -> None:
+    def stop_lingering(self) -> None:
         """From now on an incomplete batch waits for nobody."""
         self._closing = True
         self._full.set()
@@ -292,12 +294,12 @@ class Committer:
                 await self._work.wait()
                 if not self._full.is_set() and not self._closing:
                     await self._linger()
-                await self._gate.acquire()
+                await self._slots.acquire()
                 batch = self._take()
                 if batch:
                     group.create_task(self._commit(batch))
                 else:
-                    self._gate.release()
+                    self._slots.release()
                 del batch  # or it would stay in memory until the next one comes
 
     async def _linger(self) -> None:
@@ -319,39 +321,39 @@ class Committer:
             if self._holder.holds(finished.settlement.lease):
                 batch.append(finished)
             else:  # another worker has it by now
-                finished.written()
+                finished.release_outputs()
         del self._queue[:taken]
-        self._bytes -= size
+        self._queued_bytes -= size
         self._under_way += len(batch)
         if not self._closing:
             self._full.clear()
-        if len(self._queue) >= self._batch_pages or self._bytes >= self._batch_bytes:
+        if len(self._queue) >= self._batch_pages or self._queued_bytes >= self._batch_bytes:
             self._full.set()
-        self._settle_down()
+        self._update_events()
         return batch
 
-    def _settle_down(self) -> None:
-        if len(self._queue) < self._queue_pages and self._bytes < self._queue_bytes:
+    def _update_events(self) -> None:
+        if len(self._queue) < self._queue_pages and self._queued_bytes < self._queue_bytes:
             self._room.set()
         if not self._queue:
             self._work.clear()
             if not self._under_way:
-                self._quiet.set()
+                self._drained.set()
 
     async def _commit(self, batch: list[FinishedLease]) -> None:
         try:
             await self._write(batch)
         except BaseException:
-            self._gate.release()
-            self._over(batch)
+            self._slots.release()
+            self._finish(batch)
             raise
         if self._frontier.shard_count > 1:
-            await self._settle_apart(batch)
+            await self._settle_sharded(batch)
             return
         try:
             await self._settle_on(0, batch, Outlinks(batch, self._frontier, self._retrier))
         finally:
-            self._gate.release()
+            self._slots.release()
 
     async def _write(self, batch: Sequence[FinishedLease]) -> None:
         try:
@@ -359,9 +361,9 @@ class Committer:
                 await self._retrier.write_output(lambda: self._sink.write(outputs))
         finally:
             for finished in batch:
-                finished.written()
+                finished.release_outputs()
 
-    async def _settle_apart(self, batch: Sequence[FinishedLease]) -> None:
+    async def _settle_sharded(self, batch: Sequence[FinishedLease]) -> None:
         """Settle; what waits for a shard that is away waits beside the next batches, while there is room."""
         failed = asyncio.Event()
         outlinks = Outlinks(batch, self._frontier, self._retrier, failed.set)
@@ -372,19 +374,19 @@ class Committer:
             await asyncio.wait((settling, failing), return_when=asyncio.FIRST_COMPLETED)
             if not settling.done():
                 size = sum(finished.links_size() for finished in batch)
-                if self._waiting + size > self._waiting_bytes:
+                if self._waiting_links_bytes + size > self._waiting_bytes:
                     size = 0
             if size:
-                self._waiting += size
-                self._gate.release()
+                self._waiting_links_bytes += size
+                self._slots.release()
             await settling
         finally:
             settling.cancel()
             failing.cancel()
             if size:
-                self._waiting -= size
+                self._waiting_links_bytes -= size
             else:
-                self._gate.release()
+                self._slots.release()
 
     async def _settle_by_shard(
         self, batch: Sequence[FinishedLease], outlinks: Outlinks, failed: Callable[[], None]
@@ -393,13 +395,13 @@ class Committer:
         async with asyncio.TaskGroup() as group:
             adding: Collection[asyncio.Task[None]] = outlinks.add_all(group)
             if adding:
-                _, adding = await asyncio.wait(adding, timeout=_COMPANY_SECONDS)
+                _, adding = await asyncio.wait(adding, timeout=_BATCH_WAIT_SECONDS)
             left = list(batch)
             while left:
                 ready: dict[int, list[FinishedLease]] = {}
                 waiting = []
                 for page in left:
-                    if outlinks.confirmed(page):
+                    if outlinks.all_added(page):
                         ready.setdefault(page.settlement.lease.shard, []).append(page)
                     else:
                         waiting.append(page)
@@ -417,7 +419,7 @@ class Committer:
         async def settle() -> None:
             while True:
                 era = self._frontier.era
-                await outlinks.confirm(pages)
+                await outlinks.ensure_added(pages)
                 with contextlib.suppress(FrontierForgot):
                     await self._holder.settle(settlements, era=era)
                     return
@@ -425,10 +427,10 @@ class Committer:
         try:
             await self._retrier.call_frontier(settle, shard=shard, on_failure=failed)
         finally:
-            self._over(pages)
-        if self.committed:
-            self.committed(pages)
+            self._finish(pages)
+        if self.on_committed:
+            self.on_committed(pages)
 
-    def _over(self, pages: Sequence[FinishedLease]) -> None:
+    def _finish(self, pages: Sequence[FinishedLease]) -> None:
         self._under_way -= len(pages)
-        self._settle_down()
+        self._update_events()

@@ -1,4 +1,4 @@
-"""A worker's place at the frontier while it works: heartbeats, housekeeping, and waiting for work. Shard by shard."""
+"""A worker's session with the frontier: heartbeats, reclaims, and waiting for work. Shards are independent."""
 
 import asyncio
 import contextlib
@@ -10,47 +10,52 @@ from collections.abc import Callable
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import FrontierUnavailable, GossamerError
 from gossamer.frontier.base import Frontier, Leaseholder
-from gossamer.policy.timing import LivenessJudge
+from gossamer.policy.timing import HEARTBEATS_PER_LIFETIME, LivenessJudge
 
-MOST_SECONDS = 600.0
-"""A loop that has not turned for so long will not turn again: then it is taken for dead like any other."""
+MAX_STALL_SECONDS = 600.0
+"""An event loop that has stood still for longer is stuck for good: its worker is left to be declared dead."""
 
 
 class HeartbeatThread:
-    """A thread with a connection of its own, which is made when it is first needed. Between `start` and `stop` whoever
-    beats calls `turned`; when that is missed for half a heartbeat, the thread vouches for the worker."""
+    """Thread that sends heartbeats in place of an event loop that is held up, over a connection of its own.
+
+    The session calls `mark_alive` with each of its own heartbeats. The thread steps in when one is half an interval
+    overdue, which is later than the jitter of the session's heartbeats and earlier than the worker's death.
+    """
 
     def __init__(self, frontier: Frontier, holder: Leaseholder, *, heartbeat_seconds: float) -> None:
         self._frontier = frontier
         self._holder = holder
-        self._heartbeat_seconds = heartbeat_seconds
-        self._turned = time.monotonic()
-        self._over = threading.Event()
+        interval = heartbeat_seconds / HEARTBEATS_PER_LIFETIME
+        self._check_seconds = interval / 2
+        self._late_seconds = 1.5 * interval
+        self._alive_at = time.monotonic()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gossamer-pulse", daemon=True)
 
     def start(self) -> None:
-        """Once."""
-        self._turned = time.monotonic()
+        """Start the thread; once only."""
+        self._alive_at = time.monotonic()
         self._thread.start()
 
-    def turned(self) -> None:
-        """The event loop goes round."""
-        self._turned = time.monotonic()
+    def mark_alive(self) -> None:
+        """Record that the event loop is running."""
+        self._alive_at = time.monotonic()
 
     def stop(self) -> None:
-        """The thread ends by itself soon after. May be repeated."""
-        self._over.set()
+        """Ask the thread to end; it does so soon after. May be repeated."""
+        self._stopped.set()
 
     def _run(self) -> None:
-        while not self._over.wait(self._heartbeat_seconds / 6):
+        while not self._stopped.wait(self._check_seconds):
             if self._is_late():
                 asyncio.run(self._vouch())
 
     def _is_late(self) -> bool:
-        return self._heartbeat_seconds / 2 < time.monotonic() - self._turned < MOST_SECONDS
+        return self._late_seconds < time.monotonic() - self._alive_at < MAX_STALL_SECONDS
 
     async def _vouch(self) -> None:
-        """Until the loop turns again."""
+        """Send heartbeats until the event loop runs again."""
         frontier = self._frontier.clone()
         try:
             await asyncio.gather(*(self._vouch_on(frontier, shard) for shard in range(frontier.shard_count)))
@@ -58,47 +63,50 @@ class HeartbeatThread:
             await frontier.close()
 
     async def _vouch_on(self, frontier: Frontier, shard: int) -> None:
-        while self._is_late() and not self._over.is_set():
-            with contextlib.suppress(GossamerError):  # where the shard is away, nobody can be heard there
+        while self._is_late() and not self._stopped.is_set():
+            with contextlib.suppress(GossamerError):  # an unreachable shard declares no worker dead
                 await frontier.heartbeat_for(shard, self._holder.session_name(shard))
-            await asyncio.sleep(self._heartbeat_seconds / 6)
+            await asyncio.sleep(self._check_seconds)
 
 
 class WorkerSession:
-    """Shared by both lanes. `keep` runs beside the work."""
+    """Keeps a worker alive at the frontier while it works. `run` goes on beside the work."""
 
     def __init__(self, frontier: Frontier, holder: Leaseholder, retrier: Retrier, *, heartbeat_seconds: float) -> None:
+        """`heartbeat_seconds`: time without a heartbeat after which the frontier's users declare a worker dead."""
         self._holder = holder
         self._retrier = retrier
-        self._pulse = HeartbeatThread(frontier, holder, heartbeat_seconds=heartbeat_seconds)
+        self._heartbeat_thread = HeartbeatThread(frontier, holder, heartbeat_seconds=heartbeat_seconds)
         self.progress = asyncio.Event()
-        """Something happened here, or was taken back from the dead: there may be new work, or none left."""
-        self._watches = [
-            _ShardWatch(
+        """Set when this worker got something done or reclaimed leases: there may be new work, or none left."""
+        self._shard_sessions = [
+            _ShardSession(
                 frontier,
                 holder,
                 shard,
                 heartbeat_seconds=heartbeat_seconds,
-                turned=self._pulse.turned,
-                reclaimed=self.progress.set,
+                on_loop_turn=self._heartbeat_thread.mark_alive,
+                on_reclaimed=self.progress.set,
             )
             for shard in range(frontier.shard_count)
         ]
 
-    async def keep(self) -> None:
-        """Send heartbeats and take back what the dead held, for ever; once, and to be cancelled."""
-        self._pulse.start()
+    async def run(self) -> None:
+        """Send heartbeats and reclaim leases of dead workers until cancelled; once only."""
+        self._heartbeat_thread.start()
         try:
             async with asyncio.TaskGroup() as group:
-                for watch in self._watches:
-                    group.create_task(watch.beat_for_ever())
-                    group.create_task(watch.reclaim_for_ever())
+                for session in self._shard_sessions:
+                    group.create_task(session.send_heartbeats())
+                    group.create_task(session.reclaim_leases())
         finally:
-            self._pulse.stop()
+            self._heartbeat_thread.stop()
 
-    async def until_work(self, *, at_most_seconds: float, empty: int) -> None:
-        """Until work may be due: the frontier says so, or there was progress. `empty`: how often in a row leasing found
-        nothing."""
+    async def wait_for_work(self, *, at_most_seconds: float, empty_leases: int) -> None:
+        """Wait until there may be work: the frontier announces some, or `progress` is set.
+
+        `empty_leases`: number of calls in a row that leased nothing.
+        """
         if self.progress.is_set():
             return
         waits = [
@@ -107,23 +115,23 @@ class WorkerSession:
         ]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            if waits[0].done() and empty > 1 and not self.progress.is_set():
-                # Due, yet nothing to be had, again: a short pause, so that this can never become a busy loop.
+            if waits[0].done() and empty_leases > 1 and not self.progress.is_set():
+                # Work was announced but could not be leased, again: a short pause keeps this from being a busy loop.
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(0.001 * 2 ** min(empty, 6), 0.05)):
+                    async with asyncio.timeout(min(0.001 * 2 ** min(empty_leases, 6), 0.05)):
                         await self.progress.wait()
         finally:
             for wait in waits:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
-    async def until_reached(self) -> None:
-        """Return when some shard of the frontier answers again, whatever it says of this worker."""
+    async def wait_until_reachable(self) -> None:
+        """Return when some shard of the frontier answers again, even if it has declared this worker dead."""
         await self._retrier.call_frontier(self._holder.ping)
 
 
-class _ShardWatch:
-    """Heartbeats of one worker on one shard, and its housekeeping there."""
+class _ShardSession:
+    """Heartbeats and reclaims of one worker on one shard."""
 
     def __init__(
         self,
@@ -132,65 +140,64 @@ class _ShardWatch:
         shard: int,
         *,
         heartbeat_seconds: float,
-        turned: Callable[[], None],
-        reclaimed: Callable[[], None],
+        on_loop_turn: Callable[[], None],
+        on_reclaimed: Callable[[], None],
     ) -> None:
-        """`turned` is called whenever the event loop gets here; `reclaimed` after work was taken back from the dead."""
+        """`on_loop_turn` is called before each heartbeat; `on_reclaimed` after leases were reclaimed."""
         self._frontier = frontier
         self._holder = holder
         self._shard = shard
         self._heartbeat_seconds = heartbeat_seconds
-        self._turned = turned
-        self._reclaimed = reclaimed
-        self._witness = LivenessJudge(heartbeat_seconds)
-        self._dead = asyncio.Event()
-        """Some worker counts as dead."""
+        self._on_loop_turn = on_loop_turn
+        self._on_reclaimed = on_reclaimed
+        self._judge = LivenessJudge(heartbeat_seconds)
+        self._death_noticed = asyncio.Event()
 
-    async def beat_for_ever(self) -> None:
-        """Beat three times a heartbeat, and whenever a worker's silence has lasted one.
+    async def send_heartbeats(self) -> None:
+        """Send a heartbeat in every interval, and another when a worker's silence has lasted long enough.
 
-        What the dead held is taken back a second later at most, by any worker that lives. Nobody needs to agree on who
-        they are."""
-        left = 0.0  # the worker that this one replaces may be dead for long
+        Any living worker reclaims a dead worker's leases, within about a second; they need no agreement on it.
+        """
+        seconds_left = 0.0  # the worker that this one replaces may have died long ago
         while True:
-            usual = self._heartbeat_seconds / 3 * (0.9 + 0.2 * random.random())
-            await asyncio.sleep(min(usual, left + _soon()))
-            self._turned()
-            left = self._heartbeat_seconds
+            interval = self._heartbeat_seconds / HEARTBEATS_PER_LIFETIME * (0.9 + 0.2 * random.random())
+            await asyncio.sleep(min(interval, seconds_left + _jitter_seconds()))
+            self._on_loop_turn()
+            seconds_left = self._heartbeat_seconds
             with contextlib.suppress(FrontierUnavailable):
-                left = await self.beat()
-                if left <= 0:
-                    self._dead.set()
+                seconds_left = await self._send_heartbeat()
+                if seconds_left <= 0:
+                    self._death_noticed.set()
 
-    async def reclaim_for_ever(self) -> None:
-        """When the beats say that a worker is dead, and regularly, with all other housekeeping. Apart from the beats:
-        it may take longer than they may."""
+    async def reclaim_leases(self) -> None:
+        """Reclaim when a heartbeat reports a dead worker, and about once in `heartbeat_seconds` for the shard's other
+        maintenance. A task of its own, because a reclaim may take longer than the time between two heartbeats."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._heartbeat_seconds * (0.9 + 0.2 * random.random())):
-                    await self._dead.wait()
-            self._dead.clear()
+                    await self._death_noticed.wait()
+            self._death_noticed.clear()
             with contextlib.suppress(FrontierUnavailable):
                 await self._reclaim()
 
-    async def beat(self) -> float:
-        """Send one heartbeat. The seconds until some worker counts as dead."""
+    async def _send_heartbeat(self) -> float:
+        """Send one heartbeat. Returns the seconds until the next worker counts as dead."""
         loop = asyncio.get_running_loop()
-        asked = loop.time()
+        sent_at = loop.time()
         try:
-            left = await self._holder.heartbeat(self._shard)
+            seconds_left = await self._holder.heartbeat(self._shard)
         except FrontierUnavailable:
-            self._witness.failed()
+            self._judge.failed()
             raise
-        self._witness.answered(asked=asked, now=loop.time())
-        return left
+        self._judge.answered(asked=sent_at, now=loop.time())
+        return seconds_left
 
     async def _reclaim(self) -> None:
-        judge = self._witness.is_fair(asyncio.get_running_loop().time())
+        judge = self._judge.is_fair(asyncio.get_running_loop().time())
         if await self._frontier.maintain(declare_dead=judge, shard=self._shard):
-            self._reclaimed()
+            self._on_reclaimed()
 
 
-def _soon() -> float:
-    """Not all who watch at the same moment."""
+def _jitter_seconds() -> float:
+    """Return a random delay, so that workers do not all reclaim at the same moment."""
     return 0.05 + 0.95 * random.random()

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from gossamer.errors import BadInput, BadUrl, CrawlRefused, RequestRejected
-from gossamer.fetch.guard import Network, host_address, verdict, within
-from gossamer.fetch.proxy import parse_proxy
+from gossamer.fetch.dial import parse_proxy
+from gossamer.fetch.guard import Network, host_address, refusal_reason, within
 from gossamer.fetch.request import check_headers
 from gossamer.frontier import base
 from gossamer.frontier.base import Frontier, SpiderRegistry
@@ -178,7 +178,7 @@ class RequestValidator:
         if why is None:
             # A name is judged when it is fetched: what it resolves to may change until then.
             address = host_address(name)
-            why = "" if address is None or within(address, self._networks) else verdict(address) or ""
+            why = "" if address is None or within(address, self._networks) else refusal_reason(address) or ""
             if len(self._hosts) >= _HOSTS_KNOWN:
                 self._hosts.clear()
             self._hosts[name] = why

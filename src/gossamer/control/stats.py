@@ -1,11 +1,15 @@
 """The bodies of statistics answers, as Scrapy Cluster's: counters over windows, processes alive, backlogs."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import secrets
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
+from gossamer.errors import FrontierError
 from gossamer.frontier.base import Frontier
+from gossamer.telemetry.tally import Tally
 from gossamer.valkey.client import Script, load
 from gossamer.valkey.shards import Shards
 
@@ -217,3 +221,49 @@ async def _machines(counters: Counters) -> dict[str, Any]:
 def _sum_into(sums: dict[str, int], windows: dict[str, int]) -> None:
     for window, number in windows.items():
         sums[window] = sums.get(window, 0) + number
+
+
+_REPORT_SECONDS = 5.0
+_HEARTBEAT_SECONDS = SILENT_SECONDS / 4
+"""Time between two heartbeats: three of them may be lost before the process counts as gone."""
+
+
+class StatsReporter:
+    """Reports a worker's statistics: responses by status code, and a heartbeat for each of its spiders.
+
+    Counts that an outage keeps back are reported after it.
+    """
+
+    def __init__(self, counters: Counters, tally: Callable[[], Tally], spiders: Sequence[str]) -> None:
+        self._counters = counters
+        self._tally = tally
+        self._host = socket.gethostname()
+        worker = secrets.token_hex(6)
+        self._nodes = [worker_node(self._host, spider, worker) for spider in spiders]
+        self._reported: dict[str, int] = {}
+        self._last_heartbeat = float("-inf")
+
+    async def run(self) -> None:
+        """Report every few seconds until cancelled. Call `report` once more after that."""
+        while True:
+            await self.report()
+            await asyncio.sleep(_REPORT_SECONDS)
+
+    async def report(self) -> None:
+        """Report what was counted since the last report."""
+        now = asyncio.get_running_loop().time()
+        counts = {
+            crawled(self._host, spider, code): count
+            for spider, codes in self._tally().statuses.items()
+            for code, count in codes.items()
+        }
+        new = {name: count - self._reported.get(name, 0) for name, count in counts.items()}
+        try:
+            if now - self._last_heartbeat >= _HEARTBEAT_SECONDS:
+                for node in self._nodes:
+                    await self._counters.beat(CRAWLER, node)
+                self._last_heartbeat = now
+            await self._counters.add(CRAWLER, {name: count for name, count in new.items() if count})
+        except FrontierError:
+            return
+        self._reported = counts

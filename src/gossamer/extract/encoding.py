@@ -113,17 +113,17 @@ def codec_of(label: str) -> str | None:
 _DETECTED_BYTES = 4096
 """Detection without a declaration looks at so much around the first byte that is not ASCII: it is slow."""
 
-_BYTES_A_FAULT = 1000
+_BYTES_PER_ERROR = 1000
 """So many bytes of UTF-8 may have one place that is none: a cut string, a pasted quotation."""
 
-_GUESSED = (
+_CANDIDATES = (
     "cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "cp874", "koi8_r",
     "koi8_u", "gb18030", "big5", "euc_jp", "cp932", "euc_kr", "cp949",
 )  # fmt: skip
 """What the detector may answer: what pages without a declaration are in. Rare relatives would fit as well or better
 by chance."""
 
-_A_TIE = 0.02
+_TIE_MARGIN = 0.02
 """By so little of the detector's coherence (0 to 1) no other encoding wins against windows-1252, the most common."""
 
 _SNIFFED_BYTES = 1024
@@ -168,17 +168,17 @@ def decode(body: bytes, content_type: str | None = None) -> DecodedText:
     if body.startswith(_BOM_STARTS):
         bom, codec = next(pair for pair in _BOMS if body.startswith(pair[0]))
         return _decoded(body[len(bom) :], codec)
-    said = _said(content_type or "")
-    codec_named = said.codec
-    if codec_named is None and said.may_declare:
-        codec_named = declared_codec(body)
-    if codec_named is not None and not is_utf8(codec_named):
-        declared = _decoded(body, codec_named)
-        return declared if declared.strict_ok else _as_utf8(body) or declared
+    parsed_type = _parse_content_type(content_type or "")
+    named = parsed_type.codec
+    if named is None and parsed_type.may_declare:
+        named = declared_codec(body)
+    if named is not None and not is_utf8(named):
+        decoded = _decoded(body, named)
+        return decoded if decoded.strict_ok else _as_utf8(body) or decoded
     utf8 = _as_utf8(body)
     if utf8 is not None:
         return utf8
-    if codec_named is not None or not said.textual or b"\0" in body[:_DETECTED_BYTES]:
+    if named is not None or not parsed_type.textual or b"\0" in body[:_DETECTED_BYTES]:
         return DecodedText(body.decode("utf-8", "replace"), "utf-8", False)
     return _nearly_utf8(body) or _detected(body)
 
@@ -207,7 +207,7 @@ def is_html(content_type: str | None, body_start: bytes) -> bool:
     return _UNKNOWN_TYPE.match(content_type) is not None and _HTML_START.match(start) is not None
 
 
-class _Said(NamedTuple):
+class _ContentType(NamedTuple):
     """What a Content-Type says of its body."""
 
     codec: str | None
@@ -217,11 +217,11 @@ class _Said(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _said(content_type: str) -> _Said:
+def _parse_content_type(content_type: str) -> _ContentType:
     label = charset_in(content_type)
     unknown = _UNKNOWN_TYPE.match(content_type) is not None
     lower = content_type.lower()
-    return _Said(
+    return _ContentType(
         codec=codec_of(label) if label else None,
         may_declare=unknown or "html" in lower or "xml" in lower,
         textual=unknown or _TEXTUAL.match(content_type) is not None,
@@ -251,7 +251,7 @@ def _nearly_utf8(body: bytes) -> DecodedText | None:
     than what does fit. Other encodings hardly ever look like UTF-8 even once."""
     text = body.decode("utf-8", "replace")
     bad = text.count("\ufffd") - body.count(b"\xef\xbf\xbd")
-    if bad > max(1, len(body) // _BYTES_A_FAULT):
+    if bad > max(1, len(body) // _BYTES_PER_ERROR):
         return None
     good = sum(1 for _ in _MULTIBYTE.finditer(body))
     return DecodedText(text, "utf-8", False) if good > bad else None
@@ -262,12 +262,12 @@ def _detected(body: bytes) -> DecodedText:
 
     first = _NOT_ASCII.search(body)
     start = max(0, first.start() - _DETECTED_BYTES // 2) if first else 0
-    matches = from_bytes(body[start : start + _DETECTED_BYTES], cp_isolation=list(_GUESSED), enable_fallback=False)
+    matches = from_bytes(body[start : start + _DETECTED_BYTES], cp_isolation=list(_CANDIDATES), enable_fallback=False)
     best = matches.best()
     if best is None or any(
         "cp1252" in match.could_be_from_charset
         and match.chaos <= best.chaos
-        and match.coherence >= best.coherence - _A_TIE
+        and match.coherence >= best.coherence - _TIE_MARGIN
         for match in matches
     ):
         return _decoded(body, "cp1252")

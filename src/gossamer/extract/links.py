@@ -120,19 +120,18 @@ class LinkExtractor:
         texts: bool = False,
         sorted_queries: bool = False,
         memory: HrefMemory | None = None,
-        part: Hashable = None,
+        namespace: Hashable = None,
     ) -> None:
         """`seed`: of the fingerprints (`spider_seed`). `follow_nofollow`: take links although page or link ask not to.
         `texts`: also list every link with its text. `sorted_queries`: URLs whose query parameters differ only in their
-        order have the same fingerprint. `memory`: where hrefs are remembered, as `part` of it; None: in a memory of its
-        own."""
+        order have the same fingerprint. `memory`: keeps hrefs under `namespace`; None: a memory of its own."""
         self._scope = scope
         self._seed = seed
         self._fingerprint = _of_any_order if sorted_queries else fingerprint
         self._follow_nofollow = follow_nofollow
         self._texts = texts
         self._memory = HrefMemory() if memory is None else memory
-        self._part = part
+        self._namespace = namespace
 
     def extract(self, html: bytes | str, base_url: str, *, encoding: str | None = None) -> Links:
         """The links of a page whose canonical URL is `base_url`. Never raises, whatever the page holds.
@@ -186,17 +185,12 @@ class LinkExtractor:
         hrefs = links.hrefs
         if except_positions:
             hrefs = [href for position, href in enumerate(hrefs) if position not in except_positions]
-        self._memory.keep(self._part, links.base, hrefs, KNOWN)
-
-    @property
-    def remembered(self) -> int:
-        """Hrefs in the memory now."""
-        return len(self._memory)
+        self._memory.keep(self._namespace, links.base, hrefs, KNOWN)
 
     def _follow(self, hrefs: list[str], page: str, charset: str | None, links: Links) -> None:
         """Sort the hrefs into new URLs, repeats and dropped ones."""
         base, dropped = links.base, links.dropped
-        anywhere, on_site, in_directory = self._memory.recall(self._part, base)
+        anywhere, on_site, in_directory = self._memory.recall(self._namespace, base)
         document = BaseUrl(base)
         fingerprint_of, seed = self._fingerprint, self._seed
         seen: set[str] = set()
@@ -244,7 +238,7 @@ class LinkExtractor:
                         continue
                 # A page's link to itself is not remembered: a spider of one's own may follow it from the next page.
                 if target is href and outcome is not KNOWN:
-                    self._memory.keep(self._part, base, (href,), outcome)
+                    self._memory.keep(self._namespace, base, (href,), outcome)
             dropped[outcome] = dropped.get(outcome, 0) + 1
         if known:
             dropped[KNOWN] = dropped.get(KNOWN, 0) + known

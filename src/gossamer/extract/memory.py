@@ -47,8 +47,8 @@ _NOTHING: Known = {}
 class HrefMemory:
     """Holds about `max_bytes`; the directory (or origin) used longest ago is forgotten first, as a whole.
 
-    It may serve many extractors: what each remembers is kept apart by its `part`, which is whatever the meaning of an
-    href depends on beside the document (the run, the scope). The bound is for all parts together.
+    It may serve many extractors: what each remembers is kept apart by its `namespace`, which is whatever the meaning of
+    an href depends on beside the document (the run, the scope). The bound is for all parts together.
 
     What means the same everywhere gets half of the room at most, so that links to the whole world leave the rest to
     the sites' own.
@@ -72,15 +72,21 @@ class HrefMemory:
             self._places.clear()
             self.bytes = 0
 
-    def recall(self, part: Hashable, base: str) -> RememberedHrefs:
+    def recall(self, namespace: Hashable, base: str) -> RememberedHrefs:
         """What is known where this base URL is. For looking up, until the next `keep`."""
         return RememberedHrefs(
-            self._touch((part, _scheme(base))), self._touch((part, origin(base))), self._touch((part, directory(base)))
+            self._touch((namespace, _scheme(base))),
+            self._touch((namespace, origin(base))),
+            self._touch((namespace, directory(base))),
         )
 
-    def keep(self, part: Hashable, base: str, hrefs: Iterable[str], outcome: str) -> None:
+    def keep(self, namespace: Hashable, base: str, hrefs: Iterable[str], outcome: str) -> None:
         """Remember what became of hrefs in a document with this base URL, where that can be said of them in general."""
-        anywhere, on_site, in_directory = (part, _scheme(base)), (part, origin(base)), (part, directory(base))
+        anywhere, on_site, in_directory = (
+            (namespace, _scheme(base)),
+            (namespace, origin(base)),
+            (namespace, directory(base)),
+        )
         for href in hrefs:
             if not href or len(href) > _MAX_HREF_LENGTH or href[0] <= " " or href[0] == "?":
                 continue

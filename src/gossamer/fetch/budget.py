@@ -20,18 +20,18 @@ class ByteBudget:
     That one, the leader, is why this cannot deadlock: it always goes on until its body is complete, which frees bytes
     or makes another the leader. So at most the budget, one body and one read of each receiver are held.
 
-    Bodies that are complete count too until they are taken up, and what is kept of them then (`keep`). While there are
-    any nobody is made leader: they go without the receivers' help. When what is kept takes half of the budget, it
-    `is_full`: whoever would make more of the next body than it is, by decoding or reading it, waits (`until_room`).
+    Bodies that are complete count too until they are taken up, and what is kept of them then (`retain`). While there
+    are any nobody is made leader: they go without the receivers' help. When what is kept takes half of the budget, it
+    `is_full`: whoever would make more of the next body than it is, by decoding or reading it, waits (`wait_for_room`).
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
         """Of bodies that are being received."""
-        self.ready_bytes = 0
+        self.complete_bytes = 0
         """Of bodies that are complete and not taken up yet; many may be before the first of those who wait goes on."""
-        self.kept_bytes = 0
+        self.retained_bytes = 0
         """Of bodies that are complete, and what was made of them."""
         self._leader: Receiver | None = None
         self._waiting: dict[Receiver, None] = {}
@@ -46,9 +46,9 @@ class ByteBudget:
     @property
     def is_full(self) -> bool:
         """What is kept takes half of it: the other half is for receiving meanwhile."""
-        return 2 * self.kept_bytes >= self.limit_bytes
+        return 2 * self.retained_bytes >= self.limit_bytes
 
-    async def until_room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until it is not full.
 
         Several may go on in one turn of the loop: each must keep what it makes before it waits for anything else.
@@ -70,52 +70,52 @@ class ByteBudget:
     def give_back(self, receiver: Receiver, count: int) -> None:
         """`receiver` failed, and holds none of its `count` bytes any more. Who can go on is resumed."""
         self.held_bytes -= count
-        self._leave(receiver)
-        self._go_on()
+        self._remove(receiver)
+        self._resume_waiting()
 
     def complete(self, receiver: Receiver, held: int, size: int) -> None:
         """`receiver`, which holds `held` bytes, has all `size` of its body. Until that is taken up it counts."""
         self.held_bytes -= held
-        self.ready_bytes += size
-        self._leave(receiver)
+        self.complete_bytes += size
+        self._remove(receiver)
 
-    def take_up(self, size: int) -> None:
+    def consume(self, size: int) -> None:
         """A complete body of `size` bytes counts no more, or as what is kept. Who can go on is resumed."""
-        self.ready_bytes -= size
-        self._go_on()
+        self.complete_bytes -= size
+        self._resume_waiting()
 
-    def keep(self, count: int) -> None:
+    def retain(self, count: int) -> None:
         """`count` more bytes are needed although their bodies are complete."""
-        self.kept_bytes += count
+        self.retained_bytes += count
         if self.is_full:
             self._room.clear()
 
-    def let_go(self, count: int) -> None:
+    def release(self, count: int) -> None:
         """`count` of the bytes that were kept are needed no more."""
-        self.kept_bytes -= count
+        self.retained_bytes -= count
         if not self.is_full:
             self._room.set()
-        self._go_on()
+        self._resume_waiting()
 
-    def pass_on(self, receiver: Receiver) -> None:
+    def yield_lead(self, receiver: Receiver) -> None:
         """`receiver` makes no progress: if it is the leader, the first that waits leads in its place."""
         if self._leader is receiver and self._waiting and not self._comes_free:
             self._lead_next()
 
     def _fits(self) -> bool:
-        return self.held_bytes + self.ready_bytes + self.kept_bytes <= self.limit_bytes
+        return self.held_bytes + self.complete_bytes + self.retained_bytes <= self.limit_bytes
 
     @property
     def _comes_free(self) -> bool:
         """Something does without the receivers' help."""
-        return bool(self.ready_bytes or self.kept_bytes)
+        return bool(self.complete_bytes or self.retained_bytes)
 
-    def _leave(self, receiver: Receiver) -> None:
+    def _remove(self, receiver: Receiver) -> None:
         self._waiting.pop(receiver, None)
         if self._leader is receiver:
             self._leader = None
 
-    def _go_on(self) -> None:
+    def _resume_waiting(self) -> None:
         if not self._waiting:
             return
         if self._fits():

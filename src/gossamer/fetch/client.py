@@ -20,13 +20,11 @@ from gossamer.errors import (
     TotalTimeout,
 )
 from gossamer.fetch.budget import ByteBudget
-from gossamer.fetch.connection import HttpConnection
+from gossamer.fetch.connection import ConnectionPool, HttpConnection, LostConnections, PoolKey, TlsContexts
 from gossamer.fetch.decode import decode, parse_encodings
 from gossamer.fetch.dial import Addresses, ConnectionPlan, ConnectionPlanner, dial
 from gossamer.fetch.exchange import MIB, FetchRequest, FetchResponse, ResponseLimits, Timeouts, Timings
-from gossamer.fetch.pool import ConnectionPool, LostConnections, PoolKey
 from gossamer.fetch.request import RequestEncoder
-from gossamer.fetch.resolve import TlsContexts
 from gossamer.fetch.response import ResponseReader
 
 STALL_SECONDS = 1.0
@@ -52,7 +50,7 @@ class TimeoutWatch:
         self._tick_seconds = min(max(shortest / 8, 0.005), 0.25)
         self._timer: asyncio.TimerHandle | None = None
         self.busy: set[HttpConnection] = set()
-        """Connections with an exchange under way."""
+        """Connections with an exchange under plan."""
 
     def start(self) -> None:
         """See to it that the timer runs. Costs nothing when it does."""
@@ -75,7 +73,7 @@ class TimeoutWatch:
 
     def _check(self, connection: HttpConnection, now: float) -> None:
         timeouts = self._timeouts
-        silent = now - connection.heard_at
+        silent = now - connection.last_activity
         if now >= connection.deadline:
             connection.fail(TotalTimeout(f"{timeouts.total:g} s"))
         elif connection.paused:
@@ -86,13 +84,13 @@ class TimeoutWatch:
         elif silent >= timeouts.idle:
             connection.fail(IdleTimeout(f"nothing for {timeouts.idle:g} s"))
         elif silent >= STALL_SECONDS:
-            self._budget.pass_on(connection)
+            self._budget.yield_lead(connection)
 
 
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"})  # RFC 9110, section 9.2.2
 
 
-class _Link(NamedTuple):
+class _Checkout(NamedTuple):
     """A connection for one exchange, and what it took to get it."""
 
     connection: HttpConnection
@@ -138,7 +136,7 @@ class HttpClient:
         self._idle_seconds = idle_seconds
         self._budget = ByteBudget(64 * MIB) if budget is None else budget
         self._losses = losses or LostConnections()
-        self._ways = ConnectionPlanner(resolver)
+        self._planner = ConnectionPlanner(resolver)
         self._contexts = TlsContexts(extra_ca=extra_ca)
         self._requests = RequestEncoder()
         self._live: set[HttpConnection] = set()
@@ -160,12 +158,12 @@ class HttpClient:
     @property
     def bodies_in_flight_bytes(self) -> int:
         """Held now of bodies that are being received, or complete and not handed out yet."""
-        return self._budget.held_bytes + self._budget.ready_bytes
+        return self._budget.held_bytes + self._budget.complete_bytes
 
-    async def fetch(self, exchange: FetchRequest, *, waits_for_room: bool = False) -> FetchResponse:
+    async def fetch(self, exchange: FetchRequest, *, wait_for_room: bool = False) -> FetchResponse:
         """Send one request and receive its answer, whatever its status.
 
-        `waits_for_room`: the caller keeps bodies in the budget. While those fill it, a complete answer waits here, as
+        `wait_for_room`: the caller keeps bodies in the budget. While those fill it, a complete answer waits here, as
         it was sent: a page of small size may be large when it is decoded.
 
         Raises the subclasses of FetchError; BadUrl and BadInput for an exchange that is no HTTP request. If a kept
@@ -176,42 +174,42 @@ class HttpClient:
         self._begin()
         started = time.monotonic()
         origin, target = self._requests.split(exchange.url)
-        way = await self._ways.find(exchange, origin)
+        plan = await self._planner.find(exchange, origin)
         dns_seconds = time.monotonic() - started
-        absolute = way.absolute_form
+        absolute = plan.absolute_form
         head = self._requests.head(
             origin, target, exchange.method, exchange.headers, len(exchange.body), through_proxy=absolute
         )
-        request = _with_credentials(head, way) + exchange.body
+        request = _with_credentials(head, plan) + exchange.body
         limits = self._limits
         if exchange.body_bytes is not None:
             limits = replace(limits, body_bytes=exchange.body_bytes)
         reader = ResponseReader(limits, head_only=exchange.method == "HEAD")
 
         deadline = started + self._timeouts.total
-        link = await self._link(way, deadline, fresh=not self._losses.reuses(way.site))
-        reused = link.connection.served > 0
-        self._check_in_time(exchange, link)
+        checkout = await self._check_out(plan, deadline, fresh=not self._losses.may_reuse(plan.site))
+        reused = checkout.connection.served > 0
+        self._check_in_time(exchange, checkout)
         try:
             try:
-                await self._converse(way, link, request, reader, deadline)
+                await self._send(plan, checkout, request, reader, deadline)
             except ConnectionLost as error:
-                # The server closed it while the request was on its way, which is its right (RFC 9112, section 9.3.1).
-                if not self._may_repeat(exchange, way, link, reader):
+                # The server closed it while the request was on its plan, which is its right (RFC 9112, section 9.3.1).
+                if not self._may_repeat(exchange, plan, checkout, reader):
                     raise
                 if exchange.send_by is not None:
                     error.repeatable = True
                     raise
                 reader = ResponseReader(limits, head_only=exchange.method == "HEAD")
-                link = await self._link(way, deadline, fresh=True)
+                checkout = await self._check_out(plan, deadline, fresh=True)
                 reused = False
-                await self._converse(way, link, request, reader, deadline)
+                await self._send(plan, checkout, request, reader, deadline)
 
             if absolute and reader.status == 407:
                 raise ProxyFailed("it wants user and password")
-            if waits_for_room and self._budget.is_full:
-                await self._budget.until_room()
-            connection = link.connection
+            if wait_for_room and self._budget.is_full:
+                await self._budget.wait_for_room()
+            connection = checkout.connection
             wire = body = reader.body
             truncated = reader.truncated
             if reader.content_encodings:
@@ -228,24 +226,24 @@ class HttpClient:
                 body=body,
                 wire_body=wire if exchange.keep_wire else None,
                 truncated=truncated,
-                ip=link.key.ip if way.proxy is None else way.target_ip,
+                ip=checkout.key.ip if plan.proxy is None else plan.target_ip,
                 port=origin.port,
                 reused=reused,
                 timings=Timings(
                     dns=dns_seconds,
-                    connect=link.connect_seconds,
-                    tls=link.tls_seconds,
+                    connect=checkout.connect_seconds,
+                    tls=checkout.tls_seconds,
                     first_byte=connection.first_byte_at - connection.sent_at,
                     total=time.monotonic() - started,
                 ),
                 received_bytes=reader.received_bytes,
             )
         finally:
-            if reader.ready_bytes:
-                self._budget.take_up(reader.ready_bytes)
+            if reader.complete_bytes:
+                self._budget.consume(reader.complete_bytes)
 
     async def close(self) -> None:
-        """Close all connections and wait until they are gone; exchanges under way fail. May be repeated."""
+        """Close all connections and wait until they are gone; exchanges under plan fail. May be repeated."""
         self._closed = True
         if self._loop is None:
             return
@@ -267,28 +265,30 @@ class HttpClient:
             )
             self._watch = TimeoutWatch(loop, self._timeouts, self._budget, self._pool.expire)
 
-    def _check_in_time(self, exchange: FetchRequest, link: _Link) -> None:
+    def _check_in_time(self, exchange: FetchRequest, checkout: _Checkout) -> None:
         """Raises NotSentInTime; its connection is kept for another request."""
         if exchange.send_by is None or (late := time.monotonic() - exchange.send_by) <= 0:
             return
-        self._pool.keep(link.key, link.connection)
+        self._pool.release(checkout.key, checkout.connection)
         error = NotSentInTime()
-        error.connecting = late <= link.connect_seconds + link.tls_seconds
+        error.connecting = late <= checkout.connect_seconds + checkout.tls_seconds
         raise error
 
-    def _may_repeat(self, exchange: FetchRequest, way: ConnectionPlan, link: _Link, reader: ResponseReader) -> bool:
+    def _may_repeat(
+        self, exchange: FetchRequest, plan: ConnectionPlan, checkout: _Checkout, reader: ResponseReader
+    ) -> bool:
         """Return whether a request whose connection was lost may be sent again, and remember where that happened."""
-        if not link.kept or reader.received_bytes:
+        if not checkout.kept or reader.received_bytes:
             return False
-        self._losses.count(way.site)
+        self._losses.record(plan.site)
         return exchange.method in _IDEMPOTENT
 
-    async def _converse(
-        self, way: ConnectionPlan, link: _Link, request: bytes, reader: ResponseReader, deadline: float
+    async def _send(
+        self, plan: ConnectionPlan, checkout: _Checkout, request: bytes, reader: ResponseReader, deadline: float
     ) -> None:
         """Send `request` and wait until `reader` is complete; the connection goes back to the pool in any case, closed
         if its site loses kept ones."""
-        connection = link.connection
+        connection = checkout.connection
         self._watch.busy.add(connection)
         self._watch.start()
         try:
@@ -298,43 +298,43 @@ class HttpClient:
             raise
         finally:
             self._watch.busy.discard(connection)
-            if not self._losses.reuses(way.site):
+            if not self._losses.may_reuse(plan.site):
                 connection.abort()
-            self._pool.keep(link.key, connection)
+            self._pool.release(checkout.key, connection)
 
-    async def _link(self, way: ConnectionPlan, deadline: float, *, fresh: bool) -> _Link:
+    async def _check_out(self, plan: ConnectionPlan, deadline: float, *, fresh: bool) -> _Checkout:
         """A kept connection to any of the addresses, unless a `fresh` one is wanted, else a new one to the first that
         accepts. Each gets its share of the time that is left."""
         if not fresh:
-            for ip in way.ips:
-                key = way.key(ip)
+            for ip in plan.ips:
+                key = plan.key(ip)
                 connection = self._pool.take_idle(key)
                 if connection is not None:
-                    return _Link(connection, key, kept=True)
+                    return _Checkout(connection, key, kept=True)
         seconds = self._timeouts.connect
-        for left in range(len(way.ips), 0, -1):
-            ip = way.ips[-left]
-            key = way.key(ip)
+        for left in range(len(plan.ips), 0, -1):
+            ip = plan.ips[-left]
+            key = plan.key(ip)
             connection = await self._acquire(key, deadline, fresh=fresh)
             if connection is not None:
-                return _Link(connection, key, kept=True)
+                return _Checkout(connection, key, kept=True)
             begun = time.monotonic()
             share = min(max(seconds, 0.0) / left, deadline - begun)
             try:
-                dialled = await dial(way.route(ip, self._contexts), self._make, timeout_seconds=share)
+                dialled = await dial(plan.route(ip, self._contexts), self._make, timeout_seconds=share)
             except (ConnectFailed, ConnectTimeout):
-                self._pool.give_up(key)
+                self._pool.discard(key)
                 if left == 1:
                     raise
                 seconds -= time.monotonic() - begun
             except BaseException:
-                self._pool.give_up(key)
+                self._pool.discard(key)
                 raise
             else:
                 if self._closed:
                     dialled.connection.abort()
-                return _Link(dialled.connection, key, dialled.connect_seconds, dialled.tls_seconds)
-        raise ConnectFailed(f"{way.origin.host} has no address")
+                return _Checkout(dialled.connection, key, dialled.connect_seconds, dialled.tls_seconds)
+        raise ConnectFailed(f"{plan.origin.host} has no address")
 
     async def _acquire(self, key: PoolKey, deadline: float, *, fresh: bool) -> HttpConnection | None:
         try:
@@ -347,8 +347,41 @@ class HttpClient:
         return HttpConnection(asyncio.get_running_loop(), self._budget, self._live)
 
 
-def _with_credentials(head: bytes, way: ConnectionPlan) -> bytes:
+def _with_credentials(head: bytes, plan: ConnectionPlan) -> bytes:
     """What is sent is what is shown, but for the password of a plain proxy."""
-    if not way.absolute_form or way.proxy is None or not way.proxy.authorization:
+    if not plan.absolute_form or plan.proxy is None or not plan.proxy.authorization:
         return head
-    return head[:-2] + f"Proxy-Authorization: {way.proxy.authorization}\r\n\r\n".encode("ascii")
+    return head[:-2] + f"Proxy-Authorization: {plan.proxy.authorization}\r\n\r\n".encode("ascii")
+
+
+_MAX_CLIENTS = 16
+
+
+class HttpClients:
+    """The client for each total timeout asked for; made when first needed. Belongs to one event loop."""
+
+    def __init__(self, make: Callable[[float | None], HttpClient]) -> None:
+        """`make` takes a total timeout in seconds; None: the default's."""
+        self._make = make
+        self._clients: dict[float | None, HttpClient] = {}
+
+    def for_timeout(self, timeout_seconds: float | None) -> HttpClient:
+        """At most 16 kinds are kept; a crawl beyond them gets the default timeout."""
+        client = self._clients.get(timeout_seconds)
+        if client is None:
+            if len(self._clients) >= _MAX_CLIENTS and timeout_seconds is not None:
+                return self.for_timeout(None)
+            client = self._clients[timeout_seconds] = self._make(timeout_seconds)
+        return client
+
+    async def fetch(
+        self, exchange: FetchRequest, timeout_seconds: float | None = None, *, wait_for_room: bool = False
+    ) -> FetchResponse:
+        """One request, one answer, as `HttpClient.fetch`. Raises FetchError."""
+        return await self.for_timeout(timeout_seconds).fetch(exchange, wait_for_room=wait_for_room)
+
+    async def close(self) -> None:
+        """Close all connections. May be repeated."""
+        for client in self._clients.values():
+            await client.close()
+        self._clients.clear()

@@ -71,7 +71,7 @@ _ISATAP = 0x5EFE
 
 
 @functools.lru_cache(maxsize=4096)
-def verdict(ip: str) -> str | None:
+def refusal_reason(ip: str) -> str | None:
     """Why this address may not be connected to, in a few words; None when it is on the public internet.
 
     `ip` is an address in any spelling `ipaddress` reads. An IPv6 address that carries an IPv4 one (mapped, NAT64, 6to4,
@@ -83,8 +83,8 @@ def verdict(ip: str) -> str | None:
     except ValueError:
         return "not an IP address"
     if isinstance(address, IPv4Address):
-        return _verdict_ipv4(address)
-    return _verdict_ipv6(address)
+        return _refusal_ipv4(address)
+    return _refusal_ipv6(address)
 
 
 def host_address(host: str) -> str | None:
@@ -104,10 +104,10 @@ def host_address(host: str) -> str | None:
         return None
     if url.host_type == ada_url.HostType.DEFAULT:
         return None
-    return str(plain(ip_address(url.hostname.strip("[]"))))
+    return str(unmapped(ip_address(url.hostname.strip("[]"))))
 
 
-def plain(address: Address) -> Address:
+def unmapped(address: Address) -> Address:
     """The IPv4 address within an IPv4-mapped IPv6 one (the kernel connects by IPv4 there); any other as it is."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
@@ -128,7 +128,7 @@ def parse_networks(networks: Iterable[str]) -> tuple[Network, ...]:
 def within(ip: str, networks: Iterable[Network]) -> bool:
     """Whether the address lies in one of the networks. A mapped IPv6 address counts as the IPv4 one it is."""
     try:
-        address = plain(ip_address(ip))
+        address = unmapped(ip_address(ip))
     except ValueError:
         return False
     return any(address in network for network in networks)
@@ -138,18 +138,18 @@ def within(ip: str, networks: Iterable[Network]) -> bool:
 _NOT_IN_HOST = frozenset("/\\?#@\t\n\r")
 
 
-def _verdict_ipv4(address: IPv4Address) -> str | None:
+def _refusal_ipv4(address: IPv4Address) -> str | None:
     for network, reason in _REFUSED_IPV4:
         if address in network:
             return reason
     return None
 
 
-def _verdict_ipv6(address: IPv6Address) -> str | None:
+def _refusal_ipv6(address: IPv6Address) -> str | None:
     if address.scope_id is not None:
         return "scoped to one interface"
     for carried in _carried(address):
-        reason = _verdict_ipv4(carried)
+        reason = _refusal_ipv4(carried)
         if reason is not None:
             return f"{reason} ({carried})"
     if address in _MAPPED or address in _NAT64 or address in _TEREDO:

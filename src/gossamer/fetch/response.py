@@ -80,7 +80,7 @@ class ResponseReader:
     received_bytes = 0
     body_bytes = 0
     """How much of the body there is so far."""
-    ready_bytes = 0
+    complete_bytes = 0
     """What somebody's budget counts of the complete body, until it is taken up."""
     _body: bytes | bytearray = b""
     _pending = b""

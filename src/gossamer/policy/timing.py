@@ -80,6 +80,11 @@ class Pacing:
         return at
 
 
+HEARTBEATS_PER_LIFETIME = 3
+"""Heartbeats that a worker sends in the time after which it is declared dead: two of them may be lost. Every interval
+between heartbeats is computed from this."""
+
+
 class LivenessJudge:
     """What one process knows of the way to the frontier.
 
@@ -99,7 +104,7 @@ class LivenessJudge:
     def answered(self, *, now: float, asked: float | None = None) -> None:
         """It answered. `asked`: something small, at that time; an answer that took longer than a third of a heartbeat,
         the time between two signs of life, came through an outage."""
-        if self._cut_off or (asked is not None and now - asked > self._heartbeat_seconds / 3):
+        if self._cut_off or (asked is not None and now - asked > self._heartbeat_seconds / HEARTBEATS_PER_LIFETIME):
             self._cut_off = False
             self._fair_from = now + self._heartbeat_seconds
 

@@ -147,7 +147,7 @@ class LocalRequests:
         if filtered:
             mark = hash(self._crawler.request_fingerprinter.fingerprint(request))
             part = (_PART, parent.part if parent is not None else None)
-            if self._seen.knows(part, mark):
+            if self._seen.has_seen(part, mark):
                 return False
             self._seen.remember(part, (mark,))
         if parent is not None:

@@ -47,7 +47,7 @@ class LeaseRunner:
     _entries: EntryEncoder
     _committer: Committer
     _inbox: Inbox
-    _seat: WorkerSession
+    _session: WorkerSession
     _leasing: LeaseFetcher
 
     def __init__(self, crawler: Crawler, engine: EngineDoor, options: LaneOptions) -> None:
@@ -280,7 +280,7 @@ class LeaseRunner:
         outputs = self._records(settlement, live)
         finished = FinishedLease(settlement, outputs, batches, size=_size(batches))
         if batches:
-            finished.confirmed = partial(self._remember, live.part, batches, self._seen.era)
+            finished.on_links_added = partial(self._remember, live.part, batches, self._seen.era)
         await self._committer.put(finished)
 
     async def _wanted(self, request: Request, entry: FrontierEntry) -> bool:

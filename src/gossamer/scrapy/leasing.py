@@ -44,7 +44,7 @@ class LeaseFetcher:
         `over` has changed, or `state` of what is over."""
         self._frontier = frontier
         self._holder = holder
-        self._seat = seat
+        self._session = seat
         self._crawl = crawl
         self._room = room
         self._give = give
@@ -57,7 +57,7 @@ class LeaseFetcher:
 
     def want(self) -> None:
         """There is room, or something was committed: look for work now."""
-        self._seat.progress.set()
+        self._session.progress.set()
 
     def not_over(self) -> None:
         """Something was added: whatever was known of the end no longer holds."""
@@ -68,15 +68,15 @@ class LeaseFetcher:
         """For ever; cancel it."""
         empty = 0
         while True:
-            self._seat.progress.clear()
+            self._session.progress.clear()
             room = self._room()
             if room <= 0:
-                await self._seat.progress.wait()
+                await self._session.progress.wait()
                 continue
             try:
                 leases = await self._holder.lease(limit=room)
             except FrontierUnavailable:
-                await self._seat.until_reached()
+                await self._session.wait_until_reachable()
                 continue
             if leases:
                 self.over = False
@@ -87,7 +87,9 @@ class LeaseFetcher:
             empty = 0 if leases else empty + 1
             if not leases and self._idle():
                 await self._look()
-            await self._seat.until_work(at_most_seconds=_LOOK_SECONDS if self._idle() else 5.0, empty=empty)
+            await self._session.wait_for_work(
+                at_most_seconds=_LOOK_SECONDS if self._idle() else 5.0, empty_leases=empty
+            )
 
     async def _look(self) -> None:
         try:
@@ -98,7 +100,7 @@ class LeaseFetcher:
             return
         before, self.state = self.state, info.state if info else None
         over = info is None or info.state is not CrawlState.RUNNING or not info.total().added
-        over = over and self._idle() and not self._seat.progress.is_set()
+        over = over and self._idle() and not self._session.progress.is_set()
         if over != self.over or (over and self.state is not before):
             self.over = over
             self._tell()

@@ -204,7 +204,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         self._part = part_of(run)
         self._once = StartOnce(frontier, self._retrier, run, self._crawler)
         self._committer = Committer(frontier, self.holder, await self._output(), self._retrier, linger_seconds=0.002)
-        self._committer.committed = self._committed
+        self._committer.on_committed = self._committed
         self._inbox = Inbox(
             frontier,
             self._retrier,
@@ -214,11 +214,11 @@ class Scheduler(LeaseRunner, BaseScheduler):
             added=self._start_added,
             refused=self._start_refused,
         )
-        self._seat = WorkerSession(frontier, self.holder, self._retrier, heartbeat_seconds=settings.worker.heartbeat)
+        self._session = WorkerSession(frontier, self.holder, self._retrier, heartbeat_seconds=settings.worker.heartbeat)
         self._leasing = LeaseFetcher(
             frontier,
             self.holder,
-            self._seat,
+            self._session,
             options.crawl.id,
             room=self._room,
             give=self._give,
@@ -242,7 +242,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         )
         self._crawler.signals.connect(self._spider_error, signal=signals.spider_error)
         self._task = asyncio.gather(
-            self._seat.keep(),
+            self._session.run(),
             self._leasing.run(),
             self._committer.run(),
             self._inbox.run(),
@@ -295,12 +295,12 @@ class Scheduler(LeaseRunner, BaseScheduler):
             return
         self._closing = True
         self._give_back_ready()
-        self._committer.hurry()
+        self._committer.stop_lingering()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSING_SECONDS):
                 await self._inbox.drained()
                 await asyncio.gather(*self._tasks, return_exceptions=True)  # `_broke` has told of those
-                await self._committer.drained()
+                await self._committer.wait_until_drained()
                 await self._once.note_done()
         left = self._committer.pending + self._inbox.pending
         if left:
@@ -398,7 +398,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
             name = self._entries.name(request)
         except Unstorable:
             return False
-        if not self._seen.knows(parent.part, name.fingerprint):
+        if not self._seen.has_seen(parent.part, name.fingerprint):
             return False
         parent.known += 1
         self._stats.inc_value("dupefilter/filtered")
@@ -412,7 +412,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
             name = self._entries.name(request)
         except Unstorable:
             return False
-        return self._seen.knows(self._part if parent is None else parent.part, name.fingerprint)
+        return self._seen.has_seen(self._part if parent is None else parent.part, name.fingerprint)
 
     def _filters(self, request: Request) -> bool:
         return self.options.dedupe and not request.dont_filter
@@ -433,7 +433,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
                 parent is not None
                 and not parent.moving
                 and filtered
-                and self._seen.knows(parent.part, name.fingerprint)
+                and self._seen.has_seen(parent.part, name.fingerprint)
             ):
                 parent.known += 1
                 self._stats.inc_value("dupefilter/filtered")

@@ -11,7 +11,7 @@ from scrapy.settings import BaseSettings
 
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import BadUrl
-from gossamer.fetch.robots import RobotsRules
+from gossamer.fetch.robots_rules import RobotsRules
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.crawl import Run
 from gossamer.policy.retry import parse_retry_after

@@ -15,10 +15,12 @@ from typing import Any
 import msgspec
 
 from gossamer.errors import BadInput, BlockedAddress, DnsFailed
-from gossamer.fetch.guard import host_address, verdict
-from gossamer.fetch.proxy import parse_proxy
+from gossamer.fetch.connection import TlsContexts
+from gossamer.fetch.dial import parse_proxy
+from gossamer.fetch.egress import AddressService
+from gossamer.fetch.guard import host_address, refusal_reason
 from gossamer.fetch.request import check_headers
-from gossamer.fetch.resolve import Resolver, TlsContexts
+from gossamer.fetch.resolve import Resolver
 from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, Rate, Terms
 from gossamer.model.request import Batch
 from gossamer.policy.secrets import with_secrets_for
@@ -32,7 +34,6 @@ from gossamer.policy.urls import (
     with_sorted_query,
 )
 from gossamer.settings import Settings
-from gossamer.worker.access import AddressService
 from gossamer.worker.context import scope_of
 from gossamer.worker.spider import load_spider
 
@@ -157,7 +158,7 @@ async def private_hosts(
     addresses = [name for name in hosts if host_address(name) is not None]
     private: list[str] = []
     for address in addresses:
-        reason = verdict(host_address(address) or "")
+        reason = refusal_reason(host_address(address) or "")
         if reason is not None and await _refusal(resolver, address):
             if not allowed:
                 raise BadInput(

@@ -10,14 +10,15 @@ from typing import Any
 
 from gossamer.commit.committer import Committer
 from gossamer.commit.retrier import Retrier
-from gossamer.control.stats import Counters
+from gossamer.control.stats import Counters, StatsReporter
 from gossamer.fetch.budget import ByteBudget
-from gossamer.fetch.client import HttpClient
+from gossamer.fetch.client import HttpClient, HttpClients
+from gossamer.fetch.connection import LostConnections
+from gossamer.fetch.dial import parse_proxy
+from gossamer.fetch.egress import ANSWER_BYTES, EgressMonitor
 from gossamer.fetch.exchange import ResponseLimits, Timeouts
-from gossamer.fetch.pool import LostConnections
-from gossamer.fetch.proxy import parse_proxy
 from gossamer.fetch.resolve import Resolver
-from gossamer.fetch.robots import RobotsService
+from gossamer.fetch.robots_service import RobotsService
 from gossamer.frontier.base import Lane
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
@@ -32,11 +33,10 @@ from gossamer.telemetry import logs as names
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.plan import address_service, check_settings
-from gossamer.worker.access import ANSWER_BYTES, Access, EgressMonitor, FrontierRobotsStore, HttpClients, RobotsWaits
 from gossamer.worker.context import Context, Contexts, SeenCache, SharedMemory
-from gossamer.worker.fetching import Fetcher
+from gossamer.worker.fetcher import Fetcher
 from gossamer.worker.page import PageReader
-from gossamer.worker.records import StatsReporter
+from gossamer.worker.robots import FrontierRobotsStore, RobotsChecker, RobotsWaits
 from gossamer.worker.spider import SpiderSet, known_spiders
 from gossamer.worker.worker import Worker
 
@@ -154,7 +154,9 @@ class _WorkerParts:
             frontier,
             holder,
             self._clients,
-            Access(frontier, self._robots, self.retrier, waits, obedience=_robots_policy(settings, self._pool)),
+            RobotsChecker(
+                frontier, self._robots, self.retrier, waits, robots_policy=_robots_policy(settings, self._pool)
+            ),
             Contexts(self._context),
             PageReader(self.tally, self.troubles, frontier.spiders),
             self.retrier,
@@ -191,7 +193,7 @@ class _WorkerParts:
             run,
             spider,
             terms,
-            spider=self._loaded_spiders.of(run.crawl.id, spider),
+            spider=self._loaded_spiders.get(run.crawl.id, spider),
             secret=self._frontier.secret,  # read each time: a frontier that lost its data gets another secret
             user_agent=self._settings.fetch.user_agent,
             memory=self._memory,
@@ -251,7 +253,7 @@ async def _statistics_reported(
         async with _in_background(reporter.run()):
             yield
     finally:
-        await reporter.tell()
+        await reporter.report()
 
 
 @asynccontextmanager
@@ -277,13 +279,13 @@ async def _leaseholder(
         address_service(settings),
         lambda exchange: clients.fetch(exchange, settings.fetch.egress_timeout),
         troubles,
-        otherwise=egress,
+        fallback_name=egress,
         refresh_seconds=settings.fetch.egress_refresh,
     )
     try:
-        await monitor.ask()
+        await monitor.refresh()
         holder = await frontier.open_leaseholder(pool=pool, spiders=spiders, egress=monitor.name)
-        async with _in_background(monitor.keep(holder.set_egress)):
+        async with _in_background(monitor.run(holder.set_egress)):
             yield holder
     finally:
         await clients.close()

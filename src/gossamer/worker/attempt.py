@@ -47,10 +47,12 @@ def cookies_after(url: str, headers: Headers, to: str, cookies: dict[str, str]) 
         key, equals, content = pair.strip().partition("=")
         if not equals or not key:
             continue
-        said = {word.strip().partition("=")[0].lower(): word.strip().partition("=")[2] for word in attributes}
-        if said.get("max-age", "1").strip() in ("0", "-1") or not _reaches(said.get("domain", ""), here, there):
+        attributes_set = {word.strip().partition("=")[0].lower(): word.strip().partition("=")[2] for word in attributes}
+        if attributes_set.get("max-age", "1").strip() in ("0", "-1") or not _reaches(
+            attributes_set.get("domain", ""), here, there
+        ):
             kept.pop(key, None)
-        elif "secure" not in said or to.startswith("https:"):
+        elif "secure" not in attributes_set or to.startswith("https:"):
             kept[key] = content
     return kept
 
@@ -99,7 +101,7 @@ class Attempt:
         self.attrs: dict[str, Any] | None = context.terms.attrs if payload.attrs is None else dict(payload.attrs)
         self.wires: list[WireExchange] = []
 
-    def exchange(self, *, keep_wire: bool) -> FetchRequest:
+    def request(self, *, keep_wire: bool) -> FetchRequest:
         """The next request as the client sends it."""
         context = self.context
         return FetchRequest(
@@ -116,7 +118,7 @@ class Attempt:
 
     def headers(self) -> tuple[tuple[str, str], ...]:
         """The crawl's headers as far as this URL may get them, the request's own in their place, and the cookies."""
-        headers, cookie = self.context.headers.of(self.url)
+        headers, cookie = self.context.headers.for_url(self.url)
         if self.extra_headers:
             own = {name.lower() for name in self.extra_headers} | OWNED
             cookie = None if "cookie" in own else cookie

@@ -18,15 +18,15 @@ from gossamer.worker.spider import Spider
 
 
 class SeenCache:
-    """Fingerprints by part (a crawl's run and generation). What is in it is in the frontier's seen-set for certain;
-    what is not may be there all the same. In a new era of the frontier it knows nothing.
+    """Fingerprints by namespace (a crawl's run and generation). What is in it is in the frontier's seen-set for
+    certain; what is not may be there all the same. In a new era of the frontier it knows nothing.
 
     Two generations: when the young one holds half of `limit`, the old one is forgotten and the young takes its place.
     What is asked for again and again is entered again and so stays.
     """
 
     def __init__(self, limit: int = 200_000, *, era: Callable[[], int] = lambda: 0) -> None:
-        """`limit`: fingerprints kept, all parts together; each part counts as `PART_WEIGHT` more. `era`: the
+        """`limit`: fingerprints kept, all parts together; each namespace counts as `NAMESPACE_WEIGHT` more. `era`: the
         frontier's."""
         self._half = max(1, limit // 2)
         self._ask_era = era
@@ -47,27 +47,27 @@ class SeenCache:
             self._era = era
             self._young, self._old, self._count = {}, {}, 0
 
-    def unknown(self, part: Hashable, fingerprints: Iterable[int]) -> list[int]:
+    def unseen_positions(self, namespace: Hashable, fingerprints: Iterable[int]) -> list[int]:
         """Positions of those that are not known to be seen."""
         self._enter_era()
-        young, old = self._young.get(part, _EMPTY), self._old.get(part, _EMPTY)
+        young, old = self._young.get(namespace, _EMPTY), self._old.get(namespace, _EMPTY)
         return [at for at, mark in enumerate(fingerprints) if mark not in young and mark not in old]
 
-    def knows(self, part: Hashable, fingerprint: int) -> bool:
+    def has_seen(self, namespace: Hashable, fingerprint: int) -> bool:
         """Whether it is known to be seen."""
         self._enter_era()
-        return fingerprint in self._young.get(part, _EMPTY) or fingerprint in self._old.get(part, _EMPTY)
+        return fingerprint in self._young.get(namespace, _EMPTY) or fingerprint in self._old.get(namespace, _EMPTY)
 
-    def remember(self, part: Hashable, fingerprints: Collection[int], *, since: int | None = None) -> None:
+    def remember(self, namespace: Hashable, fingerprints: Collection[int], *, since: int | None = None) -> None:
         """Only once the frontier has confirmed them: a fingerprint remembered too early is a page lost.
 
         `since`: the era before they were sent to it; in another one nothing is remembered."""
         if since is not None and since != self.era:
             return
-        young = self._young.get(part)
+        young = self._young.get(namespace)
         if young is None:
-            young = self._young[part] = set()
-            self._count += PART_WEIGHT
+            young = self._young[namespace] = set()
+            self._count += NAMESPACE_WEIGHT
         before = len(young)
         young.update(fingerprints)
         self._count += len(young) - before
@@ -76,8 +76,8 @@ class SeenCache:
 
 
 _EMPTY: frozenset[int] = frozenset()
-PART_WEIGHT = 8
-"""A part takes about as much memory as so many fingerprints."""
+NAMESPACE_WEIGHT = 8
+"""A namespace takes about as much memory as so many fingerprints."""
 
 
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -130,7 +130,7 @@ class Context:
         self.spider_name = spider_name
         self.spider = spider
         self.spiders = spiders
-        self.links = links or terms.links
+        self.include_links = links or terms.links
         """Whether records name the links of their page."""
         self.seed = spider_seed(secret, spider_name)
         self.user_agent = terms.useragent or user_agent
@@ -144,9 +144,9 @@ class Context:
         self._memory = memory
         self._seen = memory.seen
         self._scope_name = scope_name(terms)
-        self._part = (run.crawl.id.token, run.number, run.generation)
-        self._href_part = (*self._part, spider_name, self._scope_name)
-        self._sitemap_part = ("sitemaps", *self._href_part)
+        self._namespace = (run.crawl.id.token, run.number, run.generation)
+        self._href_namespace = (*self._namespace, spider_name, self._scope_name)
+        self._sitemap_namespace = ("sitemaps", *self._href_namespace)
         memory.scope(self._scope_name, terms)
 
     @property
@@ -160,11 +160,11 @@ class Context:
             url = with_sorted_query(url)
         return fingerprint(url, seed=self.seed, method=method, body=body)
 
-    def follows_from(self, depth: int) -> bool:
+    def follows_links_at(self, depth: int) -> bool:
         """Whether links of a page at this depth are followed."""
         return self.spider.ignores_maxdepth or self.terms.maxdepth is None or depth < self.terms.maxdepth
 
-    def links_of(self, body: bytes, url: str, *, encoding: str) -> Links:
+    def extract_links(self, body: bytes, url: str, *, encoding: str) -> Links:
         """The page's links; of those that the frontier has for certain, only how many there are."""
         self._memory.hrefs.enter_era(self._seen.era)
         return self._extractor().extract(body, url, encoding=encoding)
@@ -174,28 +174,28 @@ class Context:
             self.scope,
             seed=self.seed,
             follow_nofollow=self.terms.follow_nofollow,
-            texts=self.links,
+            texts=self.include_links,
             sorted_queries=self.terms.query_order is QueryOrder.IGNORED,
             memory=self._memory.hrefs,
-            part=self._href_part,
+            namespace=self._href_namespace,
         )
 
     def has_sitemaps_of(self, origin: str) -> bool:
         """Whether the frontier has what this origin's robots.txt names, for certain."""
-        return self._seen.knows(self._sitemap_part, fingerprint(origin, seed=self.seed))
+        return self._seen.has_seen(self._sitemap_namespace, fingerprint(origin, seed=self.seed))
 
-    def got_sitemaps_of(self, origin: str, *, since: int) -> None:
+    def confirm_sitemaps_of(self, origin: str, *, since: int) -> None:
         """The frontier has them; `since`: the era before they were sent to it."""
-        self._seen.remember(self._sitemap_part, [fingerprint(origin, seed=self.seed)], since=since)
+        self._seen.remember(self._sitemap_namespace, [fingerprint(origin, seed=self.seed)], since=since)
 
     @property
     def era(self) -> int:
         """The frontier's, now."""
         return self._seen.era
 
-    def unknown(self, links: Links) -> list[int]:
+    def unseen_positions(self, links: Links) -> list[int]:
         """Positions of the links that may be new to the frontier."""
-        return self._seen.unknown(self._part, links.fingerprints)
+        return self._seen.unseen_positions(self._namespace, links.fingerprints)
 
     def confirm(self, links: Links, rejected: Collection[int], *, since: int) -> None:
         """The frontier has these links now, all but the rejected fingerprints. `since`: the era in which they were
@@ -203,11 +203,11 @@ class Context:
         if since != self._seen.era:
             return
         if not rejected:
-            self._seen.remember(self._part, links.fingerprints)
+            self._seen.remember(self._namespace, links.fingerprints)
             self._extractor().remember(links)
             return
         except_positions = [at for at, mark in enumerate(links.fingerprints) if mark in rejected]
-        self._seen.remember(self._part, [mark for mark in links.fingerprints if mark not in rejected])
+        self._seen.remember(self._namespace, [mark for mark in links.fingerprints if mark not in rejected])
         self._extractor().remember(links, except_positions=except_positions)
 
 
@@ -250,7 +250,7 @@ class CrawlHeaders:
         }
         self._public = _request_headers(user_agent, public) if self._has_secrets else self._all
 
-    def of(self, url: str) -> tuple[Headers, str | None]:
+    def for_url(self, url: str) -> tuple[Headers, str | None]:
         """Return the headers for a request to this canonical URL, without those that the client itself writes, and the
         crawl's cookie. The secret ones and the cookie are left out where they may not go."""
         if not self._has_secrets or self.secrets.may_go_to(url):
@@ -275,7 +275,7 @@ class Contexts:
         # A context holds its run and its terms, so that no other object can take their ids over meanwhile.
         self._contexts: BoundedCache[tuple[int, int, str], Context] = BoundedCache(max_bytes)
 
-    def of(self, lease: Lease) -> Context:
+    def for_lease(self, lease: Lease) -> Context:
         """Leases of one submission mostly share their run and terms objects. Where they do not, contexts are made
         anew, which is cheap and forgets nothing."""
         key = (id(lease.run), id(lease.terms), lease.spider)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from sys import getsizeof
 
-from gossamer.commit.committer import Confirmed, FinishedLease
+from gossamer.commit.committer import FinishedLease, LinksAddedCallback
 from gossamer.errors import BadInput, BadUrl, FrontierUnavailable
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import Links
@@ -46,31 +46,31 @@ class SitemapBatches:
         self.drops[str(reason)] = self.drops.get(str(reason), 0) + count
 
 
-def is_sitemap(journey: Attempt, body: bytes) -> bool:
+def is_sitemap(attempt: Attempt, body: bytes) -> bool:
     """Whether an answer is read as a sitemap: asked for as one, or a submitted URL that turns out to be one."""
-    return journey.payload.sitemap or (journey.lease.depth == 0 and _ROOT.search(body, 0, _SNIFFED_BYTES) is not None)
+    return attempt.payload.sitemap or (attempt.lease.depth == 0 and _ROOT.search(body, 0, _SNIFFED_BYTES) is not None)
 
 
-async def listed(journey: Attempt, body: bytes) -> SitemapBatches:
+async def read_sitemap(attempt: Attempt, body: bytes) -> SitemapBatches:
     """What a sitemap feeds into its crawl. Never raises.
 
     Its pages have the sitemap's own depth, as it lists them rather than linking to them, and pass the same filters as
     links. Further sitemaps are requests like itself; they may be packed, so the filter of endings is not for them.
     """
     if len(body) <= _SMALL_BYTES:
-        found = parse_sitemap(body, journey.url)
+        found = parse_sitemap(body, attempt.url)
     else:
-        found = await asyncio.to_thread(parse_sitemap, body, journey.url)
+        found = await asyncio.to_thread(parse_sitemap, body, attempt.url)
     result = SitemapBatches()
     if found.bad:
         result.drop(Dropped.BAD_URL, found.bad)
-    context, lease = journey.context, journey.lease
+    context, lease = attempt.context, attempt.lease
     pages: dict[str, Batch] = {}
     scope = context.scope
     for url in found.urls:
         reason = scope.reason(url)
         if reason is not None:
-            result.drop(counted_as(reason))
+            result.drop(drop_reason(reason))
             continue
         domain = registered_domain(host(url))
         batch = pages.get(domain)
@@ -111,21 +111,21 @@ _COUNTED_AS = {
 }
 
 
-def counted_as(reason: str) -> str:
+def drop_reason(reason: str) -> str:
     """The extractor's or the scope's word for a refusal, as the word that requests are counted under."""
     return str(_COUNTED_AS.get(reason, reason))
 
 
-OVERHEAD = 4096
+PAGE_OVERHEAD_BYTES = 4096
 """Bytes of a page beside its body: the record, the lease, a few links."""
 _MANY_LINKS = 256
 _LINK_BYTES = 300
 """Of one link beside its characters: as the page spelt it, as a URL, in a batch, and on its way."""
 
 
-def weight(output: Output) -> int:
+def output_size(output: Output) -> int:
     """Bytes of a page's body, its text or base64, its links with their texts, and what an archive wants of it."""
-    size = OVERHEAD + len(output.body)
+    size = PAGE_OVERHEAD_BYTES + len(output.body)
     record = output.record
     if isinstance(record, PageRecord):
         size += getsizeof(record.body)
@@ -137,14 +137,14 @@ def weight(output: Output) -> int:
     return size
 
 
-def weight_of_urls(urls: Collection[str]) -> int:
+def urls_size(urls: Collection[str]) -> int:
     """Bytes of URLs on their way to the frontier; 0 for a few, which are in a page's overhead."""
     return sum(map(len, urls)) + _LINK_BYTES * len(urls) if len(urls) > _MANY_LINKS else 0
 
 
-def weight_of_batches(batches: Collection[Batch]) -> int:
+def batches_size(batches: Collection[Batch]) -> int:
     """The same of URLs in batches."""
-    return weight_of_urls([url for batch in batches for url in batch.urls])
+    return urls_size([url for batch in batches for url in batch.urls])
 
 
 log = logging.getLogger("gossamer.worker")
@@ -182,20 +182,20 @@ class PageReader:
         text, encoding, strict = decode(fetched.body, content_type)
         return (text if strict else None), encoding, content_type
 
-    async def read(self, journey: Attempt, fetched: FetchResponse) -> FinishedLease:
+    async def read(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease:
         """The end of a request whose answer is a page."""
-        context, lease = journey.context, journey.lease
+        context, lease = attempt.context, attempt.lease
         text, encoding, content_type = self.decode(fetched)
-        if is_sitemap(journey, fetched.body):
-            return await self._sitemap(journey, fetched, text, encoding, content_type)
-        follows = context.follows_from(lease.depth)
-        own_parse = not context.spider.follows_all_links
+        if is_sitemap(attempt, fetched.body):
+            return await self._sitemap(attempt, fetched, text, encoding, content_type)
+        follows = context.follows_links_at(lease.depth)
+        custom_parse = not context.spider.follows_all_links
         links: Links | None = None
-        if (follows or own_parse or context.links) and is_html(content_type, fetched.body):
+        if (follows or custom_parse or context.include_links) and is_html(content_type, fetched.body):
             # The bytes, not the text: the parser wants UTF-8, which most pages are as they come.
-            links = context.links_of(fetched.body, journey.url, encoding=encoding)
+            links = context.extract_links(fetched.body, attempt.url, encoding=encoding)
         record = page_record(
-            journey,
+            attempt,
             fetched,
             now=self._now(),
             success=True,
@@ -204,39 +204,39 @@ class PageReader:
             content_type=content_type,
             links=links.texts or () if links else (),
         )
-        output = Output(record=record, body=fetched.body, wires=tuple(journey.wires))
-        finished = FinishedLease(Settlement(lease, Outcome.FETCHED), [output], size=weight(output))
-        if own_parse:
+        output = Output(record=record, body=fetched.body, wires=tuple(attempt.wires))
+        finished = FinishedLease(Settlement(lease, Outcome.FETCHED), [output], size=output_size(output))
+        if custom_parse:
             page = Page(record, fetched.body, text or "", links, priority=lease.priority)
-            if not await self._parse(journey, finished, page, follows):
+            if not await self._parse(attempt, finished, page, follows):
                 return finished
         elif links is not None and follows:
             _follow_all(context, lease, links, finished)
-            finished.size += weight_of_urls(links.urls)
+            finished.size += urls_size(links.urls)
         self._tally.pages += 1
         self._tally.status(lease.spider, fetched.status)
         return finished
 
     # --- spiders of one's own -----------------------------------------------------------------------------------------
 
-    async def _parse(self, journey: Attempt, finished: FinishedLease, page: Page, follows: bool) -> bool:
+    async def _parse(self, attempt: Attempt, finished: FinishedLease, page: Page, follows: bool) -> bool:
         """Let the spider read the page; False when it failed, and the page with it."""
         items: list[Output] = []
         batches: list[Batch] = []
         drops: dict[str, int] = {}
         try:
-            async for found in journey.context.spider.parse(page):
+            async for found in attempt.context.spider.parse(page):
                 if isinstance(found, Follow):
                     if not follows:
                         _count(drops, Dropped.DEPTH)
                         continue
-                    batch = await self._batch_of(journey, found, drops)
+                    batch = await self._batch_of(attempt, found, drops)
                     if batch is not None:
                         batches.append(batch)
                 else:
                     items.append(Output(record=item_record(page.record, dict(found))))
         except Exception as error:
-            log.exception("%s %s", names.SPIDER_BROKE, journey.url)
+            log.exception("%s %s", names.SPIDER_BROKE, attempt.url)
             self._tally.fail("spider_error")
             page.record.success, page.record.reason = False, "spider_error"
             page.record.exception = f"{type(error).__name__}: {error}"
@@ -245,21 +245,21 @@ class PageReader:
         self._tally.items += len(items)
         finished.outputs = [*finished.outputs, *items]
         finished.batches = batches
-        finished.size += weight_of_batches(batches)
+        finished.size += batches_size(batches)
         finished.settlement.drops = drops or None
         return True
 
-    async def _batch_of(self, journey: Attempt, follow: Follow, drops: dict[str, int]) -> Batch | None:
-        spiders = journey.context.spiders
+    async def _batch_of(self, attempt: Attempt, follow: Follow, drops: dict[str, int]) -> Batch | None:
+        spiders = attempt.context.spiders
         if follow.spider and spiders is not None and follow.spider not in spiders:
             # It would wait in the frontier for somebody who never comes, and its crawl would never end.
             _count(drops, Dropped.UNKNOWN_SPIDER)
-            self._tell_unknown(journey.lease.spider, follow.spider)
+            self._tell_unknown(attempt.lease.spider, follow.spider)
             return None
-        if follow.spider and follow.spider != journey.lease.spider:
+        if follow.spider and follow.spider != attempt.lease.spider:
             with contextlib.suppress(FrontierUnavailable):  # what was learned before will do
                 await self._spiders.refresh([follow.spider])
-        return _batch_of(journey, follow, drops, self._spiders)
+        return _batch_of(attempt, follow, drops, self._spiders)
 
     def _tell_unknown(self, sender: str, spider: str) -> None:
         if len(self._unknown) < _UNKNOWN_TOLD:
@@ -274,11 +274,11 @@ class PageReader:
     # --- sitemaps -----------------------------------------------------------------------------------------------------
 
     async def _sitemap(
-        self, journey: Attempt, fetched: FetchResponse, text: str | None, encoding: str, content_type: str
+        self, attempt: Attempt, fetched: FetchResponse, text: str | None, encoding: str, content_type: str
     ) -> FinishedLease:
-        found = await listed(journey, fetched.body)
+        found = await read_sitemap(attempt, fetched.body)
         record = page_record(
-            journey,
+            attempt,
             fetched,
             now=self._now(),
             success=True,
@@ -286,14 +286,14 @@ class PageReader:
             encoding=encoding,
             content_type=content_type,
         )
-        output = Output(record=record, body=fetched.body, wires=tuple(journey.wires))
+        output = Output(record=record, body=fetched.body, wires=tuple(attempt.wires))
         self._tally.pages += 1
-        self._tally.status(journey.lease.spider, fetched.status)
+        self._tally.status(attempt.lease.spider, fetched.status)
         return FinishedLease(
-            Settlement(journey.lease, Outcome.FETCHED, drops=found.drops or None),
+            Settlement(attempt.lease, Outcome.FETCHED, drops=found.drops or None),
             [output],
             found.batches,
-            size=weight(output) + weight_of_batches(found.batches),
+            size=output_size(output) + batches_size(found.batches),
         )
 
 
@@ -306,20 +306,20 @@ def _follow_all(context: Context, lease: Lease, links: Links, finished: Finished
     """Every link of the page that may be new, grouped by domain. The hot path: no object per link."""
     drops: dict[str, int] = {}
     for reason, count in links.dropped.items():
-        _count(drops, counted_as(reason), count)
+        _count(drops, drop_reason(reason), count)
     if links.urls:
-        unknown = context.unknown(links)
+        unknown = context.unseen_positions(links)
         known = len(links.urls) - len(unknown)
         if known:
             _count(drops, Dropped.DUPLICATE, known)
         if unknown:
             finished.batches = _grouped(lease, links, unknown if known else None)
-        finished.confirmed = _confirmation(context, links)
+        finished.on_links_added = _confirmation(context, links)
     if drops:
         finished.settlement.drops = drops
 
 
-def _confirmation(context: Context, links: Links) -> Confirmed:
+def _confirmation(context: Context, links: Links) -> LinksAddedCallback:
     since = context.era
     return lambda rejected: context.confirm(links, rejected, since=since)
 
@@ -344,19 +344,19 @@ def _grouped(lease: Lease, links: Links, positions: list[int] | None) -> list[Ba
     return list(batches.values())
 
 
-def _batch_of(journey: Attempt, follow: Follow, drops: dict[str, int], spiders: SpiderRegistry) -> Batch | None:
+def _batch_of(attempt: Attempt, follow: Follow, drops: dict[str, int], spiders: SpiderRegistry) -> Batch | None:
     """A spider's link as a batch of one; None: it goes nowhere, which is counted.
 
     Raises BadInput: it is too large, or has an impossible header or a spider of an impossible name."""
-    context, lease = journey.context, journey.lease
+    context, lease = attempt.context, attempt.lease
     try:
-        url = join(journey.url, follow.url)
+        url = join(attempt.url, follow.url)
     except BadUrl as fault:
-        _count(drops, counted_as(fault.reason))
+        _count(drops, drop_reason(fault.reason))
         return None
     reason = context.scope.reason(url)
     if reason is not None:
-        _count(drops, counted_as(reason))
+        _count(drops, drop_reason(reason))
         return None
     spider = follow.spider or lease.spider
     if why := name_fault(spider):
@@ -365,7 +365,7 @@ def _batch_of(journey: Attempt, follow: Follow, drops: dict[str, int], spiders: 
         method=follow.method.upper(),
         body=follow.body,
         headers=dict(follow.headers) if follow.headers else None,
-        attrs=dict(follow.attrs) if follow.attrs is not None else journey.payload.attrs,
+        attrs=dict(follow.attrs) if follow.attrs is not None else attempt.payload.attrs,
     )
     try:
         check_headers(tuple((payload.headers or {}).items()))

@@ -1,21 +1,15 @@
 """From what was fetched, or why nothing was, to the record that leaves the system."""
 
-import asyncio
 import base64
-import secrets
-import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from gossamer.control.stats import CRAWLER, Counters, crawled, worker_node
-from gossamer.errors import FrontierError
 from gossamer.fetch.exchange import FetchResponse
 from gossamer.model.record import ItemRecord, PageRecord, RecordLink, RedirectHop, WireExchange
 from gossamer.model.request import Lease
 from gossamer.policy.secrets import redacted_head
-from gossamer.telemetry.tally import Tally
 from gossamer.worker.attempt import Attempt
 
 EXCEPTION_CHARACTERS = 2000
@@ -23,7 +17,7 @@ EXCEPTION_CHARACTERS = 2000
 
 
 def page_record(
-    journey: Attempt,
+    attempt: Attempt,
     fetched: FetchResponse | None,
     *,
     now: float,
@@ -39,7 +33,7 @@ def page_record(
 
     `now` in epoch seconds. `fetched` None: no answer came, or none was asked for.
     """
-    lease = journey.lease
+    lease = attempt.lease
     if fetched is None:
         body, body_encoding = "", "text"
     elif text is None:
@@ -50,26 +44,26 @@ def page_record(
         appid=lease.run.crawl.id.appid,
         crawlid=lease.run.crawl.id.crawlid,
         spiderid=lease.spider,
-        request_id=journey.request_id,
+        request_id=attempt.request_id,
         attempt=lease.attempt,
         depth=lease.depth,
         url=lease.url,
-        response_url=journey.url,
+        response_url=attempt.url,
         status_code=fetched.status if fetched else 0,
         status_msg=fetched.reason if fetched else "",
         response_headers=_grouped(fetched.headers) if fetched else {},
-        request_headers=journey.shown_headers(),
+        request_headers=attempt.shown_headers(),
         body=body,
         body_encoding=body_encoding,  # type: ignore[arg-type]
         encoding=encoding,
         content_type=content_type,
         links=[RecordLink(url, text) for url, text in links],
-        attrs=journey.attrs,
+        attrs=attempt.attrs,
         timestamp=timestamp(now),
         success=success,
         reason=reason,
         exception=exception[:EXCEPTION_CHARACTERS],
-        redirects=[RedirectHop(url, status) for url, status in journey.chain],
+        redirects=[RedirectHop(url, status) for url, status in attempt.chain],
         timings=_timings(fetched),
         ip=fetched.ip if fetched else "",
         truncated=fetched.truncated if fetched else False,
@@ -170,45 +164,3 @@ def _timings(fetched: FetchResponse | None) -> dict[str, float]:
         "first_byte": round(timings.first_byte, 6),
         "total": round(timings.total, 6),
     }
-
-
-_SECONDS = 5.0
-_BEAT_SECONDS = 30.0
-
-
-class StatsReporter:
-    """Tells every few seconds what is new. What an outage keeps from being told is told after it."""
-
-    def __init__(self, counters: Counters, tally: Callable[[], Tally], spiders: Sequence[str]) -> None:
-        self._counters = counters
-        self._tally = tally
-        self._host = socket.gethostname()
-        name = secrets.token_hex(6)
-        self._nodes = [worker_node(self._host, spider, name) for spider in spiders]
-        self._told: dict[str, int] = {}
-        self._beaten = float("-inf")
-
-    async def run(self) -> None:
-        """For ever; cancel it, then `tell` once more."""
-        while True:
-            await self.tell()
-            await asyncio.sleep(_SECONDS)
-
-    async def tell(self) -> None:
-        """What is new since the last time."""
-        now = asyncio.get_running_loop().time()
-        counts = {
-            crawled(self._host, spider, code): count
-            for spider, codes in self._tally().statuses.items()
-            for code, count in codes.items()
-        }
-        new = {name: count - self._told.get(name, 0) for name, count in counts.items()}
-        try:
-            if now - self._beaten >= _BEAT_SECONDS:
-                for node in self._nodes:
-                    await self._counters.beat(CRAWLER, node)
-                self._beaten = now
-            await self._counters.add(CRAWLER, {name: count for name, count in new.items() if count})
-        except FrontierError:
-            return
-        self._told = counts

@@ -43,7 +43,7 @@ class Page:
         self.record = record
         """Everything the page's record says; what a spider changes there is what the outputs get."""
         self.body = body
-        """Decoded from its content encoding, at most the body limit."""
+        """Decoded from its content encoding, at max_objects the body limit."""
         self.text = text
         """The body as text, by the encoding it declares; what cannot be decoded became U+FFFD. Empty if binary."""
         self.links = extract
@@ -116,7 +116,7 @@ class WanderingSpider(Spider):
     ignores_maxdepth: ClassVar[bool] = True
 
     async def parse(self, page: Page) -> AsyncIterator[Mapping[str, Any] | Follow]:
-        """Yield one link at most, at the page's own priority."""
+        """Yield one link at max_objects, at the page's own priority."""
         step = page.attrs.get("step", 0)
         page.record.attrs = {**page.attrs, "step": step}
         others = [url for url in page.links.urls if url != page.url] if page.links else []
@@ -138,13 +138,13 @@ def known_spiders() -> list[str]:
 class SpiderSet:
     """The spider objects of one worker: one for each crawl and name, which serves all its pages in this process."""
 
-    def __init__(self, *, most: int = 1000) -> None:
-        """`most`: objects kept; beyond it, the one that was made first is forgotten."""
-        self._most = most
+    def __init__(self, *, max_objects: int = 1000) -> None:
+        """`max_objects`: objects kept; beyond it, the one that was made first is forgotten."""
+        self._max_objects = max_objects
         self._objects: dict[tuple[CrawlId, str], Spider] = {}
         self._factories: dict[str, Callable[[], object]] = {}
 
-    def of(self, crawl: CrawlId, name: str) -> Spider:
+    def get(self, crawl: CrawlId, name: str) -> Spider:
         """Raises BadSpider as `load_spider` does."""
         found = self._objects.get((crawl, name))
         if found is None:
@@ -152,7 +152,7 @@ class SpiderSet:
             if factory is None:
                 factory = self._factories[name] = _factory(name)
             found = self._objects[crawl, name] = _made(name, factory)
-            if len(self._objects) > self._most:
+            if len(self._objects) > self._max_objects:
                 del self._objects[next(iter(self._objects))]
         return found
 

@@ -18,8 +18,8 @@ from gossamer.model.request import DEATHS, Lease, Outcome, Settlement
 from gossamer.policy.timing import is_late
 from gossamer.telemetry import logs as names
 from gossamer.telemetry.tally import Tally
-from gossamer.worker.access import RobotsWaits
-from gossamer.worker.fetching import Fetcher
+from gossamer.worker.fetcher import Fetcher
+from gossamer.worker.robots import RobotsWaits
 
 
 class WorkerSlots:
@@ -29,7 +29,7 @@ class WorkerSlots:
         """`linger_seconds`: how long the leaser waits for more slots to get free, so that one call leases for many."""
         self.count = count
         self._linger_seconds = linger_seconds
-        self._enough = max(1, count // 4)
+        self._batch_slots = max(1, count // 4)
         self._waiting: deque[asyncio.Future[Lease]] = deque()
         self._given: deque[Lease] = deque()
         self._freed = asyncio.Event()
@@ -57,7 +57,7 @@ class WorkerSlots:
         future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         self._freed.set()
-        if len(self._waiting) >= self._enough:
+        if len(self._waiting) >= self._batch_slots:
             self._freed_enough.set()
         return await future
 
@@ -67,12 +67,12 @@ class WorkerSlots:
         if not self.held:
             self._idle.set()
 
-    async def room(self) -> int:
+    async def wait_for_free(self) -> int:
         """Wait until slots are free; how many."""
         while not self.free:
             self._freed.clear()
             await self._freed.wait()
-        if self.free < self._enough and self.busy:
+        if self.free < self._batch_slots and self.busy:
             self._freed_enough.clear()
             timer = asyncio.get_running_loop().call_later(self._linger_seconds, self._freed_enough.set)
             await self._freed_enough.wait()
@@ -102,7 +102,7 @@ class WorkerSlots:
             self._idle.set()
         return leases
 
-    async def all_idle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until nothing is worked on."""
         await self._idle.wait()
 
@@ -113,7 +113,7 @@ STUCK_SECONDS = 3.0
 """A worker that was told to stop waits no longer than this for an output or a frontier that takes nothing: a full disk,
 a reader of its pipe that has gone to sleep. What is not committed then is given back, to be fetched again."""
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _SUSPECT_DELAY_SECONDS = 1.0
 """Delay of a request on its last chance, while the worker fetches another one of these."""
 
@@ -128,7 +128,7 @@ class Worker:
         self,
         frontier: Frontier,
         holder: Leaseholder,
-        fetching: Fetcher,
+        fetcher: Fetcher,
         committer: Committer,
         retrier: Retrier,
         waits: RobotsWaits,
@@ -147,7 +147,7 @@ class Worker:
         vain: `STUCK_SECONDS`."""
         self._frontier = frontier
         self._holder = holder
-        self._fetching = fetching
+        self._fetcher = fetcher
         self._committer = committer
         self._retrier = retrier
         self._waits = waits
@@ -157,12 +157,12 @@ class Worker:
         self._idle_seconds = idle_seconds
         self._drain_seconds = drain_seconds
         self._slots = WorkerSlots(concurrency)
-        self._seat = WorkerSession(frontier, holder, retrier, heartbeat_seconds=heartbeat_seconds)
+        self._session = WorkerSession(frontier, holder, retrier, heartbeat_seconds=heartbeat_seconds)
         self._suspect: Lease | None = None
         """The lease on its last chance that this worker began last."""
         self._stopping = asyncio.Event()
-        self._progress = self._seat.progress
-        committer.committed = self._committed
+        self._progress = self._session.progress
+        committer.on_committed = self._committed
 
     def stop(self) -> None:
         """Lease nothing more, finish what is under way, give the rest back. May be repeated."""
@@ -190,7 +190,7 @@ class Worker:
             async with asyncio.TaskGroup() as group:
                 background = [
                     group.create_task(self._committer.run()),
-                    group.create_task(self._seat.keep()),
+                    group.create_task(self._session.run()),
                 ]
                 slots = [group.create_task(self._slot()) for _ in range(self._slots.count)]
                 await self._lease_until_over()
@@ -206,8 +206,8 @@ class Worker:
     async def _lease_until_over(self) -> None:
         empty = 0
         while not self._stopping.is_set():
-            room = asyncio.ensure_future(self._slots.room())
-            await self._or_stop(room)
+            room = asyncio.ensure_future(self._slots.wait_for_free())
+            await self._wait_or_stop(room)
             if self._stopping.is_set():
                 break
             self._progress.clear()
@@ -215,9 +215,9 @@ class Worker:
             try:
                 leases = await self._holder.lease(limit=free)
             except FrontierUnavailable:
-                await self._or_stop(asyncio.ensure_future(self._seat.until_reached()))
+                await self._wait_or_stop(asyncio.ensure_future(self._session.wait_until_reachable()))
                 continue
-            self._slots.give(await self._one_suspect(leases))
+            self._slots.give(await self._postpone_suspects(leases))
             if len(leases) >= free:
                 empty = 0
                 continue
@@ -225,9 +225,9 @@ class Worker:
             if not leases and self._is_idle() and await self._is_over():
                 return
             at_most = 1.0 if self._crawl and self._is_idle() else 5.0
-            await self._seat.until_work(at_most_seconds=at_most, empty=empty)
+            await self._session.wait_for_work(at_most_seconds=at_most, empty_leases=empty)
 
-    async def _one_suspect(self, leases: list[Lease]) -> list[Lease]:
+    async def _postpone_suspects(self, leases: list[Lease]) -> list[Lease]:
         """Return the leases to begin: all but those that would be a second request on its last chance in this worker.
 
         A page that kills its workers makes suspects of all that are fetched beside it. Were they together again, all
@@ -263,7 +263,7 @@ class Worker:
             return False
         return info is None or info.state is not CrawlState.RUNNING or info.run != self._run
 
-    async def _or_stop(self, wait: "asyncio.Future[Any]") -> None:
+    async def _wait_or_stop(self, wait: "asyncio.Future[Any]") -> None:
         """Wait for it, but not beyond `stop`."""
         if wait.done():
             return
@@ -280,11 +280,11 @@ class Worker:
     async def _slot(self) -> None:
         slots = self._slots
         while True:
-            await self._serve(await slots.take())
+            await self._process(await slots.take())
             if not slots.busy:
                 self._committer.flush()
 
-    async def _serve(self, lease: Lease) -> None:
+    async def _process(self, lease: Lease) -> None:
         # Apart from the loop, whose variables would hold a finished page until the next one is finished.
         try:
             if not self._holder.holds(lease):
@@ -292,7 +292,7 @@ class Worker:
             if is_late(lease.start, lease.spacing_seconds, now=time.monotonic()):
                 finished = _returned(lease)
             else:
-                finished = await self._fetching.work(lease)
+                finished = await self._fetcher.process(lease)
             await self._committer.put(finished)
         except LeaseLost:
             pass
@@ -305,18 +305,18 @@ class Worker:
                 await self._holder.settle(back)
         ending = asyncio.ensure_future(self._finish())
         try:
-            await self._unless_stuck(ending)
+            await self._wait_unless_stuck(ending)
         finally:
             self._tally.abandoned = self._committer.pending
             ending.cancel()
             await asyncio.gather(ending, return_exceptions=True)
 
-    async def _unless_stuck(self, ending: "asyncio.Future[None]") -> None:
+    async def _wait_unless_stuck(self, ending: "asyncio.Future[None]") -> None:
         loop = asyncio.get_running_loop()
         moved = loop.time()
         while not ending.done() and loop.time() - moved < STUCK_SECONDS:
             self._progress.clear()
-            await asyncio.wait((ending,), timeout=_LOOK_SECONDS)
+            await asyncio.wait((ending,), timeout=_POLL_SECONDS)
             waits = self._committer.pending or self._retrier.is_waiting
             if not waits or self._progress.is_set():
                 moved = loop.time()
@@ -325,11 +325,11 @@ class Worker:
         """Until nothing is under way; `drain_seconds` for the requests, and again for their commits."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._drain_seconds):
-                await self._slots.all_idle()
-        self._committer.hurry()
+                await self._slots.wait_until_idle()
+        self._committer.stop_lingering()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._drain_seconds):
-                await self._committer.drained()
+                await self._committer.wait_until_drained()
 
 
 def _returned(lease: Lease) -> FinishedLease:

@@ -37,7 +37,7 @@ class Crawler:
         holder = await self._frontier.open_leaseholder(pool="shared", spiders=["link"])
         retrier = Retrier(Troubles())
         seat = WorkerSession(self._frontier, holder, retrier, heartbeat_seconds=self._heartbeat_seconds)
-        keeping = asyncio.create_task(seat.keep())
+        keeping = asyncio.create_task(seat.run())
         while (info := await retrying(lambda: self._frontier.crawl_info(self._crawl))) is None or (
             info.state is CrawlState.RUNNING
         ):

@@ -27,7 +27,7 @@ async def test_a_page_that_is_read_again_after_a_crash_adds_them_once(stage: Sta
     async def commit(*batches: Batch) -> int:
         """Add the page's links, as before a crash that leaves it leased; how many were ever added to the crawl."""
         finished = FinishedLease(Settlement(lease, Outcome.FETCHED), batches=list(batches))
-        await Outlinks([finished], frontier, Retrier(Troubles())).confirm([finished])
+        await Outlinks([finished], frontier, Retrier(Troubles())).ensure_added([finished])
         info = await frontier.crawl_info(run.crawl.id)
         assert info is not None
         return info.total().queued

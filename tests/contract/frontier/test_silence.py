@@ -52,7 +52,7 @@ async def test_the_dead_are_followed_when_their_time_is_over(stage_of: Callable[
     clock.now += HEARTBEAT + 0.001
     await living.lease(limit=1)
     seat = WorkerSession(frontier, living, Retrier(Troubles()), heartbeat_seconds=HEARTBEAT)
-    keeping = asyncio.create_task(seat.keep())
+    keeping = asyncio.create_task(seat.run())
     async with asyncio.timeout(HEARTBEAT / 2):
         await seat.progress.wait()
     await dead.heartbeat()

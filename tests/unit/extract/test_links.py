@@ -253,10 +253,11 @@ def test_what_a_cap_dropped_is_offered_again() -> None:
 
 
 def test_refusals_are_remembered_with_their_reason() -> None:
-    finder = extractor(compile_scope(allowed_domains=["a.test"]))
+    memory = HrefMemory()
+    finder = extractor(compile_scope(allowed_domains=["a.test"]), memory=memory)
     html = "<a href=http://b.test/><a href=/x.pdf><a href=javascript:x><a href=http://[>"
     first = finder.extract(html, PAGE)
-    assert finder.remembered == 4
+    assert len(memory) == 4
     assert (
         finder.extract(html, PAGE).dropped == first.dropped == {"offsite": 1, "extension": 1, "scheme": 1, "bad_url": 1}
     )

@@ -11,7 +11,7 @@ from gossamer.fakeweb.hostile.addresses import FORMS, form_url
 from gossamer.fakeweb.hostile.bombs import MIB, repeated
 from gossamer.fakeweb.hostile.case import Asked
 from gossamer.fakeweb.hostile.web import CASES, INDEX, KINDS, Hostile
-from gossamer.fetch.guard import host_address, verdict
+from gossamer.fetch.guard import host_address, refusal_reason
 from gossamer.policy.urls import canonical, host
 
 WEB = Hostile(port=8080, private_port=9090)
@@ -57,7 +57,7 @@ def test_no_form_is_a_public_address() -> None:
         if address is None:
             assert name.strip(".") in ("localhost", "-1", ""), form
         else:
-            assert verdict(address) is not None, form
+            assert refusal_reason(address) is not None, form
 
 
 def test_private_pages_lead_to_the_private_port() -> None:

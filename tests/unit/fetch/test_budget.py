@@ -58,9 +58,9 @@ def test_a_leader_that_stalls_lets_another_lead() -> None:
     budget.take(slow, LIMIT + 1)
     budget.take(quick, 1)
     assert quick.paused
-    budget.pass_on(quick)
+    budget.yield_lead(quick)
     assert quick.paused, "only the leader can pass it on"
-    budget.pass_on(slow)
+    budget.yield_lead(slow)
     assert not quick.paused
     budget.take(slow, 1)
     assert slow.paused
@@ -88,37 +88,37 @@ def test_what_is_kept_counts_too(steps: list[tuple[int, int, bool]]) -> None:
             body.paused = False
         elif lets_go and ready and not budget.is_full:
             size = ready.pop(0)
-            budget.take_up(size)
-            budget.keep(size)
+            budget.consume(size)
+            budget.retain(size)
             kept.append(size)
         elif lets_go and kept:
-            budget.let_go(kept.pop(0))
-        assert (budget.ready_bytes, budget.kept_bytes) == (sum(ready), sum(kept))
+            budget.release(kept.pop(0))
+        assert (budget.complete_bytes, budget.retained_bytes) == (sum(ready), sum(kept))
         # A body is a byte longer than what was counted of it before it was complete.
         assert budget.held_bytes + sum(ready) + sum(kept) <= LIMIT + BODY + 11 * len(bodies)
         assert ready or kept or not all(other.paused for other in bodies)
     while ready:
-        budget.take_up(ready.pop())
+        budget.consume(ready.pop())
     while kept:
-        budget.let_go(kept.pop())
+        budget.release(kept.pop())
     assert not all(other.paused for other in bodies)
     for body in bodies:
         budget.give_back(body, body.held)
-    assert (budget.held_bytes, budget.ready_bytes, budget.kept_bytes, budget.waiting) == (0, 0, 0, 0)
+    assert (budget.held_bytes, budget.complete_bytes, budget.retained_bytes, budget.waiting) == (0, 0, 0, 0)
 
 
 def test_nobody_leads_while_something_is_kept() -> None:
     """Or one body after the other would be received and kept without end."""
     budget = ByteBudget(LIMIT)
     first, second = Body(), Body()
-    budget.keep(LIMIT)
+    budget.retain(LIMIT)
     budget.take(first, 1)
     budget.take(second, 1)
     assert (first.paused, second.paused) == (True, True)
-    budget.keep(LIMIT)
-    budget.let_go(LIMIT)
+    budget.retain(LIMIT)
+    budget.release(LIMIT)
     assert (first.paused, second.paused) == (True, True)
-    budget.let_go(LIMIT)
+    budget.release(LIMIT)
     assert (first.paused, second.paused) == (False, False)
 
 
@@ -131,32 +131,32 @@ def test_nobody_leads_while_something_is_ready() -> None:
     budget.take(second, 1)
     budget.take(third, 1)
     assert (second.paused, third.paused) == (True, True)
-    budget.take_up(LIMIT + 1)
+    budget.consume(LIMIT + 1)
     assert (second.paused, third.paused) == (False, False)
 
 
 async def test_there_is_room_while_less_than_half_is_kept() -> None:
     """All who wait come on together, and look again one after the other."""
     budget = ByteBudget(LIMIT)
-    budget.keep(LIMIT // 2 - 1)
-    await budget.until_room()
-    budget.keep(1)
+    budget.retain(LIMIT // 2 - 1)
+    await budget.wait_for_room()
+    budget.retain(1)
     went_on = []
 
     async def reads(name: str) -> None:
-        await budget.until_room()
+        await budget.wait_for_room()
         went_on.append(name)
-        budget.keep(LIMIT)
+        budget.retain(LIMIT)
 
     async with asyncio.TaskGroup() as group:
         waiting = [group.create_task(reads(name)) for name in "abc"]
         await asyncio.sleep(0)
         assert went_on == []
-        budget.let_go(LIMIT // 2)
+        budget.release(LIMIT // 2)
         await waiting[0]
         assert went_on == ["a"]
-        budget.let_go(LIMIT)
+        budget.release(LIMIT)
         await waiting[1]
         assert went_on == ["a", "b"]
         waiting[2].cancel()
-    assert budget.kept_bytes == LIMIT
+    assert budget.retained_bytes == LIMIT

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.errors import BadInput
-from gossamer.fetch.guard import host_address, parse_networks, verdict, within
+from gossamer.fetch.guard import host_address, parse_networks, refusal_reason, within
 
 PUBLIC = [
     "1.1.1.1",
@@ -145,19 +145,19 @@ LOOPBACK_SPELLINGS = [
 @pytest.mark.parametrize("ip", PUBLIC)
 def test_public_addresses_pass(ip: str) -> None:
     """The neighbours of every refused network, and what carries a public address."""
-    assert verdict(ip) is None
+    assert refusal_reason(ip) is None
 
 
 @pytest.mark.parametrize(("ip", "reason"), REFUSED.items())
 def test_other_addresses_are_refused_with_the_reason(ip: str, reason: str) -> None:
     """Each special-purpose network, and every wrapping of a private IPv4 address."""
-    assert reason in (verdict(ip) or "")
+    assert reason in (refusal_reason(ip) or "")
 
 
 @given(st.ip_addresses())
 def test_nothing_passes_that_the_standard_library_calls_special(ip: ipaddress.IPv4Address) -> None:
     """Its categories are a second opinion that is the same in all Python versions."""
-    if verdict(str(ip)) is None and not isinstance(ip, ipaddress.IPv6Address):
+    if refusal_reason(str(ip)) is None and not isinstance(ip, ipaddress.IPv6Address):
         assert not any((ip.is_private, ip.is_multicast, ip.is_reserved, ip.is_loopback, ip.is_link_local))
 
 
@@ -166,13 +166,13 @@ def test_a_wrapped_address_is_judged_as_the_address_itself(ip: ipaddress.IPv4Add
     """Mapped, NAT64 and 6to4 pass exactly where the IPv4 address passes."""
     high, low = int(ip) >> 16, int(ip) & 0xFFFF
     for wrapped in (f"::ffff:{ip}", f"64:ff9b::{ip}", f"2002:{high:x}:{low:x}::1"):
-        assert (verdict(wrapped) is None) == (verdict(str(ip)) is None)
+        assert (refusal_reason(wrapped) is None) == (refusal_reason(str(ip)) is None)
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_judged_without_an_exception(text: str) -> None:
     """What is no address is refused, and `host_address` gives addresses only."""
-    assert verdict(text) is None or verdict(text)
+    assert refusal_reason(text) is None or refusal_reason(text)
     address = host_address(text)
     assert address is None or ipaddress.ip_address(address)
 
@@ -181,7 +181,7 @@ def test_any_text_is_judged_without_an_exception(text: str) -> None:
 def test_every_spelling_of_loopback_is_seen_through(host: str) -> None:
     """The WHATWG URL host parser's spellings all mean one address."""
     assert host_address(host) == "127.0.0.1"
-    assert verdict(host_address(host) or "") == "loopback"
+    assert refusal_reason(host_address(host) or "") == "loopback"
 
 
 @pytest.mark.parametrize(

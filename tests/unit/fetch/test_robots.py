@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.fetch.robots.rules import NO_RULE, RobotsRules
+from gossamer.fetch.robots_rules import NO_RULE, RobotsRules
 from gossamer.policy.robots import MAX_BYTES, product_token
 
 UA = "gossamer/0.1 (+https://example.org)"

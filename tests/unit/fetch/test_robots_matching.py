@@ -5,7 +5,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.fetch.robots.rules import Matcher, Rule, normal_pattern, normal_targets
+from gossamer.fetch.robots_rules import Matcher, Rule, normal_pattern, normal_targets
 
 _PIECES = [*"ab/*$?=~", "%2F", "%2f", "%2A", "%24", "%61", "%7E", "%", "%C3%A9", "%25", "%3F"]
 _TEXT = st.lists(st.sampled_from(_PIECES), max_size=6).map("".join)
@@ -27,7 +27,7 @@ def test_the_longest_rule_that_matches_decides_and_allow_of_two(rules: list[Rule
     weights = [
         (len(pattern), rule.allow) for rule in rules if _matches(pattern := normal_pattern(rule.pattern), targets)
     ]
-    found = Matcher(rules, None).deciding(targets)
+    found = Matcher(rules, None).match(targets)
     assert (found is None) is (not weights)
     if found is not None:
         assert (len(normal_pattern(found.pattern)), found.allow) == max(weights)
@@ -42,7 +42,7 @@ def test_a_normal_spelling_stays_as_it_is(text: str) -> None:
     pattern = normal_pattern(text)
     assert normal_pattern(pattern) == pattern
     if "*" not in text and "$" not in text:
-        assert Matcher([Rule(False, text)], None).deciding(normal_targets(text)) is not None
+        assert Matcher([Rule(False, text)], None).match(normal_targets(text)) is not None
 
 
 @given(st.text(max_size=30).map("/".__add__))

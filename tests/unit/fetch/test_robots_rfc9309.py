@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gossamer.fetch.robots.rules import RobotsRules
+from gossamer.fetch.robots_rules import RobotsRules
 from gossamer.policy.robots import MAX_BYTES
 
 UA = "gossamer/0.1 (+https://example.org/bot)"

@@ -10,8 +10,15 @@ import pytest
 from gossamer.errors import BlockedAddress, ConnectFailed, ConnectionLost, ProxyFailed
 from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.resolve import Resolver
-from gossamer.fetch.robots import MemoryRobotsStore, RobotsService, RobotsUnavailable, RobotsVerdict
-from gossamer.fetch.robots.service import RobotsRecord, pack, unpack
+from gossamer.fetch.robots_rules import RobotsVerdict
+from gossamer.fetch.robots_service import (
+    MemoryRobotsStore,
+    RobotsRecord,
+    RobotsService,
+    RobotsUnavailable,
+    pack,
+    unpack,
+)
 from gossamer.policy.robots import MAX_BYTES, RobotsOutcome
 
 UA = "gossamer/0.1"
@@ -324,16 +331,16 @@ async def test_a_redirect_to_a_private_address_is_not_followed(
 async def test_what_is_waited_for_is_known_without_asking(site: Site, service: RobotsService, clock: Clock) -> None:
     """For whoever asks why nothing of a site is fetched."""
     origin = row(site, answer(503))
-    assert await service.waited_for(f"{origin}/page", insecure=False) is None
+    assert await service.known_outage(f"{origin}/page", insecure=False) is None
     assert site.requests == []
     await check(service, FetchRequest(f"{origin}/"))
     begun = clock.seconds
     clock.seconds += 70
-    assert await service.waited_for(f"{origin}/page", insecure=False) == RobotsUnavailable(
+    assert await service.known_outage(f"{origin}/page", insecure=False) == RobotsUnavailable(
         begun + 60, "503", begun + 24 * 3600
     )
     clock.seconds = begun + 24 * 3600
-    assert await service.waited_for(f"{origin}/page", insecure=False) is None
+    assert await service.known_outage(f"{origin}/page", insecure=False) is None
     assert len(site.requests) == 1
 
 

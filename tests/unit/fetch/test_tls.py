@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.fetch.resolve import ClientContext, TlsContexts
+from gossamer.fetch.connection import ClientContext, TlsContexts
 from tests.servers.certificates import Authority
 
 

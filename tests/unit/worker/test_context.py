@@ -54,8 +54,8 @@ def test_many_submissions_with_attrs_of_their_own_take_bounded_memory() -> None:
         attrs = {"n": number, "note": f"{number:05}" * 1000}
         deny = (f"/cart{number % 10}$",)
         html = "".join(f'<a href="/{number}/{k}/{"x" * 400}">' for k in range(LINKS))
-        context = contexts.of(lease(crawl(number % 10), Terms(attrs=attrs, deny_regex=deny), "http://a.test/"))
-        links = context.links_of(html.encode(), "http://a.test/", encoding="utf-8")
+        context = contexts.for_lease(lease(crawl(number % 10), Terms(attrs=attrs, deny_regex=deny), "http://a.test/"))
+        links = context.extract_links(html.encode(), "http://a.test/", encoding="utf-8")
         assert len(links.urls) == LINKS
         context.confirm(links, (), since=context.era)
     del context, links
@@ -67,13 +67,13 @@ def test_many_submissions_with_attrs_of_their_own_take_bounded_memory() -> None:
 def test_what_does_not_depend_on_attrs_is_shared() -> None:
     """A submission that differs in its attrs only finds the links of the others known and their filters compiled."""
     contexts = contexts_of(SharedMemory(SeenCache()))
-    one = contexts.of(lease(crawl(1), Terms(attrs={"n": 1}, deny_regex=("/cart",)), "http://a.test/"))
-    links = one.links_of(b"<a href=/x><a href=/cart>", "http://a.test/", encoding="utf-8")
+    one = contexts.for_lease(lease(crawl(1), Terms(attrs={"n": 1}, deny_regex=("/cart",)), "http://a.test/"))
+    links = one.extract_links(b"<a href=/x><a href=/cart>", "http://a.test/", encoding="utf-8")
     one.confirm(links, (), since=one.era)
-    two = contexts.of(lease(crawl(1), Terms(attrs={"n": 2}, deny_regex=("/cart",)), "http://a.test/"))
+    two = contexts.for_lease(lease(crawl(1), Terms(attrs={"n": 2}, deny_regex=("/cart",)), "http://a.test/"))
     assert two is not one
     assert two.scope is one.scope
-    again = two.links_of(b"<a href=/x><a href=/cart>", "http://a.test/", encoding="utf-8")
+    again = two.extract_links(b"<a href=/x><a href=/cart>", "http://a.test/", encoding="utf-8")
     assert (again.urls, again.dropped) == ([], {"known": 1, "deny_regex": 1})
 
 
@@ -84,23 +84,23 @@ def test_what_does_not_depend_on_attrs_is_shared() -> None:
 def test_what_is_known_in_one_crawl_is_new_in_another(run: Run, terms: Terms) -> None:
     """And in another run, and under other filters."""
     contexts = contexts_of(SharedMemory(SeenCache()))
-    one = contexts.of(lease(crawl(1), Terms(), "http://a.test/"))
-    one.confirm(one.links_of(b"<a href=/y>", "http://a.test/", encoding="utf-8"), (), since=one.era)
-    other = contexts.of(lease(run, terms, "http://a.test/"))
-    assert other.links_of(b"<a href=/y>", "http://a.test/", encoding="utf-8").urls == ["http://a.test/y"]
+    one = contexts.for_lease(lease(crawl(1), Terms(), "http://a.test/"))
+    one.confirm(one.extract_links(b"<a href=/y>", "http://a.test/", encoding="utf-8"), (), since=one.era)
+    other = contexts.for_lease(lease(run, terms, "http://a.test/"))
+    assert other.extract_links(b"<a href=/y>", "http://a.test/", encoding="utf-8").urls == ["http://a.test/y"]
 
 
 def test_a_new_era_forgets_links_and_sitemaps() -> None:
     era = 0
     contexts = contexts_of(SharedMemory(SeenCache(era=lambda: era)))
-    context = contexts.of(lease(crawl(1), Terms(), "http://a.test/"))
-    context.confirm(context.links_of(b"<a href=/y>", "http://a.test/", encoding="utf-8"), (), since=era)
-    context.got_sitemaps_of("http://a.test", since=era)
+    context = contexts.for_lease(lease(crawl(1), Terms(), "http://a.test/"))
+    context.confirm(context.extract_links(b"<a href=/y>", "http://a.test/", encoding="utf-8"), (), since=era)
+    context.confirm_sitemaps_of("http://a.test", since=era)
     assert context.has_sitemaps_of("http://a.test")
-    assert context.links_of(b"<a href=/y>", "http://a.test/", encoding="utf-8").urls == []
+    assert context.extract_links(b"<a href=/y>", "http://a.test/", encoding="utf-8").urls == []
     era = 1
     assert not context.has_sitemaps_of("http://a.test")
-    assert context.links_of(b"<a href=/y>", "http://a.test/", encoding="utf-8").urls == ["http://a.test/y"]
+    assert context.extract_links(b"<a href=/y>", "http://a.test/", encoding="utf-8").urls == ["http://a.test/y"]
 
 
 def test_a_bounded_cache_keeps_what_is_used() -> None:

@@ -10,10 +10,10 @@ from gossamer.errors import BadInput
 from gossamer.fakeweb import Ending, WebSpec, html, plain, redirect, serve
 from gossamer.fakeweb.answer import Answer
 from gossamer.fetch.client import HttpClient
+from gossamer.fetch.egress import AddressService, EgressMonitor
 from gossamer.fetch.exchange import Timeouts
 from gossamer.fetch.resolve import Resolver
 from gossamer.telemetry.logs import Troubles
-from gossamer.worker.access import AddressService, EgressMonitor
 
 PATTERN = r"[0-9A-Fa-f:.]{3,}"
 
@@ -35,7 +35,7 @@ async def asked(
         try:
             yield (
                 EgressMonitor(
-                    service, client.fetch, Troubles(said.append), otherwise="mine", refresh_seconds=refresh_seconds
+                    service, client.fetch, Troubles(said.append), fallback_name="mine", refresh_seconds=refresh_seconds
                 ),
                 said,
             )
@@ -56,14 +56,14 @@ async def asked(
 )
 async def test_the_first_address_in_the_answer_counts(answer: Answer, address: str) -> None:
     async with asked(answer) as (egress, said):
-        assert await egress.ask()
+        assert await egress.refresh()
         assert egress.name == address
         assert said == []
 
 
 async def test_the_patterns_group_chooses() -> None:
     async with asked(plain("via 192.0.2.1 from 192.0.2.2"), pattern=r"from ([0-9.]+)") as (egress, _):
-        assert await egress.ask()
+        assert await egress.refresh()
         assert egress.name == "192.0.2.2"
 
 
@@ -80,8 +80,8 @@ async def test_the_patterns_group_chooses() -> None:
 )
 async def test_without_an_answer_the_operators_name_counts_and_it_is_said(answer: Answer, why: str) -> None:
     async with asked(answer) as (egress, said):
-        assert not await egress.ask()
-        assert not await egress.ask()
+        assert not await egress.refresh()
+        assert not await egress.refresh()
         assert egress.name == "mine"
         (sentence,) = said
         assert why in sentence
@@ -90,7 +90,7 @@ async def test_without_an_answer_the_operators_name_counts_and_it_is_said(answer
 
 async def test_the_address_guard_applies() -> None:
     async with asked(plain("192.0.2.7"), allowed=False, host="127.0.0.1") as (egress, said):
-        assert not await egress.ask()
+        assert not await egress.refresh()
         assert "not on the public internet" in said[0]
 
 
@@ -106,8 +106,8 @@ async def test_it_is_asked_again_and_the_last_word_counts() -> None:
 
     answers = (plain("192.0.2.1"), plain("192.0.2.1"), plain("", status=500), plain("192.0.2.2"), plain("192.0.2.3"))
     async with asked(*answers, refresh_seconds=0.01) as (egress, said):
-        assert await egress.ask()
-        task = asyncio.create_task(egress.keep(changed))
+        assert await egress.refresh()
+        task = asyncio.create_task(egress.run(changed))
         await asyncio.wait_for(enough.wait(), 20)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -17,7 +17,7 @@ def test_what_it_knows_was_told_to_it_for_that_part(told: list[tuple[str, list[i
         said[part].update(marks)
     for part, known in said.items():
         for position, mark in enumerate(asked):
-            if position not in cache.unknown(part, asked):
+            if position not in cache.unseen_positions(part, asked):
                 assert mark in known
 
 
@@ -25,9 +25,9 @@ def test_it_is_bounded_and_keeps_what_is_used() -> None:
     cache = SeenCache(limit=100)
     for first in range(0, 1000, 10):
         cache.remember("part", [-1, *range(first, first + 10)])
-    kept = [mark for mark in range(1000) if mark not in cache.unknown("part", range(1000))]
+    kept = [mark for mark in range(1000) if mark not in cache.unseen_positions("part", range(1000))]
     assert 0 < len(kept) <= 110
-    assert cache.unknown("part", [-1]) == []
+    assert cache.unseen_positions("part", [-1]) == []
 
 
 def test_in_a_new_era_it_knows_nothing() -> None:
@@ -36,17 +36,17 @@ def test_in_a_new_era_it_knows_nothing() -> None:
     cache = SeenCache(era=lambda: era)
     before = cache.era
     cache.remember("part", [1, 2], since=before)
-    assert cache.unknown("part", [1, 2, 3]) == [2]
-    assert cache.knows("part", 1)
+    assert cache.unseen_positions("part", [1, 2, 3]) == [2]
+    assert cache.has_seen("part", 1)
     era = 2
-    assert not cache.knows("part", 1)
+    assert not cache.has_seen("part", 1)
     cache.remember("part", [1, 2], since=before)
-    assert cache.unknown("part", [1, 2, 3]) == [0, 1, 2]
+    assert cache.unseen_positions("part", [1, 2, 3]) == [0, 1, 2]
     cache.remember("part", [3], since=cache.era)
-    assert cache.unknown("part", [1, 2, 3]) == [0, 1]
+    assert cache.unseen_positions("part", [1, 2, 3]) == [0, 1]
 
 
 def test_a_cache_without_room_still_works() -> None:
     cache = SeenCache(limit=0)
     cache.remember("part", [1, 2, 3])
-    assert len(cache.unknown("part", [1, 2, 3])) in (0, 3)
+    assert len(cache.unseen_positions("part", [1, 2, 3])) in (0, 3)

@@ -27,13 +27,13 @@ def lease(number: int) -> Lease:
 async def test_a_given_lease_counts_as_held_before_its_slot_comes_round() -> None:
     slots = WorkerSlots(2)
     taking = [asyncio.create_task(slots.take()) for _ in range(2)]
-    assert await slots.room() == 2
+    assert await slots.wait_for_free() == 2
     slots.give([lease(1)])
     assert (slots.held, slots.free) == (1, 1)
     taken = await taking[0]
     assert taken.id == 1
     slots.done()
-    await slots.all_idle()
+    await slots.wait_until_idle()
     assert slots.held == 0
     taking[1].cancel()
 
@@ -41,7 +41,7 @@ async def test_a_given_lease_counts_as_held_before_its_slot_comes_round() -> Non
 async def test_what_no_slot_took_can_be_had_back() -> None:
     slots = WorkerSlots(1)
     taking = asyncio.create_task(slots.take())
-    await slots.room()
+    await slots.wait_for_free()
     slots.give([lease(1), lease(2)])
     assert [back.id for back in slots.take_back()] == [2]
     assert (await taking).id == 1

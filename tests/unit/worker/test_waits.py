@@ -2,7 +2,7 @@
 
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
-from gossamer.worker.access import RobotsWaits
+from gossamer.worker.robots import RobotsWaits
 
 
 class Clock:

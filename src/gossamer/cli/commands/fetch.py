@@ -13,14 +13,14 @@ from gossamer.cli.summary import size
 from gossamer.errors import FetchError
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import LinkExtractor
+from gossamer.fetch.client import HttpClients
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
-from gossamer.fetch.robots import MemoryRobotsStore, RobotsService, RobotsUnavailable
+from gossamer.fetch.robots_service import MemoryRobotsStore, RobotsService, RobotsUnavailable
 from gossamer.policy.scope import LinkScope
 from gossamer.policy.urls import from_person, host, location_target, registered_domain
 from gossamer.settings import Settings, load
 from gossamer.wiring.plan import check_settings, make_plan, private_hosts
 from gossamer.wiring.worker import make_clients, make_resolver
-from gossamer.worker.access import HttpClients
 from gossamer.worker.attempt import MAX_HOPS, REDIRECTS, location
 from gossamer.worker.context import CrawlHeaders, scope_of
 
@@ -133,7 +133,7 @@ class _FetchTrace:
         crawl = self._settings.crawl
         found: dict[str, Any] = {"url": url, "domain": registered_domain(host(url)), "hops": [], "success": False}
         for _ in range(MAX_HOPS + 1):
-            headers, cookie = self._headers.of(url)
+            headers, cookie = self._headers.for_url(url)
             exchange = FetchRequest(
                 url,
                 headers=(*headers, ("Cookie", cookie)) if cookie else headers,

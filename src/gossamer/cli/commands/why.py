@@ -16,7 +16,7 @@ from gossamer.cli.summary import span
 from gossamer.control.domains import Blacklist
 from gossamer.errors import BadInput, BadScheme, BlockedAddress, DnsFailed, FetchError
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
-from gossamer.fetch.robots import MemoryRobotsStore, RobotsService, RobotsUnavailable
+from gossamer.fetch.robots_service import MemoryRobotsStore, RobotsService, RobotsUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Terms
 from gossamer.model.info import UrlInfo
@@ -28,8 +28,8 @@ from gossamer.valkey.datadir import running
 from gossamer.wiring.frontier import CrawlNote, connect, frontier_address
 from gossamer.wiring.plan import APPID
 from gossamer.wiring.worker import make_clients, make_resolver
-from gossamer.worker.access import FrontierRobotsStore
 from gossamer.worker.context import scope_of
+from gossamer.worker.robots import FrontierRobotsStore
 
 _NO_WEB = frozenset(("about", "blob", "callto", "data", "fax", "javascript", "mailto", "sms", "tel", "urn"))
 """Schemes that links of web pages have and that nobody means as a host's name."""
@@ -164,7 +164,7 @@ async def _waits(settings: Settings, frontier: ValkeyFrontier, terms: Terms, url
     if _ignores_robots(settings, terms):
         return None
     known = RobotsService(_nothing_is_asked, FrontierRobotsStore(frontier))
-    wait = await known.waited_for(url, insecure=terms.insecure)
+    wait = await known.known_outage(url, insecure=terms.insecure)
     if wait is None:
         return None
     now = time.time()

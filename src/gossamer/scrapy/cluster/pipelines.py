@@ -12,7 +12,7 @@ from itemadapter import ItemAdapter
 from scrapy.crawler import Crawler
 
 from gossamer.commit.retrier import Retrier
-from gossamer.control.stats import Counters
+from gossamer.control.stats import Counters, StatsReporter
 from gossamer.model.record import Output
 from gossamer.scrapy.cluster.records import RawResponseItem, item_output, page_output
 from gossamer.scrapy.live import CURRENT
@@ -21,7 +21,6 @@ from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
 from gossamer.valkey.shards import Shards
 from gossamer.wiring.service import make_bus, make_bus_sink
-from gossamer.worker.records import StatsReporter
 
 
 class Outlet:
@@ -59,7 +58,7 @@ class Outlet:
         await asyncio.gather(self._task, return_exceptions=True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(3):
-                await self._reporting.tell()
+                await self._reporting.report()
         await self._sink.close()
         await self._bus.close()
         await self._shards.close()

@@ -34,7 +34,7 @@ from gossamer.scrapy.live import CURRENT, LiveRequests
 from gossamer.scrapy.options import LaneOptions
 from gossamer.sinks.base import Sink
 from gossamer.worker.context import scope_of
-from gossamer.worker.page import counted_as
+from gossamer.worker.page import drop_reason
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class Scheduler(scheduler.Scheduler):
         elif self._is_too_deep(live):
             return str(Dropped.DEPTH)
         refusal = self.scope(terms).refusal(request.url)
-        return None if refusal is None else counted_as(refusal.reason)
+        return None if refusal is None else drop_reason(refusal.reason)
 
     def _is_too_deep(self, live: LiveRequests) -> bool:
         maxdepth = live.lease.terms.maxdepth

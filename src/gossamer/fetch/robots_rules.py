@@ -162,7 +162,7 @@ class Matcher:
         """How many rules are kept."""
         return len(self._plain) + len(self._special)
 
-    def deciding(self, targets: Sequence[str]) -> Rule | None:
+    def match(self, targets: Sequence[str]) -> Rule | None:
         """The rule that decides on a path that has these normal spellings; None where none matches."""
         best, best_weight = None, (0, False)
         for target in targets:
@@ -229,7 +229,7 @@ def normal_pattern(pattern: str) -> str:
     if _PLAIN.fullmatch(pattern):
         return pattern
     anchor = "$" if pattern.endswith("$") else ""
-    return "*".join(map(_spelled, pattern.removesuffix("$").split("*"))) + anchor
+    return "*".join(map(_normalize, pattern.removesuffix("$").split("*"))) + anchor
 
 
 def normal_targets(target: str) -> tuple[str, ...]:
@@ -239,7 +239,7 @@ def normal_targets(target: str) -> tuple[str, ...]:
     Since nobody can tell which of both the end of `/*b=c%2Fd` is meant for, it is the query that gets both spellings.
     """
     if not _PLAIN.fullmatch(target):
-        target = _spelled(target.encode("utf-8", "surrogatepass").decode("latin-1"))
+        target = _normalize(target.encode("utf-8", "surrogatepass").decode("latin-1"))
     path, mark, query = target.partition("?")
     if not mark or not _SLASH_OR_MARK.search(query):
         return (target,)
@@ -248,13 +248,13 @@ def normal_targets(target: str) -> tuple[str, ...]:
     return tuple({target: None, plain: None, encoded: None})
 
 
-def _spelled(octets: str) -> str:
+def _normalize(octets: str) -> str:
     """A character stands for an octet (latin-1)."""
-    return _UNUSUAL.sub(lambda found: _one(found[0]), octets)
+    return _UNUSUAL.sub(lambda found: _normalize_octet(found[0]), octets)
 
 
 @cache
-def _one(octet: str) -> str:
+def _normalize_octet(octet: str) -> str:
     """Of an escape or a character that is unusual; there are fewer than 700."""
     value = int(octet[1:], 16) if len(octet) == 3 else ord(octet)
     character = chr(value)
@@ -308,7 +308,7 @@ class RobotsRules:
         target = _target(url)
         if target == "/robots.txt":
             return RobotsVerdict(True, ALWAYS if explain else "", matcher.crawl_delay)
-        rule = matcher.deciding(normal_targets(target))
+        rule = matcher.match(normal_targets(target))
         said = (NO_RULE if rule is None else str(rule)) if explain else ""
         return RobotsVerdict(rule is None or rule.allow, said, matcher.crawl_delay)
 

@@ -21,7 +21,7 @@ from gossamer.errors import (
     TlsFailed,
 )
 from gossamer.fetch.exchange import FetchRequest
-from gossamer.fetch.robots.rules import RobotsRules, RobotsVerdict
+from gossamer.fetch.robots_rules import RobotsRules, RobotsVerdict
 from gossamer.policy import robots as policy
 from gossamer.policy.retry import parse_retry_after
 from gossamer.policy.robots import RobotsOutcome
@@ -84,7 +84,7 @@ class MemoryRobotsStore:
 class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     """The outcome of asking an origin. Times are Unix seconds by the clock of whoever asked."""
 
-    meaning: RobotsOutcome
+    outcome: RobotsOutcome
     asked_at: float
     body: bytes = b""
     """Of RULES: as received, at most 500 KiB."""
@@ -107,12 +107,12 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     @property
     def until(self) -> float:
         """When to ask again."""
-        return self.retry_at if self.meaning is RobotsOutcome.UNREACHABLE else self.asked_at + policy.LIFETIME_SECONDS
+        return self.retry_at if self.outcome is RobotsOutcome.UNREACHABLE else self.asked_at + policy.LIFETIME_SECONDS
 
     @property
     def ttl_seconds(self) -> float:
         """How long a store keeps it. A failure is kept longer than it counts: the next one must know since when."""
-        return policy.LIFETIME_SECONDS * (2 if self.meaning is RobotsOutcome.UNREACHABLE else 1)
+        return policy.LIFETIME_SECONDS * (2 if self.outcome is RobotsOutcome.UNREACHABLE else 1)
 
 
 _PACKED_FROM_BYTES = 512
@@ -179,10 +179,10 @@ class RobotsUnavailable:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CachedRules:
     record: RobotsRecord
     robots: RobotsRules
-    weight: int
+    bytes: int
 
 
 class RobotsService:
@@ -213,9 +213,9 @@ class RobotsService:
         self._fetch_seconds = fetch_seconds
         self._poll_seconds = poll_seconds
         self._now = now
-        self._known: OrderedDict[str, _Known] = OrderedDict()
-        self._weight = 0
-        self._learning: dict[tuple[str, bool, str | None, bool], asyncio.Task[_Known]] = {}
+        self._cache: OrderedDict[str, _CachedRules] = OrderedDict()
+        self._cached_bytes = 0
+        self._tasks: dict[tuple[str, bool, str | None, bool], asyncio.Task[_CachedRules]] = {}
 
     async def check(
         self, url: str, *, user_agent: str, template: FetchRequest, explain: bool = False
@@ -235,20 +235,20 @@ class RobotsService:
         ProxyFailed), and what the store raises.
         May be repeated.
         """
-        known = await self._know(url, user_agent, template)
-        if known.record.meaning is RobotsOutcome.DISALLOW_ALL:
+        known = await self._get(url, user_agent, template)
+        if known.record.outcome is RobotsOutcome.DISALLOW_ALL:
             return RobotsVerdict(False, f"robots.txt cannot be had ({known.record.detail})", None)
         unavailable = self._unavailable(known.record)
         if unavailable is None:
             verdict = known.robots.verdict(url, user_agent, explain=explain)
-            if explain and known.record.meaning is RobotsOutcome.ALLOW_ALL:
+            if explain and known.record.outcome is RobotsOutcome.ALLOW_ALL:
                 return replace(verdict, rule=f"no robots.txt ({known.record.detail})")
             return verdict
         if self._now() >= known.record.given_up_at:
             return RobotsVerdict(False, f"robots.txt unreachable for 24 h ({known.record.detail})", None)
         return unavailable
 
-    async def waited_for(self, url: str, *, insecure: bool) -> RobotsUnavailable | None:
+    async def known_outage(self, url: str, *, insecure: bool) -> RobotsUnavailable | None:
         """What requests of this canonical URL's origin wait for, as the store knows it; None: for no robots.txt. Asks
         no site. Raises what the store raises."""
         record = unpack(await self._store.load(_key(_origin(url), insecure=insecure)))
@@ -260,39 +260,39 @@ class RobotsService:
         self, url: str, *, user_agent: str, template: FetchRequest
     ) -> tuple[str, ...] | RobotsUnavailable:
         """The sitemaps that the origin's robots.txt names, as canonical URLs; empty when it names none. See `check`."""
-        known = await self._know(url, user_agent, template)
+        known = await self._get(url, user_agent, template)
         return self._unavailable(known.record) or known.robots.sitemaps
 
     @property
     def cached_bytes(self) -> int:
         """About how much memory the parsed files take now."""
-        return self._weight
+        return self._cached_bytes
 
     async def close(self) -> None:
         """Give up what is under way. May be repeated."""
-        tasks = list(self._learning.values())
+        tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     @staticmethod
     def _unavailable(record: RobotsRecord) -> RobotsUnavailable | None:
-        if record.meaning is not RobotsOutcome.UNREACHABLE:
+        if record.outcome is not RobotsOutcome.UNREACHABLE:
             return None
         return RobotsUnavailable(record.retry_at, record.detail, record.given_up_at)
 
-    async def _know(self, url: str, user_agent: str, template: FetchRequest) -> _Known:
+    async def _get(self, url: str, user_agent: str, template: FetchRequest) -> _CachedRules:
         origin = _origin(url)
         key = _key(origin, insecure=template.insecure)
-        known = self._known.get(key)
+        known = self._cache.get(key)
         if known is not None and known.record.until > self._now():
-            self._known.move_to_end(key)
+            self._cache.move_to_end(key)
             return known
-        errand = (key, template.allow_private, template.proxy, template.guard_proxy)
-        task = self._learning.get(errand)
+        key_of_task = (key, template.allow_private, template.proxy, template.guard_proxy)
+        task = self._tasks.get(key_of_task)
         if task is None:
             headers = (("User-Agent", user_agent), ("Accept", "text/plain,*/*;q=0.5"))
-            exchange = msgspec.structs.replace(
+            request = msgspec.structs.replace(
                 template,
                 url=f"{origin}/robots.txt",
                 method="GET",
@@ -302,18 +302,18 @@ class RobotsService:
                 # Whatever is taken of a page: of this file neither less nor, from who sends without end, more.
                 body_bytes=policy.MAX_BYTES,
             )
-            task = asyncio.get_running_loop().create_task(self._learn(key, exchange))
-            self._learning[errand] = task
-            task.add_done_callback(lambda done: self._forget(errand, done))
+            task = asyncio.get_running_loop().create_task(self._load_or_fetch(key, request))
+            self._tasks[key_of_task] = task
+            task.add_done_callback(lambda done: self._forget(key_of_task, done))
         # Shielded: one caller giving up must not fail the others that wait for the same file.
         return await asyncio.shield(task)
 
-    def _forget(self, errand: tuple[str, bool, str | None, bool], done: asyncio.Task[_Known]) -> None:
-        self._learning.pop(errand, None)
+    def _forget(self, key_of_task: tuple[str, bool, str | None, bool], done: asyncio.Task[_CachedRules]) -> None:
+        self._tasks.pop(key_of_task, None)
         if not done.cancelled():
             done.exception()  # looked at, since every caller may have given up by now
 
-    async def _learn(self, key: str, exchange: FetchRequest) -> _Known:
+    async def _load_or_fetch(self, key: str, request: FetchRequest) -> _CachedRules:
         claim_seconds = self._fetch_seconds + 5.0
         deadline = asyncio.get_running_loop().time() + 2 * claim_seconds
         pause = self._poll_seconds
@@ -333,7 +333,7 @@ class RobotsService:
         earlier = unpack(await self._store.load(key))
         if earlier is None or earlier.until <= self._now():
             try:
-                earlier = await self._ask(exchange, earlier)
+                earlier = await self._fetch_within_limit(request, earlier)
             except FetchError:
                 # Nothing was learnt. Holding on to the claim would stall those who may or can reach the origin.
                 await self._store.release(key)
@@ -341,29 +341,29 @@ class RobotsService:
             await self._store.save(key, pack(earlier), earlier.ttl_seconds)
         return self._keep(key, earlier)
 
-    def _keep(self, key: str, record: RobotsRecord) -> _Known:
+    def _keep(self, key: str, record: RobotsRecord) -> _CachedRules:
         robots = RobotsRules(record.body, truncated=record.truncated)
         # The body is not needed any more; parsed, it takes several times its size.
-        known = _Known(msgspec.structs.replace(record, body=b""), robots, 4096 + 24 * len(record.body))
-        replaced = self._known.pop(key, None)
-        self._weight += known.weight - (replaced.weight if replaced else 0)
-        self._known[key] = known
-        while self._weight > self._cache_bytes and len(self._known) > 1:
-            self._weight -= self._known.popitem(last=False)[1].weight
+        known = _CachedRules(msgspec.structs.replace(record, body=b""), robots, 4096 + 24 * len(record.body))
+        replaced = self._cache.pop(key, None)
+        self._cached_bytes += known.bytes - (replaced.bytes if replaced else 0)
+        self._cache[key] = known
+        while self._cached_bytes > self._cache_bytes and len(self._cache) > 1:
+            self._cached_bytes -= self._cache.popitem(last=False)[1].bytes
         return known
 
-    async def _ask(self, exchange: FetchRequest, earlier: RobotsRecord | None) -> RobotsRecord:
+    async def _fetch_within_limit(self, request: FetchRequest, earlier: RobotsRecord | None) -> RobotsRecord:
         try:
             async with asyncio.timeout(self._fetch_seconds):
-                return await self._follow(exchange, earlier)
+                return await self._follow(request, earlier)
         except TimeoutError:
             return self._failure(earlier, f"no answer within {self._fetch_seconds:g} s", None)
 
-    async def _follow(self, exchange: FetchRequest, earlier: RobotsRecord | None) -> RobotsRecord:
-        origin_host = ada_url.URL(exchange.url).host
+    async def _follow(self, request: FetchRequest, earlier: RobotsRecord | None) -> RobotsRecord:
+        origin_host = ada_url.URL(request.url).host
         for hop in range(policy.MAX_REDIRECTS + 1):
             try:
-                fetched = await self._fetch(exchange)
+                fetched = await self._fetch(request)
             except FetchError as exc:
                 # Whoever cannot be connected to for this cannot be for the page either: that is its failure to retry.
                 if isinstance(exc, ProxyFailed) or (hop == 0 and isinstance(exc, _NO_CONNECTION)):
@@ -376,36 +376,36 @@ class RobotsService:
             if fetched.status not in _REDIRECTS:
                 return self._judge(fetched, earlier)
             location = _header(fetched, "location")
-            target = None if location is None else location_target(exchange.url, location)
+            target = None if location is None else location_target(request.url, location)
             if target is None:
                 return RobotsRecord(RobotsOutcome.ALLOW_ALL, self._now(), detail=f"{fetched.status} to nowhere")
             same_host = ada_url.URL(target).host == origin_host
-            exchange = msgspec.structs.replace(exchange, url=target, allow_private=exchange.allow_private and same_host)
+            request = msgspec.structs.replace(request, url=target, allow_private=request.allow_private and same_host)
         return RobotsRecord(RobotsOutcome.ALLOW_ALL, self._now(), detail=f"more than {policy.MAX_REDIRECTS} redirects")
 
     def _judge(self, fetched: RobotsResponse, earlier: RobotsRecord | None) -> RobotsRecord:
-        meaning = policy.meaning(fetched.status)
-        if meaning is RobotsOutcome.UNREACHABLE:
-            wish = _header(fetched, "retry-after")
-            return self._failure(earlier, str(fetched.status), wish)
-        if meaning is RobotsOutcome.ALLOW_ALL:
-            return RobotsRecord(meaning, self._now(), detail=str(fetched.status))
+        outcome = policy.meaning(fetched.status)
+        if outcome is RobotsOutcome.UNREACHABLE:
+            wanted = _header(fetched, "retry-after")
+            return self._failure(earlier, str(fetched.status), wanted)
+        if outcome is RobotsOutcome.ALLOW_ALL:
+            return RobotsRecord(outcome, self._now(), detail=str(fetched.status))
         truncated = fetched.truncated or len(fetched.body) > policy.MAX_BYTES
-        return RobotsRecord(meaning, self._now(), body=fetched.body[: policy.MAX_BYTES], truncated=truncated)
+        return RobotsRecord(outcome, self._now(), body=fetched.body[: policy.MAX_BYTES], truncated=truncated)
 
     def _failure(self, earlier: RobotsRecord | None, detail: str, retry_after: str | None) -> RobotsRecord:
         now = self._now()
         attempt, since = 1, now
-        if earlier is not None and earlier.meaning is RobotsOutcome.UNREACHABLE:
+        if earlier is not None and earlier.outcome is RobotsOutcome.UNREACHABLE:
             attempt, since = earlier.attempt + 1, earlier.failing_since
-        wish = None if retry_after is None else parse_retry_after(retry_after, now=now)
+        wanted = None if retry_after is None else parse_retry_after(retry_after, now=now)
         return RobotsRecord(
             RobotsOutcome.UNREACHABLE,
             now,
             detail=detail[:200],
             attempt=attempt,
             failing_since=since,
-            retry_at=now + policy.ask_again_delay(attempt, retry_after_seconds=wish),
+            retry_at=now + policy.ask_again_delay(attempt, retry_after_seconds=wanted),
         )
 
 
