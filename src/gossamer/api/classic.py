@@ -102,7 +102,7 @@ async def feed(parts: Given, request: Request) -> Response:
     except RequestRejected as fault:
         return failure(400, NO_JSON, fault.reason)
     if not isinstance(given, dict):
-        return failure(400, INVALID, "this is JSON, but no object")
+        return failure(400, INVALID, "the body must be a JSON object")
     kind = "unknown"
     try:
         kind, made = parts.desk.read(given)

@@ -208,7 +208,7 @@ async def _snapshot(parts: ApiContext) -> tuple[DomainPolicy, dict[str, DomainPo
 def _as_policies(text: bytes) -> bytes:
     found = decoded(text)
     if not isinstance(found, dict):
-        raise RequestRejected("this is JSON, but no object")
+        raise RequestRejected("the body must be a JSON object")
     if found.get("cursor"):
         raise bad_request("this is a page of the policies; put all of them", where="cursor")
     return _encode({name: part for name, part in found.items() if name not in _TELLING})

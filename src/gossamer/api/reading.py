@@ -10,7 +10,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from gossamer.api.problems import bad_request
 from gossamer.errors import RequestRejected
 from gossamer.model.crawl import CrawlId
-from gossamer.model.messages.read import decode
+from gossamer.model.messages.reader import decode_json
 
 _KEPT = "!$&'()*+,;=:@~"
 """Besides letters, digits and -._: what a path segment may hold as it is (RFC 3986, pchar)."""
@@ -77,14 +77,14 @@ def decoded(value: bytes) -> Any:
     """The JSON in these bytes. Raises RequestRejected, with the reason in words."""
     if not value.strip():
         raise RequestRejected("the body is empty")
-    return decode(value)
+    return decode_json(value)
 
 
 async def read_object(request: Request) -> dict[str, Any]:
     """The body, a JSON object. Raises RequestRejected."""
     found = decoded(await request.body())
     if not isinstance(found, dict):
-        raise RequestRejected("this is JSON, but no object")
+        raise RequestRejected("the body must be a JSON object")
     return found
 
 

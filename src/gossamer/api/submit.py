@@ -140,7 +140,7 @@ async def submit(parts: Given, request: Request) -> Response:
     if isinstance(given, list):
         return await _submit_batch(parts, fed, given)
     if not isinstance(given, dict):
-        raise bad_request("this is JSON, but neither an object nor an array")
+        raise bad_request("the body must be a JSON object or array")
     return await _submit_one(parts, fed, given)
 
 
@@ -191,7 +191,7 @@ async def _submit_batch(parts: ApiContext, fed: SubmissionCounter, values: Seque
 
 def _read(parts: ApiContext, value: Any) -> AdmittedRequest:
     if not isinstance(value, bytes | dict):
-        raise RequestRejected("this is JSON, but no object")
+        raise RequestRejected("the body must be a JSON object")
     kind, request = parts.desk.read(value)
     if kind != CRAWL:
         raise RequestRejected(f"this is a request of the kind {kind}, not crawl; send it to /feed")

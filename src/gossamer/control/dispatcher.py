@@ -11,7 +11,7 @@ from gossamer.control.domains import Blacklist
 from gossamer.errors import RequestRejected
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import CrawlId, CrawlState, WhenBlacklisted
-from gossamer.model.messages.read import MessageReader
+from gossamer.model.messages.reader import MessageReader
 
 CRAWL = "crawl"
 """The one kind of request that is no question: it goes into the frontier."""
@@ -61,7 +61,7 @@ class RequestDispatcher:
     def given(self, value: bytes | dict[str, Any]) -> dict[str, Any]:
         """What can be made out of a refused message, for its answer; nothing where that is not an object."""
         try:
-            return self._reader.decoded(value) if isinstance(value, bytes) else value
+            return self._reader.decode_object(value) if isinstance(value, bytes) else value
         except RequestRejected:
             return {}
 

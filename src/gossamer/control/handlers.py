@@ -1,7 +1,6 @@
 """The answers to actions, statistics and domain requests."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from gossamer.control import domains, stats
@@ -10,38 +9,14 @@ from gossamer.control.stats import Counters
 from gossamer.errors import BadInput, RequestRejected
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy
-from gossamer.model.info import AppInfo, CrawlInfo, DomainInfo
+from gossamer.model.info import AppInfo, CrawlInfo
 from gossamer.model.messages import answers
+from gossamer.model.messages.answers import MAX_NAMED_DOMAINS, CrawlBacklog
 from gossamer.model.messages.requests import ActionRequest, DomainRequest, StatsRequest
 
-MOST_DOMAINS = 10_000
-"""Named in one answer; more of them are counted, not named."""
 _PAGE = 1000
 _FEWEST_DOMAINS = 10
 """Of each crawl in an answer about an application, where it has so many."""
-
-
-@dataclass(slots=True)
-class CrawlBacklog:
-    """What of one crawl waits for one spider, or for all."""
-
-    crawl: CrawlId
-    total: int = 0
-    domains: dict[str, dict[int, int]] = field(default_factory=dict)
-    """By domain and priority; at most MOST_DOMAINS of them."""
-    total_domains: int = 0
-    """Those that are not named, too."""
-    expires: int = 0
-    """Epoch seconds; 0: it does not."""
-
-    def count(self, domain: DomainInfo, spider: str) -> None:
-        """Take in a domain's share, where it has one for this spider; empty: for any."""
-        shares = domain.by_spider.get(spider) if spider else domain.by_priority
-        if not shares:
-            return
-        self.total_domains += 1
-        if len(self.domains) < MOST_DOMAINS:
-            self.domains[domain.domain] = shares
 
 
 async def pending(frontier: Frontier, crawl: CrawlId, *, spider: str) -> CrawlBacklog | None:
@@ -55,7 +30,7 @@ async def pending(frontier: Frontier, crawl: CrawlId, *, spider: str) -> CrawlBa
     while True:
         domains, cursor = await frontier.crawl_domains(crawl, cursor=cursor, limit=_PAGE)
         for domain in domains:
-            found.count(domain, spider)
+            found.add_domain(domain, spider)
         if not cursor:
             return found
 
@@ -68,13 +43,13 @@ async def pending_of_app(
     whole = await frontier.app_info(appid, spider=spider)
     page, following = await frontier.list_crawls(appid=appid, state=CrawlState.RUNNING, cursor=cursor, limit=_PAGE)
     infos = [info for info in page if waiting(info, spider)]
-    most = max(_FEWEST_DOMAINS, MOST_DOMAINS // max(1, len(infos)))
+    most = max(_FEWEST_DOMAINS, MAX_NAMED_DOMAINS // max(1, len(infos)))
     domains = await frontier.first_domains([info.crawl for info in infos], limit=most)
     found = []
     for info, shares in zip(infos, domains, strict=True):
         one = CrawlBacklog(info.crawl, total=waiting(info, spider), expires=int(info.expires_at(spider)))
         for domain in shares:
-            one.count(domain, spider)
+            one.add_domain(domain, spider)
         if len(shares) == most:  # more of them than are named
             one.total_domains = max(one.total_domains, info.domains)
         found.append(one)
@@ -119,13 +94,9 @@ class ActionHandler:
         crawl = CrawlId(request.appid, crawlid)
         found = await pending(self._frontier, crawl, spider=request.spiderid) or CrawlBacklog(crawl)
         return answers.crawl_info(
-            crawl,
+            found,
             uuid=request.uuid,
             spider=request.spiderid,
-            total=found.total,
-            domains=found.domains,
-            total_domains=found.total_domains,
-            expires=found.expires,
             blacklisted=await self._blacklist.of(found.domains),
             now=self._now(),
         )
@@ -139,16 +110,11 @@ class ActionHandler:
             raise RequestRejected(refusal.detail, field="cursor") from None
         return answers.app_info(
             request.appid,
-            whole=whole,
+            totals=whole,
             cursor=cursor,
             uuid=request.uuid,
             spider=request.spiderid,
-            crawls={
-                one.crawl.crawlid: answers.app_crawl(
-                    total=one.total, domains=one.domains, total_domains=one.total_domains, expires=one.expires
-                )
-                for one in found
-            },
+            crawls=found,
             now=self._now(),
         )
 

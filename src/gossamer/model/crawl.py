@@ -46,12 +46,28 @@ class QueryOrder(StrEnum):
     IGNORED = "ignored"
 
 
+HITS_RANGE = (1, 1_000_000)
+WINDOW_SECONDS_RANGE = (0.001, 7 * 86400)
+SCALE_RANGE = (0, 1)
+CONCURRENCY_RANGE = (1, 10_000)
+"""Lowest and highest value that a rate or a domain policy may have. `domain.json` and `crawl.json` repeat them; a test
+compares."""
+
+
 class Rate(msgspec.Struct, frozen=True):
     """At most `hits` in any rolling `window_seconds`; `moderated`: also spaced `window/hits` apart."""
 
     hits: int
     window_seconds: float
     moderated: bool = True
+
+    @property
+    def is_in_range(self) -> bool:
+        """True if a user may choose this rate."""
+        return (
+            HITS_RANGE[0] <= self.hits <= HITS_RANGE[1]
+            and WINDOW_SECONDS_RANGE[0] <= self.window_seconds <= WINDOW_SECONDS_RANGE[1]
+        )
 
 
 SHARED = "shared"

@@ -21,7 +21,7 @@ from gossamer.fetch.egress import AddressService
 from gossamer.fetch.guard import host_address, refusal_reason
 from gossamer.fetch.request import check_headers
 from gossamer.fetch.resolve import Resolver
-from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, Rate, Terms
+from gossamer.model.crawl import HITS_RANGE, WINDOW_SECONDS_RANGE, Crawl, CrawlId, QueryOrder, Rate, Terms
 from gossamer.model.request import Batch
 from gossamer.policy.secrets import with_secrets_for
 from gossamer.policy.urls import (
@@ -204,9 +204,6 @@ async def _refusal(resolver: Resolver, name: str) -> str:
 
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_MOST_HITS = 1_000_000
-_LEAST_WINDOW = 0.001
-_LONGEST_WINDOW = 7 * 86400
 _LONGEST_SPAN = 100 * 365 * 86400
 _SPAN_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
 
@@ -218,10 +215,11 @@ def parse_rate(text: str) -> Rate:
         rate = Rate(hits=int(hits), window_seconds=float(seconds) if slash else 1.0)
     except ValueError:
         raise BadInput(f"--rate: cannot read {text!r}. Write HITS/SECONDS, for example 1/1 or 10/60.") from None
-    if not 1 <= rate.hits <= _MOST_HITS or not _LEAST_WINDOW <= rate.window_seconds <= _LONGEST_WINDOW:
+    if not rate.is_in_range:
+        (least, most), (shortest, longest) = HITS_RANGE, WINDOW_SECONDS_RANGE
         raise BadInput(
-            f"--rate: {text!r:.80} is out of range. Write at least 1 hit and at most {_MOST_HITS:,}, in "
-            f"{_LEAST_WINDOW} to {_LONGEST_WINDOW:,} seconds."
+            f"--rate: {text!r:.80} is out of range. Write at least {least} hit and at most {most:,}, in "
+            f"{shortest} to {longest:,} seconds."
         )
     return rate
 

@@ -21,7 +21,7 @@ from gossamer.control.stats import Counters
 from gossamer.errors import BadInput
 from gossamer.fetch.guard import parse_networks
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.messages.read import MessageReader, RequestKind, RequestLimits
+from gossamer.model.messages.reader import MessageReader, RequestKind, RequestLimits
 from gossamer.services.intake import Intake
 from gossamer.services.maintenance import Expirer, Finisher, Reaper
 from gossamer.services.policy_file import PolicyFile

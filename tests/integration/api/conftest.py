@@ -23,7 +23,7 @@ from gossamer.control.dispatcher import Handler, RequestDispatcher
 from gossamer.control.handlers import built_in
 from gossamer.control.stats import Counters
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.messages.read import MessageReader, RequestKind
+from gossamer.model.messages.reader import MessageReader, RequestKind
 from gossamer.telemetry.metrics import Metrics
 from gossamer.valkey.shards import Shards
 from tests.servers.valkey import Server, standalone

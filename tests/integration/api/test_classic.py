@@ -57,7 +57,7 @@ async def test_one_uuid_twice_at_once_gets_an_answer_each(service: Service) -> N
 @pytest.mark.parametrize(
     ("sent", "message", "cause"),
     [
-        (b"{", "The payload must be valid JSON.", "this is no JSON"),
+        (b"{", "The payload must be valid JSON.", "the message is not JSON"),
         (b"", "The payload must be valid JSON.", "the body is empty"),
         (b'{"url": "\xff"}', "The payload must be valid JSON.", "not UTF-8"),
         (b"[" * 100_000, "The payload must be valid JSON.", "levels deep"),

@@ -76,11 +76,11 @@ async def test_a_batch_that_is_too_long_is_refused(shared: Service) -> None:
 @pytest.mark.parametrize(
     ("sent", "detail", "field"),
     [
-        (b"{", "this is no JSON", ""),
+        (b"{", "the message is not JSON", ""),
         (b"", "the body is empty", ""),
         (b'{"url": "\xff"}', "not UTF-8", ""),
         (b"[" * 200_000, "levels deep", ""),
-        (b'"x"', "neither an object nor an array", ""),
+        (b'"x"', "must be a JSON object or array", ""),
         (b'{"appid": "shop", "crawlid": "p"}', "url: is missing", "url"),
         (b'{"appid": "shop", "crawlid": "p", "url": "a.example", "colour": 1}', "unknown field", "colour"),
         (b'{"appid": "shop", "crawlid": "p", "url": "http://10.0.0.1/"}', "not on the public internet", "url"),

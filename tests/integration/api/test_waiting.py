@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from gossamer.errors import BusUnavailable, FrontierUnavailable, RequestRejected
-from gossamer.model.messages.read import RequestKind
+from gossamer.model.messages.reader import RequestKind
 from tests.servers.valkey import Server
 
 from .conftest import Service, Start

@@ -20,7 +20,7 @@ from gossamer.errors import BusUnavailable, FrontierUnavailable, RequestRejected
 from gossamer.fetch.request import OWNED
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy
-from gossamer.model.messages.read import MessageReader, RequestKind
+from gossamer.model.messages.reader import MessageReader, RequestKind
 from gossamer.model.request import Outcome, Settlement
 from gossamer.services import intake as room
 from gossamer.services.intake import Intake

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from gossamer.model.messages.read import MessageReader
+from gossamer.model.messages.reader import MessageReader
 
 ROOT = Path(__file__).parents[3]
 _FEED = re.compile(r"gossamer feed '(\{.*?\})'")

@@ -1,1 +1,1 @@
-"""The messages on the wire: JSON Schemas, and the requests and answers they describe. Pure."""
+"""Messages on the wire: their JSON Schemas, the requests read from them, and the answers written. Pure."""

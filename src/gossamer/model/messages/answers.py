@@ -1,51 +1,76 @@
-"""Answers and events as they go out, field for field as Scrapy Cluster's, ours added."""
+"""Answers and events as they are sent: Scrapy Cluster's fields, with Gossamer's added.
 
-from collections.abc import Mapping
+Each function returns a message that satisfies the schema of the same name in `schemas/`. `now` is epoch seconds."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from gossamer.model.crawl import CrawlEvent, CrawlId, CrawlState
-from gossamer.model.info import AppInfo
+from gossamer.model.info import AppInfo, DomainInfo
 
-Shares = Mapping[int, int]
-"""Requests that wait, by priority."""
+MAX_NAMED_DOMAINS = 10_000
+"""Domains listed in one answer; the others are only counted. Bounds the size of the answer."""
 
 
-def domain_share(shares: Shares, blacklisted: str = "") -> dict[str, Any]:
-    """One domain's part of an info answer. `blacklisted`: `held` or `dropped`, where it is on the blacklist."""
+@dataclass(slots=True)
+class CrawlBacklog:
+    """Waiting requests of one crawl, for one spider or for all."""
+
+    crawl: CrawlId
+    total: int = 0
+    domains: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Waiting requests by domain and priority; at most MAX_NAMED_DOMAINS domains."""
+    total_domains: int = 0
+    """Number of domains with waiting requests, listed or not."""
+    expires: int = 0
+    """Epoch seconds; 0: never."""
+
+    def add_domain(self, domain: DomainInfo, spider: str) -> None:
+        """Count a domain if it has waiting requests of this spider; an empty spider means any."""
+        by_priority = domain.by_spider.get(spider) if spider else domain.by_priority
+        if not by_priority:
+            return
+        self.total_domains += 1
+        if len(self.domains) < MAX_NAMED_DOMAINS:
+            self.domains[domain.domain] = by_priority
+
+
+def _domain_share(by_priority: Mapping[int, int], blacklisted: str = "") -> dict[str, Any]:
+    """Return one domain's part of an info answer. `blacklisted`: `held` or `dropped`; empty: not blacklisted."""
     share: dict[str, Any] = {
-        "total": sum(shares.values()),
-        "high_priority": max(shares, default=0),
-        "low_priority": min(shares, default=0),
+        "total": sum(by_priority.values()),
+        "high_priority": max(by_priority, default=0),
+        "low_priority": min(by_priority, default=0),
     }
     return share | ({"blacklisted": blacklisted} if blacklisted else {})
 
 
 def crawl_info(
-    crawl: CrawlId,
+    backlog: CrawlBacklog,
     *,
     uuid: str,
     spider: str,
-    total: int,
-    domains: Mapping[str, Shares],
-    total_domains: int,
-    expires: int,
     now: float,
     blacklisted: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The answer to an info request with a crawlid. `expires`: epoch seconds, 0 for never. `blacklisted`: by domain,
-    what becomes of its requests."""
+    """Return the answer to an info request with a crawlid. `blacklisted`: blacklisted domains, and whether their
+    requests are `held` or `dropped`."""
     answer: dict[str, Any] = {
         "uuid": uuid,
         "server_time": int(now),
-        "appid": crawl.appid,
-        "crawlid": crawl.crawlid,
+        "appid": backlog.crawl.appid,
+        "crawlid": backlog.crawl.crawlid,
         "spiderid": spider,
-        "total_pending": total,
-        "total_domains": total_domains,
-        "domains": {domain: domain_share(shares, blacklisted.get(domain, "")) for domain, shares in domains.items()},
+        "total_pending": backlog.total,
+        "total_domains": backlog.total_domains,
+        "domains": {
+            domain: _domain_share(by_priority, blacklisted.get(domain, ""))
+            for domain, by_priority in backlog.domains.items()
+        },
     }
-    return answer | ({"expires": str(expires)} if expires else {})
+    return answer | ({"expires": str(backlog.expires)} if backlog.expires else {})
 
 
 def app_info(
@@ -53,38 +78,37 @@ def app_info(
     *,
     uuid: str,
     spider: str,
-    whole: AppInfo,
-    crawls: Mapping[str, dict[str, Any]],
+    totals: AppInfo,
+    crawls: Iterable[CrawlBacklog],
     cursor: str,
     now: float,
 ) -> dict[str, Any]:
-    """The answer to an info request without one; `crawls`: a page of them, made by `app_crawl`. `cursor`: of the next
-    page, '' at the end."""
+    """Return the answer to an info request without a crawlid. `crawls`: one page of the application's crawls.
+    `cursor`: start of the next page; empty: there is none."""
     answer: dict[str, Any] = {
         "uuid": uuid,
         "server_time": int(now),
         "appid": appid,
         "spiderid": spider,
-        "total_pending": whole.waiting,
-        "total_crawlids": whole.crawls,
-        "total_domains": whole.domains,
-        "crawlids": dict(crawls),
+        "total_pending": totals.waiting,
+        "total_crawlids": totals.crawls,
+        "total_domains": totals.domains,
+        "crawlids": {backlog.crawl.crawlid: _app_crawl(backlog) for backlog in crawls},
     }
     return answer | ({"cursor": cursor} if cursor else {})
 
 
-def app_crawl(*, total: int, domains: Mapping[str, Shares], total_domains: int, expires: int) -> dict[str, Any]:
-    """One crawl's part of an application's info."""
+def _app_crawl(backlog: CrawlBacklog) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "total": total,
-        "distinct_domains": total_domains,
-        "domains": {domain: domain_share(shares) for domain, shares in domains.items()},
+        "total": backlog.total,
+        "distinct_domains": backlog.total_domains,
+        "domains": {domain: _domain_share(by_priority) for domain, by_priority in backlog.domains.items()},
     }
-    return found | ({"expires": expires} if expires else {})
+    return found | ({"expires": backlog.expires} if backlog.expires else {})
 
 
 def info_1_0(answer: dict[str, Any]) -> dict[str, Any]:
-    """An info answer as Scrapy Cluster 1.0 gave it: priorities at the top, no domains."""
+    """Return an info answer in the format of Scrapy Cluster 1.0: priorities of the whole crawl, no domains."""
     if "crawlids" not in answer:
         return _flattened(answer)
     crawls = {name: _flattened(crawl) for name, crawl in answer["crawlids"].items()}
@@ -96,13 +120,14 @@ def info_1_0(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def page_1_0(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A page or an item as Scrapy Cluster 1.0 sent it: `headers` for `response_headers`, and `attrs` never null."""
+    """Return a page or an item in the format of Scrapy Cluster 1.0: `headers` for `response_headers`, `attrs` never
+    null."""
     renamed = {"headers" if name == "response_headers" else name: value for name, value in fields.items()}
     return renamed | {"attrs": fields["attrs"] or {}}
 
 
 def without_zone(timestamp: str) -> str:
-    """A time in UTC as Scrapy Cluster writes it: ISO 8601 without a zone. Other texts are returned as they are."""
+    """Return an ISO 8601 time in UTC without its zone, as Scrapy Cluster writes it. Other strings stay as they are."""
     return timestamp.removesuffix("+00:00").removesuffix("Z")
 
 
@@ -116,7 +141,7 @@ def _flattened(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def stopped(crawl: CrawlId, *, uuid: str, spider: str, purged: int, now: float) -> dict[str, Any]:
-    """The answer to a stop request."""
+    """Return the answer to a stop request."""
     return {
         "action": "stop",
         "spiderid": spider,
@@ -131,38 +156,39 @@ def stopped(crawl: CrawlId, *, uuid: str, spider: str, purged: int, now: float) 
 def domain_changed(
     *, uuid: str, appid: str, action: str, domain: str, now: float, error: str | None = None
 ) -> dict[str, Any]:
-    """The answer to a domain request. `error`: why nothing was changed."""
+    """Return the answer to a domain request. `error`: why nothing was changed; None: the change was made."""
     answer = {"uuid": uuid, "server_time": int(now), "action": action, "domain": domain, "appid": appid}
     return answer | ({"error": error} if error else {})
 
 
 def stats(body: Mapping[str, Any], *, kind: str, uuid: str, appid: str, now: float) -> dict[str, Any]:
-    """The answer to a stats request; `body` as the kind has it."""
+    """Return the answer to a stats request of this kind."""
     return {**body, "stats": kind, "appid": appid, "uuid": uuid, "server_time": int(now)}
 
 
-def event(told: CrawlEvent, *, now: float) -> dict[str, Any]:
-    """A crawl, or one spider's part of it, is over. Told at least once; drop a repeat by `event_id`.
+def event(crawl_event: CrawlEvent, *, now: float) -> dict[str, Any]:
+    """Return the event that a crawl, or one spider's part of it, has ended. It is sent at least once; a consumer
+    recognises a repetition by `event_id`.
 
-    `spiderid` is always there, as the original's consumers expect; empty: all of the crawl."""
+    `spiderid` is always present, because Scrapy Cluster's consumers expect it; empty: the whole crawl."""
     message: dict[str, Any] = {
-        "action": told.kind.value,
-        "event_id": told.event_id,
-        "appid": told.crawl.appid,
-        "crawlid": told.crawl.crawlid,
-        "spiderid": told.spider,
-        "run": told.run,
-        "server_time": int(told.at or now),
+        "action": crawl_event.kind.value,
+        "event_id": crawl_event.event_id,
+        "appid": crawl_event.crawl.appid,
+        "crawlid": crawl_event.crawl.crawlid,
+        "spiderid": crawl_event.spider,
+        "run": crawl_event.run,
+        "server_time": int(crawl_event.at or now),
     }
-    if told.kind.value == "expired":
-        message["total_expired"] = told.purged
-    elif told.kind.value == "stopped":
-        message["total_purged"] = told.purged
+    if crawl_event.kind.value == "expired":
+        message["total_expired"] = crawl_event.purged
+    elif crawl_event.kind.value == "stopped":
+        message["total_purged"] = crawl_event.purged
     return message
 
 
 def expired_request(crawl: CrawlId, *, spider: str, url: str, event_id: str, now: float) -> dict[str, Any]:
-    """The answer to a crawl request that expired while it waited on the bus: an `expired` event of no run."""
+    """Return the answer to a crawl request that expired while it waited on the bus: an `expired` event with run 0."""
     return {
         "action": CrawlState.EXPIRED.value,
         "event_id": event_id,
@@ -177,14 +203,16 @@ def expired_request(crawl: CrawlId, *, spider: str, url: str, event_id: str, now
 
 
 REJECTED = "rejected"
-"""The action of a refusal."""
-_ECHOED = {"uuid": 100, "appid": 100, "crawlid": 100, "spiderid": 100, "url": 2000}
-"""What a refusal says of the request, so that its sender knows which was meant; characters at most."""
+"""The `action` of the answer to an invalid request."""
+_ECHOED_FIELDS = {"uuid": 100, "appid": 100, "crawlid": 100, "spiderid": 100, "url": 2000}
+"""Fields that a rejection repeats, so that the sender can tell which request it answers; and their longest length."""
 
 
 def rejected(given: Mapping[str, Any], *, field: str, reason: str, now: float) -> dict[str, Any]:
-    """Why a request was not taken; with its own ids and URL, as far as they are texts, cut where they are long."""
-    known = {name: value[:most] for name, most in _ECHOED.items() if isinstance(value := given.get(name), str)}
+    """Return the answer to a rejected request. It repeats the request's ids and URL, cut if they are long."""
+    known = {
+        name: value[:longest] for name, longest in _ECHOED_FIELDS.items() if isinstance(value := given.get(name), str)
+    }
     return {
         **known,
         "action": REJECTED,
@@ -195,7 +223,7 @@ def rejected(given: Mapping[str, Any], *, field: str, reason: str, now: float) -
 
 
 def duplicate(crawl: CrawlId, *, spider: str, url: str, now: float) -> dict[str, Any]:
-    """The answer to a crawl request whose URL this run of the crawl has seen already: it added nothing."""
+    """Return the answer to a crawl request that added nothing, because this run of the crawl has seen its URL."""
     return {
         "action": "duplicate",
         "field": "url",
@@ -209,7 +237,8 @@ def duplicate(crawl: CrawlId, *, spider: str, url: str, now: float) -> dict[str,
 
 
 def blacklisted(crawl: CrawlId, *, spider: str, url: str, domain: str, result: str, now: float) -> dict[str, Any]:
-    """The answer to a crawl request that was added though its domain is on the blacklist. `result`: held or dropped."""
+    """Return the answer to a crawl request that was added although its domain is blacklisted. `result`: held or
+    dropped."""
     return {
         "action": "blacklisted",
         "domain": domain,
@@ -223,7 +252,8 @@ def blacklisted(crawl: CrawlId, *, spider: str, url: str, domain: str, result: s
 
 
 def dead_letter(topic: str, value: str, encoding: str, *, field: str, reason: str, now: float) -> dict[str, Any]:
-    """What is kept of a refused message: where it came from, as it came (`base64` where it is no UTF-8), and why."""
+    """Return the dead letter for a rejected message. `value`: the message as it came; `encoding`: `text`, or `base64`
+    if the message is not UTF-8."""
     return {
         "topic": topic,
         "message": value,

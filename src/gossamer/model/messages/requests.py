@@ -1,4 +1,4 @@
-"""Requests as they were understood, and what a crawl request means to the frontier."""
+"""Requests after parsing, and what a crawl request becomes in the frontier: a crawl, terms and a payload."""
 
 import base64
 from typing import Any, Literal
@@ -7,12 +7,14 @@ import msgspec
 
 from gossamer.errors import RequestRejected
 from gossamer.model.crawl import Crawl, CrawlId, Order, QueryOrder, Rate, Terms
-from gossamer.model.messages.schemas import LONGEST_AHEAD_SECONDS
 from gossamer.model.request import EMPTY, Payload
+
+_MAX_EXPIRES_AHEAD_SECONDS = 100 * 365 * 86400
+"""A later time is most likely a mistake, such as milliseconds."""
 
 
 class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Fetch a URL, and follow its links as far as asked. Fields as in the schema `crawl`; None: not asked."""
+    """A request to fetch a URL and to follow its links. Fields as in the schema `crawl`; None: not given."""
 
     appid: str
     crawlid: str
@@ -50,27 +52,27 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     fresh: bool = False
 
     def check_expires(self, *, now: float) -> None:
-        """`now`: epoch seconds. Raises RequestRejected where the time has passed or is too far away to be meant."""
+        """Raise RequestRejected if `expires` has passed or is more than a hundred years ahead. `now`: epoch seconds."""
         if self.expires and self.expires <= now:
             raise RequestRejected("this time has passed", field="expires")
-        if self.expires > now + LONGEST_AHEAD_SECONDS:
+        if self.expires > now + _MAX_EXPIRES_AHEAD_SECONDS:
             raise RequestRejected("must be within a hundred years", field="expires")
 
-    def crawl(self, *, idle_seconds: float = 0.0) -> Crawl:
-        """What belongs to the whole crawl; of a running one the first request's counts. `idle_seconds`: the
-        operator's choice."""
+    def crawl(self, *, idle_seconds: float) -> Crawl:
+        """Return the fields that belong to the whole crawl. A running crawl keeps those of its first request.
+        `idle_seconds`: the operator's setting."""
         return Crawl(
             id=CrawlId(self.appid, self.crawlid),
             order=Order(self.order),
             max_pages=self.max_pages,
-            rate=_rate(self.rate) if self.rate else None,
+            rate=parse_rate(self.rate) if self.rate else None,
             concurrency=self.domain_concurrency,
             idle_seconds=idle_seconds,
         )
 
-    def terms(self, *, domain_max_pending: int | None = None) -> Terms:
-        """What this request and the links it leads to travel under, but for the domains that get its secrets.
-        `domain_max_pending`: the operator's cap."""
+    def terms(self, *, domain_max_pending: int | None) -> Terms:
+        """Return the terms of this request and of all links that it leads to, without the domains that may get its
+        secrets. `domain_max_pending`: the operator's cap; None: no cap."""
         return Terms(
             maxdepth=self.maxdepth,
             domain_max_pages=self.domain_max_pages or None,
@@ -95,26 +97,26 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def payload(self) -> Payload:
-        """What the request for the URL itself carries."""
+        """Return method and body of the request for the URL itself."""
         body = base64.b64decode(self.body_base64) if self.body_base64 else (self.body or "").encode()
         return Payload(method=self.method, body=body) if body or self.method != "GET" else EMPTY
 
 
 class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits of a crawl or (without `crawlid`) of an application; or stop a crawl."""
+    """A request for the backlog of a crawl or (without `crawlid`) of an application; or a request to stop a crawl."""
 
     uuid: str
     appid: str
     spiderid: str
-    """Empty, which no message can say: all spiders."""
+    """Empty: all spiders. No message can contain that, only callers in this process."""
     action: Literal["stop", "info"]
     crawlid: str | None = None
     cursor: str = ""
-    """Of an application's info: where the page of crawls begins."""
+    """Start of the page of crawls, in a request about an application."""
 
 
 class StatsRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Statistics of one kind."""
+    """A request for statistics of one kind."""
 
     uuid: str
     appid: str
@@ -122,7 +124,7 @@ class StatsRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DomainRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Change a domain's budget, or whether it is fetched at all."""
+    """A request to change a domain's budget, or to add it to or remove it from the blacklist."""
 
     uuid: str
     appid: str
@@ -133,6 +135,7 @@ class DomainRequest(msgspec.Struct, frozen=True, kw_only=True):
     scale: float = 1.0
 
 
-def _rate(text: str) -> Rate:
+def parse_rate(text: str) -> Rate:
+    """Return the rate for HITS/SECONDS, or HITS a second. The text must match the schema's pattern."""
     hits, _, seconds = text.partition("/")
     return Rate(hits=int(hits), window_seconds=float(seconds or 1))

@@ -27,14 +27,18 @@ def check(name: str, message: dict[str, Any]) -> dict[str, Any]:
 WHOLE = AppInfo(waiting=7, crawls=1, domains=2)
 
 
-def crawl_info(**changes: Any) -> dict[str, Any]:
+def backlog(**changes: Any) -> answers.CrawlBacklog:
     facts = {"total": 7, "domains": SHARES, "total_domains": 2, "expires": 1893456000}
-    return answers.crawl_info(ID, uuid="7", spider="link", now=NOW, **{**facts, **changes})
+    return answers.CrawlBacklog(ID, **{**facts, **changes})
+
+
+def crawl_info(**changes: Any) -> dict[str, Any]:
+    return answers.crawl_info(backlog(**changes), uuid="7", spider="link", now=NOW)
 
 
 def app_info(**changes: Any) -> dict[str, Any]:
-    one = answers.app_crawl(**{"total": 7, "domains": SHARES, "total_domains": 2, "expires": 1893456000, **changes})
-    return answers.app_info("testapp", uuid="7", spider="link", whole=WHOLE, crawls={"abc": one}, cursor="", now=NOW)
+    crawls = [backlog(**changes)]
+    return answers.app_info("testapp", uuid="7", spider="link", totals=WHOLE, crawls=crawls, cursor="", now=NOW)
 
 
 def test_information_about_a_crawl() -> None:
@@ -54,7 +58,7 @@ def test_information_about_an_application() -> None:
     assert answer["crawlids"]["abc"]["expires"] == 1893456000
     assert "expires" not in check("info_app", app_info(expires=0))["crawlids"]["abc"]
     nothing = answers.app_info(
-        "testapp", uuid="7", spider="link", whole=AppInfo(0, 0, 0), crawls={}, cursor="0:7", now=NOW
+        "testapp", uuid="7", spider="link", totals=AppInfo(0, 0, 0), crawls=[], cursor="0:7", now=NOW
     )
     assert check("info_app", nothing)["total_pending"] == 0
     assert (nothing["cursor"], "cursor" in answer) == ("0:7", False)

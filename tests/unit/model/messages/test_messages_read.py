@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gossamer.errors import BadInput, RequestRejected
-from gossamer.model.messages.read import MessageReader, RequestKind, RequestLimits
+from gossamer.model.messages.reader import MessageReader, RequestKind, RequestLimits
 from gossamer.model.messages.requests import ActionRequest, CrawlRequest, DomainRequest, StatsRequest
 from gossamer.model.messages.schemas import REQUESTS, schema
 
@@ -101,7 +101,7 @@ def test_ids_may_be_any_printable_text(text: str) -> None:
         ({"url": 5}, "url", "must be a string"),
         ({"url": "x" * 65537}, "url", "must have at most 65536 characters"),
         ({"colour": 1}, "colour", "unknown field of a crawl request"),
-        ({"ulr": "x", "url": None}, "ulr", "is url meant?"),
+        ({"ulr": "x", "url": None}, "ulr", "did you mean url?"),
         ({"uuid": "1"}, "uuid", "unknown field of a crawl request"),
         ({"ts": 1.5}, "ts", "unknown field of a crawl request"),
         ({"render": True}, "render", "not rendered yet"),
@@ -135,7 +135,7 @@ def test_ids_may_be_any_printable_text(text: str) -> None:
         ({"headers": {str(at): "" for at in range(101)}}, "headers", "must have at most 100 fields"),
         ({"allowed_domains": "a.com"}, "allowed_domains", "must be an array"),
         ({"allowed_domains": ["a.com", 5]}, "allowed_domains.1", "must be a string"),
-        ({"allowed_domains": ["a.com", "a.com"]}, "allowed_domains", "names something twice"),
+        ({"allowed_domains": ["a.com", "a.com"]}, "allowed_domains", "the same item twice"),
         ({"deny_regex": [str(at) for at in range(101)]}, "deny_regex", "must have at most 100 items"),
         ({"attrs": []}, "attrs", "must be an object"),
         ({"attrs": nested(101)}, "attrs", "more than 100 levels"),
@@ -143,8 +143,8 @@ def test_ids_may_be_any_printable_text(text: str) -> None:
         ({"attrs": {"a": -(2**63) - 1}}, "attrs", "64 bits"),
         ({"expires": 2**80}, "expires", "64 bits"),
         ({"body": "a", "body_base64": "YQ=="}, "body_base64", "contradicts body"),
-        ({"body_base64": "YQ="}, "body_base64", "no base64"),
-        ({"body_base64": "ä"}, "body_base64", "no base64"),
+        ({"body_base64": "YQ="}, "body_base64", "is not base64"),
+        ({"body_base64": "ä"}, "body_base64", "is not base64"),
     ],
 )
 def test_a_faulty_crawl_request_is_refused_with_field_and_reason(
@@ -162,7 +162,7 @@ def test_a_faulty_crawl_request_is_refused_with_field_and_reason(
     [
         ({}, "", "empty"),
         ({"uuid": None}, "", "empty"),
-        ({"foo": 1}, "", "no request has such fields; there are the requests crawl, action, stats, domain"),
+        ({"foo": 1}, "", "no kind of request has any of these fields; the kinds are crawl, action, stats, domain"),
         ({"url": "x"}, "appid", "missing from what looks like a crawl request"),
         ({"uuid": "1", "appid": "abc", "url": "x"}, "uuid", "unknown field of a crawl request"),
         ({"appid": "abc", "action": "info"}, "uuid", "missing from what looks like an action request"),
@@ -197,17 +197,17 @@ def test_the_kind_that_is_most_like_it_is_taken_for_meant(message: dict[str, Any
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (b"", "no JSON"),
-        (b"hello", "no JSON"),
-        (b'{"appid": "testapp"', "no JSON"),
-        (b'{"appid": NaN}', "no JSON"),
-        (b'{"attrs": {"a": 1e999}}', "no JSON"),
-        (b'{"a": "\\ud800"}', "no JSON"),
-        (b"{} {}", "no JSON"),
-        (b"\xef\xbb\xbf{}", "no JSON"),
+        (b"", "not JSON"),
+        (b"hello", "not JSON"),
+        (b'{"appid": "testapp"', "not JSON"),
+        (b'{"appid": NaN}', "not JSON"),
+        (b'{"attrs": {"a": 1e999}}', "not JSON"),
+        (b'{"a": "\\ud800"}', "not JSON"),
+        (b"{} {}", "not JSON"),
+        (b"\xef\xbb\xbf{}", "not JSON"),
         (b'{"a": "\xff"}', "not UTF-8"),
-        (b"[]", "no object"),
-        (b'"crawl"', "no object"),
+        (b"[]", "must be a JSON object"),
+        (b'"crawl"', "must be a JSON object"),
         (b'{"a":' * 5000 + b"1" + b"}" * 5000, "levels deep"),
     ],
 )
@@ -224,7 +224,7 @@ def test_what_is_no_json_object_is_refused_as_a_whole(value: bytes, words: str) 
         ({"a": [float("inf")]}, "NaN or an infinity"),
         ({"a": "\ud800"}, "surrogate"),
         ({"\udfff": 1}, "surrogate"),
-        ({"a": object()}, "cannot be said in JSON"),
+        ({"a": object()}, "cannot be encoded as JSON"),
         (nested(20_000), "levels deep"),
     ],
 )
@@ -356,7 +356,7 @@ def test_a_plug_ins_faults_are_told_like_any() -> None:
     reader = MessageReader([ping()])
     assert refusal({"appid": "testapp", "ping": 0}, reader).reason == "must be at least 1"
     assert refusal({"appid": "testapp", "ping": 1, "pong": 1}, reader).reason == (
-        "unknown field of a ping request; is ping meant?"
+        "unknown field of a ping request; did you mean ping?"
     )
     assert refusal({"ping": 1}, reader).reason == "is missing from what looks like a ping request"
 
@@ -389,7 +389,7 @@ def test_a_schema_that_is_none_is_refused_at_the_start(wrong: dict[str, Any]) ->
 
 
 def test_two_kinds_have_two_names() -> None:
-    with pytest.raises(BadInput, match="one name"):
+    with pytest.raises(BadInput, match="the same name"):
         MessageReader([ping(), ping()])
-    with pytest.raises(BadInput, match="one name"):
+    with pytest.raises(BadInput, match="the same name"):
         MessageReader([RequestKind("crawl", PING, 1, lambda given: given)])

@@ -6,7 +6,7 @@ import pytest
 
 from gossamer.errors import RequestRejected
 from gossamer.model.crawl import Crawl, CrawlId, Order, Rate, Terms
-from gossamer.model.messages.read import MessageReader
+from gossamer.model.messages.reader import MessageReader
 from gossamer.model.messages.requests import CrawlRequest
 from gossamer.model.request import EMPTY, Payload
 

@@ -6,6 +6,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from gossamer.model.crawl import CONCURRENCY_RANGE, HITS_RANGE, SCALE_RANGE, WINDOW_SECONDS_RANGE
 from gossamer.model.messages.schemas import ANSWERS, EVENTS, EVERY, REQUESTS, RESULTS, schema
 from gossamer.model.record import ItemRecord, PageRecord
 
@@ -158,3 +159,13 @@ def test_defaults_are_valid(name: str) -> None:
     defaults = {field: part["default"] for field, part in schema(name)["properties"].items() if "default" in part}
     for example in schema(name)["examples"]:
         jsonschema_rs.validator_for(schema(name)).validate({**defaults, **example})
+
+
+def test_the_ranges_of_rates_and_policies_are_those_of_the_model() -> None:
+    domain, crawl = schema("domain")["properties"], schema("crawl")["properties"]
+    # 0 stands for a field that an action does not need.
+    assert (domain["hits"]["minimum"], domain["hits"]["maximum"]) == (0, HITS_RANGE[1])
+    assert (domain["window"]["minimum"], domain["window"]["maximum"]) == (0, WINDOW_SECONDS_RANGE[1])
+    assert (domain["scale"]["minimum"], domain["scale"]["maximum"]) == SCALE_RANGE
+    concurrency = crawl["domain_concurrency"]
+    assert (concurrency["minimum"], concurrency["maximum"]) == CONCURRENCY_RANGE

@@ -1,0 +1,333 @@
+"""Parsing of messages: from bytes to a request, or to one sentence that names the invalid field and the reason.
+
+To add a field to a built-in request, change its schema in `schemas/` and its struct in `requests.py`; a rule that a
+schema cannot express belongs into `built_in_kinds`. A schema's own keyword `x-means` says in words what its pattern or
+bounds demand.
+"""
+
+import base64
+import binascii
+import difflib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import jsonschema_rs
+import msgspec
+
+from gossamer.errors import BadInput, RequestRejected
+from gossamer.model.crawl import HITS_RANGE, WINDOW_SECONDS_RANGE
+from gossamer.model.messages.requests import (
+    ActionRequest,
+    CrawlRequest,
+    DomainRequest,
+    StatsRequest,
+    parse_rate,
+)
+from gossamer.model.messages.schemas import schema
+
+_T = TypeVar("_T")
+
+MAX_MESSAGE_BYTES = 1024 * 1024
+"""Default limit; a larger message is rejected without being parsed."""
+MAX_NESTING = 100
+"""Levels of arrays and objects that a message may have."""
+
+_TOO_DEEP = f"is nested more than {MAX_NESTING} levels deep"
+_MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
+"""Integers that MessagePack can store in the frontier."""
+
+_decode = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True)
+class RequestLimits:
+    """Limits that the operator sets on requests. None: only the schema's limit."""
+
+    maxdepth: int | None = None
+    domain_max_pages: int | None = None
+    message_bytes: int = MAX_MESSAGE_BYTES
+
+
+@dataclass(frozen=True)
+class RequestKind:
+    """A kind of request. A message belongs to the first kind, by rank, whose schema it satisfies.
+
+    Raises BadInput for an invalid schema, and for one that refers to a schema elsewhere."""
+
+    name: str
+    schema: Mapping[str, Any]
+    rank: int
+    build: Callable[[dict[str, Any]], Any]
+    """Returns the request for a valid message. Raises RequestRejected for faults that a schema cannot express."""
+
+    validator: Any = field(init=False, repr=False, compare=False)
+    """The compiled schema."""
+
+    def __post_init__(self) -> None:
+        try:
+            given = dict(self.schema)
+            jsonschema_rs.meta.validate(given)
+            # Offline: a schema with a remote reference fails here, not when a message arrives.
+            object.__setattr__(self, "validator", jsonschema_rs.validator_for(given, offline=True))
+        except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError, TypeError) as error:
+            raise BadInput(f"the schema of {self.name}: {(str(error) or 'is not valid').splitlines()[0]}") from None
+
+
+class MessageReader:
+    """Parses and validates messages. Has no state, so it may be shared."""
+
+    def __init__(self, kinds: Sequence[RequestKind] = (), *, limits: RequestLimits | None = None) -> None:
+        """`kinds`: further kinds, of plug-ins. Raises BadInput if two kinds have the same name."""
+        self._limits = limits or RequestLimits()
+        self._kinds = sorted([*built_in_kinds(self._limits), *kinds], key=lambda kind: (kind.rank, kind.name))
+        if len({kind.name for kind in self._kinds}) != len(self._kinds):
+            names = ", ".join(kind.name for kind in self._kinds)
+            raise BadInput(f"two kinds of request have the same name: {names}")
+
+    def read(self, value: bytes | dict[str, Any]) -> tuple[str, Any]:
+        """Return the name of the kind and the request. A field that is null counts as absent.
+
+        `value`: JSON in UTF-8, or a decoded JSON object. Raises RequestRejected."""
+        message = self.decode_object(value) if isinstance(value, bytes) else self._check_encodable(value)
+        given = {name: part for name, part in message.items() if part is not None}
+        for name, part in given.items():
+            if not isinstance(part, str):
+                _check_json(part, name[:100])
+        for kind in self._kinds:
+            if kind.validator.is_valid(given):
+                return kind.name, kind.build(given)
+        raise _explain(given, self._kinds)
+
+    def decode_object(self, value: bytes) -> dict[str, Any]:
+        """Return the JSON object in these bytes. Raises RequestRejected."""
+        self._check_size(len(value))
+        message = decode_json(value)
+        if not isinstance(message, dict):
+            raise RequestRejected("the message must be a JSON object")
+        return message
+
+    def _check_encodable(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the object if it could have arrived as bytes. Raises RequestRejected."""
+        try:
+            self._check_size(len(msgspec.json.encode(message)))
+        except RecursionError:
+            raise RequestRejected(f"the message {_TOO_DEEP}") from None
+        except UnicodeEncodeError:
+            raise RequestRejected("the message holds half of a surrogate pair, which is not valid text") from None
+        except (TypeError, OverflowError, ValueError) as error:
+            raise RequestRejected(f"the message cannot be encoded as JSON: {error}"[:300]) from None
+        return message
+
+    def _check_size(self, size: int) -> None:
+        limit = self._limits.message_bytes
+        if size > limit:
+            raise RequestRejected(f"the message has {size:,} bytes, more than the {limit:,} allowed")
+
+
+def decode_json(value: bytes) -> Any:
+    """Return the JSON value in these bytes. Raises RequestRejected with the reason."""
+    try:
+        return _decode(value)
+    except UnicodeDecodeError as error:
+        raise RequestRejected(f"the message is not UTF-8: {error.reason}") from None
+    except RecursionError:
+        raise RequestRejected(f"the message {_TOO_DEEP}") from None
+    except msgspec.DecodeError as error:
+        raise RequestRejected(f"the message is not JSON: {str(error).removeprefix('JSON is malformed: ')}") from None
+
+
+def _check_json(value: object, name: str) -> None:
+    """Raise RequestRejected for a value that cannot be stored: deeper than MAX_NESTING, with integers of more than 64
+    bits, or with numbers that are not finite. `name`: the field it belongs to."""
+    level, depth = [value], 0
+    while level:
+        inner: list[Any] = []
+        for part in level:
+            if isinstance(part, dict | list):
+                if depth == MAX_NESTING:
+                    raise RequestRejected(_TOO_DEEP, field=name)
+                inner += part.values() if isinstance(part, dict) else part
+            elif isinstance(part, int):
+                if not _MIN_INTEGER <= part <= _MAX_INTEGER:
+                    raise RequestRejected("holds an integer of more than 64 bits", field=name)
+            elif isinstance(part, float) and not math.isfinite(part):
+                raise RequestRejected("holds NaN or an infinity, which JSON does not have", field=name)
+        level, depth = inner, depth + 1
+
+
+# --- the built-in kinds -----------------------------------------------------------------------------------------------
+
+
+def built_in_kinds(limits: RequestLimits) -> list[RequestKind]:
+    """Return Scrapy Cluster's kinds of request, with its ranks."""
+
+    def crawl(given: dict[str, Any]) -> CrawlRequest:
+        for name, limit in (("maxdepth", limits.maxdepth), ("domain_max_pages", limits.domain_max_pages)):
+            if limit is not None and given.get(name, 0) > limit:
+                raise RequestRejected(f"must be at most {limit}; the operator set this limit", field=name)
+        if "body_base64" in given:
+            _check_base64(given)
+        if "rate" in given and not parse_rate(given["rate"]).is_in_range:
+            low, high = WINDOW_SECONDS_RANGE
+            raise RequestRejected(
+                f"must be HITS/SECONDS with at least {HITS_RANGE[0]} hit in {low} to {high} seconds", field="rate"
+            )
+        return _convert(given, CrawlRequest)
+
+    return [
+        RequestKind("crawl", schema("crawl"), 100, crawl),
+        RequestKind("action", schema("action"), 200, lambda given: _convert(given, ActionRequest)),
+        RequestKind("stats", schema("stats"), 300, lambda given: _convert(given, StatsRequest)),
+        RequestKind("domain", schema("domain"), 400, _domain_request),
+    ]
+
+
+def _convert(given: dict[str, Any], into: type[_T]) -> _T:
+    return msgspec.convert(given, into, strict=False)  # 2.0 is an integer to JSON Schema
+
+
+def _domain_request(given: dict[str, Any]) -> DomainRequest:
+    request = _convert(given, DomainRequest)
+    if request.action == "domain-update":
+        for name in ("hits", "window"):
+            if not getattr(request, name):
+                raise RequestRejected("must be at least 1 for a domain-update", field=name)
+    return request
+
+
+def _check_base64(given: dict[str, Any]) -> None:
+    if "body" in given:
+        raise RequestRejected("contradicts body; send only one of the two", field="body_base64")
+    try:
+        base64.b64decode(given["body_base64"], validate=True)
+    except (binascii.Error, ValueError):
+        raise RequestRejected("is not base64", field="body_base64") from None
+
+
+# --- explaining a rejection -------------------------------------------------------------------------------------------
+
+_MAX_NAME = 100
+_MAX_REASON = 300
+"""Characters of an error message. It may quote the sender, and every rejection is stored and sent."""
+
+_UNSUPPORTED = {"render": "pages are not rendered yet", "splash": "pages are not rendered; Splash is not supported"}
+"""Fields that users of other crawlers may send, and why they are rejected."""
+
+_TYPICAL_FIELDS: dict[str, tuple[tuple[str, tuple[str, ...] | None], ...]] = {
+    "crawl": (("url", None),),
+    "action": (("action", ("stop", "info")),),
+    "domain": (
+        ("domain", None),
+        ("action", ("domain-update", "domain-remove", "blacklist-update", "blacklist-remove")),
+    ),
+    "stats": (("stats", None),),
+}
+"""Fields that only one kind has, with the values that identify it (None: any value). Plug-ins have no entry."""
+
+
+def _explain(given: dict[str, Any], kinds: Sequence[RequestKind]) -> RequestRejected:
+    """Return why a message satisfies no schema, judged by the kind that it resembles most."""
+    for name, reason in _UNSUPPORTED.items():
+        if name in given:
+            return RequestRejected(reason, field=name)
+    names = ", ".join(kind.name for kind in kinds)
+    if not given:
+        return RequestRejected(f"the message is empty; the kinds of request are {names}")
+    kind = max(kinds, key=lambda kind: _similarity(given, kind))
+    properties = kind.schema.get("properties", {})
+    if not properties.keys() & given.keys():
+        return RequestRejected(f"no kind of request has any of these fields; the kinds are {names}")
+    # Unknown fields come first: one may be the misspelt name of a required field, which explains more.
+    if kind.schema.get("additionalProperties") is False and "patternProperties" not in kind.schema:
+        for name in given:
+            if name not in properties:
+                return _unknown_field("", name, kind)
+    try:
+        # `validate` stops at the first fault; a hostile message may have as many as it has bytes.
+        kind.validator.validate(given)
+    except jsonschema_rs.ValidationError as error:
+        return _explain_fault(error, kind)
+    raise AssertionError("the message is valid")
+
+
+def _similarity(given: dict[str, Any], kind: RequestKind) -> tuple[int, int]:
+    """Return (required fields present minus unknown fields, typical fields present)."""
+    present = given.keys()
+    known = kind.schema.get("properties", {}).keys()
+    required = set(kind.schema.get("required", ()))
+    typical = [
+        values is None or given[name] in values for name, values in _TYPICAL_FIELDS.get(kind.name, ()) if name in given
+    ]
+    return len(required & present) - len(present - known), sum(typical)
+
+
+def _explain_fault(error: Any, kind: RequestKind) -> RequestRejected:
+    path = ".".join(str(part)[:_MAX_NAME] for part in error.instance_path)
+    facts = error.kind.as_dict()
+    match error.kind.name:
+        case "required":
+            article = _article(kind.name)
+            return RequestRejected(
+                f"is missing from what looks like {article} {kind.name} request", field=_join(path, facts["property"])
+            )
+        case "additionalProperties":
+            return _unknown_field(path, facts["unexpected"][0], kind)
+        case "type":
+            wanted = " or ".join(facts["types"])
+            reason = f"must be {_article(wanted)} {wanted}"
+        case "enum":
+            reason = f"must be one of {', '.join(map(str, facts['options']))}"
+        case "pattern" | "minimum" | "maximum" if meaning := _schema_at(kind, error.schema_path[:-1]).get("x-means"):
+            reason = str(meaning)
+        case name if name in _REASONS:
+            reason = _REASONS[name].format(**facts)
+        case _:
+            reason = str(error.message)
+    return RequestRejected(reason[:_MAX_REASON], field=path)
+
+
+_REASONS = {
+    "pattern": "must match {pattern}",
+    "minimum": "must be at least {limit}",
+    "maximum": "must be at most {limit}",
+    "exclusiveMinimum": "must be more than {limit}",
+    "exclusiveMaximum": "must be less than {limit}",
+    "minLength": "must have at least {limit} characters",
+    "maxLength": "must have at most {limit} characters",
+    "minItems": "must have at least {limit} items",
+    "maxItems": "must have at most {limit} items",
+    "minProperties": "must have at least {limit} fields",
+    "maxProperties": "must have at most {limit} fields",
+    "uniqueItems": "must not contain the same item twice",
+}
+"""Reasons by the JSON Schema keyword that failed."""
+
+
+def _unknown_field(path: str, name: str, kind: RequestKind) -> RequestRejected:
+    where = _join(path, name[:_MAX_NAME])
+    if path:
+        return RequestRejected("unknown field", field=where)
+    similar = difflib.get_close_matches(name[:_MAX_NAME], kind.schema.get("properties", ()), n=1)
+    hint = f"; did you mean {similar[0]}?" if similar else ""
+    return RequestRejected(f"unknown field of {_article(kind.name)} {kind.name} request{hint}", field=where)
+
+
+def _schema_at(kind: RequestKind, path: Sequence[Any]) -> dict[str, Any]:
+    """Return the part of the schema at this path; empty if the path leads through a `$ref`."""
+    part: Any = kind.schema
+    for step in path:
+        try:
+            part = part[step]
+        except (KeyError, IndexError, TypeError):
+            return {}
+    return part if isinstance(part, dict) else {}
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _article(word: str) -> str:
+    return "an" if word[0] in "aeiou" else "a"
