@@ -5,56 +5,60 @@ from collections.abc import Iterator
 from typing import Any
 
 from gossamer.model.messages import schemas
-from gossamer.model.messages.schemas import MOST_BYTES, MOST_NESTED
+from gossamer.model.messages.reader import MAX_MESSAGE_BYTES, MAX_NESTING
 
 _GROUPS = (
     (
         "Requests",
         schemas.REQUESTS,
-        "Sent to `<prefix>.incoming` (or `/feed`); those that follow Scrapy Cluster 1.0 send crawls to "
-        "`<prefix>.incoming_urls` and actions to `<prefix>.inbound_actions`, where either is taken. Which request is "
-        "meant is told by its fields: the first one fits, in the order below. A null counts as absent; of a name that "
-        "comes twice the last counts; a field that is not known here is refused by name, and so is a message of more "
-        f"than {MOST_BYTES:,} bytes (the operator may set another limit) or nested more than {MOST_NESTED} levels.",
+        "Send requests to `<prefix>.incoming` (or to `/feed`). Programs for Scrapy Cluster 1.0 may send crawls to "
+        "`<prefix>.incoming_urls` and actions to `<prefix>.inbound_actions`; both topics accept every request. The "
+        "fields of a request decide its kind: it is the first one below whose schema it satisfies. A field that is "
+        "null counts as absent; if a name occurs twice, the last value counts. Unknown fields are rejected by name. "
+        f"So are messages of more than {MAX_MESSAGE_BYTES:,} bytes (the operator may set another limit) and messages "
+        f"nested more than {MAX_NESTING} levels deep.",
     ),
     (
         "Answers",
         schemas.ANSWERS,
-        "Sent to `<prefix>.outbound_firehose` and to `<prefix>.outbound_<appid>`. An answer repeats only under its "
-        "`uuid`. A refusal goes to `<prefix>.outbound_<appid>` only where that topic is there: somebody was answered "
-        "on it, or reads it. Actions that came by `<prefix>.inbound_actions` are answered in the form of 1.0.",
+        "Answers go to `<prefix>.outbound_firehose` and to `<prefix>.outbound_<appid>`. An answer may be sent more "
+        "than once, with the same `uuid`. A rejection goes to `<prefix>.outbound_<appid>` only if that topic exists, "
+        "because an earlier answer or a consumer created it. Actions from `<prefix>.inbound_actions` are answered in "
+        "the format of Scrapy Cluster 1.0.",
     ),
     (
         "Events",
         schemas.EVENTS,
-        "Sent to the same topics, after the last page of what they are about. Told at least once: a repeat has the "
-        "same `event_id`.",
+        "Events go to the same topics, after the last page of their crawl. An event is sent at least once; "
+        "repetitions have the same `event_id`.",
     ),
     (
         "Results",
         schemas.RESULTS,
-        "Sent to `<prefix>.crawled_firehose` and to `<prefix>.crawled_<appid>`. Sent at least once: a repeat has the "
-        "same `request_id`.",
+        "Results go to `<prefix>.crawled_firehose` and to `<prefix>.crawled_<appid>`. A result is sent at least once; "
+        "repetitions have the same `request_id`.",
     ),
-    ("Dead letters", ("dead_letter",), "Kept in `<prefix>.dead_letter`: requests that were refused."),
-    ("REST", schemas.REST, "What the REST service says beside the above."),
+    ("Dead letters", ("dead_letter",), "Rejected requests are kept in `<prefix>.dead_letter`."),
+    ("REST", schemas.REST, "Messages that only the REST service uses."),
 )
 
-_KINDS = {"string": "text", "number": "number", "integer": "integer", "boolean": "boolean", "object": "object"}
+_KINDS = {"string": "string", "number": "number", "integer": "integer", "boolean": "boolean", "object": "object"}
 
 
 def messages_page() -> str:
-    """docs/reference/messages.md, without the line that says how it was made."""
+    """Return docs/reference/messages.md."""
     lines = [
         "# Messages",
         "",
-        "Every message is one JSON object in UTF-8, in the fields and types of Scrapy Cluster 1.2 with some added.",
-        "Times are epoch seconds. `<prefix>` is the operator's, `demo` unless set; an `<appid>` with characters that a",
-        "topic's name cannot have is written with underscores and a digest. The schemas (JSON Schema, draft 2020-12)",
-        "are in the package, at `gossamer/model/messages/schemas`, one file for each message below.",
+        "Every message is one JSON object in UTF-8. Fields and types are those of Scrapy Cluster 1.2, with some added.",
+        "Times are epoch seconds. `<prefix>` is the setting `topics.prefix`, by default `demo`. In the name of a",
+        "topic, characters of an `<appid>` that are not allowed there become underscores, and a digest is appended.",
+        "The schemas (JSON Schema, draft 2020-12) are in the package, at `gossamer/model/messages/schemas`, one file",
+        "for each message below.",
         "",
-        "What a consumer has before it: `type` tells results (`page`, `item`), `action` tells events, refusals and the",
-        "answers to `stop` and domain requests, `stats` tells statistics; what has none of them is information.",
+        "A consumer tells messages apart by their fields: results have `type` (`page` or `item`); events, rejections",
+        "and the answers to `stop` and domain requests have `action`; statistics have `stats`; information has none",
+        "of these.",
         "",
     ]
     for title, names, about in _GROUPS:
@@ -66,18 +70,18 @@ def messages_page() -> str:
 
 
 _PLUGINS = [
-    "## Requests of your own",
+    "## Custom requests",
     "",
-    "An installed package adds a request by an entry point of the group `gossamer.requests`. The entry point's name is",
-    "the request's; it leads to an object, or a class without arguments, with",
+    "An installed package adds a kind of request with an entry point in the group `gossamer.requests`. The name of the",
+    "entry point is the name of the kind. Its value is an object, or a class without parameters, that has",
     "",
     "| | |",
     "|---|---|",
-    "| `schema` | its JSON Schema, as a dictionary, with no reference to another document; a field's own keyword "
-    "`x-means` says in words what its pattern or bounds demand, for refusals |",
-    "| `rank` | an integer; requests are tried in rising rank, and the first whose schema fits is meant. Built in are "
-    "`crawl` 100, `action` 200, `stats` 300, `domain` 400 |",
-    "| `async handle(request, *, old)` | returns the answers, a list of dictionaries, each with an `appid`. `request` "
+    "| `schema` | the JSON Schema as a dictionary, without references to other documents. A field may have the keyword "
+    "`x-means`, which explains its pattern or bounds in rejections |",
+    "| `rank` | an integer. Kinds are tried in ascending rank, and the first whose schema the message satisfies is "
+    "used. The ranks of the built-in kinds: `crawl` 100, `action` 200, `stats` 300, `domain` 400 |",
+    "| `async handle(request, *, old)` | returns the answers: a list of dictionaries, each with an `appid`. `request` "
     "is the message without its nulls; `old` tells that answers are to have 1.0's form. May be called again with the "
     "same request after a failure |",
     "",
@@ -111,7 +115,7 @@ def _message(name: str, schema: dict[str, Any]) -> Iterator[str]:
 def _row(field: str, part: dict[str, Any], *, required: bool) -> str:
     meaning = part.get("description", "")
     if "of" in part:
-        meaning = f"Of `{part['of']}`. {meaning}"
+        meaning = f"Only in `{part['of']}`. {meaning}"
     if "x-means" in part:
         meaning += f"; {part['x-means']}"
     if "default" in part:
@@ -136,7 +140,7 @@ def _type(part: dict[str, Any]) -> str:
     if isinstance(part["type"], list):
         return " or ".join(_KINDS.get(kind, str(kind)) for kind in part["type"])
     if part["type"] == "array":
-        each = ", no two alike" if part.get("uniqueItems") else ""
+        each = ", without duplicates" if part.get("uniqueItems") else ""
         most = f", at most {part['maxItems']}" if "maxItems" in part else ""
         return f"list of {_KINDS[part['items']['type']]}s{each}{most}"
     return _KINDS[part["type"]] + _range(part)
@@ -146,7 +150,7 @@ def _range(part: dict[str, Any]) -> str:
     low, high = part.get("minimum", part.get("minLength")), part.get("maximum", part.get("maxLength"))
     unit = " characters" if part["type"] == "string" else ""
     more = f", more than {part['exclusiveMinimum']}" if "exclusiveMinimum" in part else ""
-    if high is not None and high >= 2**53 - 1:  # what every JSON reader can count to: no limit anybody meets
+    if high is not None and high >= 2**53 - 1:  # no real limit: the largest integer that is safe in JSON
         high = None
     if low is not None and high is not None:
         return f", {low:,} to {high:,}{unit}"
