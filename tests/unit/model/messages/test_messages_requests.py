@@ -21,8 +21,8 @@ def test_the_least_request_means_one_page_and_nothing_else() -> None:
     """The original's defaults: the link spider, priority 1, no links followed, no confinement."""
     request = crawl()
     assert (request.spiderid, request.priority) == ("link", 1)
-    assert request.crawl() == Crawl(id=CrawlId("testapp", "abc"))
-    assert request.terms() == Terms(maxdepth=0)
+    assert request.crawl(idle_seconds=0.0) == Crawl(id=CrawlId("testapp", "abc"))
+    assert request.terms(domain_max_pending=None) == Terms(maxdepth=0)
     assert request.payload() is EMPTY
 
 
@@ -60,7 +60,7 @@ def test_everything_that_is_asked_gets_somewhere() -> None:
         "retries": 0,
     }
     _, request = MessageReader().read(message)
-    assert request.crawl() == Crawl(
+    assert request.crawl(idle_seconds=0.0) == Crawl(
         id=CrawlId("testapp", "abc"),
         order=Order.LIFO,
         max_pages=100,
@@ -94,7 +94,7 @@ def test_everything_that_is_asked_gets_somewhere() -> None:
 def test_empty_filters_are_none() -> None:
     """As in the original, where an empty list confines nothing; only `deny_extensions` has a default to switch off."""
     asked = crawl(allowed_domains=(), allow_regex=(), deny_regex=(), deny_extensions=(), domain_max_pages=0)
-    assert asked.terms() == Terms(maxdepth=0, deny_extensions=())
+    assert asked.terms(domain_max_pending=None) == Terms(maxdepth=0, deny_extensions=())
 
 
 def test_a_body_of_bytes() -> None:
@@ -109,7 +109,7 @@ def test_a_body_of_bytes() -> None:
 )
 def test_rates(text: str, rate: Rate) -> None:
     _, request = MessageReader().read({"appid": "testapp", "crawlid": "a", "url": "x", "rate": text})
-    assert request.crawl().rate == rate
+    assert request.crawl(idle_seconds=0.0).rate == rate
 
 
 @pytest.mark.parametrize("expires", [0, 1700000001, int(NOW) + 100 * 365 * 86400])
