@@ -8,8 +8,6 @@ from typing import Any
 
 import msgspec
 
-from gossamer.errors import IllegalTransition
-
 
 @lru_cache(maxsize=4096)
 def _token(appid: str, crawlid: str) -> str:
@@ -224,57 +222,3 @@ BUILT_IN = DomainPolicy(
     when_blacklisted=WhenBlacklisted.HELD,
 )
 """One hit a second, evenly spaced: polite and not glacial."""
-
-
-class _LifecycleStatus(StrEnum):
-    DISCOVERED = "discovered"
-    LEASED = "leased"
-    LATER = "later"
-    FETCHED = "fetched"
-    FAILED = "failed"
-    DROPPED = "dropped"
-
-
-class LifecycleEvent(StrEnum):
-    LEASE = "lease"
-    SETTLE_FETCHED = "settle_fetched"
-    SETTLE_FAILED = "settle_failed"
-    SETTLE_DROPPED = "settle_dropped"
-    RETRY = "retry"
-    DUE = "due"
-    RETURN = "return"
-    RECLAIM = "reclaim"
-    WORKER_DIED = "worker_died"
-    STOP = "stop"
-    EXPIRE = "expire"
-    EXHAUST = "exhaust"
-
-
-NEXT: dict[tuple[_LifecycleStatus, LifecycleEvent], _LifecycleStatus] = {
-    (_LifecycleStatus.DISCOVERED, LifecycleEvent.LEASE): _LifecycleStatus.LEASED,
-    (_LifecycleStatus.LEASED, LifecycleEvent.SETTLE_FETCHED): _LifecycleStatus.FETCHED,
-    (_LifecycleStatus.LEASED, LifecycleEvent.SETTLE_FAILED): _LifecycleStatus.FAILED,
-    (_LifecycleStatus.LEASED, LifecycleEvent.SETTLE_DROPPED): _LifecycleStatus.DROPPED,
-    (_LifecycleStatus.LEASED, LifecycleEvent.RETRY): _LifecycleStatus.LATER,
-    (_LifecycleStatus.LATER, LifecycleEvent.DUE): _LifecycleStatus.DISCOVERED,
-    (_LifecycleStatus.LEASED, LifecycleEvent.RETURN): _LifecycleStatus.DISCOVERED,
-    (_LifecycleStatus.LEASED, LifecycleEvent.RECLAIM): _LifecycleStatus.DISCOVERED,
-    (_LifecycleStatus.LEASED, LifecycleEvent.WORKER_DIED): _LifecycleStatus.FAILED,
-    (_LifecycleStatus.DISCOVERED, LifecycleEvent.STOP): _LifecycleStatus.DROPPED,
-    (_LifecycleStatus.LATER, LifecycleEvent.STOP): _LifecycleStatus.DROPPED,
-    (_LifecycleStatus.DISCOVERED, LifecycleEvent.EXPIRE): _LifecycleStatus.DROPPED,
-    (_LifecycleStatus.LATER, LifecycleEvent.EXPIRE): _LifecycleStatus.DROPPED,
-    (_LifecycleStatus.DISCOVERED, LifecycleEvent.EXHAUST): _LifecycleStatus.DROPPED,
-    (_LifecycleStatus.LATER, LifecycleEvent.EXHAUST): _LifecycleStatus.DROPPED,
-}
-"""What is not in the table cannot happen. EXHAUST: the crawl's page budget is used up."""
-
-ENDS = frozenset({_LifecycleStatus.FETCHED, _LifecycleStatus.FAILED, _LifecycleStatus.DROPPED})
-
-
-def advance(status: _LifecycleStatus, event: LifecycleEvent) -> _LifecycleStatus:
-    """The state after `event`; raises IllegalTransition where the table has no such step."""
-    try:
-        return NEXT[status, event]
-    except KeyError:
-        raise IllegalTransition(f"{status} by {event}") from None

@@ -10,19 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gossamer.frontier.base import AddResult, RedirectPermit
-from gossamer.model.crawl import (
-    ENDS,
-    Crawl,
-    CrawlId,
-    CrawlState,
-    LifecycleEvent,
-    Order,
-    Run,
-    Terms,
-    _LifecycleStatus,
-    advance,
-)
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Order, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts
+from gossamer.model.lifecycle import FINAL, RequestEvent, RequestStatus, advance
 from gossamer.model.request import DEATHS, Batch, Lease, Outcome, Settled, Settlement
 
 from .politeness import Politeness
@@ -34,7 +24,22 @@ MOST_SILENT = 10
 
 RETRY_PENALTY = 10
 
+_EVENTS = {
+    Outcome.FETCHED: RequestEvent.FETCH,
+    Outcome.FAILED: RequestEvent.FAIL,
+    Outcome.DROPPED: RequestEvent.DROP,
+    Outcome.RETRY: RequestEvent.RETRY,
+    Outcome.POSTPONED: RequestEvent.POSTPONE,
+    Outcome.RETURNED: RequestEvent.RETURN,
+    Outcome.FORWARDED: RequestEvent.FORWARD,
+}
+
 LeaseKey = tuple[int, int]
+
+
+def _ends_with(state: str) -> RequestEvent:
+    """What happens to the requests of a crawl, or of a spider's part, that has ended in this state."""
+    return RequestEvent.EXPIRE if state == CrawlState.EXPIRED else RequestEvent.STOP
 
 
 @dataclass(eq=False)
@@ -49,7 +54,7 @@ class Entry:
     depth: int
     terms: Terms
     payload: bytes | None
-    status: _LifecycleStatus = _LifecycleStatus.DISCOVERED
+    status: RequestStatus = RequestStatus.NEW
     attempt: int = 0
     silent: list["ModelWorker"] = field(default_factory=list)
     """The workers that were taken for dead with it."""
@@ -67,9 +72,9 @@ class Entry:
 
     @property
     def waiting(self) -> bool:
-        return self.status in (_LifecycleStatus.DISCOVERED, _LifecycleStatus.LATER)
+        return self.status in (RequestStatus.QUEUED, RequestStatus.LATER)
 
-    def step(self, event: LifecycleEvent, *reasons: str) -> None:
+    def step(self, event: RequestEvent, *reasons: str) -> None:
         """By the table of the lifecycle, and by nothing else."""
         self.status, self.reasons = advance(self.status, event), frozenset(reasons)
 
@@ -99,12 +104,12 @@ class ModelRun:
     late: Counter[str] = field(default_factory=Counter)
     """By spider: additions after the end that shards may never have heard of, so that nobody counted them."""
 
-    def of(self, *statuses: _LifecycleStatus) -> list[Entry]:
+    def of(self, *statuses: RequestStatus) -> list[Entry]:
         return [entry for entry in self.entries if entry.status in statuses]
 
     def pages(self, domain: str | None = None) -> int:
         """Fetched or in somebody's hands: what a budget of pages counts."""
-        held = self.of(_LifecycleStatus.FETCHED, _LifecycleStatus.LEASED)
+        held = self.of(RequestStatus.FETCHED, RequestStatus.LEASED)
         return sum(1 for entry in held if domain is None or entry.domain == domain)
 
     def fetched(self, domain: str | None = None) -> int:
@@ -171,7 +176,7 @@ class ModelRun:
                 return alive
         return []
 
-    def drop_waiting(self, event: LifecycleEvent, reason: str, now: float, spider: str | None = None) -> int:
+    def drop_waiting(self, event: RequestEvent, reason: str, now: float, spider: str | None = None) -> int:
         """Purge what waits; how many there were."""
         gone = [entry for entry in self.entries if entry.waiting and spider in (None, entry.spider)]
         for entry in gone:
@@ -181,9 +186,9 @@ class ModelRun:
 
     def close_if_done(self, now: float) -> None:
         """A run with requests, all of them ended, has finished."""
-        if self.exhausted and not self.of(_LifecycleStatus.LEASED):
-            self.drop_waiting(LifecycleEvent.EXHAUST, "budget", now)
-        if self.state is CrawlState.RUNNING and self.entries and all(e.status in ENDS for e in self.entries):
+        if self.exhausted and not self.of(RequestStatus.LEASED):
+            self.drop_waiting(RequestEvent.EXHAUST, "budget", now)
+        if self.state is CrawlState.RUNNING and self.entries and all(e.status in FINAL for e in self.entries):
             self.state = CrawlState.FINISHED
 
 
@@ -264,13 +269,14 @@ class Model:
                     self._deserves_rejection(run, entry)
                 else:
                     added += 1
+                    entry.step(RequestEvent.ADD)
                     run.seen.add(fingerprint)
                     run.entries.append(entry)
                     run.put(entry)
                     cap = terms.domain_max_pending
                     if cap is not None:
                         queued = sum(
-                            1 for e in run.of(_LifecycleStatus.DISCOVERED) if e.domain == batch.domain and not e.loose
+                            1 for e in run.of(RequestStatus.QUEUED) if e.domain == batch.domain and not e.loose
                         )
                         came_back = sum(1 for e in run.entries if e.domain == batch.domain and e.attempt)
                         assert queued <= cap + came_back, f"{queued} queued for {batch.domain}, {cap} are allowed"
@@ -288,7 +294,7 @@ class Model:
 
     def _deserves_rejection(self, run: ModelRun, entry: Entry) -> None:
         cap = entry.terms.domain_max_pending
-        pending = sum(1 for e in run.entries if e.domain == entry.domain and e.status not in ENDS)
+        pending = sum(1 for e in run.entries if e.domain == entry.domain and e.status not in FINAL)
         full = cap is not None and pending >= cap
         assert full or run.domain_exhausted(entry) or run.exhausted, f"{entry.url} was rejected without need"
 
@@ -297,8 +303,7 @@ class Model:
         run = self.runs.get(crawl)
         if run is None:
             return 0
-        event = LifecycleEvent.EXPIRE if state is CrawlState.EXPIRED else LifecycleEvent.STOP
-        purged = run.drop_waiting(event, state.value, now, spider)
+        purged = run.drop_waiting(_ends_with(state), state.value, now, spider)
         if spider is not None:
             run.stopped_spiders.setdefault(spider, state.value)
             run.close_if_done(now)
@@ -318,9 +323,9 @@ class Model:
             flight = (worker, lease.shard, lease.id)
             start = now + lease.ahead_seconds
             self.politeness.begin(flight, entry.domain, entry.spider, worker.egress, run.crawl, now, start=start)
-            if entry.status is _LifecycleStatus.LATER:
-                entry.step(LifecycleEvent.DUE)
-            entry.step(LifecycleEvent.LEASE)
+            if entry.status is RequestStatus.LATER:
+                entry.step(RequestEvent.DUE)
+            entry.step(RequestEvent.LEASE)
             run.take(entry)
             assert entry.request_id in (None, lease.request_id), f"the request id of {entry.url} changed"
             entry.request_id = lease.request_id
@@ -353,7 +358,7 @@ class Model:
         assert run.crawl.pool == worker.pool, f"{what}: of pool {run.crawl.pool}, to a worker of {worker.pool}"
         assert entry.spider in worker.spiders, f"{what}: spider {entry.spider} to a worker of {worker.spiders}"
         assert not entry.expired(now), f"{what}: handed out after it expired"
-        assert entry.status is _LifecycleStatus.DISCOVERED or entry.due <= now + 0.002, (
+        assert entry.status is RequestStatus.QUEUED or entry.due <= now + 0.002, (
             f"{what}: due at {entry.due}, not {now}"
         )
         assert not self.politeness.closed(entry.domain, now), f"{what}: its domain is closed"
@@ -370,8 +375,8 @@ class Model:
             if run.crawl.pool != worker.pool:
                 continue
             for entry in run.entries:
-                due = entry.status is _LifecycleStatus.DISCOVERED or (
-                    entry.status is _LifecycleStatus.LATER and entry.due <= now - 0.002
+                due = entry.status is RequestStatus.QUEUED or (
+                    entry.status is RequestStatus.LATER and entry.due <= now - 0.002
                 )
                 wanted = entry.spider in worker.spiders and run.refusal(entry.spider) is None
                 if due and wanted and not run.doomed(entry, now):
@@ -438,43 +443,31 @@ class Model:
         back: dict[int, tuple[ModelRun, list[Entry]]],
         now: float,
     ) -> None:
-        match settlement.outcome:
-            case Outcome.FETCHED:
-                entry.step(LifecycleEvent.SETTLE_FETCHED)
-                run.fetched_of[entry.domain] += 1
-                return
-            case Outcome.FAILED:
-                entry.step(LifecycleEvent.SETTLE_FAILED, settlement.reason)
-                return
-            case Outcome.DROPPED:
-                entry.step(LifecycleEvent.SETTLE_DROPPED, settlement.reason)
-                return
-            case Outcome.RETRY:
-                entry.step(LifecycleEvent.RETRY)
+        outcome, refusal = settlement.outcome, run.refusal(entry.spider)
+        event = _EVENTS[outcome]
+        if outcome is Outcome.FETCHED:
+            entry.step(event)
+            run.fetched_of[entry.domain] += 1
+        elif outcome in (Outcome.FAILED, Outcome.DROPPED):
+            entry.step(event, settlement.reason)
+        elif refusal is not None:
+            entry.step(_ends_with(refusal), refusal)
+        else:
+            entry.step(event)
+            if settlement.payload is not None and outcome is not Outcome.RETURNED:
+                entry.payload = settlement.payload
+            if outcome is Outcome.RETRY:
                 entry.priority -= RETRY_PENALTY
                 entry.attempt += 1
+            if entry.status is RequestStatus.LATER:
                 entry.due = now + settlement.delay_seconds
                 entry.loose = True
-            case Outcome.POSTPONED:
-                entry.step(LifecycleEvent.RETRY)
-                entry.due = now + settlement.delay_seconds
-                entry.loose = True
-            case Outcome.RETURNED | Outcome.FORWARDED:
-                entry.step(LifecycleEvent.RETURN)
+            else:
                 back.setdefault(id(run), (run, []))[1].append(entry)
-        if settlement.payload is not None and settlement.outcome is not Outcome.RETURNED:
-            entry.payload = settlement.payload
-        self._drop_if_refused(run, entry)
-
-    def _drop_if_refused(self, run: ModelRun, entry: Entry) -> None:
-        """What comes back to a crawl that was stopped meanwhile does not wait there."""
-        refusal = run.refusal(entry.spider)
-        if refusal is not None:
-            entry.step(LifecycleEvent.STOP, refusal)
 
     def give_back(self, worker: ModelWorker, now: float) -> None:
         """A worker leaves in good order."""
-        self._put_back_all([worker], LifecycleEvent.RETURN, now)
+        self._put_back_all([worker], now, dead=False)
         self.workers.remove(worker)
 
     def reclaim(self, now: float) -> int:
@@ -484,7 +477,7 @@ class Model:
             worker.robbed = bool(worker.held)
             worker.stale = True
             self.spoke_again.discard(worker)
-        return self._put_back_all(dead, LifecycleEvent.RECLAIM, now)
+        return self._put_back_all(dead, now, dead=True)
 
     def deaths(self, entry: Entry) -> int:
         """How many workers died with it, as far as is known now."""
@@ -492,23 +485,25 @@ class Model:
             return DEATHS
         return min(DEATHS, sum(worker not in self.spoke_again for worker in entry.silent))
 
-    def _put_back_all(self, workers: Sequence[ModelWorker], event: LifecycleEvent, now: float) -> int:
+    def _put_back_all(self, workers: Sequence[ModelWorker], now: float, *, dead: bool) -> int:
         back: dict[int, tuple[ModelRun, list[Entry]]] = {}
         count = 0
         for worker, key, (run, entry, _) in [(w, *row) for w in workers for row in w.held.items()]:
             self.politeness.end((worker, *key))
-            if event is LifecycleEvent.RECLAIM:
+            refusal = run.refusal(entry.spider)
+            if refusal is not None:
+                entry.step(_ends_with(refusal), refusal)
+                continue
+            if dead:
                 entry.attempt += 1
                 entry.silent.append(worker)
                 if len(entry.silent) < MOST_SILENT and self.deaths(entry) >= DEATHS:
-                    entry.step(LifecycleEvent.RETRY)
+                    entry.step(RequestEvent.SUSPECT)
                     entry.due = now + DOUBT_HEARTBEATS * self.heartbeat_seconds
                     entry.loose = True
-                    self._drop_if_refused(run, entry)
-                    count += entry.waiting
+                    count += 1
                     continue
-            entry.step(event)
-            self._drop_if_refused(run, entry)
+            entry.step(RequestEvent.RECLAIM)
             back.setdefault(id(run), (run, []))[1].append(entry)
         for run, entries in back.values():
             waiting = [entry for entry in entries if entry.waiting]
@@ -544,11 +539,11 @@ class Model:
 
     def _queued(self, run: ModelRun, now: float) -> tuple[list[Entry], list[Entry]]:
         """Surely in a queue; perhaps in one (due again and not yet moved, or doomed)."""
-        sure = [e for e in run.of(_LifecycleStatus.DISCOVERED) if not run.doomed(e, now)]
+        sure = [e for e in run.of(RequestStatus.QUEUED) if not run.doomed(e, now)]
         maybe = [
             e
             for e in run.entries
-            if e.waiting and e not in sure and (e.status is not _LifecycleStatus.LATER or e.due <= now)
+            if e.waiting and e not in sure and (e.status is not RequestStatus.LATER or e.due <= now)
         ]
         return sure, maybe
 
@@ -558,23 +553,23 @@ class Model:
         whole = told.queued + told.later + told.leased + told.done
         assert told.added == whole, f"{where}: added is not the sum {whole} of its places"
         assert told.added == len(mine), f"{where}: {len(mine)} were added"
-        assert told.leased == sum(1 for e in mine if e.status is _LifecycleStatus.LEASED), f"{where}: leased"
-        assert told.fetched == sum(1 for e in mine if e.status is _LifecycleStatus.FETCHED), f"{where}: fetched"
-        failed = Counter(reason for e in mine if e.status is _LifecycleStatus.FAILED for reason in e.reasons)
+        assert told.leased == sum(1 for e in mine if e.status is RequestStatus.LEASED), f"{where}: leased"
+        assert told.fetched == sum(1 for e in mine if e.status is RequestStatus.FETCHED), f"{where}: fetched"
+        failed = Counter(reason for e in mine if e.status is RequestStatus.FAILED for reason in e.reasons)
         assert +Counter(told.failed) == failed, f"{where}: failed, not {failed}"
         doomed = [entry for entry in mine if run.doomed(entry, now)]
-        self._check_dropped(run, told, [e for e in mine if e.status is _LifecycleStatus.DROPPED] + doomed, where, now)
+        self._check_dropped(run, told, [e for e in mine if e.status is RequestStatus.DROPPED] + doomed, where, now)
         waiting = [entry for entry in mine if entry.waiting]
         low, high = len(waiting) - len(doomed), len(waiting)
         assert low <= told.queued + told.later <= high, f"{where}: {low} to {high} are waiting"
-        later = [entry for entry in waiting if entry.status is _LifecycleStatus.LATER]
+        later = [entry for entry in waiting if entry.status is RequestStatus.LATER]
         sure = sum(1 for e in later if e.due > now and e not in doomed)
         assert sure <= told.later <= len(later), f"{where}: {sure} to {len(later)} are to be retried later"
         self._check_links(run, spider, told, where)
         if told.queued + told.later == low:  # all of the doomed were noticed: from now on there is no doubt
             for entry in doomed:
                 reasons = run.doomed(entry, now)
-                entry.step(LifecycleEvent.EXPIRE if "expired" in reasons else LifecycleEvent.EXHAUST, *reasons)
+                entry.step(RequestEvent.EXPIRE if "expired" in reasons else RequestEvent.EXHAUST, *reasons)
                 run.take(entry)
 
     def _check_dropped(self, run: ModelRun, told: SpiderCounts, entries: list[Entry], where: str, now: float) -> None:
@@ -600,7 +595,7 @@ class Model:
         run.close_if_done(now)
         where = f"{run.crawl.id} is {info.state}"
         if run.state is CrawlState.RUNNING:
-            done = all(e.status in ENDS or run.doomed(e, now) for e in run.entries)
+            done = all(e.status in FINAL or run.doomed(e, now) for e in run.entries)
             assert info.state is CrawlState.RUNNING or (info.state is CrawlState.FINISHED and done), where
             if info.state is CrawlState.FINISHED:
                 assert info.total().done == info.total().added, f"{where} while requests wait"

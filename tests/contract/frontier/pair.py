@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from gossamer.errors import CrawlRefused, FrontierUnavailable
 from gossamer.frontier.base import AddResult, Frontier, Leaseholder, RedirectPermit
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState, DomainPolicy, Run, Terms, _LifecycleStatus
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, DomainPolicy, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts
+from gossamer.model.lifecycle import RequestStatus
 from gossamer.model.request import Batch, Lease, Outcome, Settled, Settlement
 
 from .model import Model, ModelRun, ModelWorker
@@ -21,7 +22,7 @@ ATTEMPTS = 20
 ROUNDS = 40
 """More than a drain ever takes."""
 
-_UNFINISHED = (_LifecycleStatus.DISCOVERED, _LifecycleStatus.LATER, _LifecycleStatus.LEASED)
+_UNFINISHED = (RequestStatus.QUEUED, RequestStatus.LATER, RequestStatus.LEASED)
 
 
 class Clock:
