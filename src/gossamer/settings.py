@@ -1,17 +1,16 @@
-"""Every setting: name, type, default and meaning, in one table. `--help` and the reference pages are made of it.
+"""Every setting with its type, default and description. The help texts and the reference page are made from them.
 
-A setting `a.b` is GOSSAMER_A__B in the environment (lists with commas or as JSON), `b` in the section `[a]` of
-gossamer.toml, and `--b` where a command has it. Flags win over the environment, that over the file. Only `wiring` and
-the commands read settings.
+The setting `a.b` is GOSSAMER_A__B in the environment (lists with commas or as JSON), `b` in the section `[a]` of
+gossamer.toml, and `--b` where a command has that option. Options override the environment, which overrides the file.
+Only `wiring` and the commands read settings.
+
+A default may be changed here; it stands nowhere else. A description ends without a full stop and may hold several
+sentences, on one line.
 """
 
-import ast
-import sys
 from functools import cache
-from inspect import cleandoc, getsource
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
@@ -29,10 +28,29 @@ from gossamer.errors import BadInput
 PROJECT_PAGE = "https://pypi.org/project/gossamer-crawl/"
 CONFIG_FILE = "gossamer.toml"
 
-_MOST = 2**53 - 1
-"""Of a count: what Lua and JSON still hold exactly."""
+SERVICE_IDLE_SECONDS = 5.0
+"""`crawl.idle_seconds` of a service's crawls where it is not set."""
+STREAMS_BODY_BYTES = 4096
+"""`topics.max_inline_body` on streams where it is not set. Streams are kept in memory, so it is small."""
+_DOMAIN_MAX_PENDING = 1_000_000
+"""Bounds what one endless site can put into the frontier."""
+
+_EXACT = 2**53 - 1
+"""Largest integer that Lua and JSON hold exactly."""
 _DAY = 86400.0
 _YEARS = 100 * 365 * _DAY
+
+_Count = Annotated[int, Field(ge=1, le=_EXACT)]
+_Depth = Annotated[int, Field(ge=0, le=1_000_000)]
+_Bytes = Annotated[int, Field(ge=1, le=2**40)]
+_Seconds = Annotated[float, Field(gt=0, le=_DAY)]
+_SecondsOrNone = Annotated[float, Field(ge=0, le=_DAY)]
+_Retention = Annotated[float, Field(gt=0, le=_YEARS)]
+
+
+def _setting(default: Any, description: str) -> Any:
+    """Return the field of a setting."""
+    return Field(default=default, description=description)
 
 
 class _Group(BaseModel):
@@ -40,226 +58,284 @@ class _Group(BaseModel):
 
 
 class CrawlSettings(_Group):
-    """What a crawl from the command line asks for."""
+    """A crawl that is started from the command line."""
 
-    output: tuple[str, ...] = ("pages.jsonl",)
-    """Where the records go: .jsonl, .jsonl.gz, .jsonl.zst, .warc.gz, .parquet, an fsspec URL, or - (standard output)"""
-    depth: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    """Follow links so many times; 0: only the URLs given. Unset: no limit within the scope"""
-    max_pages: Annotated[int, Field(ge=1, le=_MOST)] | None = None
-    """Stop after so many fetched pages. Unset: no limit"""
-    domain_max_pages: Annotated[int, Field(ge=1, le=_MOST)] | None = None
-    """At most so many pages of one domain. Unset: no limit"""
-    domain_max_pending: Annotated[int, Field(ge=1, le=_MOST)] | None = 1_000_000
-    """At most so many queued URLs of one domain; what one endless site has beyond is dropped and counted"""
-    scope: Literal["domain", "host", "path", "any"] = "domain"
-    """Which links are followed: the seeds' domains with subdomains, their hosts, their directories, or any"""
-    allow_domain: tuple[str, ...] = ()
-    """Follow links to this domain (and subdomains) as well"""
-    allow: tuple[str, ...] = ()
-    """Only follow links that match one of these regular expressions"""
-    deny: tuple[str, ...] = ()
-    """Never follow links that match one of these regular expressions; wins over allow"""
-    deny_extension: tuple[str, ...] | None = None
-    """Do not follow links with these endings. Unset: a long list of images, archives, media and office files"""
-    query_order: Literal["significant", "ignored"] = "significant"
-    """significant: URLs whose query parameters differ only in their order are two pages. ignored: they are one, and
-    whichever comes first is fetched, as it is written"""
-    sitemaps: bool = False
-    """Also crawl what the sitemaps named in robots.txt list"""
-    follow_nofollow: bool = False
-    """Follow links marked nofollow, too"""
-    rate: str = ""
-    """HITS/SECONDS for each domain, evenly spaced: 10/60 is ten a minute. Unset: 1/1, or what the operator set"""
-    domain_concurrency: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Requests in flight per domain. Unset: 1 up to one hit a second, above it twice the rate, at most 16"""
-    spider: str = "link"
-    """Which spider reads the pages: link, wandering, or one of your own"""
-    priority: Annotated[int, Field(ge=-1000, le=1000)] = 1
-    """Of the URLs given; higher is sooner"""
-    expires: str = ""
-    """Give up what is left at this time: seconds from now, 90m, 12h, 3d, or an ISO 8601 time. Empty: never"""
-    idle_seconds: Annotated[float, Field(ge=0, le=_DAY)] | None = None
-    """Seconds without anything to do after which a run is finished; until then more requests join it. Unset: 5 for a
-    service's crawls, 0 for a crawl from the command line"""
-    attrs: dict[str, Any] | None = None
-    """A JSON object that travels with every request to its record"""
-    links: bool = False
-    """Records list all links of a page with their texts"""
-    allow_private: bool = False
-    """The URLs given may be at private addresses. It holds for their hosts, not for where they lead"""
-    ignore_robots: bool = False
-    """Do not ask robots.txt"""
-    insecure: bool = False
-    """Do not verify certificates"""
-    header: dict[str, str] = {}
-    """Request headers besides the usual ones"""
-    cookie: str = ""
-    """Sent as the Cookie header with the requests to the seeds' registered domains and to those in headers_for"""
-    secret_header: tuple[str, ...] = ()
-    """Name of a request header that goes only where the cookie goes; Authorization always is one"""
-    headers_for: tuple[str, ...] = ()
-    """A domain (and subdomains) that gets the cookie and the secret headers besides the seeds' registered domains"""
+    output: tuple[str, ...] = _setting(
+        ("pages.jsonl",),
+        "Where to write the pages. The ending selects the format: .jsonl, .jsonl.gz, .jsonl.zst, .warc.gz or .parquet. "
+        "Also an fsspec URL, or - for standard output",
+    )
+    depth: _Depth | None = _setting(
+        None, "How many links away from the given URLs to go. 0: fetch only these. Unset: no limit"
+    )
+    max_pages: _Count | None = _setting(None, "Stop after this many fetched pages. Unset: no limit")
+    domain_max_pages: _Count | None = _setting(None, "Largest number of pages of one domain. Unset: no limit")
+    domain_max_pending: _Count | None = _setting(
+        _DOMAIN_MAX_PENDING,
+        "Largest number of queued URLs of one domain. Further ones are dropped and counted",
+    )
+    scope: Literal["domain", "host", "path", "any"] = _setting(
+        "domain",
+        "Links to follow. domain: to the domains of the given URLs, with all subdomains; host: to their hosts; path: "
+        "into their directories; any: anywhere",
+    )
+    allow_domain: tuple[str, ...] = _setting((), "Also follow links to this domain and its subdomains")
+    allow: tuple[str, ...] = _setting((), "Follow only links that match one of these regular expressions")
+    deny: tuple[str, ...] = _setting(
+        (), "Never follow links that match one of these regular expressions, even if they match allow"
+    )
+    deny_extension: tuple[str, ...] | None = _setting(
+        None,
+        "Do not follow links with one of these file extensions. Unset: a built-in list of images, archives, media and "
+        "office files",
+    )
+    query_order: Literal["significant", "ignored"] = _setting(
+        "significant",
+        "significant: URLs whose query parameters differ only in their order are different pages. ignored: they are "
+        "one page; the first of these URLs is fetched, unchanged",
+    )
+    sitemaps: bool = _setting(False, "Also crawl the URLs of the sitemaps that robots.txt names")
+    follow_nofollow: bool = _setting(False, "Also follow links that are marked nofollow")
+    rate: str = _setting(
+        "",
+        "How often to send a request to each domain, evenly spaced: 10/60 is ten requests in 60 seconds. Unset: the "
+        "operator's policy for the domain, else 1/1",
+    )
+    domain_concurrency: Annotated[int, Field(ge=1, le=10_000)] | None = _setting(
+        None,
+        "Requests in flight per domain. Unset: 1 for rates up to one request a second; for higher ones, twice the "
+        "requests per second, at most 16",
+    )
+    spider: str = _setting("link", "Spider that reads the pages: link, wandering, or one of your own")
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = _setting(
+        1, "Priority of the given URLs; the highest is fetched first"
+    )
+    expires: str = _setting(
+        "",
+        "When to drop the requests that are left: seconds from now, 90m, 12h, 3d, or an ISO 8601 time. Empty: never",
+    )
+    idle_seconds: _SecondsOrNone | None = _setting(
+        None,
+        "Seconds without work after which a crawl is finished; until then it accepts more requests. Unset: "
+        f"{SERVICE_IDLE_SECONDS:g} for crawls of a service, 0 for crawls from the command line",
+    )
+    attrs: dict[str, Any] | None = _setting(None, "JSON object that is copied to every record of the crawl")
+    links: bool = _setting(False, "List all links of each page, with their texts, in its record")
+    allow_private: bool = _setting(
+        False,
+        "Permit private addresses for the hosts of the given URLs. Other hosts, to which they link or redirect, stay "
+        "refused",
+    )
+    ignore_robots: bool = _setting(False, "Neither fetch nor obey robots.txt")
+    insecure: bool = _setting(False, "Do not verify TLS certificates")
+    header: dict[str, str] = _setting({}, "Request header to send in addition to the usual ones")
+    cookie: str = _setting(
+        "", "Cookie header. It is sent to the registered domains of the given URLs and to the domains in headers_for"
+    )
+    secret_header: tuple[str, ...] = _setting(
+        (), "Name of a request header that is sent only where the cookie is sent. Authorization is always such a header"
+    )
+    headers_for: tuple[str, ...] = _setting(
+        (),
+        "Domain, with its subdomains, that gets the cookie and the secret headers, besides the registered domains of "
+        "the given URLs",
+    )
 
 
 class FetchSettings(_Group):
-    """How pages are fetched."""
+    """HTTP requests, their limits, and the address they come from."""
 
-    robots: Literal["obey", "allow-override", "ignore"] = "obey"
-    """Whether a service's workers ask robots.txt: obey, whatever a request says; allow-override, but for requests with
-    ignore_robots; ignore, never. A crawl from the command line may ignore it anyway, by --ignore-robots"""
-    user_agent: str = f"gossamer/{__version__} (+{PROJECT_PAGE})"
-    """The User-Agent, and who robots.txt means by it"""
-    timeout: Annotated[float, Field(gt=0, le=_DAY)] = 120.0
-    """Seconds for one exchange, whatever happens in it"""
-    connect_timeout: Annotated[float, Field(gt=0, le=_DAY)] = 10.0
-    """Seconds to connect, TLS included"""
-    first_byte_timeout: Annotated[float, Field(gt=0, le=_DAY)] = 30.0
-    """Seconds from the request's end to the answer's first byte"""
-    retries: Annotated[int, Field(ge=0, le=100)] = 3
-    """Further attempts after a failure that may pass"""
-    retry_base: Annotated[float, Field(ge=0, le=_DAY)] = 10.0
-    """Seconds before the first retry, about; it doubles each time, up to 10 minutes"""
-    proxy: str = ""
-    """http://, socks5:// or socks5h:// with user and password if need be. Empty: none. A request to a service may name
-    another, which is judged like any address"""
-    egress_url: str = ""
-    """A service that says from which address it is asked; that is this machine's egress then. Empty: egress names it"""
-    egress_pattern: str = r"[0-9A-Fa-f:.]{3,}"
-    """A regular expression of the address in its answer; its first group where it has groups"""
-    egress_timeout: Annotated[float, Field(gt=0, le=_DAY)] = 10.0
-    """Seconds for its answer"""
-    egress_refresh: Annotated[float, Field(ge=1, le=_YEARS)] = 3600.0
-    """Seconds until it is asked again"""
-    resolve: dict[str, str] = {}
-    """HOST:ADDRESS in place of DNS; permits a private address for that host only. *.suffix and * are possible"""
-    ca_file: str = ""
-    """Certificates to trust besides the system's (PEM)"""
-    max_body: Annotated[int, Field(ge=1, le=2**40)] = 5 * 1024 * 1024
-    """Bytes of a body, decoded; what is longer is cut and marked truncated"""
-    max_header: Annotated[int, Field(ge=1024, le=2**30)] = 64 * 1024
-    """Bytes of an answer's headers"""
-    bodies_in_flight: Annotated[int, Field(ge=1, le=2**40)] = 32 * 1024 * 1024
-    """Bytes of bodies being received by one process, and of large pages not written yet (up to half of it), together"""
+    robots: Literal["obey", "allow-override", "ignore"] = _setting(
+        "obey",
+        "How the workers of a service treat robots.txt. obey: always obey it; allow-override: obey it except for "
+        "requests with ignore_robots; ignore: never fetch it. A crawl from the command line may always use "
+        "--ignore-robots",
+    )
+    user_agent: str = _setting(
+        f"gossamer/{__version__} (+{PROJECT_PAGE})",
+        "User-Agent header, and the name that selects the rules of robots.txt",
+    )
+    timeout: _Seconds = _setting(120.0, "Seconds for a complete request and response")
+    connect_timeout: _Seconds = _setting(10.0, "Seconds to connect, including TLS")
+    first_byte_timeout: _Seconds = _setting(30.0, "Seconds from the end of the request to the first byte of a response")
+    retries: Annotated[int, Field(ge=0, le=100)] = _setting(3, "Further attempts after a temporary failure")
+    retry_base: _SecondsOrNone = _setting(
+        10.0, "Seconds before the first retry (approximate). The pause doubles with each retry, up to 10 minutes"
+    )
+    proxy: str = _setting(
+        "",
+        "Proxy as an http://, socks5:// or socks5h:// URL, with user and password if needed. Empty: none. A request to "
+        "a service may name another one, at an address that it could also crawl",
+    )
+    egress_url: str = _setting(
+        "",
+        "URL of a service that returns the address it is called from. Budgets per address are kept for that address. "
+        "Empty: for the address that egress names",
+    )
+    egress_pattern: str = _setting(
+        r"[0-9A-Fa-f:.]{3,}",
+        "Regular expression of the address in the response of egress_url. If it has groups, the first one counts",
+    )
+    egress_timeout: _Seconds = _setting(10.0, "Seconds for the response of egress_url")
+    egress_refresh: Annotated[float, Field(ge=1, le=_YEARS)] = _setting(
+        3600.0, "Seconds between two calls of egress_url"
+    )
+    resolve: dict[str, str] = _setting(
+        {},
+        "Address to use for a host instead of looking it up, as HOST:ADDRESS. It may be private. HOST may be *.suffix "
+        "or *",
+    )
+    ca_file: str = _setting("", "PEM file of certificates to trust in addition to the system's")
+    max_body: _Bytes = _setting(
+        5 * 1024 * 1024, "Largest body in bytes, decompressed. A longer one is cut and marked truncated"
+    )
+    max_header: Annotated[int, Field(ge=1024, le=2**30)] = _setting(64 * 1024, "Largest header of a response in bytes")
+    bodies_in_flight: _Bytes = _setting(
+        32 * 1024 * 1024,
+        "Bytes of bodies that one process holds at once: those that are being received, and large pages that are not "
+        "written yet (up to half of it)",
+    )
 
 
 class RecordsSettings(_Group):
-    """What records hold."""
+    """Contents of records."""
 
-    secrets: Literal["redact", "keep"] = "redact"
-    """Whether records and WARC files show the values of Cookie, Authorization and the secret request headers: redact, a
-    mark in their place; keep, the values"""
+    secrets: Literal["redact", "keep"] = _setting(
+        "redact",
+        "What records and WARC files show for the values of Cookie, Authorization and the secret request headers. "
+        "redact: a placeholder; keep: the values",
+    )
 
 
 class WorkerSettings(_Group):
-    """How much work is done at once, and where."""
+    """Size and life of the worker processes."""
 
-    concurrency: Annotated[int, Field(ge=1, le=10_000)] = 64
-    """Requests in flight of one process"""
-    processes: Annotated[int, Field(ge=1, le=256)] = 1
-    """Worker processes"""
-    heartbeat: Annotated[float, Field(gt=0, le=_DAY)] = 10.0
-    """Seconds without a sign of life after which a worker counts as dead and its work goes to others"""
-    drain: Annotated[float, Field(ge=0, le=_DAY)] = 30.0
-    """Seconds that a stopping worker gives the requests under way"""
-    metrics: str = ""
-    """ADDRESS:PORT where gossamer worker shows its metrics, for example 0.0.0.0:9090. Empty: nowhere; gossamer up shows
-    those of its workers on the API's /metrics"""
-    seen_cache: Annotated[int, Field(ge=0, le=10**9)] = 200_000
-    """Fingerprints of known URLs that a process remembers"""
+    concurrency: Annotated[int, Field(ge=1, le=10_000)] = _setting(64, "Requests in flight per process")
+    processes: Annotated[int, Field(ge=1, le=256)] = _setting(1, "Number of worker processes")
+    heartbeat: _Seconds = _setting(
+        10.0, "Seconds without a heartbeat after which a worker counts as dead and its requests go to other workers"
+    )
+    drain: _SecondsOrNone = _setting(30.0, "Seconds that a stopping worker gives its requests in flight")
+    metrics: str = _setting(
+        "",
+        "ADDRESS:PORT at which gossamer worker serves its metrics, for example 0.0.0.0:9090. Empty: nowhere. gossamer "
+        "up serves the metrics of its workers at /metrics of the API",
+    )
+    seen_cache: Annotated[int, Field(ge=0, le=10**9)] = _setting(
+        200_000, "Number of known URLs that each process keeps in memory, so that it need not ask the frontier"
+    )
 
 
 class EmbeddedSettings(_Group):
     """The Valkey server that Gossamer runs itself where no frontier is named."""
 
-    fsync: Literal["always", "everysec", "no"] = "always"
-    """When its log is flushed to the disk. always: a crawl survives a power cut"""
+    fsync: Literal["always", "everysec", "no"] = _setting(
+        "always", "When this server flushes its log to the disk. always: a crawl survives a power cut"
+    )
 
 
 class TopicSettings(_Group):
-    """What is said on the bus, and under which names."""
+    """Topics and messages on the bus."""
 
-    prefix: str = "demo"
-    """Of every topic: <prefix>.incoming, <prefix>.crawled_firehose, <prefix>.outbound_<appid> and so on"""
-    group: str = "demo-group"
-    """The consumer group that reads requests; all intakes of a cluster are in one"""
-    firehose: bool = True
-    """Publish to crawled_firehose and outbound_firehose"""
-    per_app: bool = True
-    """Publish to crawled_<appid> and outbound_<appid>"""
-    wire: Literal["1.2", "1.0"] = "1.2"
-    """Whose pages and answers consumers expect: Scrapy Cluster 1.2's or 1.0's, on the bus and from /feed and /poll.
-    Actions from inbound_actions are answered in 1.0's form anyway"""
-    base64: bool = False
-    """Every body as base64 of its bytes, not only those that are no text"""
-    body: Annotated[int, Field(ge=0, le=2**40)] | None = None
-    """Bytes; a longer body goes to the blob store, its address in the message. Unset: 4096 on streams, on Kafka what
-    the broker takes"""
-    blobs: str = ""
-    """The blob store: a directory or an fsspec URL. Empty: blobs in data_dir"""
-    retention: Annotated[float, Field(gt=0, le=_YEARS)] = 24 * 3600.0
-    """Seconds that streams and the blob store keep what nobody reads"""
-    bytes: Annotated[int, Field(ge=2**20, le=2**50)] = 256 * 2**20
-    """Of one topic on streams: beyond it requests are refused, and the oldest pages go"""
+    prefix: str = _setting(
+        "demo",
+        "First part of the name of every topic: <prefix>.incoming, <prefix>.crawled_firehose, "
+        "<prefix>.outbound_<appid> and so on",
+    )
+    group: str = _setting(
+        "demo-group", "Consumer group that reads the requests, the same for all services of a cluster"
+    )
+    firehose: bool = _setting(True, "Publish to crawled_firehose and outbound_firehose")
+    per_app: bool = _setting(True, "Publish to crawled_<appid> and outbound_<appid>")
+    wire: Literal["1.2", "1.0"] = _setting(
+        "1.2",
+        "Version of Scrapy Cluster whose format pages and answers have, on the bus and from /feed and /poll. Actions "
+        "from inbound_actions are always answered in the format of 1.0",
+    )
+    base64: bool = _setting(False, "Encode every body in base64, not only those that are not text")
+    max_inline_body: Annotated[int, Field(ge=0, le=2**40)] | None = _setting(
+        None,
+        "Largest body in bytes that is sent inside its message. A longer one goes to the blob store, and the message "
+        f"holds its address. Unset: {STREAMS_BODY_BYTES} on streams, on Kafka as much as the broker accepts",
+    )
+    blobs: str = _setting("", "Blob store for large bodies: a directory or an fsspec URL. Empty: blobs in data_dir")
+    retention: _Retention = _setting(24 * 3600.0, "Seconds that streams and the blob store keep what no consumer reads")
+    max_bytes: Annotated[int, Field(ge=2**20, le=2**50)] = _setting(
+        256 * 2**20,
+        "Largest size of one topic on streams in bytes. Beyond it, new requests are refused and the oldest pages are "
+        "deleted",
+    )
 
 
 class KafkaSettings(_Group):
     """The Kafka client, where the bus is kafka://."""
 
-    options: dict[str, str] = {}
-    """Options of librdkafka: security.protocol, sasl.mechanisms, compression.type and so on. They win over Gossamer's
-    own, but for the few on which its promises rest: those are refused by name"""
-    partitions: Annotated[int, Field(ge=1, le=10_000)] = 8
-    """Of a topic that is missing and is made"""
-    replicas: Annotated[int, Field(ge=-1, le=100)] = -1
-    """Of a topic that is made. -1: as the broker does by itself"""
-    largest: Annotated[int, Field(ge=2**16, le=2**30)] = 8 * 2**20
-    """Bytes of a message; topics that are made allow it"""
+    options: dict[str, str] = _setting(
+        {},
+        "Options of librdkafka: security.protocol, sasl.mechanisms, compression.type and so on. They override "
+        "Gossamer's own, except for the few on which its promises depend: these are refused by name",
+    )
+    partitions: Annotated[int, Field(ge=1, le=10_000)] = _setting(8, "Partitions of each topic that is created")
+    replicas: Annotated[int, Field(ge=-1, le=100)] = _setting(
+        -1, "Replicas of each topic that is created. -1: the default of the broker"
+    )
+    max_message: Annotated[int, Field(ge=2**16, le=2**30)] = _setting(
+        8 * 2**20, "Largest message in bytes. Topics that are created allow this size"
+    )
 
 
 class ServiceSettings(_Group):
     """The services and the REST API."""
 
-    host: str = "127.0.0.1"
-    """Where the API listens; any address but loopback needs service.token"""
-    port: Annotated[int, Field(ge=0, le=65535)] = 5343
-    """Of the API. 0: any free one, shown at the start"""
-    token: str = ""
-    """Who sends Authorization: Bearer <token> may use the API. Empty: everybody who reaches it, loopback only"""
-    metrics: str = ""
-    """ADDRESS:PORT where /metrics, /readyz and /healthz are answered without a token, for example 0.0.0.0:9091. Empty:
-    only by the API itself"""
-    max_body: Annotated[int, Field(ge=1024, le=2**30)] = 2**20
-    """Bytes of a request to the API or on the bus"""
-    max_requests: Annotated[float, Field(gt=0, le=10**6)] = 1000.0
-    """Requests a second that the API takes from one client address, in bursts of up to twice as many"""
-    max_connections: Annotated[int, Field(ge=8, le=1000)] = 100
-    """Connections to the API that one client address may have open; event streams are counted apart"""
-    trusted_proxies: tuple[str, ...] = ()
-    """Addresses or networks (CIDR) of proxies before the API, whose X-Forwarded-For names the client"""
-    wait: Annotated[float, Field(ge=0, le=600)] = 5.0
-    """Seconds that POST /feed waits for an answer before it says where to poll for it"""
-    polled: Annotated[float, Field(gt=0, le=_YEARS)] = 3600.0
-    """Seconds that an answer can be polled for"""
-    max_depth: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    """The largest maxdepth a request may ask for. Unset: any"""
-    max_domain_pages: Annotated[int, Field(ge=1, le=_MOST)] | None = None
-    """The largest domain_max_pages a request may ask for. Unset: any"""
-    domain_max_pending: Annotated[int, Field(ge=1, le=_MOST)] | None = 1_000_000
-    """At most so many queued URLs of a crawl on one domain"""
-    allow_default_policy: bool = False
-    """Whether a domain request for * may change the default policy, which counts for every domain without its own"""
-    policies: str = ""
-    """A YAML file of domain policies that is watched; what somebody writes there is in force within a second"""
-    dump: Annotated[float, Field(ge=0, le=_DAY)] = 60.0
-    """Seconds between two dumps of the statistics into a log in JSON. 0: none"""
-    batch: Annotated[int, Field(ge=1, le=100_000)] = 1000
-    """Requests that the intake takes from the bus at once"""
+    host: str = _setting("127.0.0.1", "Address at which the API listens. Any but loopback requires service.token")
+    port: Annotated[int, Field(ge=0, le=65535)] = _setting(5343, "Port of the API. 0: a free one, shown at the start")
+    token: str = _setting(
+        "",
+        "Token that clients of the API have to send, as Authorization: Bearer <token>. Empty: no token, and the API "
+        "listens on loopback only",
+    )
+    metrics: str = _setting(
+        "",
+        "ADDRESS:PORT that serves /metrics, /readyz and /healthz without a token, for example 0.0.0.0:9091. Empty: the "
+        "API alone serves them",
+    )
+    max_body: Annotated[int, Field(ge=1024, le=2**30)] = _setting(2**20, "Largest request in bytes, to the API or bus")
+    max_requests: Annotated[float, Field(gt=0, le=10**6)] = _setting(
+        1000.0, "Requests per second that the API accepts from one client address, in bursts of up to twice as many"
+    )
+    max_connections: Annotated[int, Field(ge=8, le=1000)] = _setting(
+        100, "Open connections to the API per client address. Event streams are counted separately"
+    )
+    trusted_proxies: tuple[str, ...] = _setting(
+        (), "Addresses or networks (CIDR) of proxies before the API, whose X-Forwarded-For header names the client"
+    )
+    feed_wait: Annotated[float, Field(ge=0, le=600)] = _setting(
+        5.0, "Seconds that POST /feed waits for an answer before it returns the id to poll for it"
+    )
+    answer_retention: _Retention = _setting(3600.0, "Seconds that an answer can be polled for")
+    max_depth: _Depth | None = _setting(None, "Largest maxdepth that a request may ask for. Unset: any")
+    max_domain_pages: _Count | None = _setting(None, "Largest domain_max_pages that a request may ask for. Unset: any")
+    domain_max_pending: _Count | None = _setting(
+        _DOMAIN_MAX_PENDING, "Largest number of URLs of a crawl that wait in the queue of one domain"
+    )
+    allow_default_policy: bool = _setting(
+        False,
+        "Let domain requests for * change the default policy, which applies to every domain without its own",
+    )
+    policy_file: str = _setting(
+        "", "YAML file of domain policies that is watched. A change is in force within a second. Empty: none"
+    )
+    stats_interval: _SecondsOrNone = _setting(
+        60.0, "Seconds between two dumps of the statistics into the log, where log_format is json. 0: none"
+    )
+    batch: Annotated[int, Field(ge=1, le=100_000)] = _setting(
+        1000, "Requests that a service reads from the bus at once"
+    )
 
 
 class _Environment(EnvSettingsSource):
-    """The environment, where a list may also be written with commas: `10.0.0.0/8,fd00::/8`; an expression, which may
-    hold commas itself, as it is."""
+    """The environment. A list may also be written with commas (`10.0.0.0/8,fd00::/8`), except for the regular
+    expressions of `allow` and `deny`, which may hold commas."""
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         try:
@@ -273,32 +349,40 @@ class _Environment(EnvSettingsSource):
 
 
 class Settings(BaseSettings):
-    """All of it."""
+    """All settings. Frozen; use `model_copy` to change some."""
 
-    frontier: str = ""
-    """The shared frontier: unix://, redis://, rediss:// or redis+cluster://. Empty: a private one in data_dir"""
-    prefix: str = "gossamer"
-    """Of every key in the frontier"""
-    shards: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Of a frontier made now; 64 suits a cluster. Unset: as it is, or 1"""
-    bus: str = ""
-    """Where requests come in and pages go out: streams (in the frontier's server) or kafka://host:port,host:port.
-    Empty: streams for gossamer up and serve, none for gossamer worker"""
-    data_dir: Path = Path(".gossamer")
-    """The private frontier, locks and what is not finished yet; one crawl at a time"""
-    retention: Annotated[float, Field(gt=0, le=_YEARS)] = 24 * 3600.0
-    """Seconds that a finished crawl is remembered"""
-    marks: Annotated[float, Field(gt=0, le=_YEARS)] = 30 * 24 * 3600.0
-    """Seconds that a stopped crawl is refused"""
-    allow_networks: tuple[str, ...] = ()
-    """Private networks (CIDR) that any host may be in"""
-    egress: str = ""
-    """The name of the public address this machine fetches from, where budgets are kept per address. Empty: that of
-    fetch.proxy, where one is set"""
-    log_level: Literal["debug", "info", "warning", "error", "critical"] = "error"
-    """What is logged to standard error. Unset, `gossamer up` and `gossamer serve` log from `info` on"""
-    log_format: Literal["human", "json"] = "human"
-    """Lines for people, or a JSON object a line"""
+    frontier: str = _setting(
+        "",
+        "Shared frontier, the server that holds the URLs to fetch: unix://, redis://, rediss:// or redis+cluster://. "
+        "Empty: a private server in data_dir",
+    )
+    prefix: str = _setting("gossamer", "First part of every key in the frontier")
+    shards: Annotated[int, Field(ge=1, le=4096)] | None = _setting(
+        None, "Number of shards of a new frontier; 64 suits a cluster. Unset: the number it has, or 1 if it is new"
+    )
+    bus: str = _setting(
+        "",
+        "Where requests arrive and pages are published: streams (on the frontier's server) or "
+        "kafka://host:port,host:port. Empty: streams for gossamer up and serve, none for gossamer worker",
+    )
+    data_dir: Path = _setting(
+        Path(".gossamer"), "Directory for the private frontier, locks and unfinished outputs, for one crawl at a time"
+    )
+    retention: _Retention = _setting(24 * 3600.0, "Seconds that a finished crawl is remembered")
+    stopped_retention: _Retention = _setting(30 * 24 * 3600.0, "Seconds that a stopped crawl refuses further requests")
+    allow_networks: tuple[str, ...] = _setting((), "Private networks (CIDR) in which every host may be crawled")
+    egress: str = _setting(
+        "",
+        "Name of the public address from which this machine fetches, for budgets that are kept per address. Empty: the "
+        "address of fetch.proxy, if one is set",
+    )
+    log_level: Literal["debug", "info", "warning", "error", "critical"] = _setting(
+        "error",
+        "Lowest level of messages that are logged to standard error. Unset: gossamer up and serve log from info",
+    )
+    log_format: Literal["human", "json"] = _setting(
+        "human", "Format of the log. human: lines of text; json: one JSON object per line"
+    )
     crawl: CrawlSettings = CrawlSettings()
     fetch: FetchSettings = FetchSettings()
     records: RecordsSettings = RecordsSettings()
@@ -313,7 +397,7 @@ class Settings(BaseSettings):
         env_nested_delimiter="__",
         extra="forbid",
         frozen=True,
-        defer_build=True,  # `load` builds it, with all groups, once
+        defer_build=True,  # `load` builds the model once, with all groups
     )
 
     _config: ClassVar[Path | None] = None
@@ -327,30 +411,31 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Flags, then the environment, then the file that `load` names."""
+        """Return the sources in the order of precedence: options, environment, the file that `load` names."""
         sources: list[PydanticBaseSettingsSource] = [init_settings, _Environment(settings_cls)]
         if cls._config is not None:
             sources.append(TomlConfigSettingsSource(settings_cls, toml_file=cls._config))
         return tuple(sources)
 
 
-def load(flags: dict[str, Any] | None = None, *, config: Path | None = None) -> Settings:
-    """The settings in force. `flags`: by dotted name (`crawl.depth`); those that are None are not set.
+def load(options: dict[str, Any] | None = None, *, config: Path | None = None) -> Settings:
+    """Return the settings in force. Raises BadInput for the first that is not valid.
 
-    `config`: a TOML file; None: gossamer.toml in the working folder, where there is one. Raises BadInput, in one line.
+    `options`: values by dotted name (`crawl.depth`); None as a value: not set. `config`: a TOML file; None:
+    gossamer.toml in the working folder, if it exists.
     """
     if config is None:
         config = Path(CONFIG_FILE) if Path(CONFIG_FILE).is_file() else None
     elif not config.is_file():
-        raise BadInput(f"there is no file {config}")
+        raise BadInput(f"--config: there is no file {config}")
     given: dict[str, Any] = {}
-    for name, value in (flags or {}).items():
+    for name, value in (options or {}).items():
         if value is not None:
             *groups, last = name.split(".")
-            place = given
+            values = given
             for group in groups:
-                place = place.setdefault(group, {})
-            place[last] = value
+                values = values.setdefault(group, {})
+            values[last] = value
 
     class Configured(Settings):
         _config = config
@@ -365,48 +450,34 @@ def load(flags: dict[str, Any] | None = None, *, config: Path | None = None) -> 
         raise BadInput(f"{config or 'the environment'}: {error}") from None
 
 
+class SettingRow(NamedTuple):
+    """A setting: dotted name, environment variable, default as text (empty: not set), description."""
+
+    name: str
+    variable: str
+    default: str
+    description: str
+
+
 @cache
-def rows() -> list[tuple[str, str, str, str]]:
-    """(name, environment variable, default, meaning) of every setting, in the table's order."""
+def rows() -> list[SettingRow]:
+    """Return all settings, in the order of this file."""
     return _rows(Settings, "")
 
 
-def _rows(model: type[BaseModel], before: str) -> "list[tuple[str, str, str, str]]":
-    found: list[tuple[str, str, str, str]] = []
-    meanings = _meanings().get(model.__name__, {})
+def _rows(model: type[BaseModel], before: str) -> list[SettingRow]:
+    found: list[SettingRow] = []
     for name, field in model.model_fields.items():
         dotted = f"{before}{name}"
         if isinstance(field.default, _Group):
             found += _rows(type(field.default), f"{dotted}.")
         else:
-            found.append(
-                (dotted, "GOSSAMER_" + dotted.upper().replace(".", "__"), shown(field.default), meanings.get(name, ""))
-            )
+            variable = "GOSSAMER_" + dotted.upper().replace(".", "__")
+            found.append(SettingRow(dotted, variable, _as_text(field.default), field.description or ""))
     return found
 
 
-@cache
-def _meanings() -> dict[str, dict[str, str]]:
-    """What stands below each setting, by class and name. Pydantic can read it, but reads all of this file for every
-    class, at every start of every process. Empty where there is no source."""
-    try:
-        source = getsource(sys.modules[__name__])
-    except OSError:
-        source = ""
-    return {
-        group.name: {
-            field.target.id: cleandoc(text.value.value)
-            for field, text in pairwise(group.body)
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
-        }
-        for group in ast.parse(source).body
-        if isinstance(group, ast.ClassDef)
-    }
-
-
-def shown(default: object) -> str:
-    """A default as a person writes it; empty where nothing is set."""
+def _as_text(default: object) -> str:
     if default is None or default in ((), {}, ""):
         return ""
     if isinstance(default, tuple):
@@ -416,9 +487,10 @@ def shown(default: object) -> str:
     return f"{default:.15g}" if isinstance(default, float) else str(default)
 
 
-def setting(name: str) -> tuple[str, str]:
-    """(meaning, default) of a setting by its dotted name."""
-    for dotted, _, default, meaning in rows():
-        if dotted == name:
-            return meaning, default
+@cache
+def setting(name: str) -> SettingRow:
+    """Return the row of a setting by its dotted name. Raises KeyError."""
+    for row in rows():
+        if row.name == name:
+            return row
     raise KeyError(name)

@@ -53,7 +53,10 @@ def test_what_workers_do_is_counted_where_the_service_is_asked(tmp_path: Path) -
             web.mount(f"site{number}.test", "/", html("x" * LARGE))
         asyncio.run(leased_by_a_worker_that_dies(server.address, web))
         asyncio.run(a_group_that_reads_nothing(server.address))
-        environment = {"GOSSAMER_TOPICS__BYTES": str(SMALLEST_STREAM), "GOSSAMER_TOPICS__BODY": str(2 * LARGE)}
+        environment = {
+            "GOSSAMER_TOPICS__MAX_BYTES": str(SMALLEST_STREAM),
+            "GOSSAMER_TOPICS__MAX_INLINE_BODY": str(2 * LARGE),
+        }
         flags = ["--frontier", server.address, *resolving(web.resolve_overrides())]
         with up(tmp_path, *flags, environment=environment) as service, httpx.Client(base_url=service.api) as api:
 

@@ -94,7 +94,7 @@ def up(
     """A running service. `policies`: YAML in force from the start; else 1,000 hits a second."""
     (folder / "policies.yaml").write_text(policies or "default: {hits: 1000, window: 1, moderated: false}\n")
     settings = {
-        "GOSSAMER_SERVICE__POLICIES": "policies.yaml",
+        "GOSSAMER_SERVICE__POLICY_FILE": "policies.yaml",
         "GOSSAMER_FETCH__RETRY_BASE": "0.02",
         "GOSSAMER_FETCH__TIMEOUT": "5",
         "GOSSAMER_WORKER__HEARTBEAT": "2",

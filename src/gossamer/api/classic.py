@@ -89,7 +89,7 @@ async def index(parts: Given, request: Request) -> Response:
     responses={
         200: _wrapped(
             "A crawl request: data is null; a URL seen in this run already: the `duplicate` message. "
-            "Others: data is the answer, or after service.wait seconds `poll_id`",
+            "Others: data is the answer, or after service.feed_wait seconds `poll_id`",
         ),
         400: _wrapped("Not valid: which field, and why"),
         500: _wrapped("The frontier or the bus is away; nobody knows whether it was done"),

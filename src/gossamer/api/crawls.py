@@ -180,7 +180,7 @@ async def stop(
     spiderid: Annotated[str | None, Query(description="Only this spider's part", min_length=1, max_length=1000)] = None,
 ) -> StoppedCrawl:
     """What waits is dropped, what is being fetched is finished. The crawl takes no more requests while its mark is kept
-    (the setting marks)."""
+    (the setting stopped_retention)."""
     if await parts.frontier.crawl_info(crawl) is None:
         raise unknown(crawl)
     purged = await parts.frontier.stop_crawl(crawl, spider=spiderid)

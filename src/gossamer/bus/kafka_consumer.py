@@ -33,7 +33,7 @@ _GROUPS = "gossamer chooses where each of its consumers reads"
 _RESERVED = {
     "bootstrap.servers": "the setting bus names the brokers",
     "metadata.broker.list": "the setting bus names the brokers",
-    "message.max.bytes": "the setting kafka.largest sets it",
+    "message.max.bytes": "the setting kafka.max_message sets it",
     "acks": _DURABLE,
     "request.required.acks": _DURABLE,
     "enable.idempotence": _DURABLE,
@@ -91,7 +91,7 @@ async def in_thread(thread: ThreadPoolExecutor, call: Callable[[], T]) -> T:
 def bus_error(error: Any) -> BusError:
     """Return the BusError for an error of librdkafka."""
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        return MessageTooLarge(f"{error.str()}; raise the topic's max.message.bytes, or lower kafka.largest")
+        return MessageTooLarge(f"{error.str()}; raise the topic's max.message.bytes, or lower kafka.max_message")
     if error.fatal():
         return BusError(error.str())
     return BusUnavailable(f"Kafka: {error.str()}")

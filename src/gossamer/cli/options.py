@@ -34,9 +34,9 @@ their own output."""
 def flag(name: str, *flags: str, panel: str, metavar: str | None = None, default: str | None = None) -> Any:
     """The option of a setting: meaning and default come from the settings' table. `default`: that of the commands that
     have the option, where they have one of their own."""
-    meaning, usual = setting(name)
-    default = usual if default is None else default
-    words = f"{meaning}. Default: {default}." if default else f"{meaning}."
+    row = setting(name)
+    default = row.default if default is None else default
+    words = f"{row.description}. Default: {default}." if default else f"{row.description}."
     return typer.Option(*flags, help=words, show_default=False, rich_help_panel=panel, metavar=metavar)
 
 

@@ -60,7 +60,7 @@ async def open_frontier(settings: Settings, shards: Shards) -> ValkeyFrontier:
         shards=settings.shards,
         heartbeat_seconds=settings.worker.heartbeat,
         retention_seconds=settings.retention,
-        stop_marker_seconds=settings.marks,
+        stop_marker_seconds=settings.stopped_retention,
     )
 
 

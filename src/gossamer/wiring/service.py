@@ -27,7 +27,7 @@ from gossamer.services.maintenance import Expirer, Finisher, Reaper
 from gossamer.services.policy_file import PolicyFile
 from gossamer.services.reporter import OutboundPublisher, ServiceReporter
 from gossamer.services.role import Role, keep
-from gossamer.settings import Settings
+from gossamer.settings import SERVICE_IDLE_SECONDS, STREAMS_BODY_BYTES, Settings
 from gossamer.sinks.bus import BusSink
 from gossamer.sinks.remote import BlobStore
 from gossamer.telemetry.logs import Troubles
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 STREAMS = "streams"
 _KAFKA = "kafka://"
-STREAMS_BODY_BYTES = 4096
-"""Default of `topics.body` on streams. Streams are kept in memory, so longer bodies go to the blob store."""
 
 
 def check_bus(address: str) -> None:
@@ -101,9 +99,6 @@ def open_bus(
 
 PLUGINS = "gossamer.requests"
 """Group of entry points that add kinds of request: objects with `schema`, `rank` and `handle`."""
-
-IDLE_SECONDS = 5.0
-"""Seconds without work after which a run of a service's crawl is finished, unless `crawl.idle_seconds` is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,18 +165,18 @@ def make_bus(settings: Settings, shards: Shards) -> Bus:
         Topics(settings.topics.prefix),
         prefix=settings.prefix,
         retention_seconds=settings.topics.retention,
-        most_bytes=settings.topics.bytes,
+        most_bytes=settings.topics.max_bytes,
         kafka=settings.kafka.options,
         partitions=settings.kafka.partitions,
         replicas=settings.kafka.replicas,
-        largest=settings.kafka.largest,
+        largest=settings.kafka.max_message,
     )
 
 
 def make_bus_sink(settings: Settings, bus: Bus) -> BusSink:
     """Return the output by which a worker publishes its pages on the bus."""
     topics = settings.topics
-    body = topics.body
+    body = topics.max_inline_body
     if body is None and (settings.bus or STREAMS) == STREAMS:
         body = STREAMS_BODY_BYTES
     return BusSink(
@@ -247,7 +242,7 @@ def _dispatcher(settings: Settings, frontier: ValkeyFrontier, counters: Counters
         networks=parse_networks(settings.allow_networks),
         ignore_robots=settings.fetch.robots != "obey",
         domain_max_pending=service.domain_max_pending,
-        idle_seconds=IDLE_SECONDS if settings.crawl.idle_seconds is None else settings.crawl.idle_seconds,
+        idle_seconds=SERVICE_IDLE_SECONDS if settings.crawl.idle_seconds is None else settings.crawl.idle_seconds,
     )
     built_in_handlers = built_in(frontier, counters, now=time.time, default_policy=service.allow_default_policy)
     return RequestDispatcher(
@@ -299,11 +294,11 @@ def make_roles(settings: Settings, context: ServiceContext) -> list[Role]:
             id=context.id,
             roles=(stats.INTAKE, stats.ACTIONS, stats.REST),
             # A log for people has no room for hundreds of numbers; `gossamer stats` shows them.
-            dump_seconds=service.dump if settings.log_format == "json" else 0.0,
+            dump_seconds=service.stats_interval if settings.log_format == "json" else 0.0,
         ),
     ]  # fmt: skip
-    if service.policies:
-        roles.append(PolicyFile(frontier, Path(service.policies), troubles))
+    if service.policy_file:
+        roles.append(PolicyFile(frontier, Path(service.policy_file), troubles))
     return roles
 
 
@@ -337,8 +332,8 @@ def make_api(settings: Settings, context: ServiceContext) -> "FastAPI":
             connections=ConnectionLimits(
                 per_client=service.max_connections, trusted_proxies=parse_networks(service.trusted_proxies)
             ),
-            wait_seconds=service.wait,
-            polled_seconds=service.polled,
+            wait_seconds=service.feed_wait,
+            polled_seconds=service.answer_retention,
             per_app=settings.topics.per_app,
         )
     )

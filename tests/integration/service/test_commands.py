@@ -116,7 +116,7 @@ def test_a_file_of_requests_is_checked_line_by_line(folder: Folder, tmp_path: Pa
 def test_a_feed_that_the_bus_cuts_short_says_how_far_it_came(folder: Folder, tmp_path: Path) -> None:
     path = tmp_path / "requests.jsonl"
     path.write_text("\n".join(a_crawl(folder, f"f{n}", attrs={"x": "y" * 400}) for n in range(4000)))
-    (tmp_path / "small.toml").write_text("[topics]\nbytes = 1048576\n")
+    (tmp_path / "small.toml").write_text("[topics]\nmax_bytes = 1048576\n")
     # Nobody takes requests with this prefix.
     folder.run("feed", str(path), "--prefix", "lonely", "--config", str(tmp_path / "small.toml"), code=2)
     assert "publishing is refused" in folder.errors
@@ -175,7 +175,7 @@ def test_feeding_where_no_service_listens_is_said(tmp_path: Path) -> None:
 
 
 def test_a_log_in_json_has_the_statistics(tmp_path: Path) -> None:
-    with up(tmp_path, "--log-format", "json", environment={"GOSSAMER_SERVICE__DUMP": "0.1"}) as service:
+    with up(tmp_path, "--log-format", "json", environment={"GOSSAMER_SERVICE__STATS_INTERVAL": "0.1"}) as service:
         Folder(service, []).run("feed", json.dumps({"uuid": "u", "appid": "app", "stats": "rest"}))
         dumps: list[dict[str, Any]] = []
         last = time.monotonic() + 60
