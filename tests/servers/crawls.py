@@ -39,14 +39,14 @@ async def ends(frontier: ValkeyFrontier, crawl: CrawlId = CRAWL) -> list[CrawlEv
     """Every end of this crawl that nobody has told yet."""
     return [
         event
-        for event in await retrying(lambda: frontier.pending_events(limit=1000), give_up_seconds=_AWAY_SECONDS)
+        for event in await retrying(lambda: frontier.pending_events(limit=1000), timeout_seconds=_AWAY_SECONDS)
         if event.crawl == crawl
     ]
 
 
 async def info(frontier: ValkeyFrontier, crawl: CrawlId = CRAWL) -> CrawlInfo:
     """Its counters; it must be known."""
-    found = await retrying(lambda: frontier.crawl_info(crawl), give_up_seconds=_AWAY_SECONDS)
+    found = await retrying(lambda: frontier.crawl_info(crawl), timeout_seconds=_AWAY_SECONDS)
     assert found is not None, f"the frontier knows no crawl {crawl}"
     return found
 
@@ -64,7 +64,7 @@ async def left_behind(address: str, *, prefix: str = "gossamer") -> list[str]:
     """Keys of the frontier without an end: asked as if every retention were over. Destroys what is finished."""
     frontier = await ValkeyFrontier.connect(address, prefix=prefix, clock=lambda: time.time() + _LONG)
     try:
-        await retrying(frontier.maintain, give_up_seconds=_AWAY_SECONDS)
+        await retrying(frontier.maintain, timeout_seconds=_AWAY_SECONDS)
         commands = frontier._commands
         stays: list[str] = []
         for shard, keys in enumerate(commands.keys):

@@ -14,7 +14,7 @@ import msgspec
 
 from gossamer.bus.base import Bus, Topics
 from gossamer.bus.streams import StreamsBus
-from gossamer.valkey.datadir import running
+from gossamer.valkey.datadir import running_address
 from gossamer.valkey.shards import Shards
 from tests.servers import crawling
 from tests.servers.schemas import check_outgoing
@@ -181,7 +181,7 @@ async def talking(service: Up, *, kafka: str = "", prefix: str = "demo") -> Asyn
 
         bus: Bus = KafkaBus(kafka, partitions=2)
     else:
-        address = running(service.folder / ".gossamer")
+        address = running_address(service.folder / ".gossamer")
         assert address
         shards = await Shards.connect(address)
         bus = StreamsBus(shards, keep_until_acknowledged=topics.requests)

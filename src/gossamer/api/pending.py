@@ -18,12 +18,12 @@ from gossamer.errors import BusError, FrontierError, FrontierUnavailable, Reques
 from gossamer.model.messages import answers
 from gossamer.policy.retry import outage_pause
 from gossamer.telemetry import logs as names
-from gossamer.valkey.client import Script, load
+from gossamer.valkey.client import Script, load_scripts
 from gossamer.valkey.connection import retrying
 
 log = logging.getLogger("gossamer.api")
 
-_SCRIPTS: dict[str, Script] = load(resources.files("gossamer.api") / "scripts")
+_SCRIPTS: dict[str, Script] = load_scripts(resources.files("gossamer.api") / "scripts")
 
 MOST = 1000
 """Requests of one process whose answers are under way."""
@@ -152,10 +152,10 @@ class PendingRequests:
             await asyncio.wait({saying})
         give_up = self._parts.polled_seconds
         if not kept.is_set():
-            await retrying(lambda: self._say(asked, asked.value), give_up_seconds=give_up)
+            await retrying(lambda: self._say(asked, asked.value), timeout_seconds=give_up)
         await retrying(
             lambda: self._call("store_answer", asked.poll_id, asked.id, answer, self._polled_ms),
-            give_up_seconds=give_up,
+            timeout_seconds=give_up,
         )
         del self._parked[asked.id]
 

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 from gossamer.bus.base import Message
 from gossamer.errors import BusError, BusFull, BusUnavailable, FrontierError, FrontierFull, FrontierUnavailable
-from gossamer.valkey.client import Script, load
+from gossamer.valkey.client import Script, load_scripts
 from gossamer.valkey.shards import Shards
 
 T = TypeVar("T")
 
-SCRIPTS: dict[str, Script] = load(resources.files("gossamer.bus") / "scripts")
+SCRIPTS: dict[str, Script] = load_scripts(resources.files("gossamer.bus") / "scripts")
 
 _UNUSED_TOPIC_MS = 30 * 86400 * 1000
 """Lifetime of the name of an unused topic, and of an empty topic of requests with its groups."""

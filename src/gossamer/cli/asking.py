@@ -14,7 +14,7 @@ from gossamer.policy.retry import retry_delay
 from gossamer.settings import Settings
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles
-from gossamer.valkey.datadir import running
+from gossamer.valkey.datadir import running_address
 from gossamer.wiring.service import ServiceContext, open_service
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ def ask(settings: Settings, question: Callable[[ServiceContext], Coroutine[Any, 
 @asynccontextmanager
 async def cluster(settings: Settings) -> AsyncIterator[ServiceContext]:
     """Its parts. Raises BadInput where nothing runs."""
-    address = settings.frontier or running(settings.data_dir)
+    address = settings.frontier or running_address(settings.data_dir)
     if not address:
         raise BadInput(
             f"no crawl and no service is running with the data directory {settings.data_dir}. Ask while one is running "

@@ -10,10 +10,10 @@ from typing import Any
 from gossamer.errors import FrontierError
 from gossamer.frontier.base import Frontier
 from gossamer.telemetry.tally import Tally
-from gossamer.valkey.client import Script, load
+from gossamer.valkey.client import Script, load_scripts
 from gossamer.valkey.shards import Shards
 
-_SCRIPTS: dict[str, Script] = load(resources.files("gossamer.control") / "scripts")
+_SCRIPTS: dict[str, Script] = load_scripts(resources.files("gossamer.control") / "scripts")
 
 WINDOWS: tuple[tuple[int, str, int], ...] = (
     (900, "m", 60),

@@ -1,1 +1,1 @@
-"""Valkey and Redis: the client, the private server, scripts as they travel, and the border that translates errors."""
+"""Asynchronous client for Valkey and Redis (one server or a cluster), and the embedded server of a data directory."""

@@ -1,4 +1,4 @@
-"""How the address of a Valkey or Redis server is written, and what it says."""
+"""Address of a Valkey or Redis server or cluster: parsing, printing without the password, and the TLS context."""
 
 import re
 import ssl
@@ -17,7 +17,7 @@ _NO = frozenset({"no", "none", "false", "0"})
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where one server listens: a unix socket (`path`), or a host and a port."""
+    """Socket that one server listens on: a unix socket (`path`), or a host and a port."""
 
     path: str = ""
     host: str = ""
@@ -30,23 +30,24 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server, or the first known nodes of a cluster, and how to introduce oneself there."""
+    """A server, or some nodes of a cluster, with credentials and TLS options."""
 
     endpoints: tuple[Endpoint, ...]
-    """One; for a cluster as many as are worth asking for the others."""
+    """One endpoint; for a cluster one or more, which are asked for the other nodes."""
     cluster: bool = False
     tls: bool = False
     user: str = ""
     password: str = ""
     database: int = 0
     tls_options: tuple[tuple[str, str], ...] = ()
-    """`ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_cert_reqs`, `ssl_check_hostname`: as redis-py spells them."""
+    """Options `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_cert_reqs` and `ssl_check_hostname`, named as in
+    redis-py."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `unix://`, `redis://`, `rediss://`, `redis+cluster://`, `rediss+cluster://` (also spelled `valkey…`).
+        """Parse `unix://`, `redis://`, `rediss://`, `redis+cluster://` or `rediss+cluster://` (also as `valkey…`).
 
-        Raises BadInput, without the password, for anything else.
+        Raises BadInput for anything else; its message does not contain the password.
         """
         try:
             netloc, parts = _split(text.strip())
@@ -85,7 +86,7 @@ class Address:
         )
 
     def __str__(self) -> str:
-        """The address for a person to read; a password shows as `***`."""
+        """Return the address for a person to read, with `***` for a password."""
         secret = f"{self.user}:***@" if self.password else f"{self.user}@" if self.user else ""
         where = ",".join(map(str, self.endpoints))
         if self.endpoints[0].path:
@@ -96,7 +97,7 @@ class Address:
     __repr__ = __str__  # a dataclass would print the password
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """How to verify the server, or None without TLS. Raises BadInput for a file that cannot be used."""
+        """Return the TLS context; None without TLS. Raises BadInput for a certificate file that cannot be used."""
         if not self.tls:
             return None
         options: dict[str, Any] = dict(self.tls_options)
@@ -115,12 +116,13 @@ class Address:
 
 
 def _split(text: str) -> tuple[str, SplitResult]:
-    """(credentials and hosts, the whole). A list of hosts with an IPv6 one among them is no netloc to a URL parser."""
-    scheme, mark, rest = text.partition("://")
+    """Return the credentials and hosts, and the parsed URL. A list of hosts is parsed apart from the URL, because
+    urlsplit accepts no list that contains an IPv6 address."""
+    scheme, separator, rest = text.partition("://")
     netloc = re.split("[/?#]", rest, maxsplit=1)[0]
     if "," not in netloc:
         return netloc, urlsplit(text)
-    return netloc, urlsplit(f"{scheme}{mark}{rest[len(netloc) :]}")
+    return netloc, urlsplit(f"{scheme}{separator}{rest[len(netloc) :]}")
 
 
 def _socket_path(parts: SplitResult) -> str:

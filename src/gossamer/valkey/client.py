@@ -1,4 +1,7 @@
-"""A client of one server: connections that are made when they are first needed, and made again after they broke."""
+"""Client of one Valkey or Redis server, and the loading of Lua scripts.
+
+Connections are made when they are first needed, and again after they broke.
+"""
 
 import asyncio
 import hashlib
@@ -20,21 +23,25 @@ from gossamer.valkey.connection import (
     Reply,
     ValkeyConnection,
     pack,
-    translate,
-    translate_greeting,
+    translate_error,
+    translate_login_error,
     translate_os_error,
 )
 
+OLDEST_VERSION = (7, 0)
+"""Oldest version of a server, in terms of Redis, that has all that the scripts need."""
 _REPLICAS_KNOWN_SECONDS = 3.0
-_GIVE_UP_SECONDS = 3.0
+"""Time for which the number of replicas is cached."""
+_FAIL_FAST_SECONDS = 3.0
+"""Longest wait for a node of a cluster that sends nothing (`ClientOptions.fail_fast_seconds`)."""
 _FIRST_PAUSE_SECONDS = 0.05
-_RECONNECT_SECONDS = 1.0
-"""Longest pause between two attempts to connect to a server that others wait for."""
+_LONGEST_PAUSE_SECONDS = 1.0
+"""Pauses between attempts to reconnect in the background: the first, doubling to the longest."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """How to connect: who we are, over what, and how long to wait."""
+    """Credentials, TLS and time limits of a client."""
 
     user: str = ""
     password: str = ""
@@ -42,40 +49,41 @@ class ClientOptions:
     tls: ssl.SSLContext | None = None
     connect_seconds: float = 5.0
     call_seconds: float = 30.0
-    give_up_seconds: float | None = None
-    """Where there are other servers, nobody waits longer than this for one that does not answer: until it is back,
-    calls to it fail at once. None: it is the only one."""
+    fail_fast_seconds: float | None = None
+    """For a node of a cluster: longest wait for a server that sends nothing. Until it answers again, calls to it fail
+    at once and the client reconnects in the background. None for a single server: calls wait."""
 
     @classmethod
-    def of(cls, address: Address, *, connect_seconds: float, call_seconds: float) -> "ClientOptions":
-        """What an address says about it."""
+    def from_address(cls, address: Address, *, connect_seconds: float, call_seconds: float) -> "ClientOptions":
+        """Return the options for this address. Raises BadInput for a certificate file that cannot be used."""
         tls = address.tls_context()
-        give_up_seconds = min(_GIVE_UP_SECONDS, call_seconds) if address.cluster else None
+        fail_fast_seconds = min(_FAIL_FAST_SECONDS, call_seconds) if address.cluster else None
         return cls(
-            address.user, address.password, address.database, tls, connect_seconds, call_seconds, give_up_seconds
+            address.user, address.password, address.database, tls, connect_seconds, call_seconds, fail_fast_seconds
         )
 
 
 class ValkeyClient:
-    """One server. Nothing here repeats a call; a call that raises FrontierUnavailable may have been done."""
+    """Client of one server. It never repeats a call; one that raises FrontierUnavailable may have been carried out."""
 
     def __init__(
         self,
         endpoint: Endpoint,
-        manner: ClientOptions,
-        on_silence: "Callable[[ValkeyClient], None] | None" = None,
+        options: ClientOptions,
+        on_late_reply: "Callable[[ValkeyClient], None] | None" = None,
         on_reconnect: Callable[[], None] | None = None,
     ) -> None:
-        """`on_silence` hears of an answer that is late. `on_reconnect` is called when a connection takes the place of
-        one that has ended, before anything is asked on it."""
+        """`on_late_reply` is called with this client while a reply is late. `on_reconnect` is called when a connection
+        replaces one that has ended, before any call is sent on it."""
         self.endpoint = endpoint
         self.failed_at = 0.0
-        """When it last failed to answer (monotonic): others are asked first what does not need this one."""
-        self._on_silence = None if on_silence is None else partial(on_silence, self)
-        self._manner = manner
-        beside = manner.give_up_seconds is not None
-        self._ways = {
-            name: _SharedConnection(self.open, on_reconnect, beside=beside) for name in ("calls", "confirmed")
+        """Monotonic time of the last failure to connect or reply. Other servers are preferred for a while."""
+        self._on_late_reply = None if on_late_reply is None else partial(on_late_reply, self)
+        self._options = options
+        in_background = options.fail_fast_seconds is not None
+        self._connections = {
+            name: _SharedConnection(self.connect, on_reconnect, in_background=in_background)
+            for name in ("calls", "confirmed")
         }
         self._replicas = 0
         self._replicas_known_until = 0.0
@@ -85,38 +93,41 @@ class ValkeyClient:
         return str(self.endpoint)
 
     @property
-    def ready(self) -> ValkeyConnection | None:
-        """The connection for calls if it is there; None means that `connection` has to make one."""
-        connection = self._ways["calls"].connection
+    def ready_connection(self) -> ValkeyConnection | None:
+        """The connection for calls; None when `connection` has to make one."""
+        connection = self._connections["calls"].connection
         return connection if connection is not None and connection.alive else None
 
     @property
-    def away(self) -> bool:
-        """Whether calls to it fail at once, because it did not answer others."""
-        return any(way.away for way in self._ways.values())
+    def unavailable(self) -> bool:
+        """True while calls to this server fail at once, because it did not answer earlier ones."""
+        return any(shared.unavailable for shared in self._connections.values())
 
     async def connection(self, *, confirmed: bool = False) -> ValkeyConnection:
-        """The connection for calls, or the one whose writes are waited for: a WAIT holds up all that comes after it."""
+        """Return the connection for calls, or the `confirmed` one for calls that end with WAIT.
+
+        WAIT blocks every command after it on the same connection, so other calls do not share that connection.
+        """
         if self._closed:
             raise FrontierUnavailable(f"{self}: closed")
-        return await self._ways["confirmed" if confirmed else "calls"].take()
+        return await self._connections["confirmed" if confirmed else "calls"].get()
 
-    async def open(self) -> ValkeyConnection:
-        """A connection of one's own, greeted. Raises FrontierUnavailable or ServerUnsuitable."""
+    async def connect(self) -> ValkeyConnection:
+        """Return a new connection that is logged in and not shared. Raises FrontierUnavailable or ServerUnsuitable."""
         loop = asyncio.get_running_loop()
-        where, manner, endpoint = str(self), self._manner, self.endpoint
+        where, options, endpoint = str(self), self._options, self.endpoint
 
         def protocol() -> ValkeyConnection:
             return ValkeyConnection(
                 where,
-                call_seconds=manner.call_seconds,
-                on_silence=self._on_silence,
-                give_up_seconds=manner.give_up_seconds,
+                call_seconds=options.call_seconds,
+                on_late_reply=self._on_late_reply,
+                fail_fast_seconds=options.fail_fast_seconds,
             )
 
         connection: ValkeyConnection | None = None
         try:
-            async with asyncio.timeout(manner.connect_seconds):
+            async with asyncio.timeout(options.connect_seconds):
                 if endpoint.path:
                     _, connection = await loop.create_unix_connection(protocol, endpoint.path)
                 else:
@@ -124,16 +135,16 @@ class ValkeyClient:
                         protocol,
                         endpoint.host,
                         endpoint.port,
-                        ssl=manner.tls,
-                        ssl_handshake_timeout=manner.connect_seconds if manner.tls else None,
+                        ssl=options.tls,
+                        ssl_handshake_timeout=options.connect_seconds if options.tls else None,
                     )
-                await self._greet(connection)
+                await self._log_in(connection)
         except OSError as exc:
             self.failed_at = time.monotonic()
             if connection is not None:
                 await connection.close()
-            # A server without TLS waits for the rest of what it takes for a command, and says nothing.
-            how = " over TLS (redis:// is the form without)" if manner.tls else ""
+            # A server without TLS takes the handshake for the beginning of a command, and sends no error.
+            how = " over TLS (redis:// is the address without TLS)" if options.tls else ""
             raise translate_os_error(exc, doing=f"connecting to {self}{how}") from None
         except BaseException:
             if connection is not None:
@@ -141,83 +152,86 @@ class ValkeyClient:
             raise
         return connection
 
-    async def _greet(self, connection: ValkeyConnection) -> None:
-        manner = self._manner
-        greetings: list[bytes] = []
-        if manner.password or manner.user:
-            who: tuple[str, ...] = (manner.user, manner.password) if manner.user else (manner.password,)
-            greetings.append(pack(("AUTH", *who)))
-        if manner.database:
-            greetings.append(pack(("SELECT", manner.database)))
-        greetings.append(pack(("PING",)))
-        for reply in await connection.ask_all(greetings):
+    async def _log_in(self, connection: ValkeyConnection) -> None:
+        options = self._options
+        commands: list[bytes] = []
+        if options.password or options.user:
+            who: tuple[str, ...] = (options.user, options.password) if options.user else (options.password,)
+            commands.append(pack(("AUTH", *who)))
+        if options.database:
+            commands.append(pack(("SELECT", options.database)))
+        commands.append(pack(("PING",)))
+        for reply in await connection.send_all(commands):
             if isinstance(reply, ReplyError):
-                raise translate_greeting(reply, doing=f"connecting to {self}")
+                raise translate_login_error(reply, doing=f"connecting to {self}")
 
-    async def ask(self, *command: Argument) -> Any:
-        """One plain command, for what concerns this server and no key. Raises what the border makes of a refusal."""
-        connection = self.ready or await self.connection()
-        reply = await connection.ask(pack(command))
+    async def command(self, *command: Argument) -> Any:
+        """Run a command that concerns this server and no key. Raises a FrontierError (see `translate_error`)."""
+        connection = self.ready_connection or await self.connection()
+        reply = await connection.send(pack(command))
         if isinstance(reply, ReplyError):
-            raise translate(reply, doing=f"{command[0]!s} on {self}")
+            raise translate_error(reply, doing=f"{command[0]!s} on {self}")
         return reply
 
-    async def facts(self, section: str) -> dict[str, str]:
-        """A section of INFO, e.g. `{"redis_version": "7.2.4", …}`."""
-        return read_info(await self.ask("INFO", section))
+    async def info(self, section: str) -> dict[str, str]:
+        """Return a section of INFO, e.g. `{"redis_version": "7.2.4", …}`."""
+        return read_info(await self.command("INFO", section))
 
     async def replicas(self) -> int:
-        """How many replicas follow this server right now, as known for at most a few seconds."""
+        """Return the number of online replicas of this server; the answer may be _REPLICAS_KNOWN_SECONDS old."""
         if time.monotonic() >= self._replicas_known_until:
-            facts = await self.facts("replication")
+            fields = await self.info("replication")
             self._replicas = sum(
                 "state=online" in value
-                for name, value in facts.items()
+                for name, value in fields.items()
                 if name.startswith("slave") and name.removeprefix("slave").isdecimal()
             )
             self._replicas_known_until = time.monotonic() + _REPLICAS_KNOWN_SECONDS
         return self._replicas
 
-    async def probe(self, *, grace_seconds: float) -> bool:
-        """Whether it answers on a new connection and goes on saying nothing on an old one, where something is asked:
-        then it has lost that one, as a firewall may have it do. A server that is busy answers neither; one that is slow
-        has answered what came first, or begun to. Raises FrontierUnavailable or ServerUnsuitable: it does not answer.
+    async def has_lost_connection(self, *, grace_seconds: float) -> bool:
+        """Return whether the server no longer knows one of our connections, for example because a firewall dropped it.
+
+        That is so when the server answers on a new connection, and `grace_seconds` later still nothing has come on an
+        old one with pending calls. (A busy server answers on neither; a slow one has begun to answer on the old one.)
+        Raises FrontierUnavailable or ServerUnsuitable when it does not answer on the new connection.
         """
-        connections = [way.connection for way in self._ways.values() if way.connection is not None]
-        before = [(connection, connection.progress) for connection in connections if connection.asked]
-        fresh = await self.open()
+        connections = [shared.connection for shared in self._connections.values() if shared.connection is not None]
+        before = [(connection, connection.progress) for connection in connections if connection.has_pending]
+        fresh = await self.connect()
         await fresh.close()
         await asyncio.sleep(grace_seconds)
-        return any(connection.asked and connection.progress == then for connection, then in before)
+        return any(connection.has_pending and connection.progress == then for connection, then in before)
 
-    async def hang_up(self) -> None:
-        """End its connections; what is unanswered raises FrontierUnavailable. The next call makes new ones."""
+    async def disconnect(self) -> None:
+        """Close the connections; pending calls raise FrontierUnavailable. The next call makes new connections."""
         self.failed_at = time.monotonic()
-        for way in self._ways.values():
-            if way.connection is not None:
-                await way.connection.close()
+        for shared in self._connections.values():
+            if shared.connection is not None:
+                await shared.connection.close()
 
     def forget_replicas(self) -> None:
-        """Ask again next time."""
+        """Make the next `replicas` ask the server."""
         self._replicas_known_until = 0.0
 
     async def close(self) -> None:
-        """End its connections; what is unanswered raises FrontierUnavailable. May be repeated."""
+        """Close the connections for good; pending calls raise FrontierUnavailable. May be called again."""
         self._closed = True
-        for way in self._ways.values():
-            await way.close()
+        for shared in self._connections.values():
+            await shared.close()
 
 
 def read_info(reply: Reply) -> dict[str, str]:
-    """INFO's text as a dictionary; headings and empty lines left out."""
+    """Return the text of INFO as a dictionary, without headings and empty lines."""
     lines = reply.decode(errors="replace").splitlines()
     return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
 
 
 class _SharedConnection:
-    """A connection that is made once however many tasks want it at the same time, and again when it has ended.
+    """A connection that many tasks share. It is made once, and again after it has ended.
 
-    `beside`: nobody waits for the second attempt to connect and the later ones. They are made beside the work.
+    `in_background`: after a failed attempt to connect, a background task makes the next ones, and calls fail at once
+    until one succeeds.
     """
 
     def __init__(
@@ -225,40 +239,41 @@ class _SharedConnection:
         open_connection: Callable[[], Awaitable[ValkeyConnection]],
         on_reconnect: Callable[[], None] | None,
         *,
-        beside: bool,
+        in_background: bool,
     ) -> None:
         self.connection: ValkeyConnection | None = None
         self._open = open_connection
         self._on_reconnect = on_reconnect
-        self._beside = beside
-        self._making = asyncio.Lock()
-        self._trouble: FrontierUnavailable | None = None
+        self._in_background = in_background
+        self._lock = asyncio.Lock()
+        self._failure: FrontierUnavailable | None = None
         self._reconnecting: asyncio.Task[None] | None = None
 
     @property
-    def away(self) -> bool:
-        """Whether its server does not answer."""
-        return self._trouble is not None or (self.connection is not None and self.connection.silent)
+    def unavailable(self) -> bool:
+        """True while calls fail at once."""
+        return self._failure is not None or (self.connection is not None and self.connection.unresponsive)
 
-    async def take(self) -> ValkeyConnection:
-        self._refuse()
-        async with self._making:
-            self._refuse()
+    async def get(self) -> ValkeyConnection:
+        """Return the connection, made if there is none. Raises FrontierUnavailable or ServerUnsuitable."""
+        self._raise_if_failing()
+        async with self._lock:
+            self._raise_if_failing()
             if self.connection is not None and self.connection.alive:
                 return self.connection
             try:
-                if self._beside and self.connection is not None and self.connection.silent:
-                    raise FrontierUnavailable(f"{self.connection.where}: no answer")
+                if self._in_background and self.connection is not None and self.connection.unresponsive:
+                    raise FrontierUnavailable(f"{self.connection.server}: no answer")
                 return await self._make()
-            except FrontierUnavailable as trouble:
-                if self._beside:
-                    self._trouble = trouble
+            except FrontierUnavailable as failure:
+                if self._in_background:
+                    self._failure = failure
                     self._reconnecting = asyncio.create_task(self._reconnect())
                 raise
 
-    def _refuse(self) -> None:
-        if self._trouble is not None:
-            raise FrontierUnavailable(self._trouble.detail)
+    def _raise_if_failing(self) -> None:
+        if self._failure is not None:
+            raise FrontierUnavailable(self._failure.detail)
 
     async def _make(self) -> ValkeyConnection:
         connection = await self._open()
@@ -271,22 +286,22 @@ class _SharedConnection:
         pause = _FIRST_PAUSE_SECONDS
         while True:
             await asyncio.sleep(pause)
-            pause = min(2 * pause, _RECONNECT_SECONDS)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             try:
                 await self._make()
-            except FrontierError as trouble:
-                if not isinstance(trouble, FrontierUnavailable):  # the next call finds out and says so
+            except FrontierError as failure:
+                if not isinstance(failure, FrontierUnavailable):  # the next call connects and raises it
                     break
-                self._trouble = trouble
+                self._failure = failure
             else:
                 break
-        self._trouble = self._reconnecting = None
+        self._failure = self._reconnecting = None
 
     async def close(self) -> None:
         if self._reconnecting is not None:
             self._reconnecting.cancel()
             await asyncio.gather(self._reconnecting, return_exceptions=True)
-        async with self._making:
+        async with self._lock:
             if self.connection is not None:
                 await self.connection.close()
 
@@ -305,7 +320,7 @@ class Script:
     source: str
     """A first line `#!lua flags=allow-oom` lets the script run when the server's memory is full (Redis 7.0 and later,
     EVAL flags)."""
-    far: bool = False
+    undeclared_keys: bool = False
     """The script touches keys of its slot that no call declares. While a slot's keys are being moved between two
     nodes, such a script can run on neither."""
     sha: bytes = field(init=False)
@@ -316,8 +331,8 @@ class Script:
         object.__setattr__(self, "sha", digest.hexdigest().encode())
 
 
-def load(folder: Traversable, *, far: bool = False) -> dict[str, Script]:
-    """Return the scripts of a package's folder by name; `far` applies to all of them.
+def load_scripts(folder: Traversable, *, undeclared_keys: bool = False) -> dict[str, Script]:
+    """Return the scripts of a package's folder by name; `undeclared_keys` applies to all of them.
 
     Each `.lua` file of the folder is a command. A line `-- include name` is replaced by `include/name.lua`, once per
     command, at its first mention. Comments and empty lines are left out of the assembled source.
@@ -327,7 +342,7 @@ def load(folder: Traversable, *, far: bool = False) -> dict[str, Script]:
     includes_folder = folder / _INCLUDES_FOLDER
     includes = _read_sources(includes_folder) if includes_folder.is_dir() else {}
     return {
-        name: Script(name, _COMMENT.sub("", _assemble(name, source, includes, set(), (name,))), far)
+        name: Script(name, _COMMENT.sub("", _assemble(name, source, includes, set(), (name,))), undeclared_keys)
         for name, source in sorted(commands.items())
     }
 

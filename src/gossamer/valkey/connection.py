@@ -1,4 +1,7 @@
-"""One connection to a server: commands go out as they come, answers come back in the same order."""
+"""One pipelined connection to a Valkey or Redis server, and the translation of its errors into Gossamer's.
+
+Commands are sent as they come; replies arrive in the same order.
+"""
 
 import asyncio
 import random
@@ -15,110 +18,115 @@ from gossamer.policy.retry import outage_pause
 
 _PARTIAL: Final = object()
 
-_SILENCE_SECONDS = 1.0
-"""After so long without the answer that is due next, whoever wants to know is told, once a second."""
-_HELD_UP_SECONDS = 0.5
-"""A timer that is so late says that the event loop stood still."""
+_LATE_SECONDS = 1.0
+"""Age at which the reply that is due next counts as late. `on_late_reply` is then called once in this time."""
+_LOOP_STALL_SECONDS = 0.5
+"""A timer that fires this much too late means that the event loop of this process stood still."""
 
 Argument = bytes | str | int | float
 
-pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)  # its stub knows tuples of one only
-"""A command and its arguments as they travel."""
+pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)  # its stub takes 1-tuples only
+"""Encode a command and its arguments for the wire."""
 
 Reply = Any
-"""bytes, int, None, a list of replies, or a `hiredis.ReplyError` as a value: an error is an answer too."""
+"""bytes, int, None, a list of replies, or a `hiredis.ReplyError`: error replies are values and are not raised."""
 
 
 class ValkeyConnection(asyncio.Protocol):
-    """A pipeline. Any number of tasks may ask at once; nobody waits for another's answer before asking.
+    """A pipelined connection. Any number of tasks may send at once, without waiting for each other's replies.
 
-    `call_seconds`: an answer that takes longer ends the connection, because what comes after it cannot be trusted to
-    come at all. `where` names the server in errors. `on_silence` hears of an answer that is late; it may end
-    the connection sooner.
+    `server` names the server in errors. `call_seconds`: a reply that takes longer ends the connection, because later
+    replies may never come. `on_late_reply` is called when a reply is late, and may end the connection sooner.
 
-    `give_up_seconds`: when an answer is due and nothing at all arrives for so long, nobody waits any longer. The
-    connection lives on, and is `silent` until something arrives: whoever asks meanwhile is refused at once. None: an
-    answer is waited for until the end.
+    `fail_fast_seconds`: when a reply is due and no data arrives for this time, all pending calls fail. The connection
+    stays open and is `unresponsive` until data arrives; meanwhile new calls fail at once. None: calls wait for
+    `call_seconds`.
     """
 
     def __init__(
         self,
-        where: str,
+        server: str,
         *,
         call_seconds: float,
-        on_silence: Callable[[], None] | None = None,
-        give_up_seconds: float | None = None,
+        on_late_reply: Callable[[], None] | None = None,
+        fail_fast_seconds: float | None = None,
     ) -> None:
-        self.where = where
-        self._give_up_seconds = give_up_seconds
+        self.server = server
+        self._fail_fast_seconds = fail_fast_seconds
         self.alive = False
-        self.silent = False
-        """The answer that is due next was given up."""
+        self.unresponsive = False
+        """True while the pending calls have failed and no data has arrived since."""
         self._call_seconds = call_seconds
-        self._on_silence = on_silence
+        self._on_late_reply = on_late_reply
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(notEnoughData=_PARTIAL)
         self._out: list[bytes] = []
-        self._waiting: deque[tuple[asyncio.Future[Reply], int, float]] = deque()
+        self._pending: deque[tuple[asyncio.Future[Reply], int, float]] = deque()
+        """For each call: its future, its number of commands (0: one command, whose reply is not a list), its
+        deadline."""
         self._collected: list[Reply] = []
-        self._arrived = self._answered = 0
+        """Replies so far of the first pending call, if that has several commands."""
+        self._chunks = self._replies = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._heard = 0.0
-        """When something arrived last."""
-        self._listener: Callable[[Reply | None], None] | None = None
-        self._ended = self._loop.create_future()
+        self._last_received = 0.0
+        """Time of the last data, on the event loop's clock."""
+        self._subscriber: Callable[[Reply | None], None] | None = None
+        self._disconnected = self._loop.create_future()
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Grows with everything that arrives and with every answer: the same again, while something is asked, is
-        silence."""
-        return self._arrived, self._answered
+        """Counts of received chunks and replies. While calls are pending, an unchanged value means that nothing
+        came."""
+        return self._chunks, self._replies
 
     @property
-    def asked(self) -> bool:
-        """Whether an answer is due."""
-        return self.alive and bool(self._waiting)
+    def has_pending(self) -> bool:
+        """True while a reply is due."""
+        return self.alive and bool(self._pending)
 
-    # --- asking -------------------------------------------------------------------------------------------------------
+    # --- sending ------------------------------------------------------------------------------------------------------
 
-    def ask(self, packed: bytes, *, patience_seconds: float = 0.0) -> "asyncio.Future[Reply]":
-        """Send one packed command; the future is its answer. `patience_seconds` is added to the time it may take.
+    def send(self, packed: bytes) -> "asyncio.Future[Reply]":
+        """Send one packed command; the future has its reply.
 
-        The future raises FrontierUnavailable when the connection ended first: nobody knows whether it was done.
+        The future raises FrontierUnavailable when the connection ends first: the command may have been carried out.
         """
-        return self._enqueue(packed, 0, patience_seconds)
+        return self._enqueue(packed, 0, 0.0)
 
-    def ask_all(self, packed: Sequence[bytes], *, patience_seconds: float = 0.0) -> "asyncio.Future[list[Reply]]":
-        """Send commands with nothing of anybody else's between them; the future is the list of their answers."""
-        return self._enqueue(b"".join(packed), len(packed), patience_seconds)
+    def send_all(self, packed: Sequence[bytes], *, extra_seconds: float = 0.0) -> "asyncio.Future[list[Reply]]":
+        """Send commands without any other task's command between them; the future has the list of their replies.
 
-    def _enqueue(self, packed: bytes, count: int, patience: float) -> "asyncio.Future[Reply]":
+        `extra_seconds` is added to the time that they may take. The future raises as that of `send` does.
+        """
+        return self._enqueue(b"".join(packed), len(packed), extra_seconds)
+
+    def _enqueue(self, packed: bytes, count: int, extra_seconds: float) -> "asyncio.Future[Reply]":
         if not self.alive:
-            raise FrontierUnavailable(f"{self.where}: the connection has ended")
-        if self.silent:
-            raise FrontierUnavailable(f"{self.where}: no answer within {self._give_up_seconds:g} s")
+            raise FrontierUnavailable(f"{self.server}: the connection has ended")
+        if self.unresponsive:
+            raise FrontierUnavailable(f"{self.server}: no answer within {self._fail_fast_seconds:g} s")
         loop = self._loop
         future: asyncio.Future[Reply] = loop.create_future()
-        self._waiting.append((future, count, loop.time() + self._call_seconds + patience))
+        self._pending.append((future, count, loop.time() + self._call_seconds + extra_seconds))
         if not self._out:
-            # What other tasks ask in this turn of the loop leaves with it: one system call for all of them.
+            # Commands of other tasks in this turn of the loop are sent with this one, in one system call.
             loop.call_soon(self._flush)
         self._out.append(packed)
         if self._timer is None:
-            self._timer = loop.call_later(self._look_again(self._call_seconds), self._check_time)
+            self._timer = loop.call_later(self._next_check(self._call_seconds), self._check_deadlines)
         return future
 
-    def _look_again(self, left: float) -> float:
-        return left if self._on_silence is None else min(left, _SILENCE_SECONDS)
+    def _next_check(self, left: float) -> float:
+        return left if self._on_late_reply is None else min(left, _LATE_SECONDS)
 
-    def listen(self, packed: bytes, listener: Callable[[Reply | None], None]) -> None:
-        """Subscribe with this packed command: from now on every message goes to `listener`, and None at the end."""
-        self._listener = listener
-        self.tell(packed)
+    def subscribe(self, packed: bytes, subscriber: Callable[[Reply | None], None]) -> None:
+        """Send this packed SUBSCRIBE. `subscriber` then gets every message, and None when the connection ends."""
+        self._subscriber = subscriber
+        self.write(packed)
 
-    def tell(self, packed: bytes) -> None:
-        """Send without expecting an answer; for a connection that listens."""
+    def write(self, packed: bytes) -> None:
+        """Send a packed command whose reply goes to the subscriber. For connections that `subscribe`."""
         if self._transport is not None:
             self._transport.write(packed)
 
@@ -127,75 +135,76 @@ class ValkeyConnection(asyncio.Protocol):
         if self._transport is not None and self.alive:
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
-    def _check_time(self) -> None:
+    def _check_deadlines(self) -> None:
         timer, self._timer = self._timer, None
-        if not self._waiting or not self.alive:
+        if not self._pending or not self.alive:
             return
         now = self._loop.time()
-        if timer is not None and now - timer.when() > _HELD_UP_SECONDS:
-            # This process was held up itself: what arrived meanwhile is read first.
-            self._timer = self._loop.call_later(_HELD_UP_SECONDS / 2, self._check_time)
+        if timer is not None and now - timer.when() > _LOOP_STALL_SECONDS:
+            # This process stood still: first read what arrived in the meantime.
+            self._timer = self._loop.call_later(_LOOP_STALL_SECONDS / 2, self._check_deadlines)
             return
-        left = self._waiting[0][2] - now
+        left = self._pending[0][2] - now
         if left <= 0:
-            self._end(FrontierUnavailable(f"{self.where}: no answer within {self._call_seconds:g} s"))
+            self._end(FrontierUnavailable(f"{self.server}: no answer within {self._call_seconds:g} s"))
             return
-        self._timer = self._loop.call_later(self._look_again(left), self._check_time)
-        if self._on_silence is not None and left <= self._call_seconds - _SILENCE_SECONDS:
-            self._on_silence()
-        since = max(now + left - self._call_seconds, self._heard)
-        if self._give_up_seconds is not None and now - since >= self._give_up_seconds:
-            self._give_up()
+        self._timer = self._loop.call_later(self._next_check(left), self._check_deadlines)
+        if self._on_late_reply is not None and left <= self._call_seconds - _LATE_SECONDS:
+            self._on_late_reply()
+        since = max(now + left - self._call_seconds, self._last_received)
+        if self._fail_fast_seconds is not None and now - since >= self._fail_fast_seconds:
+            self._fail_pending()
 
-    def _give_up(self) -> None:
-        self.silent = True
-        for future, _, _ in self._waiting:
+    def _fail_pending(self) -> None:
+        self.unresponsive = True
+        detail = f"{self.server}: no answer within {self._fail_fast_seconds:g} s"
+        for future, _, _ in self._pending:
             if not future.done():
-                future.set_exception(FrontierUnavailable(f"{self.where}: no answer within {self._give_up_seconds:g} s"))
+                future.set_exception(FrontierUnavailable(detail))
 
-    # --- the protocol -------------------------------------------------------------------------------------------------
+    # --- asyncio.Protocol ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one without inheriting from it
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transport does not inherit from this class
         self.alive = True
 
     def data_received(self, data: bytes) -> None:
-        self._arrived += 1
-        self._heard = self._loop.time()
-        self.silent = False
+        self._chunks += 1
+        self._last_received = self._loop.time()
+        self.unresponsive = False
         self._reader.feed(data)
         gets = self._reader.gets
         try:
             while (reply := gets()) is not _PARTIAL:
                 self._receive(reply)
         except hiredis.ProtocolError as exc:
-            self._end(FrontierUnavailable(f"{self.where}: this is no Redis protocol ({exc})"))
+            self._end(FrontierUnavailable(f"{self.server}: this is no Redis protocol ({exc})"))
 
     def _receive(self, reply: Reply) -> None:
-        if self._listener is not None:
-            self._listener(reply)
+        if self._subscriber is not None:
+            self._subscriber(reply)
             return
-        if not self._waiting:
-            # A server may say why it hangs up (too many clients, protected mode) before anything is asked.
-            self._end(FrontierUnavailable(f"{self.where}: {reply}"))
+        if not self._pending:
+            # A server may send the reason why it disconnects (too many clients, protected mode) before any command.
+            self._end(FrontierUnavailable(f"{self.server}: {reply}"))
             return
-        future, count, _ = self._waiting[0]
+        future, count, _ = self._pending[0]
         if count:
             self._collected.append(reply)
             if len(self._collected) < count:
                 return
             reply, self._collected = self._collected, []
-        self._waiting.popleft()
-        self._answered += 1
-        if not future.done():  # a task that was cancelled no longer waits; its answer still had to be read
+        self._pending.popleft()
+        self._replies += 1
+        if not future.done():  # the reply of a cancelled task had to be read, too
             future.set_result(reply)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(FrontierUnavailable(f"{self.where}: the connection was lost" + (f" ({exc})" if exc else "")))
-        if not self._ended.done():
-            self._ended.set_result(None)
+        self._end(FrontierUnavailable(f"{self.server}: the connection was lost" + (f" ({exc})" if exc else "")))
+        if not self._disconnected.done():
+            self._disconnected.set_result(None)
 
-    # --- the end ------------------------------------------------------------------------------------------------------
+    # --- closing ------------------------------------------------------------------------------------------------------
 
     def _end(self, error: FrontierUnavailable) -> None:
         if not self.alive:
@@ -205,18 +214,18 @@ class ValkeyConnection(asyncio.Protocol):
             self._timer.cancel()
         if self._transport is not None:
             self._transport.abort()
-        waiting, self._waiting = self._waiting, deque()
-        for future, _, _ in waiting:
+        pending, self._pending = self._pending, deque()
+        for future, _, _ in pending:
             if not future.done():
                 future.set_exception(FrontierUnavailable(error.detail))
-        if self._listener is not None:
-            self._listener(None)
+        if self._subscriber is not None:
+            self._subscriber(None)
 
     async def close(self) -> None:
-        """End it; what is still unanswered raises FrontierUnavailable. May be repeated."""
-        self._end(FrontierUnavailable(f"{self.where}: closed"))
+        """Close the connection; pending calls raise FrontierUnavailable. May be called again."""
+        self._end(FrontierUnavailable(f"{self.server}: closed"))
         if self._transport is not None:
-            await asyncio.shield(self._ended)
+            await asyncio.shield(self._disconnected)
 
 
 T = TypeVar("T")
@@ -226,16 +235,16 @@ async def retrying(
     call: Callable[[], Awaitable[T]],
     *,
     on_trouble: Callable[[FrontierUnavailable, int], None] | None = None,
-    give_up_seconds: float | None = None,
+    timeout_seconds: float | None = None,
     chance: Callable[[], float] = random.random,
 ) -> T:
-    """Repeat `call` until it does not raise FrontierUnavailable; it must be one that may be repeated.
+    """Repeat `call` until it does not raise FrontierUnavailable, and return its result. `call` must be idempotent.
 
-    `on_trouble` hears of every failure at once, before the pause, with its number from 1. After `give_up_seconds`
-    (None: never) the last failure is raised. Cancelling ends it between two calls or within one.
+    `on_trouble` is called at every failure, before the pause, with the failure and its number from 1. After
+    `timeout_seconds` the last failure is raised; None: never. `chance` returns the jitter of a pause, 0 to 1.
     """
     loop = asyncio.get_running_loop()
-    last = None if give_up_seconds is None else loop.time() + give_up_seconds
+    deadline = None if timeout_seconds is None else loop.time() + timeout_seconds
     attempt = 0
     while True:
         try:
@@ -245,23 +254,23 @@ async def retrying(
             if on_trouble is not None:
                 on_trouble(exc, attempt)
             pause = outage_pause(attempt, random=chance())
-            if last is not None and loop.time() + pause > last:
+            if deadline is not None and loop.time() + pause > deadline:
                 raise
         await asyncio.sleep(pause)
 
 
-_PASSING = frozenset(
+_TEMPORARY_ERRORS = frozenset(
     {"LOADING", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "TRYAGAIN", "MISCONF", "NOREPLICAS", "UNBLOCKED"}
 )
-"""First words of refusals that pass by themselves, or when a person made room: repeat the call."""
+"""Codes of errors that pass by themselves, or when a person makes room on the disk: the call may be repeated."""
 
-_STALE = frozenset({"CLUSTERDOWN", "MASTERDOWN", "READONLY"})
-"""First words that say that another node may serve the slot by now."""
+_STALE_SLOTS_ERRORS = frozenset({"CLUSTERDOWN", "MASTERDOWN", "READONLY"})
+"""Codes of errors after which another node may serve the slot."""
 
 _ADVICE = {
     "NOAUTH": "it asks for a password: write it into the address, redis://:PASSWORD@host:port",
     "WRONGPASS": "it does not know this user and password; check them in the address",
-    "NOPERM": "its access list forbids this user something the frontier needs "
+    "NOPERM": "its access list forbids this user a command that the frontier needs "
     "(~<prefix>* &<prefix>* +@read +@write +@scripting +@pubsub +@connection +wait +info +config|get +cluster)",
     "DENIED": "it is in protected mode: give it a password, or bind it to an address that only your machines reach",
 }
@@ -269,43 +278,43 @@ _ADVICE = {
 _DISK_FULL = "MISCONF"
 
 
-def first_word(error: ReplyError) -> str:
-    """The error's code: `MOVED`, `OOM`, `ERR` …"""
+def error_code(error: ReplyError) -> str:
+    """Return the code of a server's error: `MOVED`, `OOM`, `ERR` …"""
     return str(error).partition(" ")[0]
 
 
-def is_stale(error: ReplyError) -> bool:
-    """Whether this refusal says that the map of slots may be out of date."""
-    return first_word(error) in _STALE
+def means_stale_slots(error: ReplyError) -> bool:
+    """Return whether the map of slots may be out of date after this error."""
+    return error_code(error) in _STALE_SLOTS_ERRORS
 
 
-def translate(error: ReplyError, *, doing: str) -> FrontierError:
-    """Our error for a server's refusal. `doing`: what was asked of which server, for the person who reads it."""
-    word, text = first_word(error), str(error)
-    if word in _ADVICE:
-        return ServerUnsuitable(f"{doing}: {_ADVICE[word]} ({text})")
-    if word == _DISK_FULL:
+def translate_error(error: ReplyError, *, doing: str) -> FrontierError:
+    """Return Gossamer's error for an error of the server. `doing` names the command and the server in the message."""
+    code, text = error_code(error), str(error)
+    if code in _ADVICE:
+        return ServerUnsuitable(f"{doing}: {_ADVICE[code]} ({text})")
+    if code == _DISK_FULL:
         return FrontierUnavailable(f"{doing}: the server cannot write to its disk; make room there ({text})")
-    if word in _PASSING or text.startswith("ERR max number of clients"):
+    if code in _TEMPORARY_ERRORS or text.startswith("ERR max number of clients"):
         return FrontierUnavailable(f"{doing}: {text}")
     return FrontierError(f"{doing}: {text}")
 
 
-def translate_greeting(error: ReplyError, *, doing: str) -> FrontierError:
-    """The same for AUTH and SELECT, where what does not pass by itself is a mistake in the address."""
-    translated = translate(error, doing=doing)
+def translate_login_error(error: ReplyError, *, doing: str) -> FrontierError:
+    """Return Gossamer's error for a failed AUTH or SELECT: unless temporary, it is a mistake in the address."""
+    translated = translate_error(error, doing=doing)
     if type(translated) is FrontierError:
         return ServerUnsuitable(f"{doing}: check user, password and database in the address ({error})")
     return translated
 
 
 def translate_os_error(error: OSError, *, doing: str) -> FrontierError:
-    """Our error for a connection that did not come about, or ended."""
+    """Return Gossamer's error for a connection that could not be made or has ended."""
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = error.verify_message
         return ServerUnsuitable(f"{doing}: its certificate is not trusted ({reason}); ?ssl_ca_certs=FILE names its CA")
     if isinstance(error, ssl.SSLError):
-        return ServerUnsuitable(f"{doing}: no TLS came about ({error.reason}); redis:// is the form without TLS")
+        return ServerUnsuitable(f"{doing}: TLS failed ({error.reason}); redis:// is the address without TLS")
     if isinstance(error, TimeoutError) and not error.strerror:
         return FrontierUnavailable(f"{doing}: no answer in time")
     return FrontierUnavailable(f"{doing}: {error.strerror or error}")

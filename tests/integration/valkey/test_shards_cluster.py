@@ -217,10 +217,10 @@ async def test_a_primary_that_was_replaced_confirms_nothing_though_it_has_no_rep
         await shards.call_confirmed(0, COUNT, [key], [1])
         old = nodes.owner(slot)
         old_client = await shards._topology.client_of(key)
-        assert await shards._topology.vouched(key, old_client)
+        assert await shards._topology.is_confirmed_primary(key, old_client)
         with stopped(old):
             new = await asyncio.to_thread(cluster_faults.wait_replaced, nodes, old, slot)
-        assert not await shards._topology.vouched(key, shards._topology.client(old_client.endpoint))
+        assert not await shards._topology.is_confirmed_primary(key, shards._topology.client(old_client.endpoint))
         counted = await retrying(lambda: shards.call_confirmed(0, COUNT, [key], [1]))
         assert counted >= 2  # more where a replica was slow to confirm it, and it was asked again
         assert int(new.command("GET", "{r}:n")) == counted

@@ -40,11 +40,11 @@ async def test_what_was_asked_on_a_forgotten_one_fails_soon_and_the_next_works(s
 async def test_a_server_that_is_busy_is_waited_for(shards: Shards) -> None:
     """It answers on no other connection either."""
     assert await shards.command("k", "SET", "k", "2") == b"OK"
-    connection = shards._topology._seeds[0].ready
+    connection = shards._topology._seeds[0].ready_connection
     sleeping = asyncio.create_task(shards.command("k", "DEBUG", "SLEEP", "3"))
     assert await shards.command("k", "GET", "k") == b"2"
     assert await sleeping == b"OK"
-    assert shards._topology._seeds[0].ready is connection
+    assert shards._topology._seeds[0].ready_connection is connection
 
 
 async def test_a_stalled_way_is_waited_for(shards: Shards, link: Link) -> None:

@@ -123,7 +123,7 @@ async def test_tls_is_verified_and_works(one_server: Server, tmp_path: Path) -> 
 
 
 async def test_tls_where_there_is_none(guarded_server: Server) -> None:
-    with pytest.raises(FrontierUnavailable, match=r"over TLS \(redis:// is the form without\)"):
+    with pytest.raises(FrontierUnavailable, match=r"over TLS \(redis:// is the address without TLS\)"):
         await Shards.connect(f"rediss://127.0.0.1:{guarded_server.port}", connect_seconds=0.3)
 
 

@@ -23,7 +23,7 @@ async def test_gives_up_when_told_to() -> None:
         raise FrontierUnavailable("away")
 
     with pytest.raises(FrontierUnavailable):
-        await retrying(call, give_up_seconds=0.0)
+        await retrying(call, timeout_seconds=0.0)
 
 
 async def test_what_is_no_outage_is_not_repeated() -> None:

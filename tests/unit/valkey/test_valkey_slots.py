@@ -3,7 +3,7 @@
 import pytest
 
 from gossamer.valkey.address import Endpoint
-from gossamer.valkey.topology import read_redirect, read_slots, slot_of, speaks_for
+from gossamer.valkey.topology import read_redirect, read_slots, serves_slot, slot_of
 
 ASKED = Endpoint(host="asked", port=1)
 
@@ -23,14 +23,14 @@ def test_a_tag_that_is_none(key: str) -> None:
 
 
 def test_the_map_has_holes_and_nodes_without_a_name() -> None:
-    owners = read_slots([[0, 1, [b"h", 7, b"id"], [b"replica", 8, b"id"]], [5, 5, [None, 9, b"id"]]], asked=ASKED)
+    owners = read_slots([[0, 1, [b"h", 7, b"id"], [b"replica", 8, b"id"]], [5, 5, [None, 9, b"id"]]], replied_by=ASKED)
     assert owners[:6] == [Endpoint(host="h", port=7)] * 2 + [None] * 3 + [Endpoint(host="asked", port=9)]
 
 
 def test_redirects() -> None:
-    assert read_redirect("MOVED 12 10.0.0.1:7000", asked=ASKED) == (12, Endpoint(host="10.0.0.1", port=7000))
-    assert read_redirect("ASK 12 ::1:7000", asked=ASKED) == (12, Endpoint(host="::1", port=7000))
-    assert read_redirect("MOVED 12 :7000", asked=ASKED) == (12, Endpoint(host="asked", port=7000))
+    assert read_redirect("MOVED 12 10.0.0.1:7000", replied_by=ASKED) == (12, Endpoint(host="10.0.0.1", port=7000))
+    assert read_redirect("ASK 12 ::1:7000", replied_by=ASKED) == (12, Endpoint(host="::1", port=7000))
+    assert read_redirect("MOVED 12 :7000", replied_by=ASKED) == (12, Endpoint(host="asked", port=7000))
 
 
 NODES = b"""aaa 127.0.0.1:1@11 myself,master - 0 0 1 connected 0-5460
@@ -56,4 +56,4 @@ eee 127.0.0.1:5@15 slave bbb 0 0 2 connected
     ],
 )
 def test_who_is_held_for_the_primary_of_a_slot(name: str, slot: int, speaks: bool) -> None:
-    assert speaks_for(NODES, name, slot) is speaks
+    assert serves_slot(NODES, name, slot) is speaks

@@ -24,7 +24,7 @@ from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.scope import Refusal
 from gossamer.policy.urls import from_person, host, registered_domain
 from gossamer.settings import Settings, load
-from gossamer.valkey.datadir import running
+from gossamer.valkey.datadir import running_address
 from gossamer.wiring.frontier import CrawlNote, connect, frontier_address
 from gossamer.wiring.plan import APPID
 from gossamer.wiring.worker import make_clients, make_resolver
@@ -127,7 +127,7 @@ def _scope(crawl: KnownCrawl, refusal: Refusal | None) -> str:
 @asynccontextmanager
 async def _asked(settings: Settings) -> AsyncIterator[ValkeyFrontier]:
     """The frontier that is named or runs; else the data directory's own, started for as long as the question takes."""
-    address = settings.frontier or running(settings.data_dir)
+    address = settings.frontier or running_address(settings.data_dir)
     if not address and not settings.data_dir.exists():
         raise BadInput(no_crawl_with(settings.data_dir))
     if address:

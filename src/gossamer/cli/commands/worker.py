@@ -24,7 +24,7 @@ from gossamer.errors import BadInput, OutputClosed, SinkError
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.settings import Settings, load
 from gossamer.telemetry import logs
-from gossamer.valkey.datadir import running
+from gossamer.valkey.datadir import running_address
 from gossamer.wiring.frontier import connect, warn_of_memory_only
 from gossamer.wiring.processes import WorkerCommand, WorkerReport
 from gossamer.wiring.worker import open_worker
@@ -97,7 +97,7 @@ def worker(
         inputs.outputs(settings.crawl.output)
     for name in spider or []:
         load_spider(name)
-    address = settings.frontier or running(settings.data_dir)
+    address = settings.frontier or running_address(settings.data_dir)
     if not address:
         raise BadInput(
             "there is no frontier to work for; name one with --frontier, for example redis://frontier.example:6379, or "

@@ -11,10 +11,10 @@ from typing import Any
 from gossamer.frontier.valkey.keys import Keys
 from gossamer.policy.timing import ServerClock
 from gossamer.telemetry import logs as names
-from gossamer.valkey.client import Script, load
+from gossamer.valkey.client import Script, load_scripts
 from gossamer.valkey.shards import Shards
 
-SCRIPTS: dict[str, Script] = load(resources.files("gossamer.frontier.valkey") / "scripts", far=True)
+SCRIPTS: dict[str, Script] = load_scripts(resources.files("gossamer.frontier.valkey") / "scripts", undeclared_keys=True)
 
 Argument = bytes | str | int | float
 

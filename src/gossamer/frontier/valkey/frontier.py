@@ -277,7 +277,7 @@ class ValkeyFrontier:
         commands = self._commands
         return ValkeyFrontier(
             ScriptCommands(
-                commands.shards.twin(),
+                commands.shards.clone(),
                 prefix=commands.prefix,
                 count=commands.count,
                 clock=self._clock,

@@ -18,9 +18,9 @@ from gossamer.model.crawl import CrawlId
 from gossamer.scrapy.engine import EngineDoor
 from gossamer.scrapy.redis.connection import RedisLink
 from gossamer.scrapy.scheduler import age_seconds
-from gossamer.valkey.client import load
+from gossamer.valkey.client import load_scripts
 
-SCRIPTS = load(files("gossamer.scrapy.redis") / "scripts")
+SCRIPTS = load_scripts(files("gossamer.scrapy.redis") / "scripts")
 
 _THERE_MS = 30_000
 _NUMBER_MS = 365 * 24 * 3600 * 1000
