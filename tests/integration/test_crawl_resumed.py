@@ -11,7 +11,10 @@ from pathlib import Path
 import psutil
 
 from gossamer.fakeweb import FakeWeb, WebSpec, fetched, fetches
+from gossamer.frontier.valkey.keys import Keys
 from gossamer.model.record import PageRecord
+from gossamer.valkey.embedded import EmbeddedValkey
+from gossamer.valkey.shards import Shards
 from tests.servers.crawling import command, crawl, gossamer, records_of, resolving
 from tests.servers.valkey import Server
 
@@ -31,7 +34,7 @@ def lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def begin(web: FakeWeb, folder: Path, *more: str) -> "subprocess.Popen[str]":
+def begin(web: FakeWeb, folder: Path, *more: str, heartbeat_seconds: float = 0.6) -> "subprocess.Popen[str]":
     """The command, going on in the background."""
     return subprocess.Popen(
         [*command("crawl", *web.seeds(), *resolving(web.resolve_overrides()), *RATE, "--json"), *more],
@@ -39,7 +42,7 @@ def begin(web: FakeWeb, folder: Path, *more: str) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "GOSSAMER_WORKER__HEARTBEAT": "0.6"},
+        env={**os.environ, "GOSSAMER_WORKER__HEARTBEAT": str(heartbeat_seconds)},
     )
 
 
@@ -138,6 +141,26 @@ def test_a_killed_command_loses_nothing(tmp_path: Path) -> None:
         assert {page.url for page in written} == expected
         # A page may be there twice if we died between writing and settling it; its request id tells.
         assert len({page.request_id for page in written}) == len(expected)
+
+
+async def test_a_resumed_command_with_its_own_server_waits_for_no_heartbeat(tmp_path: Path) -> None:
+    """Its workers trust silence only after an hour, and yet it gets at once what the killed command held."""
+    with FakeWeb.start(SPEC) as web:
+        first = begin(web, tmp_path)
+        until(lambda: lines(tmp_path / "pages.jsonl") > 50, "some pages")
+        first.kill()
+        first.communicate()
+        async with EmbeddedValkey(tmp_path / ".gossamer") as server:
+            shards = await Shards.connect(server.address)
+            workers = Keys("gossamer", 0).workers
+            silent = await shards.command(workers, "ZRANGE", workers, 0, -1)
+            assert silent
+            for worker in silent:  # for longer than the heartbeat
+                await shards.command(workers, "ZADD", workers, 0, worker)
+            await shards.close()
+        code, summary, said = end(begin(web, tmp_path, heartbeat_seconds=3600.0))
+        assert (code, summary["state"]) == (0, "finished"), said
+        assert set(fetches(web.log())) == fetched(web.expected())
 
 
 def test_a_killed_worker_process_is_replaced_and_loses_nothing(tmp_path: Path) -> None:

@@ -35,8 +35,10 @@ async def test_a_crawl_outlives_a_killed_and_a_frozen_worker(tmp_path: Path, ser
         frontier = await ValkeyFrontier.connect(server.address, heartbeat_seconds=1.0)
         await frontier.set_domain_policy(None, DomainPolicy(hits=60, window_seconds=1.0))
         await crawls.open_crawl(frontier, web.seeds(), Terms())
-        for _ in range(3):
-            fleet.start(frontier=server.address, output=tmp_path / "pages.jsonl")
+        # Each has its own output: a process that is frozen while it holds a file's lock would hold up the others there.
+        outputs = [tmp_path / f"{number}.jsonl" for number in range(3)]
+        for output in outputs:
+            fleet.start(frontier=server.address, output=output)
         names = [member.name for member in fleet.members]
         await asyncio.to_thread(
             wait_until, lambda: set(names) <= {record.agent for record in web.log()}, "all of them to fetch"
@@ -48,7 +50,7 @@ async def test_a_crawl_outlives_a_killed_and_a_frozen_worker(tmp_path: Path, ser
         fleet.members[1].thaw()
         await asyncio.to_thread(fleet.drain)
         assert [member.process.returncode for member in fleet.members[1:]] == [0, 0]
-        records = list(read_records(tmp_path / "pages.jsonl"))
+        records = [record for output in outputs if output.exists() for record in read_records(output)]
         assert {record.url for record in records if isinstance(record, PageRecord)} == set(web.expected())
         assert [event.kind for event in await crawls.ends(frontier)] == [CrawlState.FINISHED]
         await frontier.close()

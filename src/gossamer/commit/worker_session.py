@@ -158,7 +158,7 @@ class _ShardSession:
 
         Any living worker reclaims a dead worker's leases, within about a second; they need no agreement on it.
         """
-        seconds_left = 0.0  # the worker that this one replaces may have died long ago
+        seconds_left = 0.0  # soon: this worker may declare others dead one heartbeat after its first reply
         while True:
             interval = self._heartbeat_seconds / HEARTBEATS_PER_LIFETIME * (0.9 + 0.2 * random.random())
             await asyncio.sleep(min(interval, seconds_left + _jitter_seconds()))

@@ -317,8 +317,8 @@ class Frontier(Protocol):
         finish idle crawls, sweep what has outlived its retention. Returns the number of requests taken back. What
         concerns other shards, too, is left for later where one of those does not answer.
 
-        `declare_dead`: declare workers dead that were silent for a heartbeat. A process that was itself cut off from
-        the frontier a moment ago passes False (see `LivenessJudge`)."""
+        `declare_dead`: declare workers dead that were silent for a heartbeat. A process that has just started, or was
+        itself cut off from the frontier a moment ago, passes False (see `LivenessJudge`)."""
 
     async def crawl_info(self, crawl: CrawlId) -> CrawlInfo | None:
         """Counters only, whatever the size of the crawl. None: no such crawl (or past its retention)."""

@@ -86,15 +86,16 @@ between heartbeats is computed from this."""
 
 
 class LivenessJudge:
-    """What one process knows of the way to the frontier.
+    """Tracks one process's connection to a shard of the frontier, to decide whether missed heartbeats count as deaths.
 
-    When the frontier was away, no worker could give a sign of life. Whoever is back first must not take the others for
-    dead: it waits until they have had a heartbeat's time to speak.
+    While the frontier is away, no worker can send a heartbeat. After an outage every worker therefore gets one
+    heartbeat interval before its silence counts as a death. A new process does not know whether there was an outage a
+    moment ago: until a heartbeat interval after its first answer it declares no worker dead.
     """
 
     def __init__(self, heartbeat_seconds: float) -> None:
         self._heartbeat_seconds = heartbeat_seconds
-        self._cut_off = False
+        self._cut_off = True
         self._fair_from = float("-inf")
 
     def failed(self) -> None:

@@ -247,6 +247,10 @@ async def _crawl(
     missing = await missing_records(settings, run)
     for path, records in missing.items():
         display.say(missing_sentence(path, records))
+    if not settings.frontier:
+        # The workers of an earlier command ended with its embedded server. New workers trust silence only after a
+        # heartbeat; a resumed crawl need not wait for that.
+        await frontier.maintain()
     began = time.monotonic()
     worked = await work(
         settings, frontier, address, display, interruption, pool=plan.crawl.pool, spiders=spiders_for(plan), run=run

@@ -164,15 +164,15 @@ class ShardSession:
 
     async def heartbeat(self, heartbeat_ms: int) -> tuple[int, int] | None:
         """{ number of leases on the shard, ms until a silent worker counts as dead }. None: the shard does not know the
-        worker yet, or declared it dead."""
-        if not self.joined:
-            return None
-        name = self.name
+        worker yet, or declared it dead.
+
+        Asks the shard also where the worker has not joined it: an answer is proof that the shard can be reached."""
+        name, joined = self.name, self.joined
         count, left = await self._commands.call(self.shard, "heartbeat", name, heartbeat_ms)
         if count >= 0:
             return count, left
         # A shard that has not answered the first lease call may not know the worker yet.
-        if self._asked is None:
+        if joined and self._asked is None:
             self.retire(name)
         return None
 
