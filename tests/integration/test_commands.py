@@ -114,7 +114,7 @@ def test_a_crawl_that_waits_for_a_robots_txt_says_so_and_why_does_too(tmp_path: 
         )
         try:
             assert crawl.stderr is not None
-            assert f"The robots.txt of http://a.test:{web.port} cannot be had (503)" in crawl.stderr.readline()
+            assert f"The robots.txt of http://a.test:{web.port} cannot be fetched (503)" in crawl.stderr.readline()
             # Said before the request is back in the frontier, so it may be there only a moment later.
             while (found := json.loads(gossamer("why", url, "--json", cwd=tmp_path).stdout))["known"][
                 "place"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from gossamer.commit.committer import Committer, FinishedLease
+from gossamer.commit.committer import CommitLimits, Committer, FinishedLease
 from gossamer.commit.retrier import Retrier
 from gossamer.commit.worker_session import WorkerSession
 from gossamer.frontier.valkey import ValkeyFrontier
@@ -130,7 +130,7 @@ async def test_only_pages_with_links_to_that_shard_wait(scene: Scene) -> None:
     leases = await lease_until(holder, set(DOMAINS))
     here = [lease for lease in leases if not scene.stands(lease.domain)]
     there = [lease for lease in leases if scene.stands(lease.domain)]
-    committer = Committer(scene.frontier, holder, Fanout([]), Retrier(Troubles()), batch_pages=4)
+    committer = Committer(scene.frontier, holder, Fanout([]), Retrier(Troubles()), CommitLimits(batch_pages=4))
     settled: list[str] = []
     arrived = asyncio.Event()
 

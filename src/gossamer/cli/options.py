@@ -10,14 +10,14 @@ import typer
 
 from gossamer.cli import standard
 from gossamer.errors import BadInput, FetchError
-from gossamer.fetch.exchange import FetchRequest
+from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, first_header
 from gossamer.fetch.resolve import Resolver, parse_override
 from gossamer.policy.urls import canonical, host, location_target
 from gossamer.settings import Settings, setting
 from gossamer.sinks.open import check_outputs
 from gossamer.wiring.plan import MOST_NESTED, check_attrs
 from gossamer.wiring.worker import make_clients
-from gossamer.worker.attempt import MAX_HOPS, REDIRECTS, location
+from gossamer.worker.attempt import MAX_HOPS
 
 WHERE = "What to crawl"
 HOW_FAST = "How fast"
@@ -241,8 +241,8 @@ async def _fetched(settings: Settings, resolver: Resolver, source: str) -> list[
                     allow_private=host(url) == own,  # as for a seed: its host, not where it leads
                 )
             )
-            where = location(fetched.headers)
-            if fetched.status not in REDIRECTS or where is None:
+            where = first_header(fetched.headers, "location")
+            if fetched.status not in REDIRECT_STATUSES or where is None:
                 break
             target = location_target(url, where)
             if target is None:

@@ -1,4 +1,4 @@
-"""Takes finished pages in batches through the three steps that make nothing lost."""
+"""Commits finished pages in batches: write the records, add the outlinks, settle the leases."""
 
 import asyncio
 import contextlib
@@ -19,36 +19,36 @@ from gossamer.model.request import Batch, Lease, Settlement
 from gossamer.sinks.base import Sink
 
 _PAGE_BYTES = 2048
-_LINK_BYTES = 300
-"""Of one link beside its characters."""
+LINK_BYTES = 300
+"""Memory that one link takes besides its characters, in all places that hold it on its way to the frontier."""
 
 LinksAddedCallback = Callable[[Collection[int]], None]
-"""Called once the frontier has answered, with the fingerprints of the outlinks that it rejected: these are not in its
-seen-set. All others are."""
+"""Called when the frontier has added the outlinks, with the fingerprints that it rejected. Rejected ones are not in the
+frontier's seen-set; all others are."""
 
 
 @dataclass(slots=True)
 class FinishedLease:
-    """One lease's end. The outlinks travel under the lease's own run and terms."""
+    """Result of the work on one lease. The outlinks are added under the lease's run and terms."""
 
     settlement: Settlement
     outputs: Sequence[Output] = ()
     batches: list[Batch] = field(default_factory=list)
     on_links_added: LinksAddedCallback | None = None
     size: int = 0
-    """About how many bytes it keeps in memory."""
+    """Approximate memory that the result takes, in bytes."""
     on_released: Callable[[], None] | None = None
-    """Told once, when that memory is needed no more, however it ended."""
+    """Called once, when that memory is free again, even if the result is discarded."""
 
     def links_size(self) -> int:
-        """About how many bytes it keeps in memory once it is written, on the high side."""
+        """Return an upper estimate of the memory in bytes that the result takes after its records are written."""
         batches = self.batches
         payloads = sum(len(payload or b"") for batch in batches for payload in batch.payloads or ())
-        urls = sum(_LINK_BYTES + len(url) for batch in batches for url in batch.urls)
+        urls = sum(LINK_BYTES + len(url) for batch in batches for url in batch.urls)
         return _PAGE_BYTES + urls + payloads
 
     def release_outputs(self) -> None:
-        """Its outputs are durable, or it is given up: let go of them. May be repeated."""
+        """Release the outputs, which are durable now or discarded. May be repeated."""
         self.outputs = ()
         on_released, self.on_released = self.on_released, None
         if on_released:
@@ -57,23 +57,23 @@ class FinishedLease:
 
 @dataclass(slots=True, eq=False)
 class _LinkGroup:
-    """Links of pages of one spider under one set of terms that live on one shard: they travel in one call."""
+    """Outlinks on one shard, of one spider's pages under the same terms. They are added in one call."""
 
     run: Run
     terms: Terms
     shard: int
     batches: list[Batch]
     page: FinishedLease
-    """The first of the pages."""
+    """First of the pages. What the frontier rejects is counted in its settlement."""
     era: int | None = None
-    """The era in which the frontier confirmed them; None: not yet."""
+    """Era of the frontier in which it added them; None: not yet."""
     rejected: Collection[int] = frozenset()
-    """Fingerprints of those that are not in the frontier's seen-set."""
+    """Fingerprints of links that are not in the frontier's seen-set."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Outlinks:
-    """The outlinks of these pages: on each shard, those of one spider, domain, priority and depth together."""
+    """Outlinks of a batch of pages, merged into as few calls to the frontier as possible."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Outlinks:
         retrier: Retrier,
         on_failure: Callable[[], None] | None = None,
     ) -> None:
-        """`on_failure` is called whenever a call to a shard failed."""
+        """`on_failure` is called for each call to a shard that failed."""
         self._on_failure = on_failure
         self._frontier = frontier
         self._retrier = retrier
@@ -103,28 +103,30 @@ class Outlinks:
             self._groups += groups.values()
 
     def add_all(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        """Add each group in a task of its own, which ends when the part's shard has answered."""
+        """Start one task for each group of links. It ends when the group's shard has answered."""
         return [tasks.create_task(self._add(group)) for group in self._groups]
 
     def all_added(self, page: FinishedLease) -> bool:
-        """Whether all links of this page were queued, known or rejected."""
+        """Return whether the frontier has decided on all links of this page: queued, known or rejected."""
         return all(group.era is not None for group in self._groups_of_page.get(id(page), ()))
 
     async def ensure_added(self, pages: Iterable[FinishedLease]) -> None:
-        """Return when all links of these pages are queued, known or rejected; each page's `confirmed` has been called
-        then.
+        """Return when the frontier has decided on all links of these pages, and each page's `on_links_added` was
+        called.
 
-        May be repeated: outlinks that the frontier has confirmed in its current era are not sent again. What became of
-        them is entered in the settlements of their pages, once."""
+        May be repeated: links that the frontier has added in its current era are not sent again. Their counts are
+        entered in the settlement of a page once.
+        """
         for page in pages:
             groups = self._groups_of_page.get(id(page), ())
             for group in groups:
                 await self._add(group)
             on_links_added, page.on_links_added = page.on_links_added, None
             if on_links_added:
-                on_links_added(
-                    groups[0].rejected if len(groups) == 1 else {mark for p in groups for mark in p.rejected}
-                )
+                if len(groups) == 1:
+                    on_links_added(groups[0].rejected)
+                else:
+                    on_links_added({fingerprint for group in groups for fingerprint in group.rejected})
 
     async def _add(self, group: _LinkGroup) -> None:
         if group.era != self._frontier.era:
@@ -141,12 +143,12 @@ class Outlinks:
         if added.rejected:
             group.rejected = {group.batches[batch].fingerprints[position] for batch, position in added.rejected}
         if group.era is None:
-            _count(group.page, added)
+            _count_rejected(group.page, added)
         group.era = era
 
 
-def _count(page: FinishedLease, added: AddResult) -> None:
-    """Enter what was not added in this page's settlement."""
+def _count_rejected(page: FinishedLease, added: AddResult) -> None:
+    """Count links that were not added in this page's settlement."""
     drops = Counter(page.settlement.drops)
     drops.update(added.rejected_by_reason)
     drops["duplicate"] += added.duplicates
@@ -154,8 +156,11 @@ def _count(page: FinishedLease, added: AddResult) -> None:
 
 
 def _group_by_terms(pages: Iterable[FinishedLease]) -> list[tuple[Run, Terms, list[FinishedLease]]]:
-    """Pages that may share a call. Run and terms are told apart by identity: leases of one submission share the
-    objects, and where they do not, a call more is all it costs."""
+    """Group the pages whose links may share a call.
+
+    Run and terms are compared by identity: leases of one submission share these objects. Where they do not, the only
+    cost is one more call.
+    """
     groups: dict[tuple[int, int, str], tuple[Run, Terms, list[FinishedLease]]] = {}
     for page in pages:
         if page.batches or page.on_links_added:
@@ -166,18 +171,18 @@ def _group_by_terms(pages: Iterable[FinishedLease]) -> list[tuple[Run, Terms, li
 
 
 def _merge_batches(pages: Iterable[FinishedLease]) -> list[Batch]:
-    """The pages' batches, those of one spider, domain, priority and depth as one.
+    """Merge the pages' batches of one spider, domain, priority and depth.
 
-    A URL that several of the pages link to travels once; its repeats are counted as the later pages' duplicates.
+    A URL that several pages link to is sent once; its repeats count as duplicates of the later pages.
     """
     merged: dict[tuple[str, str, int, int], dict[int, str]] = {}
-    apart: list[Batch] = []
+    unmergeable: list[Batch] = []
     for page in pages:
         for number, batch in enumerate(page.batches):
             if batch.unfiltered and not batch.call:
                 batch.call = _call_id(page.settlement.lease, number, batch)
             if batch.payloads is not None or batch.unfiltered:
-                apart.append(batch)
+                unmergeable.append(batch)
                 continue
             known = merged.setdefault((batch.spider, batch.domain, batch.priority, batch.depth), {})
             expected = len(known) + len(batch.urls)
@@ -186,29 +191,51 @@ def _merge_batches(pages: Iterable[FinishedLease]) -> list[Batch]:
                 drops = page.settlement.drops = page.settlement.drops or {}
                 drops["duplicate"] = drops.get("duplicate", 0) + expected - len(known)
     whole = [Batch(*key, urls=list(known.values()), fingerprints=list(known)) for key, known in merged.items()]
-    return whole + apart
+    return whole + unmergeable
 
 
 def _call_id(lease: Lease, number: int, batch: Batch) -> str:
-    """A name for the addition of a page's `number`th batch: a page that is read again after a crash adds it once."""
+    """Return the name of the call that adds a page's `number`th batch. It is the same when the page is read again after
+    a crash, so that the frontier adds the batch once."""
     content = (lease.request_id, number, batch.spider, batch.depth, batch.priority, batch.urls, batch.payloads)
     return hashlib.blake2b(msgspec.msgpack.encode(content), digest_size=16).hexdigest()
 
 
 _BATCH_WAIT_SECONDS = 0.05
-"""How long pages whose links are in the frontier wait for the others of their batch, to be settled with them."""
+"""Time that pages whose links are added wait for the rest of their batch, so that all are settled in one call. May be
+tuned: longer waits save calls and delay settlements."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLimits:
+    """Sizes of the committer's batches and queues. All may be tuned."""
+
+    batch_pages: int = 64
+    batch_bytes: int = 4 * 1024 * 1024
+    linger_seconds: float = 0.01
+    """Time that an incomplete batch waits for more pages."""
+    queue_pages: int = 512
+    """With `queue_bytes`: pages that may be queued before `put` waits."""
+    queue_bytes: int = 64 * 1024 * 1024
+    waiting_bytes: int = 64 * 1024 * 1024
+    """Approximate memory for links of written pages that wait for an unreachable shard."""
+
+
+_BATCHES_IN_PROGRESS = 2
+"""The disk writes of one batch overlap the frontier's round trips of the other."""
 
 
 class Committer:
-    """Bounded by pages and bytes: `put` waits while there is no room, so slow outputs slow the fetching.
+    """Commits finished pages so that a crash loses none.
 
-    For each batch: 1. the records are written and durable, 2. the outlinks are in the frontier, 3. the parents are
-    settled. A crash between two steps repeats work and loses none. A step that fails is repeated until it succeeds;
-    it is never skipped. A frontier that was away between 2 and 3 may have forgotten 2, which is done again then. Two
-    batches may be under way, so that one's disk and the other's round trip overlap.
+    For each batch: 1. the records are written and durable, 2. the outlinks are added to the frontier, 3. the pages'
+    leases are settled. This order must hold: a crash between two steps repeats work and loses none. A step that fails
+    is repeated until it succeeds and is never skipped. If the frontier loses its data between 2 and 3, step 2 is
+    repeated.
 
-    Where the frontier has several shards, a page waits only for those that it and its links live on. What waits for a
-    shard that does not answer is bounded by bytes; beyond that the next batches wait, too.
+    The queue is bounded by pages and bytes: `put` waits while it is full, so that slow outputs slow down the fetching.
+    With several shards, a page waits only for the shards that it and its links live on. Pages that wait for an
+    unreachable shard are bounded by bytes; beyond that the next batches wait, too.
     """
 
     def __init__(
@@ -217,82 +244,71 @@ class Committer:
         holder: Leaseholder,
         sink: Sink,
         retrier: Retrier,
-        *,
-        batch_pages: int = 64,
-        batch_bytes: int = 4 * 1024 * 1024,
-        linger_seconds: float = 0.01,
-        queue_pages: int = 512,
-        queue_bytes: int = 64 * 1024 * 1024,
-        waiting_bytes: int = 64 * 1024 * 1024,
+        limits: CommitLimits = CommitLimits(),
     ) -> None:
-        """`linger_seconds`: how long an incomplete batch waits for company.
-
-        `queue_pages`, `queue_bytes`: what may wait here; beyond it `put` waits. `waiting_bytes`: about how much the
-        links of written pages may take that wait for a shard.
-        """
         self._frontier = frontier
         self._holder = holder
         self._sink = sink
         self._retrier = retrier
-        self._batch_pages = batch_pages
-        self._batch_bytes = batch_bytes
-        self._linger_seconds = linger_seconds
-        self._queue_pages = queue_pages
-        self._queue_bytes = queue_bytes
-        self._waiting_bytes = waiting_bytes
+        self._batch_pages = limits.batch_pages
+        self._batch_bytes = limits.batch_bytes
+        self._linger_seconds = limits.linger_seconds
+        self._queue_pages = limits.queue_pages
+        self._queue_bytes = limits.queue_bytes
+        self._waiting_bytes = limits.waiting_bytes
         self._waiting_links_bytes = 0
         self.on_committed: Callable[[Sequence[FinishedLease]], None] | None = None
-        """Told of each batch at its end."""
+        """Called with the pages of each batch that was settled."""
         self._queue: list[FinishedLease] = []
         self._queued_bytes = 0
-        self._under_way = 0
-        self._slots = asyncio.Semaphore(2)
-        self._work = asyncio.Event()
-        self._full = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._in_progress = 0
+        self._slots = asyncio.Semaphore(_BATCHES_IN_PROGRESS)
+        self._not_empty = asyncio.Event()
+        self._batch_ready = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
         self._drained = asyncio.Event()
         self._drained.set()
-        self._closing = False
+        self._no_lingering = False
 
     @property
     def pending(self) -> int:
-        """Pages that are not settled yet."""
-        return len(self._queue) + self._under_way
+        """Number of pages that are not settled yet."""
+        return len(self._queue) + self._in_progress
 
     async def put(self, finished: FinishedLease) -> None:
-        """Hand over a finished page; waits while too much waits already."""
-        while not self._room.is_set():
-            await self._room.wait()
+        """Queue a finished page. Waits while the queue is full."""
+        while not self._has_room.is_set():
+            await self._has_room.wait()
         self._queue.append(finished)
         self._queued_bytes += finished.size
         self._drained.clear()
-        self._work.set()
+        self._not_empty.set()
         if len(self._queue) >= self._batch_pages or self._queued_bytes >= self._batch_bytes:
-            self._full.set()
+            self._batch_ready.set()
         if len(self._queue) >= self._queue_pages or self._queued_bytes >= self._queue_bytes:
-            self._room.clear()
+            self._has_room.clear()
 
     async def wait_until_drained(self) -> None:
         """Wait until nothing is pending."""
         await self._drained.wait()
 
     def flush(self) -> None:
-        """What is here now waits for no more company: nothing else is being fetched."""
+        """Commit the queued pages without waiting for more, because no other page is being fetched."""
         if self._queue:
-            self._full.set()
+            self._batch_ready.set()
 
     def stop_lingering(self) -> None:
-        """From now on an incomplete batch waits for nobody."""
-        self._closing = True
-        self._full.set()
+        """Commit incomplete batches at once from now on."""
+        self._no_lingering = True
+        self._batch_ready.set()
 
     async def run(self) -> None:
-        """Commit for ever; cancel it when `drained`."""
+        """Commit until cancelled. Cancel it after `wait_until_drained`."""
         async with asyncio.TaskGroup() as group:
             while True:
-                await self._work.wait()
-                if not self._full.is_set() and not self._closing:
+                await self._not_empty.wait()
+                if not self._batch_ready.is_set() and not self._no_lingering:
                     await self._linger()
                 await self._slots.acquire()
                 batch = self._take()
@@ -300,13 +316,13 @@ class Committer:
                     group.create_task(self._commit(batch))
                 else:
                     self._slots.release()
-                del batch  # or it would stay in memory until the next one comes
+                del batch  # otherwise its pages would stay in memory until the next batch
 
     async def _linger(self) -> None:
-        # A timer of the loop, not a timeout around the wait: this happens for every batch.
-        timer = asyncio.get_running_loop().call_later(self._linger_seconds, self._full.set)
+        # A timer is cheaper than a timeout around the wait, and this happens for every batch.
+        timer = asyncio.get_running_loop().call_later(self._linger_seconds, self._batch_ready.set)
         try:
-            await self._full.wait()
+            await self._batch_ready.wait()
         finally:
             timer.cancel()
 
@@ -320,24 +336,24 @@ class Committer:
             size += finished.size
             if self._holder.holds(finished.settlement.lease):
                 batch.append(finished)
-            else:  # another worker has it by now
+            else:  # its lease was reclaimed: another worker has it now
                 finished.release_outputs()
         del self._queue[:taken]
         self._queued_bytes -= size
-        self._under_way += len(batch)
-        if not self._closing:
-            self._full.clear()
+        self._in_progress += len(batch)
+        if not self._no_lingering:
+            self._batch_ready.clear()
         if len(self._queue) >= self._batch_pages or self._queued_bytes >= self._batch_bytes:
-            self._full.set()
+            self._batch_ready.set()
         self._update_events()
         return batch
 
     def _update_events(self) -> None:
         if len(self._queue) < self._queue_pages and self._queued_bytes < self._queue_bytes:
-            self._room.set()
+            self._has_room.set()
         if not self._queue:
-            self._work.clear()
-            if not self._under_way:
+            self._not_empty.clear()
+            if not self._in_progress:
                 self._drained.set()
 
     async def _commit(self, batch: list[FinishedLease]) -> None:
@@ -364,7 +380,8 @@ class Committer:
                 finished.release_outputs()
 
     async def _settle_sharded(self, batch: Sequence[FinishedLease]) -> None:
-        """Settle; what waits for a shard that is away waits beside the next batches, while there is room."""
+        """Settle a batch. Once a shard has failed, the batch waits beside the following ones, while `waiting_bytes`
+        allow it."""
         failed = asyncio.Event()
         outlinks = Outlinks(batch, self._frontier, self._retrier, failed.set)
         settling = asyncio.ensure_future(self._settle_by_shard(batch, outlinks, failed.set))
@@ -389,9 +406,9 @@ class Committer:
                 self._slots.release()
 
     async def _settle_by_shard(
-        self, batch: Sequence[FinishedLease], outlinks: Outlinks, failed: Callable[[], None]
+        self, batch: Sequence[FinishedLease], outlinks: Outlinks, on_failure: Callable[[], None]
     ) -> None:
-        """Add the outlinks, then settle the pages. No page waits for a shard that neither it nor its links live on."""
+        """Add the outlinks, then settle the pages. A page waits only for the shards that it and its links live on."""
         async with asyncio.TaskGroup() as group:
             adding: Collection[asyncio.Task[None]] = outlinks.add_all(group)
             if adding:
@@ -406,13 +423,17 @@ class Committer:
                     else:
                         waiting.append(page)
                 for shard, pages in ready.items():
-                    group.create_task(self._settle_on(shard, pages, outlinks, failed))
+                    group.create_task(self._settle_on(shard, pages, outlinks, on_failure))
                 left = waiting
                 if left:
                     _, adding = await asyncio.wait(adding, return_when=asyncio.FIRST_COMPLETED)
 
     async def _settle_on(
-        self, shard: int, pages: Sequence[FinishedLease], outlinks: Outlinks, failed: Callable[[], None] | None = None
+        self,
+        shard: int,
+        pages: Sequence[FinishedLease],
+        outlinks: Outlinks,
+        on_failure: Callable[[], None] | None = None,
     ) -> None:
         settlements = [page.settlement for page in pages]
 
@@ -425,12 +446,12 @@ class Committer:
                     return
 
         try:
-            await self._retrier.call_frontier(settle, shard=shard, on_failure=failed)
+            await self._retrier.call_frontier(settle, shard=shard, on_failure=on_failure)
         finally:
             self._finish(pages)
         if self.on_committed:
             self.on_committed(pages)
 
     def _finish(self, pages: Sequence[FinishedLease]) -> None:
-        self._under_way -= len(pages)
+        self._in_progress -= len(pages)
         self._update_events()

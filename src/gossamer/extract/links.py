@@ -1,6 +1,6 @@
-"""Links: the bytes of a page and a crawl's scope in; new URLs with their fingerprints, and counts of the rest, out.
+"""Link extraction: from the bytes of a page to the new URLs in scope with their fingerprints, and counts of the rest.
 
-The contract is narrow so that one compiled call can take this file's place.
+The interface is narrow so that one compiled call can replace this module.
 """
 
 import re
@@ -28,7 +28,7 @@ _REFRESH = re.compile(
 
 
 def refresh_target(content: str) -> str | None:
-    """The href that a refresh's `content` names; None where it names none (the page then only reloads itself)."""
+    """Return the href in the `content` of a meta refresh. None: there is none, so the page only reloads itself."""
     match = _REFRESH.match(content)
     if match is None:
         return None
@@ -42,10 +42,10 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 def with_encoded_query(href: str, charset: str) -> str:
-    """The href with the non-ASCII characters of its query percent-encoded in the document's charset (a Python codec).
+    """Percent-encode the non-ASCII characters of an href's query in the document's charset (a Python codec).
 
-    What the charset lacks becomes `%26%23<number>%3B`. The same object where nothing changes. Only http and https
-    targets may be given to it: other schemes' queries are always UTF-8. Never raises.
+    A character that the charset lacks becomes `%26%23<number>%3B`. Returns the same object if nothing changes. Only for
+    http and https targets: the queries of other schemes are always UTF-8. Never raises.
     """
     mark = href.find("?")
     if mark < 0 or href.isascii() or charset.startswith("utf"):
@@ -63,57 +63,58 @@ def _encoded(character: str, charset: str) -> str:
 
 
 MAX_PARSED_BYTES = 2 * 1024 * 1024
-"""HTML above this is cut before parsing."""
+"""Longer HTML is cut before parsing. May be tuned; the parser's tree takes up to forty times as much memory."""
 
 MAX_URL_BYTES = 16 * 1024 * 1024
-"""All new URLs of one page together: many short links on a page with a very long URL would be gigabytes."""
+"""Bound on all new URLs of one page together: many short hrefs on a page with a very long URL would take gigabytes."""
 
 MAX_TEXT_LENGTH = 500
-"""Characters of one anchor text."""
+"""Longest anchor text in characters."""
 
 KNOWN = "known"
 
-# Without this the tree is also changed as a browser would after parsing, and parsing takes half as long again.
+# Without this option the tree is also changed as a browser would after parsing, which takes half as long again.
 _PARSE_ONLY = int(LexborDocumentOptions.WO_EVENTS)
 
 
 class Links(msgspec.Struct):
-    """What one page links to. `found == len(urls) + repeats + sum(dropped.values())`."""
+    """Links of one page. `found == len(urls) + repeats + sum(dropped.values())`."""
 
     urls: list[str] = msgspec.field(default_factory=list)
-    """New targets in scope: canonical, none twice, in document order (after `link rel=next` and a refresh)."""
+    """New targets in scope: canonical, each once, in document order (after `link rel=next` and a refresh)."""
     fingerprints: list[int] = msgspec.field(default_factory=list)
-    """Of each URL, signed 64-bit."""
+    """Fingerprint of each URL, signed 64-bit."""
     domains: list[str] = msgspec.field(default_factory=list)
     """Registered domain of each URL."""
     dropped: dict[str, int] = msgspec.field(default_factory=dict)
-    """Distinct hrefs that are not followed, by reason: those of `LinkScope` (`offsite, extension, allow_regex,
-    deny_regex, scheme, too_long, bad_url`), `nofollow`, `known` (confirmed before, or the page itself), `budget`
-    (16 MiB of URLs are enough for a page)."""
+    """Number of distinct hrefs that are not followed, by reason: those of `LinkScope` (`offsite, extension,
+    allow_regex, deny_regex, scheme, too_long, bad_url`), `nofollow`, `known` (confirmed before, or the page itself),
+    `budget` (beyond 16 MiB of URLs)."""
     found: int = 0
-    """Elements that link somewhere."""
+    """Number of elements with a link."""
     repeats: int = 0
-    """Of these, how many say again what one before them on the page said."""
+    """Number of these elements that repeat an earlier link of the page."""
     texts: list[tuple[str, str]] | None = None
-    """URL and anchor text of every `a` and `area` whose target is http or https, followed or not. None: not asked."""
+    """URL and anchor text of each `a` and `area` whose target is http or https, followed or not. None: not
+    requested."""
     nofollow: bool = False
-    """The page asks that its links are not followed (`<meta name=robots content=nofollow>` or `none`)."""
+    """True: the page asks that its links are not followed (`<meta name=robots content=nofollow>` or `none`)."""
     noindex: bool = False
-    """The page asks not to be indexed."""
+    """True: the page asks not to be indexed."""
     base: str = ""
-    """The canonical URL that the links were relative to."""
+    """Canonical URL that relative links are resolved against."""
     cut: bool = False
-    """The HTML was longer than what is parsed; links after that are missing."""
+    """True: the HTML was cut before parsing; later links are missing."""
     hrefs: list[str] = msgspec.field(default_factory=list)
-    """As the page spelt each URL (without fragment): what `remember` keeps."""
+    """Each URL as the page spells it, without fragment. Used by `remember`."""
 
 
 class LinkExtractor:
-    """Finds the links of one spider's pages under one submission's terms, in one run. Not to be shared by threads."""
+    """Extracts the links of one spider's pages under one submission's terms. Not thread-safe."""
 
     def __init__(
         self,
-        scope: LinkScope,
+        scope: LinkScope | None,
         *,
         seed: int,
         follow_nofollow: bool = False,
@@ -122,23 +123,30 @@ class LinkExtractor:
         memory: HrefMemory | None = None,
         namespace: Hashable = None,
     ) -> None:
-        """`seed`: of the fingerprints (`spider_seed`). `follow_nofollow`: take links although page or link ask not to.
-        `texts`: also list every link with its text. `sorted_queries`: URLs whose query parameters differ only in their
-        order have the same fingerprint. `memory`: keeps hrefs under `namespace`; None: a memory of its own."""
+        """`scope`: filters of links; None: the caller passes them to each call of `extract`. `seed`: key of the
+        fingerprints (`spider_seed`). `follow_nofollow`: follow links although the page or the link asks not to.
+        `texts`: also list every link with its text. `sorted_queries`: give URLs that differ only in the order of their
+        query parameters the same fingerprint. `memory`: where hrefs are remembered, under `namespace`; None: a memory
+        of its own."""
         self._scope = scope
         self._seed = seed
-        self._fingerprint = _of_any_order if sorted_queries else fingerprint
+        self._fingerprint = _order_independent_fingerprint if sorted_queries else fingerprint
         self._follow_nofollow = follow_nofollow
         self._texts = texts
         self._memory = HrefMemory() if memory is None else memory
         self._namespace = namespace
 
-    def extract(self, html: bytes | str, base_url: str, *, encoding: str | None = None) -> Links:
-        """The links of a page whose canonical URL is `base_url`. Never raises, whatever the page holds.
+    def extract(
+        self, html: bytes | str, base_url: str, *, encoding: str | None = None, scope: LinkScope | None = None
+    ) -> Links:
+        """Return the links of a page whose canonical URL is `base_url`. Never raises, whatever the page contains.
 
-        `encoding`: of the bytes, a Python codec name as `extract.encoding.decode` gives; of a text, what it was decoded
-        from (queries are encoded in it again, as the URL standard asks). None: UTF-8.
+        `encoding`: Python codec of the bytes, as `extract.encoding.decode` returns it, or codec that a text was decoded
+        from (the URL standard encodes queries in it). None: UTF-8. `scope`: replaces the extractor's own.
         """
+        active_scope = scope or self._scope
+        if active_scope is None:
+            raise ValueError("this extractor has no scope; pass one to extract()")
         links = Links(base=base_url, texts=[] if self._texts else None)
         charset = None if encoding is None or is_utf8(encoding) else encoding
         follow = self._follow_nofollow
@@ -173,22 +181,22 @@ class LinkExtractor:
             refused, hrefs = links.found, []
         if refused:
             links.dropped["nofollow"] = refused
-        self._follow(hrefs, base_url, charset, links)
+        self._follow(hrefs, base_url, charset, links, active_scope)
         return links
 
     def remember(self, links: Links, *, except_positions: Collection[int] = ()) -> None:
-        """Say that these links are in the frontier (or were already), so that the next pages need not offer them again.
+        """Record that these links are in the frontier, so that later pages do not offer them again.
 
-        To be called after the frontier confirmed them: what is remembered too early is lost if adding fails.
-        `except_positions`: indexes of URLs that the frontier rejected; they may be offered again. Repeatable.
+        Call it only after the frontier confirmed the links: a link remembered too early is lost if adding fails.
+        `except_positions`: positions of URLs that the frontier rejected; they may be offered again. May be repeated.
         """
         hrefs = links.hrefs
         if except_positions:
             hrefs = [href for position, href in enumerate(hrefs) if position not in except_positions]
         self._memory.keep(self._namespace, links.base, hrefs, KNOWN)
 
-    def _follow(self, hrefs: list[str], page: str, charset: str | None, links: Links) -> None:
-        """Sort the hrefs into new URLs, repeats and dropped ones."""
+    def _follow(self, hrefs: list[str], page: str, charset: str | None, links: Links, scope: LinkScope) -> None:
+        """Sort the hrefs into new URLs, repeats and dropped ones. The hot path."""
         base, dropped = links.base, links.dropped
         anywhere, on_site, in_directory = self._memory.recall(self._namespace, base)
         document = BaseUrl(base)
@@ -210,7 +218,7 @@ class LinkExtractor:
                 known += 1
                 continue
             if outcome is None:
-                # Where the document's encoding matters, the same href may mean another URL on the next page.
+                # Where the document's encoding matters, the same href may be another URL on the next page.
                 target = href if charset is None else with_encoded_query(href, charset)
                 try:
                     url = document.join(target)
@@ -220,7 +228,7 @@ class LinkExtractor:
                     if url in urls:
                         links.repeats += 1
                         continue
-                    outcome = KNOWN if url == page else self._scope.reason(url)
+                    outcome = KNOWN if url == page else scope.reason(url)
                     if outcome is None and size + len(url) > MAX_URL_BYTES:
                         dropped["budget"] = dropped.get("budget", 0) + 1
                         continue
@@ -236,7 +244,7 @@ class LinkExtractor:
                         links.domains.append(domain)
                         links.hrefs.append(href if target is href else "")
                         continue
-                # A page's link to itself is not remembered: a spider of one's own may follow it from the next page.
+                # A link to the page itself is not remembered, because another page of the spider may follow it.
                 if target is href and outcome is not KNOWN:
                     self._memory.keep(self._namespace, base, (href,), outcome)
             dropped[outcome] = dropped.get(outcome, 0) + 1
@@ -244,12 +252,12 @@ class LinkExtractor:
             dropped[KNOWN] = dropped.get(KNOWN, 0) + known
 
 
-def _of_any_order(url: str, *, seed: int) -> int:
+def _order_independent_fingerprint(url: str, *, seed: int) -> int:
     return fingerprint(with_sorted_query(url), seed=seed)
 
 
 def _parsed(html: bytes | str, encoding: str | None, links: Links) -> Iterator[LexborHTMLParser]:
-    """The document, of at most MAX_PARSED_BYTES: whole, or piece by piece where it would cost too much."""
+    """Parse the document, at most MAX_PARSED_BYTES of it: as a whole, or in pieces where that would cost too much."""
     if isinstance(html, bytes) and encoding is not None and not is_utf8(encoding):
         links.cut = len(html) > MAX_PARSED_BYTES
         html = decode_as(html[:MAX_PARSED_BYTES], encoding)
@@ -265,16 +273,16 @@ def _parsed(html: bytes | str, encoding: str | None, links: Links) -> Iterator[L
 
 
 def _tree(html: bytes) -> LexborHTMLParser:
-    """Empty where the parser refuses it."""
+    """Parse HTML. Returns an empty tree if the parser fails."""
     try:
         return LexborHTMLParser(html, options=_PARSE_ONLY)
-    except Exception:  # out of memory, or a limit inside the parser: of a hostile page, no links are the answer
+    except Exception:  # out of memory, or a limit of the parser: a hostile page has no links
         return LexborHTMLParser(b"", options=_PARSE_ONLY)
 
 
 def _base_of(tree: LexborHTMLParser, page: str) -> str | None:
-    """The first `base href` if it is an http or https URL, else the page's own (HTML standard, document base URL).
-    None: there is none here."""
+    """Return the first `base href` if it is an http or https URL, else the page's own URL (HTML standard, document base
+    URL). None: the tree has no `base href`."""
     for base in tree.tags("base"):
         href = base.attributes.get("href")
         if href is not None:
@@ -286,7 +294,8 @@ def _base_of(tree: LexborHTMLParser, page: str) -> str | None:
 
 
 def _head_hrefs(tree: LexborHTMLParser, links: Links) -> list[str]:
-    """Targets of `link rel=next` and of a refresh; notes what `meta name=robots` asks."""
+    """Return the targets of `link rel=next` and of a refresh. Also sets `nofollow` and `noindex` from `meta
+    name=robots`."""
     hrefs: list[str] = []
     for link in tree.tags("link"):
         attributes = link.attributes
@@ -299,9 +308,9 @@ def _head_hrefs(tree: LexborHTMLParser, links: Links) -> list[str]:
         if content is None:
             continue
         if (attributes.get("name") or "").strip().lower() == "robots":
-            asked = _words(content.replace(",", " "))
-            links.nofollow = links.nofollow or "nofollow" in asked or "none" in asked
-            links.noindex = links.noindex or "noindex" in asked or "none" in asked
+            directives = _words(content.replace(",", " "))
+            links.nofollow = links.nofollow or "nofollow" in directives or "none" in directives
+            links.noindex = links.noindex or "noindex" in directives or "none" in directives
         elif (attributes.get("http-equiv") or "").strip().lower() == "refresh":
             target = refresh_target(content)
             if target is not None:
@@ -312,18 +321,22 @@ def _head_hrefs(tree: LexborHTMLParser, links: Links) -> list[str]:
 def _add_texts(
     texts: list[tuple[str, str]], anchors: list[tuple[LexborNode, str]], base: str, charset: str | None, areas: bool
 ) -> None:
-    """URL and text of every link that leads to http or https, within the bounds of a page. `areas`: whether there may
-    be some among them. `texts`: those of the pieces before this one."""
+    """Append URL and text of each link to http or https, within the bounds of a page.
+
+    `texts` has the links of earlier pieces already. `areas`: there may be `area` elements among the anchors.
+    """
     join = BaseUrl(base).join
     size = sum(len(url) + len(text) for url, text in texts)
     for anchor, href in anchors:
-        target = _without_fragment(href) if "#" in href else href  # what is left can mostly be joined without a parser
+        target = (
+            _without_fragment(href) if "#" in href else href
+        )  # without its fragment, an href can mostly be joined without a URL parser
         try:
             url = join(target if charset is None else with_encoded_query(target, charset))
         except BadUrl:
             continue
         text = (anchor.attributes.get("alt") or "") if areas and anchor.tag == "area" else anchor.text()
-        # Counted before it is shortened: anchors inside anchors would copy the same text again and again.
+        # Counted before it is shortened: nested anchors would copy the same text again and again.
         size += len(url) + len(text)
         text = " ".join(text[: 4 * MAX_TEXT_LENGTH].split())[:MAX_TEXT_LENGTH]
         if size > MAX_URL_BYTES:
@@ -332,7 +345,7 @@ def _add_texts(
 
 
 def _without_fragment(href: str) -> str:
-    # A space before the fragment belongs to the URL, at the end of an href it would not.
+    # A space before the fragment belongs to the URL; at the end of an href it would be stripped.
     end = href.index("#")
     return href if end and href[end - 1] <= " " else href[:end]
 

@@ -19,7 +19,7 @@ from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from gossamer.commit.committer import Committer
+from gossamer.commit.committer import CommitLimits, Committer
 from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import BadInput, CrawlRefused, FrontierError, FrontierUnavailable
 from gossamer.frontier.base import AddResult, Frontier, Lane, RunFinished
@@ -203,7 +203,9 @@ class Scheduler(LeaseRunner, BaseScheduler):
         self._entries = await self._joined(run, entries)
         self._part = part_of(run)
         self._once = StartOnce(frontier, self._retrier, run, self._crawler)
-        self._committer = Committer(frontier, self.holder, await self._output(), self._retrier, linger_seconds=0.002)
+        self._committer = Committer(
+            frontier, self.holder, await self._output(), self._retrier, CommitLimits(linger_seconds=0.002)
+        )
         self._committer.on_committed = self._committed
         self._inbox = Inbox(
             frontier,

@@ -33,12 +33,12 @@ from gossamer.telemetry import logs as names
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.plan import address_service, check_settings
-from gossamer.worker.context import Context, Contexts, SeenCache, SharedMemory
-from gossamer.worker.fetcher import Fetcher
+from gossamer.worker.context import Context, ContextOptions, Contexts, SeenCache, SharedMemory
+from gossamer.worker.fetcher import Fetcher, FetchPolicy, FrontierAccess
 from gossamer.worker.page import PageReader
 from gossamer.worker.robots import FrontierRobotsStore, RobotsChecker, RobotsWaits
 from gossamer.worker.spider import SpiderSet, known_spiders
-from gossamer.worker.worker import Worker
+from gossamer.worker.worker import WatchedRun, Worker, WorkerLimits
 
 log = logging.getLogger("gossamer.worker")
 
@@ -133,7 +133,12 @@ class _WorkerParts:
         self._pool = pool
         self._run = run
         self._say = say
-        self._names_links = bus is not None
+        self._context_options = ContextOptions(
+            user_agent=settings.fetch.user_agent,
+            proxy=settings.fetch.proxy,
+            include_links=bus is not None,
+            redact=settings.records.secrets == "redact",
+        )
         self.troubles = Troubles(say)
         self.retrier = Retrier(self.troubles)
         self.tally = Tally()
@@ -149,37 +154,34 @@ class _WorkerParts:
     def worker(self, holder: ValkeyLeaseholder) -> Worker:
         """Return the worker that leases by `holder`."""
         settings, frontier, run = self._settings, self._frontier, self._run
+        access = FrontierAccess(frontier, holder, self.retrier)
         waits = RobotsWaits(self.troubles)
         fetcher = Fetcher(
-            frontier,
-            holder,
+            access,
             self._clients,
-            RobotsChecker(
-                frontier, self._robots, self.retrier, waits, robots_policy=_robots_policy(settings, self._pool)
-            ),
+            RobotsChecker(frontier, self._robots, self.retrier, waits, _robots_policy(settings, self._pool)),
             Contexts(self._context),
             PageReader(self.tally, self.troubles, frontier.spiders),
-            self.retrier,
             self.tally,
-            keep_wire=self._sink.wants_wire,
+            policy=FetchPolicy(
+                keep_wire=self._sink.wants_wire,
+                retries=settings.fetch.retries,
+                retry_base_seconds=settings.fetch.retry_base,
+            ),
             budget=self._budget,
-            retries=settings.fetch.retries,
-            retry_base_seconds=settings.fetch.retry_base,
         )
         return Worker(
-            frontier,
-            holder,
+            access,
             fetcher,
             Committer(frontier, holder, self._sink, self.retrier),
-            self.retrier,
             waits,
             self.tally,
-            crawl=run.crawl.id if run else None,
-            run=run.number if run else 0,
-            idle_seconds=run.crawl.idle_seconds if run else 0.0,
-            concurrency=settings.worker.concurrency,
-            heartbeat_seconds=settings.worker.heartbeat,
-            drain_seconds=settings.worker.drain,
+            limits=WorkerLimits(
+                concurrency=settings.worker.concurrency,
+                heartbeat_seconds=settings.worker.heartbeat,
+                drain_seconds=settings.worker.drain,
+            ),
+            run=WatchedRun(run.crawl.id, run.number, run.crawl.idle_seconds) if run else None,
         )
 
     async def close(self) -> None:
@@ -194,14 +196,11 @@ class _WorkerParts:
             spider,
             terms,
             spider=self._loaded_spiders.get(run.crawl.id, spider),
-            secret=self._frontier.secret,  # read each time: a frontier that lost its data gets another secret
-            user_agent=self._settings.fetch.user_agent,
-            memory=self._memory,
-            links=self._names_links,
-            proxy=self._settings.fetch.proxy,
-            redact=self._settings.records.secrets == "redact",
             # Other workers of a service may run other spiders; a crawl of the command line has those of this machine.
-            spiders=None if run.crawl.pool == SHARED else self._installed,
+            available_spiders=None if run.crawl.pool == SHARED else self._installed,
+            secret=self._frontier.secret,  # read each time: a frontier that lost its data gets another secret
+            memory=self._memory,
+            options=self._context_options,
         )
 
     def _on_missing(self, path: str, records: int) -> None:

@@ -1,4 +1,4 @@
-"""One request on its way: where it began, where redirects have led it, and what goes on the wire next."""
+"""One attempt at a request: its lease, the redirects so far, and the next request to send."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,20 +11,15 @@ from gossamer.policy.secrets import REDACTED
 from gossamer.policy.urls import host
 from gossamer.worker.context import Context
 
-REDIRECTS = frozenset((301, 302, 303, 307, 308))
 MAX_HOPS = 10
-"""As many as are followed for one request."""
+"""Redirects that are followed for one request."""
 
 Headers = Sequence[tuple[str, str]]
 
 
-def location(headers: Headers) -> str | None:
-    """The value of the Location header; None where there is none."""
-    return next((value for name, value in headers if name.lower() == "location"), None)
-
-
 def method_after(status: int, method: str) -> str:
-    """The method of the next request (Fetch standard, HTTP-redirect fetch). Where it changes, the body goes."""
+    """Return the method of the request after a redirect (Fetch standard, HTTP-redirect fetch). If it changes, the body
+    is dropped."""
     if status == 303 and method not in ("GET", "HEAD"):
         return "GET"
     if status in (301, 302) and method == "POST":
@@ -33,10 +28,10 @@ def method_after(status: int, method: str) -> str:
 
 
 def cookies_after(url: str, headers: Headers, to: str, cookies: dict[str, str]) -> dict[str, str]:
-    """The cookies to send on to `to`: those that travelled so far and those the redirect at `url` set.
+    """Return the cookies to send to `to`: those sent so far and those that the redirect at `url` sets.
 
-    They live for one chain of redirects. A cookie without Domain stays with its host (RFC 6265, 5.3), so on another
-    host only those go on that were set for a domain of both.
+    Cookies live for one chain of redirects. A cookie without Domain stays on its host (RFC 6265, 5.3), so that another
+    host gets only cookies that were set for a domain of both hosts.
     """
     here, there = host(url), host(to)
     kept = dict(cookies) if here == there else {}
@@ -65,7 +60,7 @@ def _reaches(domain: str, here: str, there: str) -> bool:
 
 
 class Attempt:
-    """Made anew for each attempt. `url` is what is asked next; `chain` what redirected before it."""
+    """One attempt at the request of a lease. `url` is requested next; `chain` lists the redirects that led to it."""
 
     __slots__ = (
         "attrs",
@@ -84,11 +79,11 @@ class Attempt:
     )
 
     def __init__(self, lease: Lease, context: Context) -> None:
-        """Raises msgspec.ValidationError for a payload of another make."""
+        """Raises msgspec.ValidationError for a payload in an unknown format."""
         payload = unpack(lease.payload)
         self.lease = lease
         self.start = lease.start
-        """When the next request is to start; monotonic."""
+        """Time at which the next request is to start; monotonic."""
         self.context = context
         self.payload = payload
         self.url = payload.location or lease.url
@@ -102,7 +97,7 @@ class Attempt:
         self.wires: list[WireExchange] = []
 
     def request(self, *, keep_wire: bool) -> FetchRequest:
-        """The next request as the client sends it."""
+        """Return the next request for the HTTP client."""
         context = self.context
         return FetchRequest(
             self.url,
@@ -117,7 +112,8 @@ class Attempt:
         )
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """The crawl's headers as far as this URL may get them, the request's own in their place, and the cookies."""
+        """Return the headers of the next request: the crawl's, as far as this URL may receive them, overridden by the
+        request's own, and the cookies."""
         headers, cookie = self.context.headers.for_url(self.url)
         if self.extra_headers:
             own = {name.lower() for name in self.extra_headers} | OWNED
@@ -132,12 +128,12 @@ class Attempt:
         return headers
 
     def shown_headers(self) -> dict[str, list[str]]:
-        """The request headers for a record, without the values that it may not show."""
+        """Return the request headers for a record, with secret values redacted."""
         hidden = self.context.hidden_headers
         return {name: [REDACTED if name.lower() in hidden else value] for name, value in self.headers()}
 
     def redirect(self, status: int, headers: Headers, target: str) -> None:
-        """Go on to `target`."""
+        """Continue with `target`."""
         self.cookies = cookies_after(self.url, headers, target, self.cookies)
         method = method_after(status, self.method)
         if method != self.method:
@@ -150,10 +146,10 @@ class Attempt:
         self.url = target
 
     def packed(self, *, moved: bool = False) -> bytes:
-        """The payload from which whoever takes this over goes on where it stands.
+        """Return the payload from which another worker continues at this point.
 
-        `moved`: it goes on as another entry, which must know the request's id, and without cookies and secret headers
-        of its own: those were for another domain.
+        `moved`: the request becomes another entry, under another domain. It then carries its own id, but neither
+        cookies nor secret headers, which were for the former domain.
         """
         headers = self.extra_headers
         if moved and headers:
@@ -172,5 +168,5 @@ class Attempt:
                 sitemap=self.payload.sitemap,
             )
         )
-        assert packed is not None  # it has a location
+        assert packed is not None  # a payload with a location is never empty
         return packed

@@ -1,7 +1,8 @@
-"""What all requests of one submission have in common: filters, headers, spider, and the memory of links."""
+"""Context of one submission's requests: scope, headers, spider, and the memory of links already added."""
 
 import hashlib
 from collections.abc import Callable, Collection, Hashable, Iterable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -18,18 +19,20 @@ from gossamer.worker.spider import Spider
 
 
 class SeenCache:
-    """Fingerprints by namespace (a crawl's run and generation). What is in it is in the frontier's seen-set for
-    certain; what is not may be there all the same. In a new era of the frontier it knows nothing.
+    """Cache of fingerprints that are in the frontier's seen-set, by namespace (a crawl's run and generation).
 
-    Two generations: when the young one holds half of `limit`, the old one is forgotten and the young takes its place.
-    What is asked for again and again is entered again and so stays.
+    A fingerprint in the cache is in the seen-set for certain; one that is missing may be there all the same. The cache
+    is emptied when the frontier enters another era.
+
+    The cache has two generations: when the young one holds half of `limit`, the old one is dropped and the young one
+    becomes the old. Fingerprints that keep occurring are remembered again and so stay.
     """
 
     def __init__(self, limit: int = 200_000, *, era: Callable[[], int] = lambda: 0) -> None:
-        """`limit`: fingerprints kept, all parts together; each namespace counts as `NAMESPACE_WEIGHT` more. `era`: the
-        frontier's."""
+        """`limit`: fingerprints kept, all namespaces together; each namespace counts as `NAMESPACE_WEIGHT` more. `era`
+        returns the frontier's era."""
         self._half = max(1, limit // 2)
-        self._ask_era = era
+        self._frontier_era = era
         self._era = 0
         self._young: dict[Hashable, set[int]] = {}
         self._old: dict[Hashable, set[int]] = {}
@@ -37,31 +40,33 @@ class SeenCache:
 
     @property
     def era(self) -> int:
-        """The frontier's, now."""
+        """Current era of the frontier."""
         self._enter_era()
         return self._era
 
     def _enter_era(self) -> None:
-        era = self._ask_era()
+        era = self._frontier_era()
         if era != self._era:
             self._era = era
             self._young, self._old, self._count = {}, {}, 0
 
     def unseen_positions(self, namespace: Hashable, fingerprints: Iterable[int]) -> list[int]:
-        """Positions of those that are not known to be seen."""
+        """Return the positions of the fingerprints that are not known to be in the seen-set."""
         self._enter_era()
         young, old = self._young.get(namespace, _EMPTY), self._old.get(namespace, _EMPTY)
-        return [at for at, mark in enumerate(fingerprints) if mark not in young and mark not in old]
+        return [at for at, value in enumerate(fingerprints) if value not in young and value not in old]
 
     def has_seen(self, namespace: Hashable, fingerprint: int) -> bool:
-        """Whether it is known to be seen."""
+        """Return whether this fingerprint is known to be in the seen-set."""
         self._enter_era()
         return fingerprint in self._young.get(namespace, _EMPTY) or fingerprint in self._old.get(namespace, _EMPTY)
 
     def remember(self, namespace: Hashable, fingerprints: Collection[int], *, since: int | None = None) -> None:
-        """Only once the frontier has confirmed them: a fingerprint remembered too early is a page lost.
+        """Remember fingerprints that the frontier has confirmed. Never call it earlier: a fingerprint remembered too
+        early is a page lost.
 
-        `since`: the era before they were sent to it; in another one nothing is remembered."""
+        `since`: era in which they were sent to the frontier; in another era nothing is remembered.
+        """
         if since is not None and since != self.era:
             return
         young = self._young.get(namespace)
@@ -77,18 +82,19 @@ class SeenCache:
 
 _EMPTY: frozenset[int] = frozenset()
 NAMESPACE_WEIGHT = 8
-"""A namespace takes about as much memory as so many fingerprints."""
+"""Fingerprints that take about as much memory as one namespace."""
 
 
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 _CONTEXT_BYTES = 3000
+"""Approximate memory of a context without its terms."""
 _TERMS_FACTOR = 8
-"""About what a context takes, and its terms for each byte of them when packed."""
+"""Approximate memory of terms for each byte of their packed form."""
 Headers = tuple[tuple[str, str], ...]
 
 
 class SharedMemory:
-    """What the contexts of one worker remember, bounded by bytes for all of them together."""
+    """Caches that all contexts of one worker share, each bounded by bytes."""
 
     def __init__(
         self, seen: SeenCache, *, href_bytes: int = 12 * 1024 * 1024, scope_bytes: int = 12 * 1024 * 1024
@@ -98,14 +104,32 @@ class SharedMemory:
         self._scopes: BoundedCache[bytes, LinkScope] = BoundedCache(scope_bytes)
 
     def scope(self, name: bytes, terms: Terms) -> LinkScope:
-        """The compiled filters of these terms. `name`: their `scope_name`. Raises BadInput for a regex that is none."""
+        """Return the compiled filters of these terms. `name`: their `scope_name`. Raises BadInput for an invalid
+        regex."""
         scope = self._scopes.get(name) or scope_of(terms)
-        self._scopes.put(name, scope, scope.bytes)  # it grows with the origins that it has judged
+        self._scopes.put(name, scope, scope.bytes)  # its size grows with the origins that it has judged
         return scope
 
 
+@dataclass(frozen=True, slots=True)
+class ContextOptions:
+    """Options that all contexts of one worker share."""
+
+    user_agent: str
+    """User agent where the terms name none."""
+    proxy: str
+    """URL of the operator's proxy, where the terms name none; empty: no proxy."""
+    include_links: bool
+    """Records name the links of every page, even where the terms do not ask for it."""
+    redact: bool
+    """Records do not show the values of secret request headers."""
+
+
 class Context:
-    """One (run, spider, terms). Belongs to one worker. Small: what is large is in the shared memory."""
+    """Run, spider and terms that a number of leases share. Belongs to one worker.
+
+    A context is small: scopes, fingerprints and hrefs are in the shared memory.
+    """
 
     def __init__(
         self,
@@ -114,32 +138,28 @@ class Context:
         terms: Terms,
         *,
         spider: Spider,
+        available_spiders: Collection[str] | None,
         secret: int,
-        user_agent: str,
         memory: SharedMemory,
-        links: bool = False,
-        spiders: Collection[str] | None = None,
-        proxy: str = "",
-        redact: bool = True,
+        options: ContextOptions,
     ) -> None:
-        """`links`: records name the links of every page, whatever the terms say. `spiders`: those that anybody runs for
-        this crawl; None: any may be run by somebody. `proxy`: the operator's, where the terms name none.
-        `redact`: records do not show the values of secret request headers. Raises BadInput for a regex that is none."""
+        """`available_spiders`: names of the spiders that can run for this crawl; None: any, by other workers. `secret`:
+        key of the frontier's fingerprints. Raises BadInput for an invalid regex."""
         self.run = run
         self.terms = terms
         self.spider_name = spider_name
         self.spider = spider
-        self.spiders = spiders
-        self.include_links = links or terms.links
-        """Whether records name the links of their page."""
+        self.available_spiders = available_spiders
+        self.include_links = options.include_links or terms.links
+        """True: records name the links of their page."""
         self.seed = spider_seed(secret, spider_name)
-        self.user_agent = terms.useragent or user_agent
+        self.user_agent = terms.useragent or options.user_agent
         self.headers = CrawlHeaders(terms, self.user_agent)
-        self.hidden_headers = self.headers.secrets.names if redact else frozenset[str]()
-        """Lower-case names of the request headers whose values no record shows."""
-        self.proxy = terms.proxy or proxy or None
+        self.hidden_headers = self.headers.secrets.names if options.redact else frozenset[str]()
+        """Lower-case names of the request headers whose values records do not show."""
+        self.proxy = terms.proxy or options.proxy or None
         self.guard_proxy = run.crawl.pool == SHARED and terms.proxy is not None
-        """Whether the proxy was named by a request to a service: no such may reach into the operator's networks."""
+        """True: the proxy was named by a request to a service, so it must not reach the operator's private networks."""
         self.private_hosts = frozenset(terms.private_hosts)
         self._memory = memory
         self._seen = memory.seen
@@ -148,71 +168,72 @@ class Context:
         self._href_namespace = (*self._namespace, spider_name, self._scope_name)
         self._sitemap_namespace = ("sitemaps", *self._href_namespace)
         memory.scope(self._scope_name, terms)
+        # The scope is passed to each call: one that is kept here would escape the bound of the shared memory.
+        self._extractor = LinkExtractor(
+            None,
+            seed=self.seed,
+            follow_nofollow=terms.follow_nofollow,
+            texts=self.include_links,
+            sorted_queries=terms.query_order is QueryOrder.IGNORED,
+            memory=memory.hrefs,
+            namespace=self._href_namespace,
+        )
 
     @property
     def scope(self) -> LinkScope:
-        """The filters of discovered links and redirect targets."""
+        """Filters of discovered links and redirect targets."""
         return self._memory.scope(self._scope_name, self.terms)
 
     def fingerprint(self, url: str, *, method: str = "GET", body: bytes = b"") -> int:
-        """Return the number by which a request for this spider under these terms is remembered."""
+        """Return the fingerprint of a request for this spider under these terms."""
         if self.terms.query_order is QueryOrder.IGNORED:
             url = with_sorted_query(url)
         return fingerprint(url, seed=self.seed, method=method, body=body)
 
     def follows_links_at(self, depth: int) -> bool:
-        """Whether links of a page at this depth are followed."""
+        """Return whether links of a page at this depth are followed."""
         return self.spider.ignores_maxdepth or self.terms.maxdepth is None or depth < self.terms.maxdepth
 
     def extract_links(self, body: bytes, url: str, *, encoding: str) -> Links:
-        """The page's links; of those that the frontier has for certain, only how many there are."""
+        """Return the page's links. Links that are known to be in the frontier are only counted."""
         self._memory.hrefs.enter_era(self._seen.era)
-        return self._extractor().extract(body, url, encoding=encoding)
-
-    def _extractor(self) -> LinkExtractor:
-        return LinkExtractor(
-            self.scope,
-            seed=self.seed,
-            follow_nofollow=self.terms.follow_nofollow,
-            texts=self.include_links,
-            sorted_queries=self.terms.query_order is QueryOrder.IGNORED,
-            memory=self._memory.hrefs,
-            namespace=self._href_namespace,
-        )
+        return self._extractor.extract(body, url, encoding=encoding, scope=self.scope)
 
     def has_sitemaps_of(self, origin: str) -> bool:
-        """Whether the frontier has what this origin's robots.txt names, for certain."""
+        """Return whether the sitemaps that this origin's robots.txt names are known to be in the frontier."""
         return self._seen.has_seen(self._sitemap_namespace, fingerprint(origin, seed=self.seed))
 
     def confirm_sitemaps_of(self, origin: str, *, since: int) -> None:
-        """The frontier has them; `since`: the era before they were sent to it."""
+        """Record that the frontier has this origin's sitemaps. `since`: era in which they were sent to it."""
         self._seen.remember(self._sitemap_namespace, [fingerprint(origin, seed=self.seed)], since=since)
 
     @property
     def era(self) -> int:
-        """The frontier's, now."""
+        """Current era of the frontier."""
         return self._seen.era
 
     def unseen_positions(self, links: Links) -> list[int]:
-        """Positions of the links that may be new to the frontier."""
+        """Return the positions of the links that may be new to the frontier."""
         return self._seen.unseen_positions(self._namespace, links.fingerprints)
 
     def confirm(self, links: Links, rejected: Collection[int], *, since: int) -> None:
-        """The frontier has these links now, all but the rejected fingerprints. `since`: the era in which they were
-        found; in another one this means nothing."""
+        """Record that the frontier has these links, except for the rejected fingerprints.
+
+        `since`: era in which the links were extracted; in another era nothing is recorded.
+        """
         if since != self._seen.era:
             return
         if not rejected:
             self._seen.remember(self._namespace, links.fingerprints)
-            self._extractor().remember(links)
+            self._extractor.remember(links)
             return
-        except_positions = [at for at, mark in enumerate(links.fingerprints) if mark in rejected]
-        self._seen.remember(self._namespace, [mark for mark in links.fingerprints if mark not in rejected])
-        self._extractor().remember(links, except_positions=except_positions)
+        except_positions = [at for at, value in enumerate(links.fingerprints) if value in rejected]
+        self._seen.remember(self._namespace, [value for value in links.fingerprints if value not in rejected])
+        self._extractor.remember(links, except_positions=except_positions)
 
 
 def scope_of(terms: Terms) -> LinkScope:
-    """The filters of discovered links and redirect targets. Raises BadInput for a regex that is none."""
+    """Compile the filters of discovered links and redirect targets. Raises BadInput for an invalid regex."""
     return compile_scope(
         allowed_domains=terms.allowed_domains,
         allowed_hosts=terms.allowed_hosts,
@@ -224,7 +245,7 @@ def scope_of(terms: Terms) -> LinkScope:
 
 
 def scope_name(terms: Terms) -> bytes:
-    """The same for terms under which the same links are followed, and known by the same fingerprints."""
+    """Return a name that is equal for terms under which the same links are followed and have the same fingerprints."""
     filters = (
         terms.allowed_domains,
         terms.allowed_hosts,
@@ -238,7 +259,7 @@ def scope_name(terms: Terms) -> bytes:
 
 
 class CrawlHeaders:
-    """The request headers of a crawl, for each URL those that it may get."""
+    """Request headers of a crawl, limited to what each URL may receive."""
 
     def __init__(self, terms: Terms, user_agent: str) -> None:
         self.secrets = SecretHeaders(terms)
@@ -251,8 +272,9 @@ class CrawlHeaders:
         self._public = _request_headers(user_agent, public) if self._has_secrets else self._all
 
     def for_url(self, url: str) -> tuple[Headers, str | None]:
-        """Return the headers for a request to this canonical URL, without those that the client itself writes, and the
-        crawl's cookie. The secret ones and the cookie are left out where they may not go."""
+        """Return the crawl's headers for a request to this canonical URL, and its cookie. Headers that the client
+        itself writes are not among them; secret headers and the cookie are left out where the terms do not allow
+        them."""
         if not self._has_secrets or self.secrets.may_go_to(url):
             return self._all, self._cookie
         return self._public, None
@@ -268,16 +290,19 @@ def _request_headers(user_agent: str, further: dict[str, str]) -> Headers:
 
 
 class Contexts:
-    """Finds the context of a lease. Bounded by bytes; those used longest ago go."""
+    """Contexts by lease. Bounded by bytes; the least recently used are dropped."""
 
     def __init__(self, make: Callable[[Run, str, Terms], Context], *, max_bytes: int = 5 * 1024 * 1024) -> None:
         self._make = make
-        # A context holds its run and its terms, so that no other object can take their ids over meanwhile.
+        # A context holds its run and terms, so that no other object can get their ids while it exists.
         self._contexts: BoundedCache[tuple[int, int, str], Context] = BoundedCache(max_bytes)
 
     def for_lease(self, lease: Lease) -> Context:
-        """Leases of one submission mostly share their run and terms objects. Where they do not, contexts are made
-        anew, which is cheap and forgets nothing."""
+        """Return the context of a lease.
+
+        Leases of one submission mostly share their run and terms objects. Where they do not, another context is made,
+        which is cheap and loses nothing.
+        """
         key = (id(lease.run), id(lease.terms), lease.spider)
         context = self._contexts.get(key)
         if context is None:

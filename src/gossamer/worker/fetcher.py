@@ -1,11 +1,11 @@
-"""One lease from its start to its end: robots, the request, redirects, retries, and then the page."""
+"""Works on one lease from start to end: robots.txt, fetch, redirects, retries, and then the page."""
 
 import asyncio
 import logging
 import math
 import random
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from msgspec import structs
@@ -23,7 +23,7 @@ from gossamer.errors import (
 )
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClients
-from gossamer.fetch.exchange import FetchResponse
+from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchResponse, first_header
 from gossamer.frontier.base import Frontier, Leaseholder, RedirectPermit
 from gossamer.model.record import Output
 from gossamer.model.request import DEATHS, Batch, Dropped, Lease, Outcome, Settlement, too_large
@@ -32,69 +32,82 @@ from gossamer.policy.timing import Pacing, is_late, send_by
 from gossamer.policy.urls import host, location_target, registered_domain
 from gossamer.telemetry import logs as names
 from gossamer.telemetry.tally import Tally
-from gossamer.worker.attempt import MAX_HOPS, REDIRECTS, Attempt, location
+from gossamer.worker.attempt import MAX_HOPS, Attempt
 from gossamer.worker.context import Contexts
 from gossamer.worker.page import PAGE_OVERHEAD_BYTES, PageReader, drop_reason, output_size
-from gossamer.worker.records import bare_record, page_record, wire_of
+from gossamer.worker.records import NO_TEXT, bare_record, page_record, wire_of
 from gossamer.worker.robots import RobotsChecker, RobotsPostponed, RobotsRefused
 
 log = logging.getLogger("gossamer.worker")
 
-_BLOCKING = (429, 503)
+_BLOCKING_STATUSES = (429, 503)
+"""Statuses whose Retry-After blocks the whole domain, for all workers."""
 _PUNCTUAL_SECONDS = 0.001
-"""A request that is to start so soon starts now."""
-_SLOW_SECONDS = 10.0
-"""So long a host is known to connect slowly."""
+"""A request that is due within this time starts without a timer."""
+_SLOW_HOST_SECONDS = 10.0
+"""Time for which a host is known to connect slowly."""
 _MAX_SLOW_HOSTS = 10_000
 _LARGE_BYTES = 64 * 1024
-"""Smaller pages are bounded well enough by how many there may be."""
+"""Size from which a page counts in the budget of bodies; smaller pages are bounded well enough by their number."""
 _READING_FACTOR = 2
-"""A page that is being read takes so many times its body: that, and its text."""
+"""Memory that a page takes while it is read, as a multiple of its body: the body and its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierAccess:
+    """One worker's access to the frontier: the frontier, the worker's leases, and the repetition of failed calls."""
+
+    frontier: Frontier
+    holder: Leaseholder
+    retrier: Retrier
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPolicy:
+    """Settings of a worker's fetches."""
+
+    keep_wire: bool
+    """An output wants the bytes as they were sent."""
+    retries: int
+    """Retries of a request whose terms name no number."""
+    retry_base_seconds: float
+    """Delay before the first retry; it doubles with each further one."""
 
 
 class Fetcher:
-    """Works on one lease at a time per call of `work`; calls overlap as there are slots."""
+    """Turns leases into finished leases. Calls of `process` overlap, one for each slot of the worker."""
 
     def __init__(
         self,
-        frontier: Frontier,
-        holder: Leaseholder,
+        access: FrontierAccess,
         clients: HttpClients,
         robots: RobotsChecker,
         contexts: Contexts,
         reader: PageReader,
-        retrier: Retrier,
         tally: Tally,
         *,
-        keep_wire: bool,
-        budget: ByteBudget | None = None,
-        retries: int = 3,
-        retry_base_seconds: float = 10.0,
-        now: Callable[[], float] = time.time,
-        chance: Callable[[], float] = random.random,
+        policy: FetchPolicy,
+        budget: ByteBudget,
     ) -> None:
-        """`retries` and `retry_base_seconds` where the terms do not say; `keep_wire`: an output wants the raw bytes.
-        `budget`: the one in which `clients` count what they receive; large pages count there until they are committed.
-        None: nobody counts."""
-        self._frontier = frontier
-        self._holder = holder
+        """`budget`: the one in which `clients` count the bodies that they receive. Large pages count in it until they
+        are committed."""
+        self._frontier = access.frontier
+        self._holder = access.holder
+        self._retrier = access.retrier
         self._clients = clients
         self._robots = robots
         self._contexts = contexts
         self._reader = reader
-        self._retrier = retrier
         self._tally = tally
-        self._keep_wire = keep_wire
+        self._keep_wire = policy.keep_wire
+        self._retries = policy.retries
+        self._retry_base_seconds = policy.retry_base_seconds
         self._budget = budget
-        self._retries = retries
-        self._retry_base_seconds = retry_base_seconds
-        self._now = now
-        self._chance = chance
         self._slow_hosts: dict[str, float] = {}
         self._pacing = Pacing()
 
     async def process(self, lease: Lease) -> FinishedLease:
-        """How the lease ends. Raises LeaseLost and nothing else: what a page does to us is a record too."""
+        """Return how the lease ends. Raises LeaseLost; a page that fails in any other way becomes a record."""
         try:
             attempt = Attempt(lease, self._contexts.for_lease(lease))
         except BadSpider as error:
@@ -121,36 +134,36 @@ class Fetcher:
                 if verdict is not None:
                     return self._refuse_by_robots(attempt, verdict)
                 if await self._starts_late(attempt):
-                    # Its robots.txt took long. Others wait for it too: now they would all go at once.
+                    # Its robots.txt took long. Other requests waited for it too and would now all start at once.
                     return self._give_back(attempt)
                 latest = send_by(attempt.start, attempt.lease.spacing_seconds)
                 request = structs.replace(request, send_by=math.inf if self._connects_slowly(attempt.url) else latest)
                 timeout = attempt.context.terms.timeout_seconds
-                fetched = await self._clients.fetch(request, timeout, wait_for_room=self._budget is not None)
+                fetched = await self._clients.fetch(request, timeout, wait_for_room=True)
                 self._tally.bytes += fetched.received_bytes
-                if fetched.status in REDIRECTS and location(fetched.headers) is not None:
+                if fetched.status in REDIRECT_STATUSES and first_header(fetched.headers, "location") is not None:
                     fetched = _without_long_body(fetched)
                 if self._keep_wire:
                     hidden = attempt.context.hidden_headers
-                    attempt.wires.append(wire_of(fetched, request.body, self._now(), hidden=hidden))
-                ended = await self._handle_response(attempt, fetched)
+                    attempt.wires.append(wire_of(fetched, request.body, time.time(), hidden=hidden))
+                finished = await self._handle_response(attempt, fetched)
             except NotSentInTime as error:
                 if error.connecting:
                     if len(self._slow_hosts) >= _MAX_SLOW_HOSTS:
                         self._slow_hosts.clear()
-                    self._slow_hosts[host(attempt.url)] = time.monotonic() + _SLOW_SECONDS
+                    self._slow_hosts[host(attempt.url)] = time.monotonic() + _SLOW_HOST_SECONDS
                 return self._give_back(attempt)
             except BlockedAddress as error:
                 return self._drop(attempt, Dropped.BLOCKED_ADDRESS, str(error))
             except FetchError as error:
-                return self._fetch_failed(attempt, error)
+                return self._handle_failure(attempt, error)
             except BadInput as error:
                 return self._fail(attempt, "bad_request", str(error))
-            if ended is not None:
-                return ended
+            if finished is not None:
+                return finished
 
     async def _starts_late(self, attempt: Attempt) -> bool:
-        """Wait until the attempt's next request may start. Returns True when that is too late for its hit."""
+        """Wait until the attempt's next request may start. Returns True if that is too late for its hit."""
         domain, spacing, now = attempt.lease.domain, attempt.lease.spacing_seconds, time.monotonic()
         at = self._pacing.next_start(domain, attempt.start, spacing, now=now)
         if at is None:
@@ -160,17 +173,18 @@ class Fetcher:
         return is_late(attempt.start, spacing, now=time.monotonic())
 
     async def _handle_response(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease | None:
-        """None: a redirect leads on. What is large is counted until it is committed: sixty pages of 5 MiB that wait
-        for a slow output, each with its text and its links, would fill the memory."""
+        """Return how the lease ends; None: the attempt continues with a redirect.
+
+        A large page counts in the budget until it is committed: sixty pages of 5 MiB that wait for a slow output, each
+        with its text and its links, would fill the memory.
+        """
         budget = self._budget
-        if budget is None:
-            return await self._finish_response(attempt, fetched)
         body = len(fetched.body)
         reading = _READING_FACTOR * body if body > _LARGE_BYTES else 0
         if reading:
             budget.retain(reading)
         try:
-            finished = await self._finish_response(attempt, fetched)
+            finished = await self._read_response(attempt, fetched)
             if finished is not None and finished.size >= _LARGE_BYTES:
                 budget.retain(finished.size)
                 finished.on_released = partial(budget.release, finished.size)
@@ -179,68 +193,65 @@ class Fetcher:
             if reading:
                 budget.release(reading)
 
-    async def _finish_response(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease | None:
-        if fetched.status in REDIRECTS and (where := location(fetched.headers)) is not None:
-            return await self._follow_redirect(attempt, fetched, where)
+    async def _read_response(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease | None:
+        if fetched.status in REDIRECT_STATUSES:
+            location = first_header(fetched.headers, "location")
+            if location is not None:
+                return await self._follow_redirect(attempt, fetched, location)
         if 200 <= fetched.status < 400:
             return await self._reader.read(attempt, fetched)
-        return await self._fail_status(attempt, fetched)
+        return await self._handle_error_status(attempt, fetched)
 
     # --- redirects ----------------------------------------------------------------------------------------------------
 
-    async def _follow_redirect(self, attempt: Attempt, fetched: FetchResponse, where: str) -> FinishedLease | None:
-        onward = location_target(attempt.url, where)
-        if onward is None:
-            return self._fail(attempt, "bad_redirect", f"it leads to {where[:200]!r}", fetched)
+    async def _follow_redirect(self, attempt: Attempt, fetched: FetchResponse, location: str) -> FinishedLease | None:
+        target = location_target(attempt.url, location)
+        if target is None:
+            return self._fail(attempt, "bad_redirect", f"it leads to {location[:200]!r}", fetched)
         before = (attempt.url, attempt.method, attempt.cookies)
-        attempt.redirect(fetched.status, fetched.headers, onward)
+        attempt.redirect(fetched.status, fetched.headers, target)
         if len(attempt.chain) > MAX_HOPS:
             return self._fail(attempt, "too_many_redirects", f"more than {MAX_HOPS}", fetched)
-        visited = any(url == onward for url, _ in attempt.chain)
-        if visited and (onward, attempt.method, attempt.cookies) != before and attempt.cookies != before[2]:
-            # Back to where it was with a new cookie: no loop, but one more hit that must be asked for.
+        visited = any(url == target for url, _ in attempt.chain)
+        if visited and (target, attempt.method, attempt.cookies) != before and attempt.cookies != before[2]:
+            # Back to a visited URL with a new cookie: no loop, but it needs another hit.
             return self._requeue(attempt, Outcome.FORWARDED)
         if visited:
-            return self._fail(attempt, "redirect_loop", f"back to {onward}", fetched)
-        refusal = attempt.context.scope.refusal(onward)
+            return self._fail(attempt, "redirect_loop", f"back to {target}", fetched)
+        refusal = attempt.context.scope.refusal(target)
         if refusal is not None:
-            return self._drop(attempt, drop_reason(refusal.reason), f"{onward}: {refusal.rule}", fetched)
-        fingerprint = self._fingerprint(attempt, onward)
-        domain = registered_domain(host(onward))
+            return self._drop(attempt, drop_reason(refusal.reason), f"{target}: {refusal.rule}", fetched)
+        fingerprint = _fingerprint(attempt, target)
+        domain = registered_domain(host(target))
         if domain != attempt.lease.domain:
             return await self._move_to_domain(attempt, fetched, domain, fingerprint)
-        if any(self._fingerprint(attempt, url) == fingerprint for url, _ in attempt.chain):
-            # Only the order of its query changed, and that is ignored: no duplicate of itself, but one more hit.
+        if any(_fingerprint(attempt, url) == fingerprint for url, _ in attempt.chain):
+            # Only the order of the query changed, which is ignored: no duplicate of itself, but it needs another hit.
             return self._requeue(attempt, Outcome.FORWARDED)
-        # Before the hop, which would spend a hit on what may not be asked.
+        # Checked before a hit is spent on a redirect that robots.txt forbids.
         verdict = await self._robots.check(attempt, attempt.request(keep_wire=False))
         if verdict is not None:
             return self._refuse_by_robots(attempt, verdict)
-        asked = time.monotonic()
-        hop = await self._retrier.call_frontier(
+        asked_at = time.monotonic()
+        permit = await self._retrier.call_frontier(
             lambda: self._holder.request_redirect(attempt.lease, fingerprint=fingerprint, payload=attempt.packed()),
             shard=attempt.lease.shard,
         )
-        if hop is RedirectPermit.GRANTED:
-            attempt.start = asked
+        if permit is RedirectPermit.GRANTED:
+            attempt.start = asked_at
             return None
-        if hop is RedirectPermit.WAIT:
+        if permit is RedirectPermit.WAIT:
             return self._requeue(attempt, Outcome.FORWARDED)
-        return self._drop(attempt, Dropped.DUPLICATE, f"{onward} was found before", fetched)
-
-    @staticmethod
-    def _fingerprint(attempt: Attempt, url: str) -> int:
-        """The fingerprint of the request as it would go to this URL."""
-        return attempt.context.fingerprint(url, method=attempt.method, body=attempt.body)
+        return self._drop(attempt, Dropped.DUPLICATE, f"{target} was found before", fetched)
 
     async def _move_to_domain(
         self, attempt: Attempt, fetched: FetchResponse, domain: str, fingerprint: int
     ) -> FinishedLease:
-        """The request goes on under another domain's budget, robots and scope; this lease of it ends."""
+        """Add the request under the budget, robots.txt and scope of another domain; this lease of it ends."""
         lease = attempt.lease
         batch = Batch(
             lease.spider, domain, lease.priority, lease.depth, [lease.url], [fingerprint], [attempt.packed(moved=True)],
-            call=f"{attempt.request_id}.{fingerprint}",  # whoever has to say it again has not found a duplicate
+            call=f"{attempt.request_id}.{fingerprint}",  # a repeated call must not find its own request as a duplicate
         )  # fmt: skip
         added = await self._retrier.call_frontier(
             lambda: self._frontier.add(lease.run, lease.terms, [batch]), shard=self._frontier.shard_of(domain)
@@ -258,30 +269,30 @@ class Fetcher:
             return self._drop(attempt, Dropped.ROBOTS, verdict.rule)
         return self._requeue(attempt, Outcome.POSTPONED, verdict.seconds)
 
-    def _fetch_failed(self, attempt: Attempt, error: FetchError) -> FinishedLease:
+    def _handle_failure(self, attempt: Attempt, error: FetchError) -> FinishedLease:
         if isinstance(error, ConnectionLost) and error.repeatable:
-            # Not a failed attempt, but the site saw the request: sending it again takes another hit. It does not go on
-            # for ever, since connections to the site are not reused after two such losses.
+            # Not a failed attempt, but the site saw the request: sending it again needs another hit. This ends, because
+            # connections to the site are not reused after two such losses.
             return self._requeue(attempt, Outcome.FORWARDED)
-        again = self._decide_retry(attempt, error.kind, None)
-        if again is not None:
-            return self._retry(attempt, error.kind, again)
+        retry = self._decide_retry(attempt, error.kind, None)
+        if retry is not None:
+            return self._retry(attempt, error.kind, retry)
         return self._fail(attempt, error.kind, str(error))
 
-    async def _fail_status(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease:
-        """An answer that is no page: 4xx, 5xx and what no standard knows."""
+    async def _handle_error_status(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease:
+        """Return how the lease of a response ends that is no page: 4xx, 5xx and unknown statuses."""
         retry_after = None
-        if fetched.status in _BLOCKING:
-            said = next((value for name, value in fetched.headers if name.lower() == "retry-after"), None)
-            retry_after = None if said is None else parse_retry_after(said, now=self._now())
+        if fetched.status in _BLOCKING_STATUSES:
+            value = first_header(fetched.headers, "retry-after")
+            retry_after = None if value is None else parse_retry_after(value, now=time.time())
             if retry_after:
                 domain, seconds = attempt.lease.domain, retry_after
                 await self._retrier.call_frontier(
                     lambda: self._frontier.block_domain(domain, seconds=seconds), shard=attempt.lease.shard
                 )
-        again = self._decide_retry(attempt, fetched.status, retry_after)
-        if again is not None:
-            return self._retry(attempt, f"http_{fetched.status}", again)
+        retry = self._decide_retry(attempt, fetched.status, retry_after)
+        if retry is not None:
+            return self._retry(attempt, f"http_{fetched.status}", retry)
         return self._fail(attempt, f"http_{fetched.status}", "", fetched)
 
     def _decide_retry(self, attempt: Attempt, failure: str | int, retry_after: float | None) -> Retry | None:
@@ -290,15 +301,18 @@ class Fetcher:
             failure,
             attempt.lease.attempt + 1,
             self._retries if retries is None else retries,
-            random=self._chance(),
-            retry_after_seconds=retry_after,
+            random=random.random(),
             base_seconds=self._retry_base_seconds,
+            retry_after_seconds=retry_after,
         )
         return decision if isinstance(decision, Retry) else None
 
     def _connects_slowly(self, url: str) -> bool:
-        """A request to this host was given back a moment ago because connecting took too long. The connection waits for
-        the next one; where it does not, a host that is always so slow must not be asked for ever in vain."""
+        """Return whether a request to this host was given back a moment ago because connecting took too long.
+
+        Its connection waits for the next request. If it is lost meanwhile, the next request must not be given back,
+        too: a host that always connects slowly would never be fetched.
+        """
         if not self._slow_hosts:
             return False
         until = self._slow_hosts.get(host(url))
@@ -308,7 +322,8 @@ class Fetcher:
         return False
 
     def _give_back(self, attempt: Attempt) -> FinishedLease:
-        """Back to the front of its domain, for another hit; if this attempt sent nothing, as never started."""
+        """Return the request to the front of its domain, for another hit. If nothing was sent, it counts as not
+        started."""
         if len(attempt.chain) > len(attempt.payload.chain):
             return self._requeue(attempt, Outcome.FORWARDED)
         return FinishedLease(Settlement(attempt.lease, Outcome.RETURNED), size=PAGE_OVERHEAD_BYTES)
@@ -318,13 +333,12 @@ class Fetcher:
         return self._requeue(attempt, Outcome.RETRY, retry.delay_seconds)
 
     def _requeue(self, attempt: Attempt, outcome: Outcome, seconds: float = 0.0) -> FinishedLease:
-        """Back to the frontier, where it stands: what redirects have led to is not asked for again."""
+        """Return the request to the frontier with its redirects so far, which are not followed again."""
         payload = attempt.packed() if attempt.chain else None
         if why := too_large(payload):
             return self._fail(attempt, "bad_redirect", f"with what its redirects added, {why}")
-        return FinishedLease(
-            Settlement(attempt.lease, outcome, delay_seconds=seconds, payload=payload), size=PAGE_OVERHEAD_BYTES
-        )
+        settlement = Settlement(attempt.lease, outcome, delay_seconds=seconds, payload=payload)
+        return FinishedLease(settlement, size=PAGE_OVERHEAD_BYTES)
 
     def _fail(self, attempt: Attempt, reason: str, detail: str, fetched: FetchResponse | None = None) -> FinishedLease:
         self._tally.fail(reason)
@@ -339,33 +353,31 @@ class Fetcher:
         self, attempt: Attempt, outcome: Outcome, reason: str, detail: str, fetched: FetchResponse | None
     ) -> FinishedLease:
         reason = str(reason)
-        text, encoding, content_type = self._reader.decode(fetched) if fetched else (None, "", "")
-        record = page_record(
-            attempt,
-            fetched,
-            now=self._now(),
-            success=False,
-            reason=reason,
-            exception=detail,
-            text=text,
-            encoding=encoding,
-            content_type=content_type,
-        )
+        text = self._reader.decode(fetched) if fetched else NO_TEXT
+        record = page_record(attempt, fetched, text, now=time.time(), failure=reason, exception=detail)
         body = fetched.body if fetched else b""
         output = Output(record=record, body=body, wires=tuple(attempt.wires))
         return FinishedLease(Settlement(attempt.lease, outcome, reason), [output], size=output_size(output))
 
     def _fail_unstarted(self, lease: Lease, reason: str, detail: str) -> FinishedLease:
-        """Its spider does not load here, or another program put it into the frontier with something we cannot use."""
+        """Fail a request whose spider does not load here, or whose entry another program wrote in an unknown form."""
         log.error("%s %s: %s", names.PAGE_BROKE, lease.url, detail)
         self._tally.fail(reason)
-        output = Output(record=bare_record(lease, now=self._now(), reason=reason, exception=detail))
+        output = Output(record=bare_record(lease, now=time.time(), reason=reason, exception=detail))
         return FinishedLease(Settlement(lease, Outcome.FAILED, reason), [output], size=PAGE_OVERHEAD_BYTES)
 
 
+def _fingerprint(attempt: Attempt, url: str) -> int:
+    """Return the fingerprint of the attempt's request as it would be sent to this URL."""
+    return attempt.context.fingerprint(url, method=attempt.method, body=attempt.body)
+
+
 def _without_long_body(fetched: FetchResponse) -> FetchResponse:
-    """A redirect whose body is no page of its own: it would stay in memory along the whole chain, uncounted, as what is
-    counted must never wait for another answer, like the robots.txt of the redirect's target."""
+    """Cut the body of a redirect, which is no page of its own.
+
+    It would stay in memory along the whole chain without being counted, because bytes that count in the budget must
+    never wait for another response, such as the robots.txt of the redirect's target.
+    """
     wire = fetched.wire_body
     if len(fetched.body) <= _LARGE_BYTES and (wire is None or len(wire) <= _LARGE_BYTES):
         return fetched

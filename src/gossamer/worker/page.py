@@ -1,15 +1,15 @@
-"""From an answer to its record, its links and its items."""
+"""Reads a response that is a page: its record, its links and its items. Sitemaps are read here, too."""
 
 import asyncio
 import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from sys import getsizeof
 
-from gossamer.commit.committer import FinishedLease, LinksAddedCallback
+from gossamer.commit.committer import LINK_BYTES, FinishedLease, LinksAddedCallback
 from gossamer.errors import BadInput, BadUrl, FrontierUnavailable
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import Links
@@ -25,37 +25,39 @@ from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
 from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context
-from gossamer.worker.records import item_record, page_record
+from gossamer.worker.records import PageText, item_record, page_record
 from gossamer.worker.spider import Follow, Page
 
 _ROOT = re.compile(rb"<(?:\w+:)?(?:urlset|sitemapindex)[\s>]")
 _SNIFFED_BYTES = 1024
 _SMALL_BYTES = 64 * 1024
-"""Sitemaps up to this are read in a few milliseconds; longer ones in a thread."""
+"""Sitemaps up to this size are parsed in a few milliseconds; longer ones in a thread."""
 
 
 @dataclass(slots=True)
 class SitemapBatches:
-    """The sitemap's entries as batches, and what was left out, by reason."""
+    """Entries of a sitemap as batches, and the number of dropped entries by reason."""
 
     batches: list[Batch] = field(default_factory=list)
     drops: dict[str, int] = field(default_factory=dict)
 
     def drop(self, reason: str, count: int = 1) -> None:
-        """Count something that was left out."""
+        """Count dropped entries."""
         self.drops[str(reason)] = self.drops.get(str(reason), 0) + count
 
 
 def is_sitemap(attempt: Attempt, body: bytes) -> bool:
-    """Whether an answer is read as a sitemap: asked for as one, or a submitted URL that turns out to be one."""
+    """Return whether a body is read as a sitemap: one that was requested as a sitemap, or a submitted URL that is
+    one."""
     return attempt.payload.sitemap or (attempt.lease.depth == 0 and _ROOT.search(body, 0, _SNIFFED_BYTES) is not None)
 
 
 async def read_sitemap(attempt: Attempt, body: bytes) -> SitemapBatches:
-    """What a sitemap feeds into its crawl. Never raises.
+    """Return what a sitemap adds to its crawl. Never raises.
 
-    Its pages have the sitemap's own depth, as it lists them rather than linking to them, and pass the same filters as
-    links. Further sitemaps are requests like itself; they may be packed, so the filter of endings is not for them.
+    Its pages have the sitemap's own depth, because it lists them rather than links to them, and pass the same filters
+    as links. Further sitemaps become requests like itself; they may be compressed, so the filter of extensions does not
+    apply.
     """
     if len(body) <= _SMALL_BYTES:
         found = parse_sitemap(body, attempt.url)
@@ -86,7 +88,7 @@ async def read_sitemap(attempt: Attempt, body: bytes) -> SitemapBatches:
 
 
 def sitemap_batches(context: Context, urls: Sequence[str], *, priority: int, depth: int) -> list[Batch]:
-    """Sitemaps as requests of their own, each under its domain; those out of scope are left out."""
+    """Return batches that request these sitemaps, each under its domain, without those out of scope."""
     packed, scope = pack(Payload(sitemap=True)), context.scope
     return [
         Batch(
@@ -103,7 +105,7 @@ def sitemap_batches(context: Context, urls: Sequence[str], *, priority: int, dep
     ]
 
 
-_COUNTED_AS = {
+_DROP_REASONS = {
     "known": Dropped.DUPLICATE,
     "allow_regex": Dropped.FILTERED,
     "deny_regex": Dropped.FILTERED,
@@ -112,25 +114,25 @@ _COUNTED_AS = {
 
 
 def drop_reason(reason: str) -> str:
-    """The extractor's or the scope's word for a refusal, as the word that requests are counted under."""
-    return str(_COUNTED_AS.get(reason, reason))
+    """Return the reason under which the frontier counts a refusal by the extractor or the scope."""
+    return str(_DROP_REASONS.get(reason, reason))
 
 
 PAGE_OVERHEAD_BYTES = 4096
-"""Bytes of a page beside its body: the record, the lease, a few links."""
+"""Memory of a page besides its body: the record, the lease, a few links."""
 _MANY_LINKS = 256
-_LINK_BYTES = 300
-"""Of one link beside its characters: as the page spelt it, as a URL, in a batch, and on its way."""
+"""Number of links from which they count beyond the page's overhead."""
 
 
 def output_size(output: Output) -> int:
-    """Bytes of a page's body, its text or base64, its links with their texts, and what an archive wants of it."""
+    """Return the memory of an output in bytes: body, its text or base64, links with their texts, and the archived
+    bytes."""
     size = PAGE_OVERHEAD_BYTES + len(output.body)
     record = output.record
     if isinstance(record, PageRecord):
         size += getsizeof(record.body)
         if len(record.links) > _MANY_LINKS:
-            size += sum(_LINK_BYTES + len(link.url) + len(link.text) for link in record.links)
+            size += sum(LINK_BYTES + len(link.url) + len(link.text) for link in record.links)
     for wire in output.wires:
         if wire.response_body is not output.body:
             size += len(wire.response_body)
@@ -138,89 +140,84 @@ def output_size(output: Output) -> int:
 
 
 def urls_size(urls: Collection[str]) -> int:
-    """Bytes of URLs on their way to the frontier; 0 for a few, which are in a page's overhead."""
-    return sum(map(len, urls)) + _LINK_BYTES * len(urls) if len(urls) > _MANY_LINKS else 0
+    """Return the memory of URLs on their way to the frontier, in bytes; 0 for a few, which a page's overhead
+    includes."""
+    return sum(map(len, urls)) + LINK_BYTES * len(urls) if len(urls) > _MANY_LINKS else 0
 
 
 def batches_size(batches: Collection[Batch]) -> int:
-    """The same of URLs in batches."""
+    """Return the memory of the URLs in batches, in bytes."""
     return urls_size([url for batch in batches for url in batch.urls])
 
 
 log = logging.getLogger("gossamer.worker")
 
 PRIORITY_STEP = 10
-"""A child's priority is its parent's minus this: breadth first."""
+"""A link's priority is its page's minus this, so that a crawl is breadth first."""
 LOWEST_PRIORITY = -65_000
-_UNKNOWN_TOLD = 20
-"""Names of spiders that are not installed; a spider might make them up."""
+_MAX_UNKNOWN_SPIDERS = 20
+"""Names of spiders that are not installed that are reported; the code of a spider might invent any number."""
 
 
 class PageReader:
-    """Reads answers that are pages. Never raises for what is in one."""
+    """Reads responses that are pages. Never raises for the content of one."""
 
-    def __init__(
-        self, tally: Tally, troubles: Troubles, spiders: SpiderRegistry, *, now: Callable[[], float] = time.time
-    ) -> None:
-        """`spiders`: of the frontier."""
+    def __init__(self, tally: Tally, troubles: Troubles, spiders: SpiderRegistry) -> None:
+        """`spiders`: the frontier's registry."""
         self._tally = tally
         self._spiders = spiders
         self._troubles = troubles
-        self._now = now
         self._unknown: set[str] = set()
 
     @staticmethod
-    def decode(fetched: FetchResponse) -> tuple[str | None, str, str]:
-        """(text, or None where the body is no text; encoding; content type)."""
+    def decode(fetched: FetchResponse) -> PageText:
+        """Return the body as text."""
         content_type = ""
         for name, value in fetched.headers:
             if name.lower() == "content-type":
                 content_type = value
                 break
         if not fetched.body:
-            return "", "", content_type
+            return PageText("", "", content_type)
         text, encoding, strict = decode(fetched.body, content_type)
-        return (text if strict else None), encoding, content_type
+        return PageText(text if strict else None, encoding, content_type)
 
     async def read(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease:
-        """The end of a request whose answer is a page."""
+        """Return how the lease of a request ends whose response is a page."""
         context, lease = attempt.context, attempt.lease
-        text, encoding, content_type = self.decode(fetched)
+        decoded = self.decode(fetched)
         if is_sitemap(attempt, fetched.body):
-            return await self._sitemap(attempt, fetched, text, encoding, content_type)
+            return await self._read_sitemap(attempt, fetched, decoded)
         follows = context.follows_links_at(lease.depth)
         custom_parse = not context.spider.follows_all_links
         links: Links | None = None
-        if (follows or custom_parse or context.include_links) and is_html(content_type, fetched.body):
-            # The bytes, not the text: the parser wants UTF-8, which most pages are as they come.
-            links = context.extract_links(fetched.body, attempt.url, encoding=encoding)
+        if (follows or custom_parse or context.include_links) and is_html(decoded.content_type, fetched.body):
+            # The bytes, not the text: the parser takes UTF-8, which most pages are in already.
+            links = context.extract_links(fetched.body, attempt.url, encoding=decoded.encoding)
         record = page_record(
             attempt,
             fetched,
-            now=self._now(),
-            success=True,
-            text=text,
-            encoding=encoding,
-            content_type=content_type,
+            decoded,
+            now=time.time(),
             links=links.texts or () if links else (),
         )
         output = Output(record=record, body=fetched.body, wires=tuple(attempt.wires))
         finished = FinishedLease(Settlement(lease, Outcome.FETCHED), [output], size=output_size(output))
         if custom_parse:
-            page = Page(record, fetched.body, text or "", links, priority=lease.priority)
+            page = Page(record, fetched.body, decoded.text or "", links, priority=lease.priority)
             if not await self._parse(attempt, finished, page, follows):
                 return finished
         elif links is not None and follows:
-            _follow_all(context, lease, links, finished)
+            _add_all_links(context, lease, links, finished)
             finished.size += urls_size(links.urls)
         self._tally.pages += 1
         self._tally.status(lease.spider, fetched.status)
         return finished
 
-    # --- spiders of one's own -----------------------------------------------------------------------------------------
+    # --- custom spiders -----------------------------------------------------------------------------------------------
 
     async def _parse(self, attempt: Attempt, finished: FinishedLease, page: Page, follows: bool) -> bool:
-        """Let the spider read the page; False when it failed, and the page with it."""
+        """Pass the page to the spider. Returns False if the spider failed, which fails the page."""
         items: list[Output] = []
         batches: list[Batch] = []
         drops: dict[str, int] = {}
@@ -230,7 +227,7 @@ class PageReader:
                     if not follows:
                         _count(drops, Dropped.DEPTH)
                         continue
-                    batch = await self._batch_of(attempt, found, drops)
+                    batch = await self._follow(attempt, found, drops)
                     if batch is not None:
                         batches.append(batch)
                 else:
@@ -249,20 +246,20 @@ class PageReader:
         finished.settlement.drops = drops or None
         return True
 
-    async def _batch_of(self, attempt: Attempt, follow: Follow, drops: dict[str, int]) -> Batch | None:
-        spiders = attempt.context.spiders
-        if follow.spider and spiders is not None and follow.spider not in spiders:
-            # It would wait in the frontier for somebody who never comes, and its crawl would never end.
+    async def _follow(self, attempt: Attempt, follow: Follow, drops: dict[str, int]) -> Batch | None:
+        available = attempt.context.available_spiders
+        if follow.spider and available is not None and follow.spider not in available:
+            # Its requests would wait for a spider that no worker runs, and the crawl would never end.
             _count(drops, Dropped.UNKNOWN_SPIDER)
-            self._tell_unknown(attempt.lease.spider, follow.spider)
+            self._report_unknown(attempt.lease.spider, follow.spider)
             return None
         if follow.spider and follow.spider != attempt.lease.spider:
-            with contextlib.suppress(FrontierUnavailable):  # what was learned before will do
+            with contextlib.suppress(FrontierUnavailable):  # the last known registry will do
                 await self._spiders.refresh([follow.spider])
         return _batch_of(attempt, follow, drops, self._spiders)
 
-    def _tell_unknown(self, sender: str, spider: str) -> None:
-        if len(self._unknown) < _UNKNOWN_TOLD:
+    def _report_unknown(self, sender: str, spider: str) -> None:
+        if len(self._unknown) < _MAX_UNKNOWN_SPIDERS:
             self._unknown.add(spider)
         if spider in self._unknown:
             self._troubles.begin(
@@ -273,19 +270,9 @@ class PageReader:
 
     # --- sitemaps -----------------------------------------------------------------------------------------------------
 
-    async def _sitemap(
-        self, attempt: Attempt, fetched: FetchResponse, text: str | None, encoding: str, content_type: str
-    ) -> FinishedLease:
+    async def _read_sitemap(self, attempt: Attempt, fetched: FetchResponse, decoded: PageText) -> FinishedLease:
         found = await read_sitemap(attempt, fetched.body)
-        record = page_record(
-            attempt,
-            fetched,
-            now=self._now(),
-            success=True,
-            text=text,
-            encoding=encoding,
-            content_type=content_type,
-        )
+        record = page_record(attempt, fetched, decoded, now=time.time())
         output = Output(record=record, body=fetched.body, wires=tuple(attempt.wires))
         self._tally.pages += 1
         self._tally.status(attempt.lease.spider, fetched.status)
@@ -298,12 +285,12 @@ class PageReader:
 
 
 def child_priority(priority: int) -> int:
-    """Of a link on a page of this priority."""
+    """Return the priority of a link on a page of this priority."""
     return max(priority - PRIORITY_STEP, LOWEST_PRIORITY)
 
 
-def _follow_all(context: Context, lease: Lease, links: Links, finished: FinishedLease) -> None:
-    """Every link of the page that may be new, grouped by domain. The hot path: no object per link."""
+def _add_all_links(context: Context, lease: Lease, links: Links, finished: FinishedLease) -> None:
+    """Add every link of the page that may be new, grouped by domain. The hot path: no object per link."""
     drops: dict[str, int] = {}
     for reason, count in links.dropped.items():
         _count(drops, drop_reason(reason), count)
@@ -314,40 +301,41 @@ def _follow_all(context: Context, lease: Lease, links: Links, finished: Finished
             _count(drops, Dropped.DUPLICATE, known)
         if unknown:
             finished.batches = _grouped(lease, links, unknown if known else None)
-        finished.on_links_added = _confirmation(context, links)
+        finished.on_links_added = _confirm_callback(context, links)
     if drops:
         finished.settlement.drops = drops
 
 
-def _confirmation(context: Context, links: Links) -> LinksAddedCallback:
+def _confirm_callback(context: Context, links: Links) -> LinksAddedCallback:
     since = context.era
     return lambda rejected: context.confirm(links, rejected, since=since)
 
 
 def _grouped(lease: Lease, links: Links, positions: list[int] | None) -> list[Batch]:
-    """Batches by domain of the links at these positions; None: all of them."""
-    urls, marks, domains = links.urls, links.fingerprints, links.domains
+    """Return batches by domain of the links at these positions; None: all links."""
+    urls, fingerprints, domains = links.urls, links.fingerprints, links.domains
     if positions is not None:
         urls = [urls[at] for at in positions]
-        marks = [marks[at] for at in positions]
+        fingerprints = [fingerprints[at] for at in positions]
         domains = [domains[at] for at in positions]
     priority, depth = child_priority(lease.priority), lease.depth + 1
     if domains.count(domains[0]) == len(domains):
-        return [Batch(lease.spider, domains[0], priority, depth, urls, marks)]
+        return [Batch(lease.spider, domains[0], priority, depth, urls, fingerprints)]
     batches: dict[str, Batch] = {}
-    for url, mark, domain in zip(urls, marks, domains, strict=True):
+    for url, fingerprint, domain in zip(urls, fingerprints, domains, strict=True):
         batch = batches.get(domain)
         if batch is None:
             batch = batches[domain] = Batch(lease.spider, domain, priority, depth)
         batch.urls.append(url)
-        batch.fingerprints.append(mark)
+        batch.fingerprints.append(fingerprint)
     return list(batches.values())
 
 
 def _batch_of(attempt: Attempt, follow: Follow, drops: dict[str, int], spiders: SpiderRegistry) -> Batch | None:
-    """A spider's link as a batch of one; None: it goes nowhere, which is counted.
+    """Return a spider's link as a batch of one; None: it is dropped, which is counted.
 
-    Raises BadInput: it is too large, or has an impossible header or a spider of an impossible name."""
+    Raises BadInput for a link that is too large, or that has an invalid header or spider name.
+    """
     context, lease = attempt.context, attempt.lease
     try:
         url = join(attempt.url, follow.url)
@@ -375,14 +363,14 @@ def _batch_of(attempt: Attempt, follow: Follow, drops: dict[str, int], spiders: 
     if why := too_large(packed):
         raise BadInput(f"the link to {url[:200]} is too large: {why}")
     if spider == lease.spider:
-        mark = context.fingerprint(url, method=payload.method, body=follow.body)
+        fingerprint = context.fingerprint(url, method=payload.method, body=follow.body)
     else:
-        mark = spiders.fingerprint(
+        fingerprint = spiders.fingerprint(
             spider, url, method=payload.method, body=follow.body, query_order=lease.terms.query_order
         )
     priority = child_priority(lease.priority) if follow.priority is None else follow.priority
     domain = registered_domain(host(url))
-    return Batch(spider, domain, priority, lease.depth + 1, [url], [mark], [packed], unfiltered=follow.again)
+    return Batch(spider, domain, priority, lease.depth + 1, [url], [fingerprint], [packed], unfiltered=follow.again)
 
 
 def _count(drops: dict[str, int], reason: str, count: int = 1) -> None:

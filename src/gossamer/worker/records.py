@@ -1,10 +1,10 @@
-"""From what was fetched, or why nothing was, to the record that leaves the system."""
+"""Records of pages and items, made from a response or from the reason why there is none."""
 
 import base64
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from gossamer.fetch.exchange import FetchResponse
 from gossamer.model.record import ItemRecord, PageRecord, RecordLink, RedirectHop, WireExchange
@@ -13,33 +13,46 @@ from gossamer.policy.secrets import redacted_head
 from gossamer.worker.attempt import Attempt
 
 EXCEPTION_CHARACTERS = 2000
-"""As much of an error's text as a record keeps."""
+"""Characters of an error's text that a record keeps."""
+
+
+class PageText(NamedTuple):
+    """A body as text."""
+
+    text: str | None
+    """None: the body is binary."""
+    encoding: str
+    """Python codec of the text; empty where there is none."""
+    content_type: str
+    """Value of the Content-Type header; empty where there is none."""
+
+
+NO_TEXT = PageText(None, "", "")
+"""Text of a request without a response."""
 
 
 def page_record(
     attempt: Attempt,
     fetched: FetchResponse | None,
+    decoded: PageText,
     *,
     now: float,
-    success: bool,
-    reason: str = "",
+    failure: str = "",
     exception: str = "",
-    text: str | None = None,
-    encoding: str = "",
-    content_type: str = "",
     links: Iterable[tuple[str, str]] = (),
 ) -> PageRecord:
-    """The record of a request that ended. `text` None: the body goes in as base64 of its bytes.
+    """Return the record of a request that ended.
 
-    `now` in epoch seconds. `fetched` None: no answer came, or none was asked for.
+    `fetched` None: there was no response, or no request. `decoded`: a binary body goes into the record as base64.
+    `now`: Unix time. `failure`: reason why the request failed or was dropped; empty: it succeeded.
     """
     lease = attempt.lease
     if fetched is None:
         body, body_encoding = "", "text"
-    elif text is None:
+    elif decoded.text is None:
         body, body_encoding = base64.b64encode(fetched.body).decode(), "base64"
     else:
-        body, body_encoding = text, "text"
+        body, body_encoding = decoded.text, "text"
     return PageRecord(
         appid=lease.run.crawl.id.appid,
         crawlid=lease.run.crawl.id.crawlid,
@@ -55,13 +68,13 @@ def page_record(
         request_headers=attempt.shown_headers(),
         body=body,
         body_encoding=body_encoding,  # type: ignore[arg-type]
-        encoding=encoding,
-        content_type=content_type,
+        encoding=decoded.encoding,
+        content_type=decoded.content_type,
         links=[RecordLink(url, text) for url, text in links],
         attrs=attempt.attrs,
         timestamp=timestamp(now),
-        success=success,
-        reason=reason,
+        success=not failure,
+        reason=failure,
         exception=exception[:EXCEPTION_CHARACTERS],
         redirects=[RedirectHop(url, status) for url, status in attempt.chain],
         timings=_timings(fetched),
@@ -71,7 +84,7 @@ def page_record(
 
 
 def bare_record(lease: Lease, *, now: float, reason: str, exception: str) -> PageRecord:
-    """The record of a request that could not even be begun: what is known without looking into it."""
+    """Return the record of a request that could not be started, from its lease alone."""
     return PageRecord(
         appid=lease.run.crawl.id.appid,
         crawlid=lease.run.crawl.id.crawlid,
@@ -103,7 +116,7 @@ def bare_record(lease: Lease, *, now: float, reason: str, exception: str) -> Pag
 
 
 def item_record(page: PageRecord, item: dict[str, Any]) -> ItemRecord:
-    """An item of a page, under the page's identity."""
+    """Return the record of an item, with the identity of its page."""
     return ItemRecord(
         appid=page.appid,
         crawlid=page.crawlid,
@@ -118,8 +131,8 @@ def item_record(page: PageRecord, item: dict[str, Any]) -> ItemRecord:
 
 
 def wire_of(fetched: FetchResponse, body: bytes, now: float, *, hidden: frozenset[str]) -> WireExchange:
-    """The exchange as it went over the wire, without the values of the `hidden` request headers; `body` is the
-    request's."""
+    """Return the request and response as they were sent. `body`: the request's body. `hidden`: names of request headers
+    whose values are left out."""
     return WireExchange(
         request_head=redacted_head(fetched.request_head, hidden),
         request_body=body,
@@ -133,7 +146,7 @@ def wire_of(fetched: FetchResponse, body: bytes, now: float, *, hidden: frozense
 
 
 def timestamp(now: float) -> str:
-    """UTC in ISO 8601, to the microsecond."""
+    """Return a Unix time as UTC in ISO 8601, to the microsecond."""
     second = int(now // 1)
     return f"{_second(second)}.{int((now - second) * 1_000_000):06d}+00:00"
 

@@ -1,4 +1,4 @@
-"""May this URL be fetched now? Robots.txt, asked for each hop, and what else it says about its site."""
+"""Checks robots.txt before each request, and tells the frontier the crawl delays and sitemaps that it names."""
 
 import time
 from collections.abc import Callable
@@ -16,14 +16,18 @@ from gossamer.worker.attempt import Attempt
 from gossamer.worker.page import sitemap_batches
 
 _TROUBLE = "robots"
-_KEPT = 10_000
-_SHOWN = 20
+_MAX_WAITS = 10_000
+_WAITS_SHOWN = 20
 _GRACE_SECONDS = 60.0
-"""An origin that was not heard of for so long after it was due is another worker's by now, or nobody's."""
+"""An origin that this worker did not ask again within this time after it was due is dropped from the list: another
+worker has its requests now, or there are none left."""
+_DELAY_REFRESH_SECONDS = 12 * 3600.0
+"""The frontier forgets a crawl delay after a day, so it is sent again well before."""
+_MAX_DELAYS = 100_000
 
 
 class RobotsWaits:
-    """Origins whose robots.txt is waited for, as far as this worker met them. Bounded."""
+    """Origins of this worker's requests that wait for a robots.txt. Bounded."""
 
     def __init__(self, troubles: Troubles, *, now: Callable[[], float] = time.time) -> None:
         self._troubles = troubles
@@ -34,58 +38,53 @@ class RobotsWaits:
         return bool(self._by_origin)
 
     def begin(self, origin: str, reason: str, until: float) -> None:
-        """It could not be had; `until`: epoch seconds when it is asked again. May be repeated."""
-        if origin in self._by_origin or len(self._by_origin) < _KEPT:
+        """Record that an origin's robots.txt is unavailable. `until`: Unix time of the next try. May be repeated."""
+        if origin in self._by_origin or len(self._by_origin) < _MAX_WAITS:
             self._by_origin[origin] = OriginWait(reason, until)
         self._troubles.begin(
             _TROUBLE,
-            f"The robots.txt of {origin} cannot be had ({reason}). "
-            "Until it can, the site's pages wait; after a day they are dropped.",
+            f"The robots.txt of {origin} cannot be fetched ({reason}). "
+            "The site's pages wait until it can; after a day they are dropped.",
         )
 
     def end(self, origin: str) -> None:
-        """It was had, or is given up."""
+        """Record that an origin's robots.txt was fetched or given up."""
         if self._by_origin.pop(origin, None) is not None and not self._by_origin:
-            self._over()
+            self._end_trouble()
 
     def show(self, tally: Tally) -> None:
-        """Put the first of them into the tally, the next to be asked at the front."""
+        """Put the waits that end first into the tally."""
         tally.waits = {}
         if not self._by_origin:
             return
-        gone = self._now() - _GRACE_SECONDS
-        self._by_origin = {origin: wait for origin, wait in self._by_origin.items() if wait.until > gone}
+        oldest = self._now() - _GRACE_SECONDS
+        self._by_origin = {origin: wait for origin, wait in self._by_origin.items() if wait.until > oldest}
         if not self._by_origin:
-            self._over()
-        first = sorted(self._by_origin.items(), key=lambda pair: pair[1].until)[:_SHOWN]
+            self._end_trouble()
+        first = sorted(self._by_origin.items(), key=lambda pair: pair[1].until)[:_WAITS_SHOWN]
         tally.waits = dict(first)
 
-    def _over(self) -> None:
-        self._troubles.end(_TROUBLE, "No robots.txt is waited for any more.")
-
-
-_DELAY_LIFE_SECONDS = 12 * 3600.0
-"""The frontier forgets a crawl delay after a day; it is told again well before."""
-_DELAYS_KEPT = 100_000
+    def _end_trouble(self) -> None:
+        self._troubles.end(_TROUBLE, "No request waits for a robots.txt any more.")
 
 
 @dataclass(frozen=True, slots=True)
 class RobotsRefused:
-    """It may not; `rule` says why."""
+    """The URL must not be fetched; `rule` is the reason."""
 
     rule: str
 
 
 @dataclass(frozen=True, slots=True)
 class RobotsPostponed:
-    """Nobody knows yet; ask again in so many seconds."""
+    """The rules are unknown now; check again after `seconds`."""
 
     seconds: float
     reason: str
 
 
 class RobotsChecker:
-    """Asks robots.txt; tells the frontier what it says of speed, and feeds the sitemaps it names where asked to."""
+    """Decides whether robots.txt allows a request."""
 
     def __init__(
         self,
@@ -93,25 +92,25 @@ class RobotsChecker:
         robots: RobotsService,
         retrier: Retrier,
         waits: RobotsWaits,
-        *,
-        robots_policy: RobotsPolicy = RobotsPolicy.OBEY,
-        now: Callable[[], float] = time.time,
+        robots_policy: RobotsPolicy,
     ) -> None:
         self._frontier = frontier
         self._robots = robots
         self._retrier = retrier
         self._waits = waits
         self._robots_policy = robots_policy
-        self._now = now
         self._delays: dict[str, tuple[float, float]] = {}
+        """By domain: the crawl delay that was sent to the frontier, and when."""
 
     async def check(self, attempt: Attempt, template: FetchRequest) -> RobotsRefused | RobotsPostponed | None:
-        """None: go on. `template`: how the attempt's next request will be sent. Raises the
-        FetchErrors of an origin that cannot be connected to (dns, connect, tls, blocked_address, proxy)."""
+        """Return None if the attempt's next request is allowed. `template`: that request, as it will be sent.
+
+        Raises the FetchErrors of an origin that cannot be connected to (dns, connect, tls, blocked_address, proxy).
+        """
         terms = attempt.context.terms
         if not self._robots_policy.asks(terms.ignore_robots):
             if terms.sitemaps:
-                await self._sitemaps(attempt, template)
+                await self._add_sitemaps(attempt, template)
             return None
         verdict = await self._retrier.call_frontier(
             lambda: self._robots.check(attempt.url, user_agent=attempt.context.user_agent, template=template),
@@ -119,52 +118,53 @@ class RobotsChecker:
         )
         if isinstance(verdict, RobotsUnavailable):
             self._waits.begin(origin(attempt.url), verdict.reason, verdict.retry_at)
-            return RobotsPostponed(max(1.0, verdict.retry_at - self._now()), f"robots.txt: {verdict.reason}")
+            return RobotsPostponed(max(1.0, verdict.retry_at - time.time()), f"robots.txt: {verdict.reason}")
         if self._waits:
             self._waits.end(origin(attempt.url))
         if verdict.crawl_delay:
-            await self._slow_down(attempt.url, verdict.crawl_delay)
+            await self._set_crawl_delay(attempt.url, verdict.crawl_delay)
         if not verdict.allowed:
             return RobotsRefused(verdict.rule)
         if terms.sitemaps:
-            await self._sitemaps(attempt, template)
+            await self._add_sitemaps(attempt, template)
         return None
 
-    async def _slow_down(self, url: str, seconds: float) -> None:
+    async def _set_crawl_delay(self, url: str, seconds: float) -> None:
         domain = registered_domain(host(url))
-        said, at = self._delays.get(domain, (0.0, 0.0))
-        if said == seconds and self._now() - at < _DELAY_LIFE_SECONDS:
+        sent_seconds, sent_at = self._delays.get(domain, (0.0, 0.0))
+        if sent_seconds == seconds and time.time() - sent_at < _DELAY_REFRESH_SECONDS:
             return
-        if len(self._delays) >= _DELAYS_KEPT:
+        if len(self._delays) >= _MAX_DELAYS:
             self._delays.clear()
-        self._delays[domain] = (seconds, self._now())
+        self._delays[domain] = (seconds, time.time())
         await self._retrier.call_frontier(
             lambda: self._frontier.set_crawl_delay(domain, seconds=seconds), shard=self._frontier.shard_of(domain)
         )
 
-    async def _sitemaps(self, attempt: Attempt, template: FetchRequest) -> None:
+    async def _add_sitemaps(self, attempt: Attempt, template: FetchRequest) -> None:
+        """Add the sitemaps that the origin's robots.txt names to the frontier, once."""
         context = attempt.context
-        place = origin(attempt.url)
-        if context.has_sitemaps_of(place):
+        site = origin(attempt.url)
+        if context.has_sitemaps_of(site):
             return
         era = context.era
-        named = await self._retrier.call_frontier(
+        sitemaps = await self._retrier.call_frontier(
             lambda: self._robots.sitemaps(attempt.url, user_agent=context.user_agent, template=template),
             shard=attempt.lease.shard,
         )
-        if isinstance(named, RobotsUnavailable):
+        if isinstance(sitemaps, RobotsUnavailable):
             return
-        batches = sitemap_batches(context, named, priority=attempt.lease.priority, depth=attempt.lease.depth)
+        batches = sitemap_batches(context, sitemaps, priority=attempt.lease.priority, depth=attempt.lease.depth)
         if batches:
             lease = attempt.lease
             added = await self._retrier.call_frontier(lambda: self._frontier.add(lease.run, lease.terms, batches))
             if added.rejected:
-                return  # the frontier does not have them: the next page of this site offers them again
-        context.confirm_sitemaps_of(place, since=era)
+                return  # the frontier does not have them all, so the next page of this site offers them again
+        context.confirm_sitemaps_of(site, since=era)
 
 
 class FrontierRobotsStore:
-    """A RobotsStore whose records live beside their domain in the frontier."""
+    """RobotsStore in the frontier: each origin's record is kept with its domain, for all workers."""
 
     def __init__(self, frontier: Frontier) -> None:
         self._frontier = frontier
@@ -183,5 +183,5 @@ class FrontierRobotsStore:
 
 
 def _domain(origin: str) -> str:
-    # An origin that is reached without checking certificates has a word before it; the URL is the last.
+    # The key of an origin whose certificates are not checked has a word before the URL.
     return registered_domain(host(origin.rpartition(" ")[2]))

@@ -1,4 +1,4 @@
-"""What a spider is to the worker: it gets pages and yields items and links."""
+"""Spiders: the interface between the worker and the code that handles pages, and the spiders that are built in."""
 
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -15,45 +15,46 @@ from gossamer.model.record import PageRecord
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """A link that a spider wants crawled, under the same terms as the page; the crawl's filters apply to it."""
+    """Link that a spider wants crawled, under the terms of its page and through the crawl's filters."""
 
     url: str
-    """Joined to the page's own URL where it is relative."""
+    """Absolute, or relative to the page's URL."""
     _: KW_ONLY
     spider: str | None = None
-    """Which spider gets the page; None: this one. In a crawl from the command line a link to one that is not installed
-    is dropped; in a service it waits for a worker that has it."""
+    """Spider that handles the linked page; None: this one. In a crawl of the command line, a link to a spider that is
+    not installed is dropped; in a service it waits for a worker that has the spider."""
     attrs: Mapping[str, Any] | None = None
-    """In place of the page's attrs; None: those go on."""
+    """Attributes of the request; None: those of the page."""
     priority: int | None = None
-    """None: the page's minus 10, as for every discovered link."""
+    """Priority of the request; None: the page's minus 10, as for every discovered link."""
     method: str = "GET"
     body: bytes = b""
     headers: Mapping[str, str] | None = None
     again: bool = False
-    """Fetch it even when this crawl has seen it. Beware of loops: nothing else ends them."""
+    """Fetch the link even if the crawl has seen it. Nothing else prevents a loop."""
 
 
 class Page:
-    """A fetched page, as a spider sees it."""
+    """Fetched page as a spider gets it."""
 
     def __init__(
         self, record: PageRecord, body: bytes, text: str, extract: "Links | None", *, priority: int = 0
     ) -> None:
         self.record = record
-        """Everything the page's record says; what a spider changes there is what the outputs get."""
+        """The page's record. Changes that a spider makes go to the outputs."""
         self.body = body
-        """Decoded from its content encoding, at max_objects the body limit."""
+        """Body without content encoding, at most the body limit."""
         self.text = text
-        """The body as text, by the encoding it declares; what cannot be decoded became U+FFFD. Empty if binary."""
+        """Body as text, in the encoding that it declares; bytes that cannot be decoded became U+FFFD. Empty if
+        binary."""
         self.links = extract
-        """The links in scope, canonical. None where the page is no HTML."""
+        """Links in scope, canonical. None: the page is not HTML."""
         self.priority = priority
-        """Of the page's request."""
+        """Priority of the page's request."""
 
     @property
     def url(self) -> str:
-        """Where the page was in the end, after redirects."""
+        """URL of the page after redirects."""
         return self.record.response_url
 
     @property
@@ -66,12 +67,12 @@ class Page:
 
     @property
     def attrs(self) -> dict[str, Any]:
-        """What the submission (or the link that led here) said; never None."""
+        """Attributes of the submission, or of the link that led here; never None."""
         return self.record.attrs or {}
 
     @cached_property
     def headers(self) -> dict[str, list[str]]:
-        """By lower-case name."""
+        """Response headers by lower-case name."""
         lower: dict[str, list[str]] = {}
         for name, values in self.record.response_headers.items():
             lower.setdefault(name.lower(), []).extend(values)
@@ -79,16 +80,16 @@ class Page:
 
 
 class Spider:
-    """Subclass it, implement `parse`, and name it in the entry point group `gossamer.spiders`:
+    """Base class of spiders. Implement `parse`, and name the class in the entry point group `gossamer.spiders`:
 
-    [project.entry-points."gossamer.spiders"]
-    prices = "shop.spiders:PriceSpider"
+        [project.entry-points."gossamer.spiders"]
+        prices = "shop.spiders:PriceSpider"
 
-    One object serves all pages of a crawl in a process; `parse` calls overlap.
+    One object handles all pages of a crawl in a process; calls of `parse` overlap.
     """
 
     follows_all_links: ClassVar[bool] = False
-    """True: every link in scope is followed without `parse` being asked, which costs no object per link."""
+    """True: every link in scope is followed and `parse` is not called, which costs no object per link."""
     ignores_maxdepth: ClassVar[bool] = False
     """True: links are followed at any depth, whatever `maxdepth` the crawl asks for."""
 
@@ -122,7 +123,7 @@ class WanderingSpider(Spider):
         others = [url for url in page.links.urls if url != page.url] if page.links else []
         if others:
             yield Follow(
-                # A page that is read again after a crash leads to the same link, and not to a second walk.
+                # A page that is read again after a crash leads to the same link, so that no second walk begins.
                 url=random.Random(page.record.request_id).choice(others),
                 attrs={**page.attrs, "step": step + 1 if isinstance(step, int) else 1},
                 priority=page.priority,
@@ -131,35 +132,37 @@ class WanderingSpider(Spider):
 
 
 def known_spiders() -> list[str]:
-    """The names of all spiders that are installed."""
+    """Return the names of all installed spiders."""
     return sorted({entry.name for entry in entry_points(group=GROUP)})
 
 
-class SpiderSet:
-    """The spider objects of one worker: one for each crawl and name, which serves all its pages in this process."""
+_MAX_OBJECTS = 1000
+"""Spider objects that a worker keeps; beyond it the oldest is dropped."""
 
-    def __init__(self, *, max_objects: int = 1000) -> None:
-        """`max_objects`: objects kept; beyond it, the one that was made first is forgotten."""
-        self._max_objects = max_objects
+
+class SpiderSet:
+    """Spider objects of one worker: one for each crawl and name, which handles all pages of that crawl here."""
+
+    def __init__(self) -> None:
         self._objects: dict[tuple[CrawlId, str], Spider] = {}
         self._factories: dict[str, Callable[[], object]] = {}
 
     def get(self, crawl: CrawlId, name: str) -> Spider:
-        """Raises BadSpider as `load_spider` does."""
+        """Return the spider of this crawl and name. Raises BadSpider as `load_spider` does."""
         found = self._objects.get((crawl, name))
         if found is None:
             factory = self._factories.get(name)
             if factory is None:
                 factory = self._factories[name] = _factory(name)
-            found = self._objects[crawl, name] = _made(name, factory)
-            if len(self._objects) > self._max_objects:
+            found = self._objects[crawl, name] = _make(name, factory)
+            if len(self._objects) > _MAX_OBJECTS:
                 del self._objects[next(iter(self._objects))]
         return found
 
 
 def load_spider(name: str) -> Spider:
-    """A new object of that spider. Raises BadSpider where none of that name is installed or its code does not load."""
-    return _made(name, _factory(name))
+    """Return a new spider object. Raises BadSpider if no spider of that name is installed or its code does not load."""
+    return _make(name, _factory(name))
 
 
 def _factory(name: str) -> Callable[[], object]:
@@ -173,11 +176,11 @@ def _factory(name: str) -> Callable[[], object]:
     raise BadSpider(f"there is no spider {name}; installed are {', '.join(known_spiders())}")
 
 
-def _made(name: str, factory: Callable[[], object]) -> Spider:
+def _make(name: str, factory: Callable[[], object]) -> Spider:
     try:
         spider = factory()
     except Exception as error:
         raise BadSpider(f"the spider {name} does not load: {type(error).__name__}: {error}") from error
     if not isinstance(spider, Spider):
-        raise BadSpider(f"the spider {name} ({factory!r}) is no gossamer.worker.spider.Spider")
+        raise BadSpider(f"the spider {name} ({factory!r}) is not a gossamer.worker.spider.Spider")
     return spider

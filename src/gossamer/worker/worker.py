@@ -1,4 +1,4 @@
-"""One worker: leases what it can start, works on it in its slots, commits, and says that it lives."""
+"""A worker: leases as many requests as it has free slots, fetches them and commits the results."""
 
 import asyncio
 import contextlib
@@ -6,30 +6,30 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gossamer.commit.committer import Committer, FinishedLease
-from gossamer.commit.retrier import Retrier
 from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import FrontierUnavailable, LeaseLost
-from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.request import DEATHS, Lease, Outcome, Settlement
 from gossamer.policy.timing import is_late
 from gossamer.telemetry import logs as names
 from gossamer.telemetry.tally import Tally
-from gossamer.worker.fetcher import Fetcher
+from gossamer.worker.fetcher import Fetcher, FrontierAccess
 from gossamer.worker.robots import RobotsWaits
 
 
 class WorkerSlots:
-    """Hands leases to waiting slots. `take` and `done` are the slots' side, `room` and `give` the leaser's."""
+    """Slots of a worker. Each slot calls `take` and `done`; the worker's leasing loop calls `wait_for_free` and
+    `give`."""
 
     def __init__(self, count: int, *, linger_seconds: float = 0.005) -> None:
-        """`linger_seconds`: how long the leaser waits for more slots to get free, so that one call leases for many."""
+        """`linger_seconds`: time to wait for more free slots, so that one call leases for many."""
         self.count = count
         self._linger_seconds = linger_seconds
-        self._batch_slots = max(1, count // 4)
+        self._batch_slots = max(1, count // 4)  # free slots that are worth a call to the frontier
         self._waiting: deque[asyncio.Future[Lease]] = deque()
         self._given: deque[Lease] = deque()
         self._freed = asyncio.Event()
@@ -37,20 +37,20 @@ class WorkerSlots:
         self._idle = asyncio.Event()
         self._idle.set()
         self.busy = 0
-        """Leases being worked on."""
+        """Number of leases in progress."""
 
     @property
     def free(self) -> int:
-        """Slots that a lease could start in right now."""
+        """Number of slots in which a lease could start now."""
         return max(0, len(self._waiting) - len(self._given))
 
     @property
     def held(self) -> int:
-        """Leases being worked on or about to be."""
+        """Number of leases in progress or about to be."""
         return self.busy + len(self._given)
 
     async def take(self) -> Lease:
-        """The next lease."""
+        """Wait for the slot's next lease."""
         if self._given:
             self.busy += 1
             return self._given.popleft()
@@ -62,13 +62,13 @@ class WorkerSlots:
         return await future
 
     def done(self) -> None:
-        """The lease taken last by this slot is off its hands."""
+        """Record that the slot has finished its lease."""
         self.busy -= 1
         if not self.held:
             self._idle.set()
 
     async def wait_for_free(self) -> int:
-        """Wait until slots are free; how many."""
+        """Wait until slots are free. Returns their number."""
         while not self.free:
             self._freed.clear()
             await self._freed.wait()
@@ -80,12 +80,12 @@ class WorkerSlots:
         return self.free
 
     def give(self, leases: Iterable[Lease]) -> None:
-        """Start these as soon as the loop comes round."""
+        """Give these leases to free slots, which start as soon as the event loop reaches them."""
         for lease in leases:
             while self._waiting:
                 future = self._waiting.popleft()
                 if not future.done():
-                    # Counted here: until the slot comes round, nobody else would know of this lease.
+                    # Counted here, because the slot itself counts only once the event loop reaches it.
                     self.busy += 1
                     future.set_result(lease)
                     break
@@ -95,7 +95,7 @@ class WorkerSlots:
             self._idle.clear()
 
     def take_back(self) -> list[Lease]:
-        """What was given and not taken."""
+        """Return the leases that no slot has taken yet."""
         leases = list(self._given)
         self._given.clear()
         if not self.busy:
@@ -103,76 +103,91 @@ class WorkerSlots:
         return leases
 
     async def wait_until_idle(self) -> None:
-        """Wait until nothing is worked on."""
+        """Wait until no lease is in progress."""
         await self._idle.wait()
 
 
 log = logging.getLogger("gossamer.worker")
 
 STUCK_SECONDS = 3.0
-"""A worker that was told to stop waits no longer than this for an output or a frontier that takes nothing: a full disk,
-a reader of its pipe that has gone to sleep. What is not committed then is given back, to be fetched again."""
+"""A stopping worker waits no longer than this for an output or a frontier that accepts nothing: a full disk, or a
+stalled reader of a pipe. Pages that are not committed by then are fetched again by another worker. May be tuned."""
 
 _POLL_SECONDS = 0.1
+"""Interval at which a stopping worker checks for progress."""
 _SUSPECT_DELAY_SECONDS = 1.0
-"""Delay of a request on its last chance, while the worker fetches another one of these."""
+"""Delay of a request on its last chance while the worker fetches another such request."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """Size and time limits of a worker."""
+
+    concurrency: int
+    """Requests in progress at once."""
+    heartbeat_seconds: float
+    """Time without a heartbeat after which a worker is declared dead."""
+    drain_seconds: float
+    """Longest wait of `stop` for requests in progress, and again for their commits. Leases that are not settled then
+    are given back. If an output or the frontier accepts nothing, the wait ends after `STUCK_SECONDS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedRun:
+    """Run whose end ends the worker."""
+
+    crawl: CrawlId
+    number: int
+    idle_seconds: float
+    """Time that the run must have nothing to do before it is finished. If it is not 0, the worker checks for that."""
 
 
 class Worker:
-    """Runs until its crawl is over (where it works for one), or until `stop`.
+    """Works until `stop`, or until the run that it works for is over.
 
-    SIGKILL at any moment loses nothing: what it holds is reclaimed when its heartbeats are missed.
+    SIGKILL at any moment loses nothing: the worker's leases are reclaimed after its heartbeats stop.
     """
 
     def __init__(
         self,
-        frontier: Frontier,
-        holder: Leaseholder,
+        access: FrontierAccess,
         fetcher: Fetcher,
         committer: Committer,
-        retrier: Retrier,
         waits: RobotsWaits,
         tally: Tally,
         *,
-        crawl: CrawlId | None = None,
-        run: int = 0,
-        idle_seconds: float = 0.0,
-        concurrency: int = 64,
-        heartbeat_seconds: float = 10.0,
-        drain_seconds: float = 30.0,
+        limits: WorkerLimits,
+        run: WatchedRun | None,
     ) -> None:
-        """`crawl`, `run`: end when this run is over; None: never. `idle_seconds`: how long it has nothing to do before
-        it is over, in which case this worker helps to end it. `drain_seconds`: the longest that `stop` waits for
-        requests under way, and again for their commits; what is not done then is given back. Less where waiting is in
-        vain: `STUCK_SECONDS`."""
-        self._frontier = frontier
-        self._holder = holder
+        """`run` None: the worker works for its pool until it is stopped."""
+        self._frontier = access.frontier
+        self._holder = access.holder
+        self._retrier = access.retrier
         self._fetcher = fetcher
         self._committer = committer
-        self._retrier = retrier
         self._waits = waits
         self._tally = tally
-        self._crawl = crawl
         self._run = run
-        self._idle_seconds = idle_seconds
-        self._drain_seconds = drain_seconds
-        self._slots = WorkerSlots(concurrency)
-        self._session = WorkerSession(frontier, holder, retrier, heartbeat_seconds=heartbeat_seconds)
+        self._drain_seconds = limits.drain_seconds
+        self._slots = WorkerSlots(limits.concurrency)
+        self._session = WorkerSession(
+            access.frontier, access.holder, access.retrier, heartbeat_seconds=limits.heartbeat_seconds
+        )
         self._suspect: Lease | None = None
-        """The lease on its last chance that this worker began last."""
+        """Lease on its last chance that this worker started most recently."""
         self._stopping = asyncio.Event()
         self._progress = self._session.progress
         committer.on_committed = self._committed
 
     def stop(self) -> None:
-        """Lease nothing more, finish what is under way, give the rest back. May be repeated."""
+        """Lease nothing more, finish requests in progress, and give the others back. May be repeated."""
         if not self._stopping.is_set():
             log.info(names.WORKER_DRAINING)
         self._stopping.set()
         self._progress.set()
 
     def tally(self) -> Tally:
-        """The counters as they stand."""
+        """Return the current counters."""
         self._tally.in_flight = self._slots.busy
         self._tally.committing = self._committer.pending
         self._tally.reclaimed = self._frontier.reclaimed
@@ -184,7 +199,7 @@ class Worker:
         self._progress.set()
 
     async def run(self) -> None:
-        """Work. The holder is closed at the end, whatever the end."""
+        """Work until the end; then close the lease holder, even after an error."""
         log.info("%s %s", names.WORKER_STARTED, self._holder.worker)
         try:
             async with asyncio.TaskGroup() as group:
@@ -224,15 +239,16 @@ class Worker:
             empty = 0 if leases else empty + 1
             if not leases and self._is_idle() and await self._is_over():
                 return
-            at_most = 1.0 if self._crawl and self._is_idle() else 5.0
+            at_most = 1.0 if self._run and self._is_idle() else 5.0
             await self._session.wait_for_work(at_most_seconds=at_most, empty_leases=empty)
 
     async def _postpone_suspects(self, leases: list[Lease]) -> list[Lease]:
-        """Return the leases to begin: all but those that would be a second request on its last chance in this worker.
+        """Return the leases to start: all but further requests on their last chance while one is in progress here.
 
-        A page that kills its workers makes suspects of all that are fetched beside it. Were they together again, all
-        of them would be given up for its third death."""
-        begun: list[Lease] = []
+        A page that kills its workers makes suspects of all requests that are fetched beside it. If suspects were
+        fetched together again, all of them would be given up at its third kill.
+        """
+        started: list[Lease] = []
         postponed: list[Settlement] = []
         for lease in leases:
             if lease.deaths == DEATHS - 1:
@@ -240,31 +256,32 @@ class Worker:
                     postponed.append(Settlement(lease, Outcome.POSTPONED, delay_seconds=_SUSPECT_DELAY_SECONDS))
                     continue
                 self._suspect = lease
-            begun.append(lease)
-        if postponed:  # before the suspect begins: what is still leased when it kills this worker dies with it
+            started.append(lease)
+        if postponed:  # before the suspect starts: if it kills this worker, every lease counts a death
             try:
                 await self._holder.settle(postponed)
             except FrontierUnavailable:
                 for settlement in postponed:
                     await self._committer.put(FinishedLease(settlement))
-        return begun
+        return started
 
     def _is_idle(self) -> bool:
         return not self._slots.held and not self._committer.pending
 
     async def _is_over(self) -> bool:
-        if self._crawl is None:
+        run = self._run
+        if run is None:
             return False
         try:
-            if self._idle_seconds:
+            if run.idle_seconds:
                 await self._frontier.finish_idle()
-            info = await self._frontier.crawl_info(self._crawl)
+            info = await self._frontier.crawl_info(run.crawl)
         except FrontierUnavailable:
             return False
-        return info is None or info.state is not CrawlState.RUNNING or info.run != self._run
+        return info is None or info.state is not CrawlState.RUNNING or info.run != run.number
 
     async def _wait_or_stop(self, wait: "asyncio.Future[Any]") -> None:
-        """Wait for it, but not beyond `stop`."""
+        """Wait for it, but not after `stop`."""
         if wait.done():
             return
         stop = asyncio.ensure_future(self._stopping.wait())
@@ -285,7 +302,7 @@ class Worker:
                 self._committer.flush()
 
     async def _process(self, lease: Lease) -> None:
-        # Apart from the loop, whose variables would hold a finished page until the next one is finished.
+        # Not inlined in the loop, whose variables would hold a finished page until the next one is finished.
         try:
             if not self._holder.holds(lease):
                 return
@@ -303,7 +320,7 @@ class Worker:
         if back := [_returned(lease).settlement for lease in self._slots.take_back()]:
             with contextlib.suppress(FrontierUnavailable):
                 await self._holder.settle(back)
-        ending = asyncio.ensure_future(self._finish())
+        ending = asyncio.ensure_future(self._finish_leases())
         try:
             await self._wait_unless_stuck(ending)
         finally:
@@ -313,16 +330,16 @@ class Worker:
 
     async def _wait_unless_stuck(self, ending: "asyncio.Future[None]") -> None:
         loop = asyncio.get_running_loop()
-        moved = loop.time()
-        while not ending.done() and loop.time() - moved < STUCK_SECONDS:
+        progressed_at = loop.time()
+        while not ending.done() and loop.time() - progressed_at < STUCK_SECONDS:
             self._progress.clear()
             await asyncio.wait((ending,), timeout=_POLL_SECONDS)
-            waits = self._committer.pending or self._retrier.is_waiting
-            if not waits or self._progress.is_set():
-                moved = loop.time()
+            blocked = self._committer.pending or self._retrier.is_waiting
+            if not blocked or self._progress.is_set():
+                progressed_at = loop.time()
 
-    async def _finish(self) -> None:
-        """Until nothing is under way; `drain_seconds` for the requests, and again for their commits."""
+    async def _finish_leases(self) -> None:
+        """Wait until all is settled: `drain_seconds` for the requests, and again for their commits."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._drain_seconds):
                 await self._slots.wait_until_idle()

@@ -12,12 +12,13 @@ from gossamer.model.crawl import Crawl, CrawlId, Run, Terms
 from gossamer.model.request import Lease
 from gossamer.policy.cache import BoundedCache
 from gossamer.policy.scope import compile_scope
-from gossamer.worker.context import Context, Contexts, SeenCache, SharedMemory
+from gossamer.worker.context import Context, ContextOptions, Contexts, SeenCache, SharedMemory
 from gossamer.worker.spider import LinkSpider
 
 SUBMISSIONS = 1000
 LINKS = 100
 MIB = 2**20
+OPTIONS = ContextOptions(user_agent="test", proxy="", include_links=False, redact=True)
 
 
 def lease(run: Run, terms: Terms, url: str) -> Lease:
@@ -29,7 +30,9 @@ def lease(run: Run, terms: Terms, url: str) -> Lease:
 
 def contexts_of(memory: SharedMemory) -> Contexts:
     def make(run: Run, spider: str, terms: Terms) -> Context:
-        return Context(run, spider, terms, spider=LinkSpider(), secret=1, user_agent="test", memory=memory)
+        return Context(
+            run, spider, terms, spider=LinkSpider(), available_spiders=None, secret=1, memory=memory, options=OPTIONS
+        )
 
     return Contexts(make)
 

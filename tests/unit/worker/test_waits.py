@@ -29,7 +29,7 @@ def test_it_is_said_when_the_first_begins_and_when_the_last_ends() -> None:
     waits.end("http://c.test")
     assert len(said) == 1
     waits.end("http://a.test")
-    assert said[1:] == ["No robots.txt is waited for any more."]
+    assert said[1:] == ["No request waits for a robots.txt any more."]
     assert shown(waits) == []
 
 

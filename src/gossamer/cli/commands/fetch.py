@@ -14,14 +14,14 @@ from gossamer.errors import FetchError
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import LinkExtractor
 from gossamer.fetch.client import HttpClients
-from gossamer.fetch.exchange import FetchRequest, FetchResponse
+from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, FetchResponse, first_header
 from gossamer.fetch.robots_service import MemoryRobotsStore, RobotsService, RobotsUnavailable
 from gossamer.policy.scope import LinkScope
 from gossamer.policy.urls import from_person, host, location_target, registered_domain
 from gossamer.settings import Settings, load
 from gossamer.wiring.plan import check_settings, make_plan, private_hosts
 from gossamer.wiring.worker import make_clients, make_resolver
-from gossamer.worker.attempt import MAX_HOPS, REDIRECTS, location
+from gossamer.worker.attempt import MAX_HOPS
 from gossamer.worker.context import CrawlHeaders, scope_of
 
 _SHOWN = 25
@@ -151,8 +151,8 @@ class _FetchTrace:
             except FetchError as error:
                 return found | {"error": str(error), "reason": error.kind}
             hop |= {"status": fetched.status, "ip": fetched.ip, "http": fetched.http_version}
-            where = location(fetched.headers)
-            if fetched.status not in REDIRECTS or where is None:
+            where = first_header(fetched.headers, "location")
+            if fetched.status not in REDIRECT_STATUSES or where is None:
                 return found | self._page(fetched)
             onward = location_target(url, where)
             if onward is None:
