@@ -14,7 +14,8 @@ import msgspec
 
 from gossamer.errors import SinkError
 from gossamer.model.record import Output, PageRecord, WireExchange
-from gossamer.sinks.open import open_output
+from gossamer.sinks.base import Fanout
+from gossamer.sinks.open import open_sinks
 
 
 def page(request_id: str, body: str = "") -> Output:
@@ -38,7 +39,7 @@ def page(request_id: str, body: str = "") -> Output:
 
 
 async def main(path: str, spool: str, name: str, batches: int, body_bytes: int) -> None:
-    sink = open_output([path], spool_dir=Path(spool))
+    sink = Fanout(open_sinks([path], spool_dir=Path(spool)))
     dice = random.Random(name)
     number = 0
     for _ in range(batches):

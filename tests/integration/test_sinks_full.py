@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gossamer.errors import SinkError, SinkFull
-from gossamer.sinks.open import open_output
+from gossamer.sinks.base import Fanout
+from gossamer.sinks.open import open_sinks
 from gossamer.sinks.stdout import StdoutSink
 from tests.integration.sink_writer import page
 from tests.integration.test_sinks_killed import WRITER, ids_in
@@ -34,7 +35,7 @@ async def test_a_full_disk_takes_nothing_of_a_batch_and_all_of_it_later(small_di
     path = small_disk / f"pages{suffix}"
     ballast = small_disk / "ballast"
     ballast.write_bytes(os.urandom(600_000))
-    sink = open_output([str(path)], spool_dir=small_disk / "spool")
+    sink = Fanout(open_sinks([str(path)], spool_dir=small_disk / "spool"))
     await sink.write([page("r1")])
     before = path.read_bytes()
     size = 300_000 if suffix.endswith(("gz", "zst")) else 150_000  # hexadecimal digits compress to a half
@@ -53,7 +54,7 @@ async def test_a_parquet_file_without_room_keeps_its_spool(small_disk, tmp_path)
     pytest.importorskip("pyarrow")
     path, ballast = small_disk / "pages.parquet", small_disk / "ballast"
     ballast.write_bytes(os.urandom(900_000))
-    sink = open_output([str(path)], spool_dir=tmp_path)
+    sink = Fanout(open_sinks([str(path)], spool_dir=tmp_path))
     await sink.write([page("r1", os.urandom(200_000).hex())])
     with pytest.raises(SinkFull, match="run the same command again"):
         await sink.close()
@@ -76,7 +77,7 @@ def test_a_file_size_limit_leaves_whole_batches(tmp_path):
 
 async def test_a_directory_in_the_files_place(tmp_path):
     path = tmp_path / "pages.jsonl"
-    sink = open_output([str(path)], spool_dir=tmp_path)
+    sink = Fanout(open_sinks([str(path)], spool_dir=tmp_path))
     path.mkdir()
     batch = [page("r1")]
     with pytest.raises(SinkError, match="directory") as caught:

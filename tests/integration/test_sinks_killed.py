@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
+from gossamer.sinks.base import Fanout
 from gossamer.sinks.jsonl import read_records
-from gossamer.sinks.open import open_output
+from gossamer.sinks.open import open_sinks
 from tests.integration.sink_writer import page
 
 WRITER = Path(__file__).with_name("sink_writer.py")
@@ -61,7 +62,7 @@ async def test_nothing_durable_is_lost_by_killed_writers(tmp_path, suffix):
                 writer.kill()
                 writer.wait()
                 writer.stdout.close()
-    sink = open_output([str(path)], spool_dir=spool)
+    sink = Fanout(open_sinks([str(path)], spool_dir=spool))
     await sink.write([page("last")])
     await sink.close()
     found = ids_in(path)
@@ -83,7 +84,7 @@ async def test_a_writer_killed_in_the_middle_of_a_write_leaves_a_tail_that_the_n
         (written,) = spool.rglob("spool.*") if suffix == ".parquet" else [path]
         size = written.stat().st_size
         assert size == limit  # torn at a byte of the dice's choice
-    sink = open_output([str(path)], spool_dir=spool)
+    sink = Fanout(open_sinks([str(path)], spool_dir=spool))
     await sink.write([page("last")])
     await sink.close()
     found = ids_in(path)
@@ -120,7 +121,7 @@ def test_processes_that_end_well_leave_one_whole_file(tmp_path, suffix):
 
 async def test_a_file_moved_away_is_made_anew(tmp_path):
     path = tmp_path / "pages.jsonl"
-    sink = open_output([str(path)], spool_dir=tmp_path)
+    sink = Fanout(open_sinks([str(path)], spool_dir=tmp_path))
     await sink.write([page("r1")])
     path.rename(tmp_path / "old.jsonl")
     await sink.write([page("r2")])
@@ -133,7 +134,7 @@ async def test_a_file_moved_away_is_made_anew(tmp_path):
 async def test_a_last_line_without_its_newline_is_kept(tmp_path):
     path = tmp_path / "pages.jsonl"
     path.write_bytes(b'{"mine":1}\n{"mine":2}')
-    sink = open_output([str(path)], spool_dir=tmp_path)
+    sink = Fanout(open_sinks([str(path)], spool_dir=tmp_path))
     await sink.write([page("r1")])
     await sink.close()
     assert [json.loads(line).get("mine") for line in path.read_text().splitlines()] == [1, 2, None]

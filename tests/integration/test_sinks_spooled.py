@@ -7,7 +7,8 @@ import pytest
 
 from gossamer.errors import BadInput, SinkError
 from gossamer.model.record import ItemRecord, Output
-from gossamer.sinks.open import check_outputs, open_output
+from gossamer.sinks.base import Fanout
+from gossamer.sinks.open import check_outputs, open_sinks
 from tests.integration.sink_writer import page
 from tests.integration.test_sinks_killed import ids_in
 
@@ -70,7 +71,7 @@ def s3():
 
 async def crawl(url, spool, *ids):
     """What one run does."""
-    sink = open_output([str(url)], spool_dir=spool)
+    sink = Fanout(open_sinks([str(url)], spool_dir=spool))
     if ids:
         await sink.write([page(name) for name in ids])
     await sink.close()
@@ -92,7 +93,7 @@ async def test_ftp_gets_the_file_and_a_second_run_adds_to_it(ftp, tmp_path, name
 
 async def test_an_ftp_server_that_goes_away_is_waited_for_by_the_next_run(ftp, tmp_path):
     url = f"ftp://user:secret@127.0.0.1:{ftp.port}/a.jsonl"
-    sink = open_output([url], spool_dir=tmp_path / "spool")
+    sink = Fanout(open_sinks([url], spool_dir=tmp_path / "spool"))
     await sink.write([page("r1")])
     ftp.stop()
     with pytest.raises(SinkError, match="run the same command again") as caught:
@@ -110,7 +111,7 @@ async def test_an_ftp_server_that_goes_away_is_waited_for_by_the_next_run(ftp, t
 
 async def test_a_spool_that_arrived_before_the_crash_is_not_added_again(ftp, tmp_path):
     url = f"ftp://user:secret@127.0.0.1:{ftp.port}/a.jsonl.gz"
-    sink = open_output([url], spool_dir=tmp_path / "spool")
+    sink = Fanout(open_sinks([url], spool_dir=tmp_path / "spool"))
     await sink.write([page("r1")])
     (spool,) = (tmp_path / "spool").rglob("spool.*")
     kept = spool.read_bytes()
@@ -149,7 +150,7 @@ async def test_s3_gets_the_file_and_a_second_run_adds_to_it(s3, tmp_path, monkey
 async def test_a_parquet_file_shows_when_it_is_whole(tmp_path):
     pq = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "pages.parquet"
-    one, two = (open_output([str(path)], spool_dir=tmp_path / "spool") for _ in range(2))
+    one, two = (Fanout(open_sinks([str(path)], spool_dir=tmp_path / "spool")) for _ in range(2))
     await one.write([page("r1")])
     item = ItemRecord(
         appid="a",
@@ -175,7 +176,7 @@ async def test_a_parquet_file_shows_when_it_is_whole(tmp_path):
 async def test_a_parquet_spool_merged_before_the_crash_is_not_merged_again(tmp_path):
     pytest.importorskip("pyarrow")
     path = tmp_path / "pages.parquet"
-    sink = open_output([str(path)], spool_dir=tmp_path / "spool")
+    sink = Fanout(open_sinks([str(path)], spool_dir=tmp_path / "spool"))
     await sink.write([page("r1")])
     (spool,) = (tmp_path / "spool").rglob("spool.*")
     kept = spool.read_bytes()

@@ -11,7 +11,7 @@ from gossamer.sinks import append
 from gossamer.sinks.base import Sink
 from gossamer.sinks.framing import PlainLines
 from gossamer.sinks.jsonl import read_records
-from gossamer.sinks.open import forget_ledgers, open_sinks
+from gossamer.sinks.open import delete_ledgers, open_sinks
 from tests.integration.sink_writer import page
 
 SUFFIXES = [".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc", ".warc.gz"]
@@ -173,7 +173,7 @@ async def test_another_run_and_a_finished_one_miss_nothing(tmp_path: Path) -> No
     path.unlink()
     other, nameless = Writer(path, run="other"), Writer(path, run="")
     await close(other.sink, nameless.sink)
-    forget_ledgers([str(path)], spool_dir=tmp_path / "spool", run="run")
+    delete_ledgers([str(path)], spool_dir=tmp_path / "spool", run="run")
     same = Writer(path)
     await close(same.sink)
     assert other.missing == nameless.missing == same.missing == []

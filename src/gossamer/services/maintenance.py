@@ -130,7 +130,7 @@ class Reaper:
             )
             self._lost_shards = self._frontier.lost_shards
         if time.monotonic() - self._swept > _BLOBS_SECONDS or not self._swept:
-            await self._blobs.sweep(retention_seconds=self._blob_retention_seconds)
+            await self._blobs.purge(retention_seconds=self._blob_retention_seconds)
             self._swept = time.monotonic()
         return False
 

@@ -1,1 +1,1 @@
-"""Where records go: JSON Lines, WARC, Parquet, standard output, and remote places."""
+"""Outputs for records: JSON Lines, WARC, Parquet, standard output, remote files, and the bus."""

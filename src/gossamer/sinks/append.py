@@ -1,29 +1,178 @@
-"""One file that many processes append whole batches to: locked, repaired, flushed."""
+"""A local file to which many processes append whole batches: locked, repaired, flushed to the disk.
+
+A ledger beside it counts the records, so that the loss of records that were written is noticed.
+"""
 
 import errno
 import fcntl
 import os
+import struct
 import sys
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from gossamer.errors import SinkError, SinkFull
 from gossamer.model.record import Output
 from gossamer.sinks.base import SinkThread
-from gossamer.sinks.formats import FileFormat
-from gossamer.sinks.framing import Framing, read_at
-from gossamer.sinks.ledger import Ledger
+from gossamer.sinks.framing import FileFormat, Framing, read_at
 
-_FULL = {errno.ENOSPC, errno.EDQUOT}
+_ENTRY = struct.Struct("<QQQ")
+
+
+class _LedgerEntry(NamedTuple):
+    """State of an output after a batch."""
+
+    inode: int
+    end: int
+    """Size of the output in bytes."""
+    records: int
+    """Number of records that this crawl has written to the output."""
+
+
+class Ledger:
+    """Counts what a crawl wrote to one output: an entry of 24 bytes for each durable batch.
+
+    All processes that write to the output share the ledger's file. That file is not flushed: after a power cut it may
+    lack its last entries, so it never claims more records than were written. When an output was renamed, its records
+    are not lost; the ledger starts again with the file that takes its place. Blocking; for one thread.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        """`path`: file for the entries. None: the ledger covers only this process and ends with it."""
+        self._path = path
+        self._fd = -1
+
+    def note(self, output: int, begin: int, end: int, records: int) -> None:
+        """Record that a batch of `records` records lies between these offsets of the output (a file descriptor)."""
+        inode = os.fstat(output).st_ino
+        with self._locked():
+            last = self._last()
+            if last is None or last.inode != inode:
+                last = _LedgerEntry(inode, begin, 0)
+                self._restart(last)
+            self._append(_LedgerEntry(inode, end, last.records + records))
+
+    def end(self) -> int:
+        """Return the size in bytes that the output must have at least; 0 without an entry."""
+        with self._locked():
+            last = self._last()
+        return last.end if last else 0
+
+    def missing(
+        self, path: Path, framing: Framing, output: int, intact: int, *, moved_file: os.stat_result | None
+    ) -> int:
+        """Return the number of records that were written and are no longer in the output. Each is returned once.
+
+        `output`: file descriptor of the file at `path`, -1 if there is none. `intact`: size of its valid part in bytes.
+        `moved_file`: the file that this process had open and that is no longer at `path`; None: there is none.
+        """
+        with self._locked():
+            last = self._last()
+            if last is None:
+                return 0
+            found = os.fstat(output).st_ino if output >= 0 else -1
+            replaced = moved_file is not None and moved_file.st_ino == last.inode
+            if output >= 0 and intact >= last.end and not replaced:
+                return 0
+            if _is_renamed(path, last, moved_file if replaced else None):
+                self._restart()
+                return 0
+            remaining = (
+                self._remaining(framing, output, intact)
+                if found == last.inode and not replaced
+                else _LedgerEntry(found, 0, 0)
+            )
+            self._restart(remaining if remaining.records else None)
+            return last.records - remaining.records
+
+    def delete(self) -> None:
+        """Delete the entries, because the crawl is finished."""
+        self.close()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the file. The next call opens it again."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+    def _remaining(self, framing: Framing, output: int, intact: int) -> _LedgerEntry:
+        """Return the state of an output that was truncated."""
+        for entry in self._entries_backwards():
+            if entry.end <= intact:
+                return _LedgerEntry(entry.inode, intact, entry.records + framing.count(output, entry.end, intact))
+        return _LedgerEntry(0, 0, 0)
+
+    def _entries_backwards(self) -> Iterator[_LedgerEntry]:
+        for number in reversed(range(self._count())):
+            yield self._entry(number)
+
+    def _last(self) -> _LedgerEntry | None:
+        count = self._count()
+        return self._entry(count - 1) if count else None
+
+    def _entry(self, number: int) -> _LedgerEntry:
+        return _LedgerEntry._make(_ENTRY.unpack(os.pread(self._fd, _ENTRY.size, number * _ENTRY.size)))
+
+    def _count(self) -> int:
+        return os.fstat(self._fd).st_size // _ENTRY.size
+
+    def _append(self, entry: _LedgerEntry) -> None:
+        os.pwrite(self._fd, _ENTRY.pack(*entry), self._count() * _ENTRY.size)
+
+    def _restart(self, first: _LedgerEntry | None = None) -> None:
+        os.ftruncate(self._fd, 0)
+        if first is not None:
+            self._append(first)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        if self._fd < 0:
+            self._fd = self._open()
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def _open(self) -> int:
+        if self._path is None:
+            with tempfile.TemporaryFile() as nameless:
+                return os.dup(nameless.fileno())
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+
+def _is_renamed(path: Path, last: _LedgerEntry, moved_file: os.stat_result | None) -> bool:
+    """Return whether the output still exists under another name.
+
+    For a file that was open (`moved_file`), its link count tells; else its folder is searched for its inode.
+    """
+    if moved_file is not None:
+        return moved_file.st_nlink > 0
+    try:
+        with os.scandir(path.parent) as entries:
+            return any(
+                entry.inode() == last.inode and entry.name != path.name and entry.stat().st_size >= last.end
+                for entry in entries
+            )
+    except FileNotFoundError:
+        return False
+
+
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class AppendFile:
-    """Blocking; for one thread of one process at a time (the lock is between processes). Opened at the first `append`.
+    """A file that several processes append to. Blocking; for one thread of each process. Opened at the first `append`.
 
-    The lock is `flock` on the file itself: the kernel lets it go when its holder dies, however it dies. A file that was
-    moved away or deleted meanwhile is made anew. `head` makes the units that a new file begins with.
+    The lock is `flock` on the file itself, which the kernel releases when its holder dies. A file that was moved or
+    deleted in the meantime is made anew. `head` returns the units that a new file begins with.
     """
 
     def __init__(
@@ -34,41 +183,43 @@ class AppendFile:
         *,
         ledger: Ledger | None = None,
     ) -> None:
-        """`ledger` counts what is written; None: nothing is counted, and nothing that vanishes is noticed."""
+        """`ledger` counts the records. None: lost records are not noticed."""
         self.path = path
         self.framing = framing
         self.head = head
         self._fd = -1
-        self._whole = -1
-        """Up to here the file is known to be whole; -1 before the first look."""
+        self._intact = -1
+        """Size of the part of the file that is known to be intact; -1: not known."""
         self._ledger = ledger
-        self._left: os.stat_result | None = None
-        """The file that was open until it was found no longer to be at `path`."""
+        self._moved_file: os.stat_result | None = None
+        """The file that was open until this process found another file, or none, at `path`."""
         self.missing: deque[int] = deque()
-        """Each time that this process found records missing, which any process wrote: how many. Other threads may take
-        from it."""
+        """Numbers of lost records, one for each time that this process noticed a loss (of any process's records).
+        Other threads may take from it."""
 
     def append(self, units: Sequence[bytes], *, records: int = 0) -> None:
-        """Append these units, which hold so many records, in one piece and return when they are on the disk; raises as
-        `Sink.write` does."""
-        with border(self.path), self._locked() as fd:
+        """Append these units as one batch, and return when they are on the disk. Raises as `Sink.write` does.
+
+        `records`: number of records in the batch, for the ledger.
+        """
+        with translate_os_errors(self.path), self._locked() as fd:
             while not self._append(fd, units, records):
-                self._whole = -1
+                self._intact = -1
 
     def _append(self, fd: int, units: Sequence[bytes], records: int) -> bool:
-        """False: somebody cut the file meanwhile; nothing of the batch is in it."""
-        glue = self._cut_torn_tail(fd)
-        self._count_missing(fd, self._whole)
-        begin = self._whole
-        packed = glue + self.framing.pack([*self.head(), *units] if begin == 0 else units)
+        """Append the batch. Returns False when another program truncated the file meanwhile: nothing was appended."""
+        separator = self._cut_torn_tail(fd)
+        self._count_missing(fd, self._intact)
+        begin = self._intact
+        packed = separator + self.framing.pack([*self.head(), *units] if begin == 0 else units)
         try:
             _write(fd, packed)
             flush(fd)
         except OSError:
-            # What is half written must not count; if even this fails, the next append cuts it.
+            # Remove what is half written. If this fails too, the next append removes it.
             with suppress(OSError):
                 os.ftruncate(fd, min(begin, os.fstat(fd).st_size))
-            self._whole = -1
+            self._intact = -1
             raise
         size = os.fstat(fd).st_size
         if size != begin + len(packed):
@@ -76,79 +227,79 @@ class AppendFile:
             if before >= 0 and read_at(fd, before, len(packed)) == packed:
                 os.ftruncate(fd, before)
             return False
-        self._whole = size
+        self._intact = size
         if self._ledger is not None:
-            with suppress(OSError):  # a count must not make a durable batch fail; it may be too low then
+            with suppress(OSError):  # the batch is durable and must not fail for its count, which may then be too low
                 self._ledger.note(fd, begin, size, records)
         return True
 
     def verify(self) -> None:
-        """Count what is missing, as `append` does, without writing a record."""
+        """Look for lost records, as `append` does, without writing."""
         if self._ledger is None:
             return
-        with border(self.path):
+        with translate_os_errors(self.path):
             if self._fd >= 0 and not _is_at(self._fd, self.path):
-                self._leave()
+                self._let_go()
             if not self.path.exists():
                 self._count_missing(-1, 0)
                 return
             with self._locked() as fd:
-                whole = os.fstat(fd).st_size
-                if whole < self._ledger.end():
+                intact = os.fstat(fd).st_size
+                if intact < self._ledger.end():
                     self._cut_torn_tail(fd)
-                    whole = self._whole
-                self._count_missing(fd, whole)
+                    intact = self._intact
+                self._count_missing(fd, intact)
 
-    def _count_missing(self, fd: int, whole: int) -> None:
+    def _count_missing(self, fd: int, intact: int) -> None:
         if self._ledger is not None:
-            missing = self._ledger.missing(self.path, self.framing, fd, whole, left=self._left)
-            self._left = None
+            missing = self._ledger.missing(self.path, self.framing, fd, intact, moved_file=self._moved_file)
+            self._moved_file = None
             if missing:
                 self.missing.append(missing)
 
     def repair(self) -> None:
-        """Cut what a killed writer left torn, if anything. Nothing happens to a file that is not there."""
+        """Cut off a torn tail that a killed writer left. Does nothing when there is no file."""
         if self.path.exists():
-            with border(self.path), self._locked() as fd:
+            with translate_os_errors(self.path), self._locked() as fd:
                 self._cut_torn_tail(fd)
 
     def close(self) -> None:
-        """Let the file go. `append` opens it again."""
+        """Close the file. `append` opens it again."""
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd = self._whole = -1
+        self._fd = self._intact = -1
         if self._ledger is not None:
             self._ledger.close()
 
-    def _leave(self) -> None:
-        """Let go of a file that is no longer at `path`."""
-        self._left = os.fstat(self._fd)
+    def _let_go(self) -> None:
+        """Close a file that is no longer at `path`."""
+        self._moved_file = os.fstat(self._fd)
         os.close(self._fd)
-        self._fd = self._whole = -1
+        self._fd = self._intact = -1
 
     def _cut_torn_tail(self, fd: int) -> bytes:
-        """Make `_whole` the file's size; return what the next batch must begin with."""
+        """Cut off a torn tail, set `_intact` to the file's size, and return what the next batch must begin with."""
         size = os.fstat(fd).st_size
-        if size == self._whole:
+        if size == self._intact:
             return b""
-        # Shorter than it was: somebody else cut it, and nothing that was known of it holds.
-        known = 0 <= self._whole <= size
-        tail = self.framing.tail(fd, self._whole if known else 0, size, doubt=not known)
+        # A file that is shorter than before was truncated by another program, so its old size proves nothing.
+        known = 0 <= self._intact <= size
+        tail = self.framing.tail(fd, self._intact if known else 0, size, verify=not known)
         if tail.end < size:
             os.ftruncate(fd, tail.end)
-        self._whole = tail.end
-        return tail.glue
+        self._intact = tail.end
+        return tail.separator
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
         while True:
             if self._fd < 0:
                 self._fd = _open(self.path)
-                self._whole = -1
+                self._intact = -1
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             if _is_at(self._fd, self.path):
                 break
-            self._leave()  # it was renamed or deleted while we waited or wrote
+            self._let_go()  # renamed or deleted while this process waited for the lock or wrote
         try:
             yield self._fd
         finally:
@@ -156,25 +307,25 @@ class AppendFile:
 
 
 @contextmanager
-def border(path: Path | str) -> Iterator[None]:
-    """Where the operating system's errors become the sinks' own."""
+def translate_os_errors(path: Path | str) -> Iterator[None]:
+    """Context that turns the operating system's errors into SinkFull or SinkError. `path` names the output in them."""
     try:
         yield
     except OSError as exc:
-        kind = SinkFull if exc.errno in _FULL else SinkError
+        kind = SinkFull if exc.errno in _DISK_FULL else SinkError
         raise kind(f"{path}: {exc.strerror or exc}") from exc
 
 
 def flush(fd: int) -> None:
-    """Return when the file's bytes survive a power cut."""
+    """Flush a file's contents to the disk, so that they survive a power cut."""
     if sys.platform == "darwin":
-        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync alone leaves them in the drive's cache there
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync on macOS leaves the contents in the drive's cache
     else:
         os.fdatasync(fd)
 
 
 def flush_folder(path: Path) -> None:
-    """Return when the names in this folder survive a power cut."""
+    """Flush a folder's entries to the disk, so that the names of its files survive a power cut."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -183,7 +334,7 @@ def flush_folder(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder and its parents, durably. Nothing happens if it is there."""
+    """Make a folder and its parents, and flush them to the disk. Does nothing if the folder exists."""
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(exist_ok=True)
@@ -191,7 +342,7 @@ def make_folder(path: Path) -> None:
 
 
 def _open(path: Path) -> int:
-    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC  # to the end, even where somebody cuts the file meanwhile
+    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC  # append also where another program truncates the file meanwhile
     try:
         return os.open(path, flags)
     except FileNotFoundError:
@@ -214,24 +365,24 @@ def _write(fd: int, packed: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-Missing = Callable[[str, int], None]
-"""Told of an output from which so many records vanished that were durable in it."""
+OnMissing = Callable[[str, int], None]
+"""Callback `on_missing(path, records)`: this number of records, which were durable in the output, is gone."""
 
 
 class FileSink:
-    """Appends each batch to one file, which other processes may append to as well; durable when `write` returns.
+    """Sink that appends each batch to a local file. Other processes may append to the same file.
 
-    A file that was renamed is followed by a new one. Where it was deleted or cut, `on_missing` is told so, and writing
-    goes on.
+    When the file was renamed, the sink starts a new one. When it was deleted or truncated, the sink calls `on_missing`
+    and continues.
     """
 
     def __init__(
-        self, path: Path, kind: FileFormat, *, ledger: Ledger | None = None, on_missing: Missing | None = None
+        self, path: Path, file_format: FileFormat, *, ledger: Ledger | None = None, on_missing: OnMissing | None = None
     ) -> None:
         self.path = path
-        self.wants_wire = kind.wants_wire
-        self._encode = kind.encode
-        self._file = AppendFile(path, kind.framing(), kind.head, ledger=ledger)
+        self.wants_wire = file_format.wants_wire
+        self._encode = file_format.encode
+        self._file = AppendFile(path, file_format.framing(), file_format.head, ledger=ledger)
         self._thread = SinkThread("sink-file")
         self._on_missing = on_missing
 
@@ -240,12 +391,12 @@ class FileSink:
             try:
                 await self._thread.run(lambda: self._file.append(self._encode(outputs), records=len(outputs)))
             finally:
-                self._tell()
+                self._report_missing()
 
     async def verify(self) -> None:
-        """Tell `on_missing` now of what vanished."""
+        """Look for lost records now, and call `on_missing` for them."""
         await self._thread.run(self._file.verify)
-        self._tell()
+        self._report_missing()
 
     async def close(self) -> None:
         try:
@@ -253,7 +404,7 @@ class FileSink:
         finally:
             await self._thread.run(self._file.close)
 
-    def _tell(self) -> None:
+    def _report_missing(self) -> None:
         while self._file.missing:
             missing = self._file.missing.popleft()
             if self._on_missing is not None:

@@ -1,4 +1,7 @@
-"""The contract of an output: what is written is durable when `write` returns, and nothing is settled before that."""
+"""The interface of an output (`Sink`) and what sinks share.
+
+The order of commits relies on it: a batch is durable when `write` returns, and requests are settled only after that.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,62 +13,62 @@ from gossamer.model.record import Output
 
 
 class Sink(Protocol):
-    """Where records go. One process may call `write` from several tasks at once; every process opens its own sink."""
+    """Output for records. Several tasks may call `write` at once; every process opens its own sink."""
 
     @property
     def wants_wire(self) -> bool:
-        """Whether `Output.wires` should be filled: only an archive of the exchange needs those bytes."""
+        """True if `Output.wires` should be filled, which only archives of the HTTP exchange need."""
 
     async def write(self, outputs: Sequence[Output]) -> None:
-        """Append the batch, in this order; return when all of it survives a power cut. An empty batch does nothing.
+        """Append the batch in this order, and return when all of it survives a power cut. An empty batch does nothing.
 
-        `SinkFull`: no room. Nothing of this batch counts, and the same batch may be written again once there is room.
-        `SinkError`: it cannot be written at all (permission, a directory in its place, a broken disk). It may be
-        repeated too, should somebody mend that. A call that is cancelled may still write its batch.
+        Raises `SinkFull` when there is no room: the batch is not written, and the same batch may be written again once
+        there is room. Raises `SinkError` when it cannot be written at all (permission, a directory in its place, a
+        broken disk); it may be written again once a person has solved that. A cancelled call may still write its batch.
         """
 
     async def close(self) -> None:
-        """Finish what is open: wait for writes under way, build or upload what could not be made part by part.
+        """Wait for running writes, and build or upload what could not be written part by part.
 
-        Repeatable, also after a `SinkError`; what was written is safe either way.
+        May be called again, also after a `SinkError`. What was written is safe in either case.
         """
 
 
 class Fanout:
-    """Writes each batch to every sink, at once. Durable when all have it.
+    """Sink that writes each batch to several sinks at the same time. A batch is durable when all of them have it.
 
-    When some sinks took a batch and others did not, the failure is raised, and the same `Output` objects written again
-    go only to those that still lack them: waiting for room on one disk must not repeat records on another.
+    When some sinks fail to write a batch, the error is raised. The same `Output` objects, written again, then go only
+    to the sinks that lack them: waiting for room on one disk must not repeat records on another.
     """
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
         self.sinks = list(sinks)
         self.wants_wire = any(sink.wants_wire for sink in self.sinks)
-        self._partly: dict[tuple[int, ...], tuple[Sequence[Output], set[int]]] = {}
+        self._partial: dict[tuple[int, ...], tuple[Sequence[Output], set[int]]] = {}
 
     async def write(self, outputs: Sequence[Output]) -> None:
         if not outputs:
             return
         key = tuple(map(id, outputs))
-        _, done = self._partly.pop(key, (outputs, set()))
+        _, done = self._partial.pop(key, (outputs, set()))
         missing = [index for index in range(len(self.sinks)) if index not in done]
         results = await asyncio.gather(*(self.sinks[index].write(outputs) for index in missing), return_exceptions=True)
         done.update(index for index, result in zip(missing, results, strict=True) if result is None)
         failures = [result for result in results if result is not None]
         if failures:
-            # The outputs are kept beside their ids, so that no other object can take an id over meanwhile.
-            self._partly[key] = (list(outputs), done)
-            raise _gravest(failures)
+            # The outputs are kept alive beside their ids, so that no other object can get one of these ids.
+            self._partial[key] = (list(outputs), done)
+            raise _most_severe(failures)
 
     async def close(self) -> None:
         results = await asyncio.gather(*(sink.close() for sink in self.sinks), return_exceptions=True)
         failures = [result for result in results if result is not None]
         if failures:
-            raise _gravest(failures)
+            raise _most_severe(failures)
 
 
-def _gravest(failures: Sequence[BaseException]) -> BaseException:
-    """What will not pass by waiting comes first: a bug, then an error, then no room."""
+def _most_severe(failures: Sequence[BaseException]) -> BaseException:
+    """Return the failure that is hardest to solve: a bug before a SinkError, which is before a SinkFull."""
     return min(failures, key=lambda failure: (isinstance(failure, SinkError), isinstance(failure, SinkFull)))
 
 
@@ -73,16 +76,18 @@ T = TypeVar("T")
 
 
 class SinkThread:
-    """Runs one call after the other, in the order they came. One thread, because a lock between processes is none
-    between threads."""
+    """Runs blocking calls one after the other, in their order.
+
+    It has one thread, because the locks of this package work between processes, not between threads.
+    """
 
     def __init__(self, name: str) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Wait for the call; a cancelled wait does not stop it."""
+        """Run the call and return its result. Cancelling the wait does not stop the call."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
     def close(self) -> None:
-        """Take no more calls; those that were taken are finished."""
+        """Accept no more calls; accepted ones still run."""
         self._executor.shutdown(wait=False)

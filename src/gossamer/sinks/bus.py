@@ -1,4 +1,4 @@
-"""Pages and items on the bus: each to the firehose and to the topic of its application."""
+"""Sink that publishes pages and items on the bus: to the firehose topic and to the topic of their application."""
 
 import asyncio
 import base64
@@ -15,15 +15,15 @@ from gossamer.sinks.jsonl import encode_value
 from gossamer.sinks.remote import BlobStore
 
 _SPARE_BYTES = 4096
-"""Of a message, for what the bus adds to it."""
+"""Bytes of the largest message that are left to the bus for what it adds to a message."""
 
 
 class BusSink:
-    """Implements Sink over a Bus.
+    """Sink that publishes each record as a message of a bus.
 
-    A body longer than `body_bytes`, or one with which the message would be larger than the bus takes, goes to the blob
-    store, and the message has `body_address` and `body_bytes` in its place. A record that is too large without its
-    body goes there whole (`record_address`). Nothing is cut and nothing is left out.
+    A body that is longer than `body_bytes`, or that makes the message larger than the bus accepts, goes to the blob
+    store; the message has `body_address` and `body_bytes` instead. A record that is too large even without its body
+    goes to the blob store as a whole (`record_address`). Nothing is truncated or left out.
     """
 
     wants_wire = False
@@ -40,9 +40,10 @@ class BusSink:
         base64_bodies: bool = False,
         wire: str = "1.2",
     ) -> None:
-        """`firehose`, `per_app`: which topics are written. `body_bytes`: longer bodies go to the blob store; None: only
-        what the bus cannot take. `base64_bodies`: every body as base64 of its bytes. `wire`: the form of the messages,
-        Scrapy Cluster's `1.2` or `1.0`."""
+        """`firehose`, `per_app`: whether to write to the firehose topic and to the applications' topics.
+        `body_bytes`: longer bodies go to the blob store; None: only bodies that the bus cannot take.
+        `base64_bodies`: send every body as base64 of its bytes. `wire`: message format of Scrapy Cluster, `1.2` or
+        `1.0`."""
         self._bus = bus
         self._topics = topics
         self._blobs = blobs
@@ -50,7 +51,7 @@ class BusSink:
         self._per_app = per_app
         self._body_bytes = body_bytes
         self._base64 = base64_bodies
-        self._old = wire == "1.0"
+        self._wire_1_0 = wire == "1.0"
 
     @property
     def _largest(self) -> int:
@@ -59,12 +60,12 @@ class BusSink:
     async def write(self, outputs: Sequence[Output]) -> None:
         if not outputs:
             return
-        known = self._largest
+        assumed = self._largest
         try:
             await self._write(outputs)
         except MessageTooLarge as exc:
-            # A topic turned out to allow less than was known; now it is known.
-            if self._largest >= known:
+            # A topic allows less than the bus assumed. The bus has lowered its limit, so the batch is built again.
+            if self._largest >= assumed:
                 raise SinkError(str(exc)) from exc
             await self.write(outputs)
 
@@ -90,25 +91,25 @@ class BusSink:
 
     async def _values(self, outputs: Sequence[Output]) -> list[bytes]:
         values: list[bytes] = [b""] * len(outputs)
-        away: list[int] = []
+        too_large: list[int] = []
         for at, output in enumerate(outputs):
             if self._body_bytes is not None and len(output.body) > self._body_bytes:
-                away.append(at)
+                too_large.append(at)
             else:
-                values[at] = encode_value(self._shaped(output))
+                values[at] = encode_value(self._message(output))
                 if len(values[at]) > self._largest:
-                    away.append(at)
-        if away:
-            addresses = await self._blobs.put([outputs[at].body for at in away])
-            for at, address in zip(away, addresses, strict=True):
+                    too_large.append(at)
+        if too_large:
+            addresses = await self._blobs.put([outputs[at].body for at in too_large])
+            for at, address in zip(too_large, addresses, strict=True):
                 values[at] = await self._without_body(outputs[at], address)
         return values
 
     async def _without_body(self, output: Output, address: str) -> bytes:
-        fields = msgspec.structs.asdict(_as_there(output.record))
+        fields = msgspec.structs.asdict(_as_scrapy_cluster(output.record))
         if isinstance(output.record, PageRecord):
             fields |= {"body": "", "body_address": address, "body_bytes": len(output.body)}
-        value = encode_value(self._in_form(fields))
+        value = encode_value(self._in_wire_version(fields))
         if len(value) <= self._largest:
             return value
         [whole] = await self._blobs.put([value])
@@ -116,21 +117,21 @@ class BusSink:
             fields |= {"item": {}, "attrs": None}
         else:
             fields |= {"links": [], "response_headers": {}, "redirects": [], "attrs": None}
-        return encode_value(self._in_form({**fields, "record_address": whole}))
+        return encode_value(self._in_wire_version({**fields, "record_address": whole}))
 
-    def _shaped(self, output: Output) -> Any:
-        record = _as_there(output.record)
-        if not self._old and not self._base64:
+    def _message(self, output: Output) -> Any:
+        record = _as_scrapy_cluster(output.record)
+        if not self._wire_1_0 and not self._base64:
             return record
         fields = msgspec.structs.asdict(record)
         if self._base64 and isinstance(record, PageRecord):
             fields |= {"body": base64.b64encode(output.body).decode(), "body_encoding": "base64"}
-        return self._in_form(fields)
+        return self._in_wire_version(fields)
 
-    def _in_form(self, fields: dict[str, Any]) -> dict[str, Any]:
-        return page_1_0(fields) if self._old else fields
+    def _in_wire_version(self, fields: dict[str, Any]) -> dict[str, Any]:
+        return page_1_0(fields) if self._wire_1_0 else fields
 
 
-def _as_there(record: PageRecord | ItemRecord) -> PageRecord | ItemRecord:
-    """The record as Scrapy Cluster's consumers read it; other sinks get it as it was."""
+def _as_scrapy_cluster(record: PageRecord | ItemRecord) -> PageRecord | ItemRecord:
+    """Return the record with the timestamp format that Scrapy Cluster's consumers expect; other sinks keep the zone."""
     return msgspec.structs.replace(record, timestamp=without_zone(record.timestamp))

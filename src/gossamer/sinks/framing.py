@@ -1,60 +1,78 @@
-"""How a batch lies in a file, such that a reader sees one stream and a writer finds the end of the last whole unit.
+"""Framing of batches in a file: readers see one stream, and writers find the end of the last whole unit.
 
-A writer that is killed leaves a torn tail. Whoever writes next must find where the whole units end, without believing
-anything that a page may have put into its own body: so the units are walked from a known start, never guessed
-backwards from a pattern of bytes (only in plain JSON Lines is a newline proof enough). ADR 0004 has the reasons.
+A writer that is killed leaves a torn tail. The next writer must find where the whole units end, and must not trust
+bytes that a page may have put into its own body. So it walks the units from a known start and never searches backwards
+for a pattern of bytes (only in plain JSON Lines is a newline proof enough). ADR 0004 has the reasons.
 """
 
 import os
 import struct
 import zlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 import zstandard
 
+from gossamer.model.record import Output
+
 _LENGTH = struct.Struct("<Q")
 
 
 RECENT = 16 * 1024 * 1024
 """Bytes at the end of a file whose contents are checked when it is first opened. A power cut can leave the last batch
-with its full length and zeros inside; batches before it were flushed before the next one began."""
+with its full length and zeros inside; earlier batches were flushed before it was begun. A larger value takes longer; of
+a batch that is larger than this, only the end is checked."""
 
 CHUNK = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Where the whole part of a file ends, and what must come before the next batch."""
+    """End of the whole units of a file."""
 
     end: int
-    glue: bytes = b""
+    separator: bytes = b""
+    """Bytes that must be written before the next batch."""
 
 
 class Framing(Protocol):
-    """One way to lay units (whole lines, or one archive record each) into a file."""
+    """One way to write units to a file. A unit is a group of whole lines, or one archive record."""
 
-    def begins(self, head: bytes) -> bool:
-        """Whether a file that begins with these bytes (a few, or all there are) can be of this kind."""
+    def accepts(self, head: bytes) -> bool:
+        """Return whether a file that begins with these bytes (a few, or all of it) may have this framing."""
 
     def pack(self, units: Sequence[bytes]) -> bytes:
-        """The bytes to append for these units."""
+        """Return the bytes to append for these units."""
 
     def count(self, fd: int, start: int, end: int) -> int:
-        """Number of whole records in a part of a batch; 0 where a batch is whole or nothing, or does not tell."""
+        """Return the number of whole records in a part of a batch; 0 where parts of a batch cannot be read."""
 
-    def tail(self, fd: int, start: int, size: int, *, doubt: bool) -> Tail:
-        """The end of the last whole unit between `start` (known to be whole) and `size`, both in bytes.
+    def tail(self, fd: int, start: int, size: int, *, verify: bool) -> Tail:
+        """Return the end of the last whole unit between the offsets `start` (where a unit begins) and `size`.
 
-        With `doubt` the contents of the last `RECENT` bytes are verified too, not just their outline.
+        With `verify`, the contents of the last `RECENT` bytes are checked too, not only the units' lengths.
         """
 
 
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """A format of files to which batches can be appended."""
+
+    suffix: str
+    framing: Callable[[], Framing]
+    encode: Callable[[Sequence[Output]], list[bytes]]
+    """Returns the units of a batch."""
+    head: Callable[[], list[bytes]] = list
+    """Returns the units that a new file begins with."""
+    wants_wire: bool = False
+    """As in `Sink.wants_wire`."""
+
+
 def read_at(fd: int, offset: int, length: int) -> bytes:
-    """Exactly `length` bytes from `offset`, or fewer where the file ends."""
+    """Return `length` bytes from `offset`, fewer only where the file ends."""
     parts = []
     while length > 0 and (part := os.pread(fd, length, offset)):
         parts.append(part)
@@ -64,24 +82,25 @@ def read_at(fd: int, offset: int, length: int) -> bytes:
 
 
 def chunks_at(fd: int, offset: int, end: int) -> Iterator[bytes]:
-    """The file from `offset` to `end`, a chunk at a time."""
+    """Yield the file from `offset` to `end` in chunks."""
     while offset < end and (part := os.pread(fd, min(CHUNK, end - offset), offset)):
         yield part
         offset += len(part)
 
 
-# A skippable frame of 12 bytes: our mark and the length of the data frame that follows. Readers pass over it.
+# A skippable frame (RFC 8878, section 3.1.2) of 12 bytes: a signature and the length of the data frame that follows.
+# Readers skip it.
 _HEAD = struct.pack("<II", 0x184D2A5A, 12) + b"GSMR"
 _PREFIX = len(_HEAD) + _LENGTH.size
 
 
 class ZstdFrames:
-    """A zstd file of many frames. `level` as zstd's."""
+    """Framing of a zstd file: each unit is a frame. `level`: compression level of zstd."""
 
     def __init__(self, level: int = 3) -> None:
         self._compress = zstandard.ZstdCompressor(level=level, write_checksum=True).compress
 
-    def begins(self, head: bytes) -> bool:
+    def accepts(self, head: bytes) -> bool:
         return b"\x28\xb5\x2f\xfd".startswith(head[:4]) or b"\x2a\x4d\x18".startswith(head[1:4])
 
     def pack(self, units: Sequence[bytes]) -> bytes:
@@ -94,7 +113,7 @@ class ZstdFrames:
     def count(self, fd: int, start: int, end: int) -> int:
         return 0
 
-    def tail(self, fd: int, start: int, size: int, *, doubt: bool) -> Tail:
+    def tail(self, fd: int, start: int, size: int, *, verify: bool) -> Tail:
         offset = start
         recent: deque[tuple[int, int]] = deque()
         while offset < size:
@@ -111,7 +130,7 @@ class ZstdFrames:
             offset = end
             while len(recent) > 1 and recent[0][0] < offset - RECENT:
                 recent.popleft()
-        if doubt:
+        if verify:
             for begin, end in recent:
                 if _frame_end(fd, begin + _PREFIX, end) != end:
                     return Tail(begin)
@@ -119,7 +138,7 @@ class ZstdFrames:
 
 
 def _foreign_end(fd: int, offset: int, size: int) -> int:
-    """Where the frame at `offset`, which another program wrote, ends; -1 if it is torn or no frame."""
+    """Return the end of the frame at `offset` that another program wrote; -1 if it is torn or no frame."""
     head = read_at(fd, offset, 8)
     if len(head) == 8 and head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5:
         end = offset + 8 + int(struct.unpack("<I", head[4:])[0])
@@ -128,7 +147,7 @@ def _foreign_end(fd: int, offset: int, size: int) -> int:
 
 
 def _frame_end(fd: int, offset: int, size: int) -> int:
-    """Where the data frame at `offset` ends; -1 if it is torn or its checksum is wrong."""
+    """Return the end of the data frame at `offset`; -1 if it is torn or its checksum is wrong."""
     decompress = zstandard.ZstdDecompressor().decompressobj()
     position = offset
     try:
@@ -142,19 +161,23 @@ def _frame_end(fd: int, offset: int, size: int) -> int:
     return -1
 
 
-# Magic, deflate, FEXTRA; no time; no hint; unknown system; 12 bytes of extra field: "GS", 8 bytes long.
+# Header of a gzip member (RFC 1952): magic, deflate, FEXTRA; no time; no hint; unknown system; 12 bytes of extra field:
+# "GS", 8 bytes long, for the length of the member.
 _MEMBERS_HEAD = b"\x1f\x8b\x08\x04" + b"\0\0\0\0" + b"\0\xff" + struct.pack("<H", 12) + b"GS" + struct.pack("<H", 8)
 _TRAILER = struct.Struct("<II")
 _OVERHEAD = len(_MEMBERS_HEAD) + _LENGTH.size + _TRAILER.size
 
 
 class GzipMembers:
-    """A gzip file of many members. `level` as zlib's, 1 (fast) to 9; 3 takes half the time of 6 for a tenth more."""
+    """Framing of a gzip file: each unit is a member.
+
+    `level`: compression level of zlib, 1 (fast) to 9; 3 takes half the time of 6 and a tenth more space.
+    """
 
     def __init__(self, level: int = 3) -> None:
         self.level = level
 
-    def begins(self, head: bytes) -> bool:
+    def accepts(self, head: bytes) -> bool:
         return b"\x1f\x8b".startswith(head[:2])
 
     def pack(self, units: Sequence[bytes]) -> bytes:
@@ -169,7 +192,7 @@ class GzipMembers:
     def count(self, fd: int, start: int, end: int) -> int:
         return 0
 
-    def tail(self, fd: int, start: int, size: int, *, doubt: bool) -> Tail:
+    def tail(self, fd: int, start: int, size: int, *, verify: bool) -> Tail:
         offset = start
         recent: deque[tuple[int, int]] = deque()
         while offset < size:
@@ -180,14 +203,14 @@ class GzipMembers:
                     break
                 recent.append((offset, end))
             else:
-                # Another program's member: only inflating it tells where it ends.
+                # A member of another program has no length, so its end is found by decompressing it.
                 end = _inflated_end(fd, offset, size)
                 if end < 0:
                     break
             offset = end
             while len(recent) > 1 and recent[0][0] < offset - RECENT:
                 recent.popleft()
-        if doubt:
+        if verify:
             for begin, end in recent:
                 if _inflated_end(fd, begin, end) != end:
                     return Tail(begin)
@@ -195,14 +218,14 @@ class GzipMembers:
 
 
 def _inflated_end(fd: int, offset: int, size: int) -> int:
-    """Where the member at `offset` ends; -1 if it is torn or its checksum is wrong."""
+    """Return the end of the member at `offset`; -1 if it is torn or its checksum is wrong."""
     inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)
     position = offset
     try:
         for chunk in chunks_at(fd, offset, size):
             position += len(chunk)
             while chunk:
-                inflate.decompress(chunk, 1 << 20)  # bounded, so that a bomb in somebody's file stays small
+                inflate.decompress(chunk, 1 << 20)  # bounded, so that a decompression bomb takes little memory
                 if inflate.eof:
                     return position - len(inflate.unused_data)
                 chunk = inflate.unconsumed_tail
@@ -212,9 +235,9 @@ def _inflated_end(fd: int, offset: int, size: int) -> int:
 
 
 class PlainLines:
-    """JSON Lines as they are."""
+    """Framing of an uncompressed JSON Lines file."""
 
-    def begins(self, head: bytes) -> bool:
+    def accepts(self, head: bytes) -> bool:
         return head.lstrip()[:1] in (b"", b"{")
 
     def pack(self, units: Sequence[bytes]) -> bytes:
@@ -223,13 +246,13 @@ class PlainLines:
     def count(self, fd: int, start: int, end: int) -> int:
         return sum(chunk.count(b"\n") for chunk in chunks_at(fd, start, end))
 
-    def tail(self, fd: int, start: int, size: int, *, doubt: bool) -> Tail:
-        if doubt:
+    def tail(self, fd: int, start: int, size: int, *, verify: bool) -> Tail:
+        if verify:
             size = _first_nul(fd, max(start, size - RECENT), size)
         end = _after_last_newline(fd, start, size)
-        # A whole record without its newline: another program's last line, or ours, torn at the very last byte.
+        # A whole record without its newline is the last line of another program, or of ours, torn at its last byte.
         if end < size and _is_json(read_at(fd, end, size - end)):
-            return Tail(size, glue=b"\n")
+            return Tail(size, separator=b"\n")
         return Tail(end)
 
 

@@ -1,4 +1,4 @@
-"""Records as JSON lines: whatever a page or a spider put into them, a line comes out."""
+"""Records as JSON Lines: encoding, which never fails for what a page or a spider put into a record, and reading."""
 
 import gzip
 import io
@@ -14,21 +14,23 @@ from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.framing import ZstdFrames
 
 _DEEPEST = 100
+"""Levels of nesting; a deeper value is replaced by `"..."`."""
 
 _REFUSED = (TypeError, ValueError, OverflowError, RecursionError)  # a lone surrogate raises a kind of ValueError
+"""Errors of msgspec for a value that it cannot encode."""
 
 _encoder = msgspec.json.Encoder()
 
 
 def json_units(outputs: Sequence[Output]) -> list[bytes]:
-    """The batch as one unit of lines: compressed together, it is smallest."""
+    """Return the batch as one unit of lines, because one unit compresses best."""
     return [encode_lines([output.record for output in outputs])]
 
 
 def encode_lines(records: Sequence[PageRecord | ItemRecord]) -> bytes:
-    """One line of JSON a record, each ending in a newline; UTF-8, and no raw newline or NUL within a line.
+    """Return one line of JSON for each record, in UTF-8, with a newline at its end and no raw newline or NUL in it.
 
-    Never raises for what is in a record: see `plain`. NaN and the infinities become null.
+    Never raises for the contents of a record: see `to_json_types`. NaN and the infinities become null.
     """
     try:
         return _encoder.encode_lines(records)
@@ -37,35 +39,35 @@ def encode_lines(records: Sequence[PageRecord | ItemRecord]) -> bytes:
 
 
 def encode_value(value: object) -> bytes:
-    """JSON of anything, without a line break; never raises for what is in it."""
+    """Return the JSON of any value, without a line break. Never raises for its contents."""
     try:
         return _encoder.encode(value)
     except _REFUSED:
-        return _encoder.encode(plain(value))
+        return _encoder.encode(to_json_types(value))
 
 
-def plain(value: object, depth: int = 0) -> object:
-    """What JSON can say of `value`: half surrogate pairs become U+FFFD, keys and unknown objects their text.
+def to_json_types(value: object, depth: int = 0) -> object:
+    """Return a value that JSON can represent: lone surrogates become U+FFFD; keys and unknown objects become text.
 
-    Only for records that cannot be encoded as they are; deeper than 100 levels a value is cut to its text.
+    For records that cannot be encoded as they are.
     """
     if isinstance(value, str):
-        # Through UTF-16, so that two halves that belong together become the character they stand for.
+        # By way of UTF-16, so that two surrogates that form a pair become their character.
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if value is None or isinstance(value, bool | int | float):
         return value
     if depth >= _DEEPEST:
         return "..."
     if isinstance(value, msgspec.Struct):
-        return {name: plain(getattr(value, name), depth + 1) for name in value.__struct_fields__}
+        return {name: to_json_types(getattr(value, name), depth + 1) for name in value.__struct_fields__}
     if isinstance(value, dict):
-        return {str(plain(str(key))): plain(item, depth + 1) for key, item in value.items()}
+        return {str(to_json_types(str(key))): to_json_types(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item, depth + 1) for item in value]
+        return [to_json_types(item, depth + 1) for item in value]
     try:
         return msgspec.to_builtins(value)  # dates, decimals, bytes, enumerations
     except _REFUSED:
-        return plain(str(value))
+        return to_json_types(str(value))
 
 
 class _Kind(msgspec.Struct):
@@ -78,9 +80,10 @@ _item = msgspec.json.Decoder(ItemRecord)
 
 
 def read_records(path: Path | str) -> Iterator[PageRecord | ItemRecord]:
-    """Every record of the file, in order; memory stays small. What the bytes begin with tells the compression.
+    """Yield the records of a file in order, in little memory. The compression is detected from the first bytes.
 
-    `BadInput`: the file is torn (its writer was killed and nobody has written since), or a line is no record of ours.
+    Raises `BadInput` when the file has a torn tail (its writer was killed, and no other has repaired it since), or a
+    line is not a record.
     """
     path = Path(path)
     try:
@@ -95,12 +98,12 @@ def read_records(path: Path | str) -> Iterator[PageRecord | ItemRecord]:
 
 
 def decode_line(line: bytes) -> PageRecord | ItemRecord:
-    """The record of one line; raises `msgspec.DecodeError` or its kin."""
+    """Return the record of a line. Raises `msgspec.MsgspecError` or UnicodeDecodeError."""
     return _item.decode(line) if _kind.decode(line).type == "item" else _page.decode(line)
 
 
 def open_lines(path: Path) -> BinaryIO:
-    """The decompressed bytes of the file. `EOFError`, here or while reading, if it is torn."""
+    """Return a stream of the file's decompressed bytes. Raises `EOFError`, here or while reading, for a torn file."""
     stream = path.open("rb")
     magic = stream.read(4)
     stream.seek(0)
@@ -109,8 +112,8 @@ def open_lines(path: Path) -> BinaryIO:
         return cast(BinaryIO, gzip.open(path, "rb"))
     if magic == b"\x28\xb5\x2f\xfd" or magic[1:] == b"\x2a\x4d\x18":
         size = path.stat().st_size
-        # The library takes a torn frame for the end of the file, and says nothing.
-        if ZstdFrames().tail(stream.fileno(), 0, size, doubt=False).end < size:
+        # The library treats a torn frame as the end of the file, without an error.
+        if ZstdFrames().tail(stream.fileno(), 0, size, verify=False).end < size:
             stream.close()
             raise EOFError("the last frame is torn")
         decompressed = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=True)

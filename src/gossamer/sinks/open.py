@@ -1,4 +1,4 @@
-"""From the paths a person names to sinks."""
+"""Sinks from the output paths that a person names (`-o`): checked before a crawl, opened in each worker."""
 
 import hashlib
 import os
@@ -9,92 +9,119 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from gossamer.errors import BadInput, SinkError
-from gossamer.sinks.append import FileSink, Missing
-from gossamer.sinks.base import Fanout, Sink
-from gossamer.sinks.formats import JSONL_ZST, kind_of
-from gossamer.sinks.ledger import Ledger
-from gossamer.sinks.parquet import build_parquet, check_parquet, require_parquet
+from gossamer.sinks.append import FileSink, Ledger, OnMissing
+from gossamer.sinks.base import Sink
+from gossamer.sinks.framing import FileFormat, GzipMembers, PlainLines, ZstdFrames
+from gossamer.sinks.jsonl import json_units
 from gossamer.sinks.remote import RemoteFile
-from gossamer.sinks.spool import SpooledSink, concatenate, finish_local, finish_remote
+from gossamer.sinks.spool import (
+    SpooledSink,
+    build_parquet,
+    check_parquet,
+    concatenate,
+    finish_local,
+    finish_remote,
+    require_parquet,
+)
 from gossamer.sinks.stdout import StdoutSink
+from gossamer.sinks.warc import WarcRecords, warc_units, warcinfo_units
 
-_HEAD = 64
+_HEAD_BYTES = 64
+"""Bytes at the beginning of an existing output from which its format is recognised."""
+
+JSONL_ZST = FileFormat(".jsonl.zst", ZstdFrames, json_units)
+
+FORMATS = (
+    FileFormat(".jsonl", PlainLines, json_units),
+    FileFormat(".jsonl.gz", GzipMembers, json_units),
+    JSONL_ZST,
+    FileFormat(".warc", WarcRecords, warc_units, warcinfo_units, wants_wire=True),
+    FileFormat(".warc.gz", GzipMembers, warc_units, warcinfo_units, wants_wire=True),
+)
+
+PARQUET = ".parquet"
+"""Suffix of the format that cannot be appended to: its records are collected in a spool (see `spool.py`)."""
+
+
+def format_of(path: str) -> FileFormat | None:
+    """Return the format by the ending of a path or URL; None for Parquet. Raises `BadInput` for an unknown ending."""
+    ending = path.lower()
+    if ending.endswith(PARQUET):
+        return None
+    for file_format in FORMATS:
+        if ending.endswith(file_format.suffix):
+            return file_format
+    known = " ".join([file_format.suffix for file_format in FORMATS] + [PARQUET])
+    raise BadInput(f"the output {path} has an unknown ending; known are {known}, and - for standard output")
 
 
 def check_outputs(paths: Sequence[str]) -> None:
-    """Whether these outputs can be opened, as far as one can tell without writing; once, before anything starts.
+    """Check, once before a crawl starts, whether these outputs can be written, as far as can be told without writing.
 
-    A remote one is asked too. `BadInput`: unknown ending or protocol, not installed, not writable, a directory,
-    contents of another kind, named twice, not reachable.
+    Remote servers are asked, too. Raises `BadInput` for an unknown ending or protocol, a missing library, a path that
+    is not writable or a directory, a file of another format, an output that is named twice, or an unreachable server.
     """
     if not paths:
         raise BadInput("no output is named; try -o pages.jsonl")
     seen: set[str] = set()
     for path in paths:
-        same = _place(path)
-        if same in seen:
+        key = _output_key(path)
+        if key in seen:
             raise BadInput(f"the output {path} is named twice")
-        seen.add(same)
+        seen.add(key)
         if path != "-":
             if _is_url(path):
                 _check_remote(path)
             else:
-                _check_local(_local(path))
+                _check_local(_local_path(path))
 
 
 def missing_folders(paths: Sequence[str]) -> list[Path]:
-    """The folders of local outputs that are not there yet; they are made, with all above them, at the first write."""
-    folders = (_local(path).parent for path in paths if path != "-" and not _is_url(path))
+    """Return the folders of local outputs that do not exist yet. The first write makes them and their parents."""
+    folders = (_local_path(path).parent for path in paths if path != "-" and not _is_url(path))
     return [folder for folder in dict.fromkeys(folders) if not folder.exists()]
 
 
 def open_sinks(
-    paths: Sequence[str], *, spool_dir: Path, run: str = "", on_missing: Missing | None = None
+    paths: Sequence[str], *, spool_dir: Path, run: str = "", on_missing: OnMissing | None = None
 ) -> list[Sink]:
-    """One sink a path, for this process, unlocked and unopened until the first write; `-` is standard output.
+    """Return a sink for each path, for this process; `-` is standard output. Files are opened at the first write.
 
-    `spool_dir`: where locks, and what is not finished yet, may wait; the same for all processes of a crawl and when it
-    is resumed. Opening and closing without a write finishes what an earlier run left there. `BadInput` for an unknown
-    ending or a missing extra; the rest is what `check_outputs` is for.
-
-    `on_missing` is told of records that vanish from a local file that is appended to. `run`: a name of the run, under
-    which its records are counted for all processes and when it is resumed; empty: this process counts for itself.
+    `spool_dir`: folder for lock files and spools. It must be the same for all processes of a crawl, and when the crawl
+    is resumed. To open and close a sink without a write finishes the spool that an earlier run left there. `on_missing`
+    is called when records are lost from a local file. `run`: name of the run under which all its processes count their
+    records together, also when the run is resumed; empty: this process counts its own. Raises `BadInput` for an unknown
+    ending or a missing library; other problems are found by `check_outputs`.
     """
     return [_open_sink(path, spool_dir, run, on_missing) for path in paths]
 
 
-def forget_ledgers(paths: Sequence[str], *, spool_dir: Path, run: str) -> None:
-    """The run is finished: it is not resumed, and what becomes of its outputs is no concern any more."""
+def delete_ledgers(paths: Sequence[str], *, spool_dir: Path, run: str) -> None:
+    """Delete the ledgers of a finished run, which will not be resumed."""
     for path in paths:
-        _ledger(_folder(path, spool_dir), run).forget()
+        _ledger(_folder(path, spool_dir), run).delete()
 
 
-def open_output(paths: Sequence[str], *, spool_dir: Path) -> Sink:
-    """All of `open_sinks` as one sink."""
-    sinks = open_sinks(paths, spool_dir=spool_dir)
-    return sinks[0] if len(sinks) == 1 else Fanout(sinks)
-
-
-def _open_sink(path: str, spool_dir: Path, run: str = "", on_missing: Missing | None = None) -> Sink:
+def _open_sink(path: str, spool_dir: Path, run: str = "", on_missing: OnMissing | None = None) -> Sink:
     if path == "-":
         return StdoutSink(spool_dir)
-    kind = kind_of(path)
-    if kind is None:
+    file_format = format_of(path)
+    if file_format is None:
         require_parquet()
     folder = _folder(path, spool_dir)
     if _is_url(path):
         remote = RemoteFile(path)
-        remote.require()
-        build = build_parquet if kind is None else concatenate(kind.framing())
-        return SpooledSink(remote.shown, folder, kind or JSONL_ZST, partial(finish_remote, remote, build))
-    if kind is None:
-        return SpooledSink(path, folder, JSONL_ZST, partial(finish_local, _local(path)))
+        remote.require_driver()
+        build = build_parquet if file_format is None else concatenate(file_format.framing())
+        return SpooledSink(remote.display_url, folder, file_format or JSONL_ZST, partial(finish_remote, remote, build))
+    if file_format is None:
+        return SpooledSink(path, folder, JSONL_ZST, partial(finish_local, _local_path(path)))
     ledger = _ledger(folder, run) if on_missing is not None else None
-    return FileSink(_local(path), kind, ledger=ledger, on_missing=on_missing)
+    return FileSink(_local_path(path), file_format, ledger=ledger, on_missing=on_missing)
 
 
 def _folder(path: str, spool_dir: Path) -> Path:
-    return spool_dir / "outputs" / hashlib.sha256(os.fsencode(_place(path))).hexdigest()[:16]
+    return spool_dir / "outputs" / hashlib.sha256(os.fsencode(_output_key(path))).hexdigest()[:16]
 
 
 def _ledger(folder: Path, run: str) -> Ledger:
@@ -105,33 +132,35 @@ def _is_url(path: str) -> bool:
     return "://" in path and not path.startswith("file://")
 
 
-def _local(path: str) -> Path:
+def _local_path(path: str) -> Path:
     return Path(unquote(urlsplit(path).path) if path.startswith("file://") else path)
 
 
-def _place(path: str) -> str:
-    """The same text for two spellings of one output."""
-    return path if path == "-" or _is_url(path) else os.path.realpath(_local(path))
+def _output_key(path: str) -> str:
+    """Return a text that is the same for two spellings of one output."""
+    return path if path == "-" or _is_url(path) else os.path.realpath(_local_path(path))
 
 
 def _check_remote(url: str) -> None:
-    kind = kind_of(url)
-    if kind is None:
+    file_format = format_of(url)
+    if file_format is None:
         require_parquet()
     remote = RemoteFile(url)
-    remote.require()
+    remote.require_driver()
     try:
-        head = remote.head(_HEAD)
+        head = remote.head(_HEAD_BYTES)
     except SinkError as exc:
         raise BadInput(f"the output cannot be reached: {exc.detail}") from exc
-    begins = kind.framing().begins if kind else b"PAR1".startswith
-    if head is not None and not begins(head if kind else head[:4]):
-        raise BadInput(f"the output {remote.shown} exists and its contents are of another kind; name another file")
+    accepts = file_format.framing().accepts if file_format else b"PAR1".startswith
+    if head is not None and not accepts(head if file_format else head[:4]):
+        raise BadInput(
+            f"the output {remote.display_url} exists and its contents are of another kind; name another file"
+        )
 
 
 def _check_local(path: Path) -> None:
-    kind = kind_of(str(path))
-    if kind is None:
+    file_format = format_of(str(path))
+    if file_format is None:
         require_parquet()
     if path.is_dir():
         raise BadInput(f"the output {path} is a directory; name a file in it")
@@ -140,27 +169,26 @@ def _check_local(path: Path) -> None:
             raise BadInput(f"the output {path} is not a regular file")
         try:
             with path.open("r+b") as stream:
-                head = stream.read(_HEAD)
+                head = stream.read(_HEAD_BYTES)
         except OSError as exc:
             raise BadInput(f"the output {path} may not be written: {exc.strerror}") from exc
-        if kind is None:
+        if file_format is None:
             check_parquet(path)
-        elif not kind.framing().begins(head):
+        elif not file_format.framing().accepts(head):
             raise BadInput(f"the output {path} exists and its contents are of another kind; name another file")
-    if not path.exists() or kind is None:
+    if not path.exists() or file_format is None:
         _check_folder(path)
 
 
 def _check_folder(path: Path) -> None:
-    """Whether a file can be made there, and the folders it lacks."""
+    """Check that the file, and the folders that it lacks, can be made. Raises `BadInput`."""
     folder = path.absolute().parent
     while not folder.exists():
         folder = folder.parent
     if not folder.is_dir():
         raise BadInput(f"the output {path} cannot be made: {folder} is not a directory")
     try:
-        tempfile.TemporaryFile(
-            dir=folder
-        ).close()  # nameless where the file system can; permission bits do not tell all
+        # Permission bits alone do not tell, so a file is made: without a name, where the file system can do that.
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as exc:
         raise BadInput(f"the output {path} cannot be made: {folder} may not be written ({exc.strerror})") from exc

@@ -1,4 +1,4 @@
-"""A file at the other end of an fsspec URL: `ftp://`, `s3://` and whatever else has a driver installed."""
+"""Remote files behind fsspec URLs (`ftp://`, `s3://` and any protocol with an installed driver), and the blob store."""
 
 import asyncio
 import contextlib
@@ -15,69 +15,74 @@ from typing import Any
 
 import zstandard
 
-from gossamer.errors import BadInput, SinkError, SinkFull
+from gossamer.errors import BadInput, SinkError
+from gossamer.sinks.append import flush_folder, translate_os_errors
 from gossamer.sinks.base import SinkThread
 
-_WHOLE_OR_NOTHING = {"s3", "s3a", "gs", "gcs", "az", "abfs", "memory"}
-"""Here an upload shows when it is complete; elsewhere it goes to another name first."""
+_ATOMIC_UPLOADS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "memory"}
+"""Protocols on which an upload becomes visible when it is complete. On others, the upload goes to another name
+first."""
 
-_OLD = ".old"
-"""Ends the name of the former file for the moment between two renames, where a server needs two."""
+_OLD_SUFFIX = ".old"
+"""Suffix of the former file between two renames, on servers that need two."""
 
 
 class RemoteFile:
-    """One remote file. Blocking. Every call makes its own connection: between them hours may pass."""
+    """One remote file. Blocking. Every call makes its own connection, because hours may pass between calls."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.protocol = url.partition("://")[0]
 
     @property
-    def shown(self) -> str:
-        """The URL without the password."""
-        return without_password(self.url)
+    def display_url(self) -> str:
+        """The URL with its password hidden."""
+        return hide_password(self.url)
 
-    def require(self) -> None:
-        """`BadInput` if no driver for the protocol is installed, or nobody knows it."""
+    def require_driver(self) -> None:
+        """Raise `BadInput` if the protocol is unknown or no driver for it is installed."""
         extra = "s3" if self.protocol in {"s3", "s3a"} else "fsspec"
         fsspec = _fsspec()
         if fsspec is None:
-            raise BadInput(f"the output {self.shown} needs more than the core; pip install gossamer-crawl[{extra}]")
+            raise BadInput(
+                f"the output {self.display_url} needs more than the core; pip install gossamer-crawl[{extra}]"
+            )
         try:
             fsspec.get_filesystem_class(self.protocol)
         except ImportError as exc:
             raise BadInput(
-                f"the output {self.shown} needs a driver ({exc}); pip install gossamer-crawl[{extra}]"
+                f"the output {self.display_url} needs a driver ({exc}); pip install gossamer-crawl[{extra}]"
             ) from exc
         except ValueError as exc:
-            raise BadInput(f"the output {self.shown} has an unknown protocol") from exc
+            raise BadInput(f"the output {self.display_url} has an unknown protocol") from exc
 
     def head(self, length: int) -> bytes | None:
-        """The first bytes of the file, None if there is no file. `SinkError` if the other end cannot be asked."""
+        """Return the first bytes of the file; None if there is no file. Raises `SinkError` if the server cannot be
+        asked."""
         with self._connected() as (system, path):
             if self.protocol in {"s3", "s3a"} and not system.exists(bucket := path.partition("/")[0]):
-                raise SinkError(f"{self.shown}: there is no bucket {bucket}")
+                raise SinkError(f"{self.display_url}: there is no bucket {bucket}")
             return bytes(system.cat_file(path, start=0, end=length)) if system.exists(path) else None
 
     def fetch(self, to: Path) -> bool:
-        """Copy the remote file to a local one; False if there is none."""
+        """Copy the remote file to a local one. Returns False if there is no remote file."""
         with self._connected() as (system, path):
-            for name in (path, path + _OLD):
+            for name in (path, path + _OLD_SUFFIX):
                 if system.exists(name):
                     system.get_file(name, str(to))
                     return True
             return False
 
     def put(self, local: Path) -> None:
-        """Put the local file in the remote one's place, complete or not at all."""
+        """Replace the remote file by the local one, completely or not at all."""
         with self._connected() as (system, path):
-            name = path if self.protocol in _WHOLE_OR_NOTHING else f"{path}.part"
+            name = path if self.protocol in _ATOMIC_UPLOADS else f"{path}.part"
             if "/" in path.strip("/") and self.protocol not in {"s3", "s3a"}:
                 system.makedirs(path.rpartition("/")[0], exist_ok=True)
             system.put_file(str(local), name)
             system.invalidate_cache()
             if (size := system.size(name)) != local.stat().st_size:
-                raise SinkError(f"{self.shown}: only {size} bytes arrived")
+                raise SinkError(f"{self.display_url}: only {size} bytes arrived")
             if name != path:
                 _replace(system, name, path)
 
@@ -87,21 +92,22 @@ class RemoteFile:
 
 @contextmanager
 def connected(url: str) -> Iterator[tuple[Any, str]]:
-    """The file system behind an fsspec URL and the path in it; whatever goes wrong with it is a `SinkError`."""
+    """Context with the file system of an fsspec URL and the path in it. Every error of the driver becomes a
+    `SinkError`."""
     fsspec = _fsspec()
     if fsspec is None:
-        raise SinkError(f"{without_password(url)} needs more than the core; pip install gossamer-crawl[fsspec]")
+        raise SinkError(f"{hide_password(url)} needs more than the core; pip install gossamer-crawl[fsspec]")
     try:
         yield fsspec.core.url_to_fs(url, skip_instance_cache=True)
     except SinkError:
         raise
-    # Every driver has its own tree of errors, and none is a reason to lose what was to be written.
+    # Every driver has its own error classes, and none is a reason to lose what was to be written.
     except Exception as exc:
-        raise SinkError(f"{without_password(url)}: {str(exc) or type(exc).__name__}") from exc
+        raise SinkError(f"{hide_password(url)}: {str(exc) or type(exc).__name__}") from exc
 
 
 def _fsspec() -> Any:
-    """None where it is not installed. Imported when somebody names such an address: few do."""
+    """Return the fsspec module; None where it is not installed. It is imported here because few crawls need it."""
     try:
         import fsspec
     except ImportError:
@@ -109,68 +115,74 @@ def _fsspec() -> Any:
     return fsspec
 
 
-def without_password(url: str) -> str:
-    """The URL as it may be shown."""
+def hide_password(url: str) -> str:
+    """Return the URL with `***` for its password."""
     return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", url)
 
 
 def _replace(system: Any, name: str, path: str) -> None:
-    """Rename onto `path`, also on a server that refuses to rename onto a file; `path` or `path.old` is always there."""
+    """Rename a file to `path`, also on a server that refuses to rename onto an existing file.
+
+    At every moment `path` or `path.old` exists.
+    """
     try:
         system.mv(name, path)
-    except Exception:  # again every driver's own; what is really wrong shows in the second attempt
+    except Exception:  # every driver has its own error classes; the second attempt raises the real error
         if system.exists(path):
-            system.mv(path, path + _OLD)
+            system.mv(path, path + _OLD_SUFFIX)
         system.mv(name, path)
-    if system.exists(path + _OLD):
-        system.rm_file(path + _OLD)
+    if system.exists(path + _OLD_SUFFIX):
+        system.rm_file(path + _OLD_SUFFIX)
 
 
-_ENDING = ".zst"
-_NO_ROOM = {28, 122}
-"""ENOSPC, EDQUOT."""
+_BLOB_SUFFIX = ".zst"
 
 
 class BlobStore:
-    """Write once, read by address; named by content, so that writing a body again costs nothing and changes nothing.
+    """Store for bodies that are too large for a message. They are written once and read by address (`read_blob`).
 
-    A day's bodies lie in a folder of their own: `sweep` removes whole days.
+    A blob is named by the hash of its content, so writing the same body again changes nothing. Each day has a folder of
+    its own, and `purge` removes whole days.
     """
 
     def __init__(self, place: str) -> None:
-        """`place`: a directory (made when it is first written to) or an fsspec URL."""
+        """`place`: a directory (made at the first write) or an fsspec URL."""
         self.place = place.rstrip("/")
         self._remote = "://" in place and not place.startswith("file://")
         self._folder = Path(place.removeprefix("file://")).absolute()
         self._thread = SinkThread("blobs")
 
     async def put(self, bodies: Sequence[bytes]) -> list[str]:
-        """An address for each, once all of them are durable. Raises SinkFull, SinkError; may be repeated."""
+        """Store the bodies and return an address for each, once all are durable.
+
+        Raises SinkFull or SinkError; the call may then be repeated.
+        """
         return await self._thread.run(lambda: self._put(bodies)) if bodies else []
 
-    async def sweep(self, *, retention_seconds: float) -> int:
-        """Remove the days that are wholly older; how many there were. Of a directory only: a bucket has rules of its
-        own for that."""
+    async def purge(self, *, retention_seconds: float) -> int:
+        """Remove the days that ended longer ago than the retention, and return their number.
+
+        Does nothing for a remote store: a bucket has life-cycle rules for that.
+        """
         if self._remote:
             return 0
         last = (datetime.now(UTC) - timedelta(seconds=retention_seconds)).date()
         return await self._thread.run(lambda: self._remove_before(last))
 
     def close(self) -> None:
-        """Take no more; what was taken is finished."""
+        """Accept no more calls; accepted ones still run."""
         self._thread.close()
 
     def _put(self, bodies: Sequence[bytes]) -> list[str]:
         day = datetime.now(UTC).strftime("%Y-%m-%d")
         compressor = zstandard.ZstdCompressor()
-        named = [(f"{day}/{hashlib.sha256(body).hexdigest()}{_ENDING}", compressor.compress(body)) for body in bodies]
+        named = [
+            (f"{day}/{hashlib.sha256(body).hexdigest()}{_BLOB_SUFFIX}", compressor.compress(body)) for body in bodies
+        ]
         if self._remote:
             return self._put_remote(named)
-        try:
+        with translate_os_errors(f"the blob store {self.place}"):
             return self._put_local(self._folder / day, named)
-        except OSError as exc:
-            kind = SinkFull if exc.errno in _NO_ROOM else SinkError
-            raise kind(f"the blob store {self.place}: {exc.strerror}") from exc
 
     def _put_local(self, folder: Path, named: Sequence[tuple[str, bytes]]) -> list[str]:
         folder.mkdir(parents=True, exist_ok=True)
@@ -180,11 +192,7 @@ class BlobStore:
             if not path.exists():
                 _write_durably(path, packed)
             addresses.append(path.as_uri())
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        flush_folder(folder)
         return addresses
 
     def _put_remote(self, named: Sequence[tuple[str, bytes]]) -> list[str]:
@@ -208,7 +216,8 @@ class BlobStore:
 
 
 async def read_blob(address: str) -> bytes:
-    """The body at an address that `put` gave. Raises BadInput when it is not there (any more)."""
+    """Return the body at an address that `BlobStore.put` returned. Raises BadInput when it cannot be read, for example
+    because it was purged."""
     return await asyncio.to_thread(_read, address)
 
 

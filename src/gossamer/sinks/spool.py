@@ -1,41 +1,51 @@
-"""What cannot be made durable part by part waits in a local file, and is finished when the last writer closes."""
+"""Outputs that cannot be appended to (Parquet, remote files): their records are collected in a local spool file.
+
+When the last writer closes, the output is built from the spool.
+"""
 
 import fcntl
+import hashlib
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from gossamer.errors import SinkError, SinkFull
-from gossamer.model.record import Output
-from gossamer.sinks.append import AppendFile, border, flush, flush_folder, make_folder
+import msgspec
+
+from gossamer.errors import BadInput, SinkError, SinkFull
+from gossamer.model.record import ItemRecord, Output, PageRecord
+from gossamer.sinks.append import AppendFile, flush, flush_folder, make_folder, translate_os_errors
 from gossamer.sinks.base import SinkThread
-from gossamer.sinks.formats import FileFormat
-from gossamer.sinks.framing import Framing
-from gossamer.sinks.parquet import build_parquet
+from gossamer.sinks.framing import FileFormat, Framing
+from gossamer.sinks.jsonl import decode_line, encode_value, open_lines
 from gossamer.sinks.remote import RemoteFile
 
 Finish = Callable[[Path], None]
-"""Turns a whole spool file into the output, or raises `SinkError`. Safe to repeat with the same spool, also after a
-crash at any moment: a spool that is already in the output is not added again."""
+"""Builds the output from a whole spool file, or raises `SinkError`. It must be safe to repeat with the same spool, also
+after a crash at any moment: a spool that is already in the output is not added again."""
 
 
 class SpooledSink:
-    """Appends to a spool that all processes of one output share; `write` returns when the batch is durable there.
+    """Sink that appends to a spool, which all processes of an output share. Batches are durable in the spool.
 
-    From its first write to its close a process holds a shared lock on the folder. Whoever can take it alone when
-    closing is the last one: it runs `finish` and removes the spool. When no one gets that far (all were killed, or
-    the other end is away) the spool stays, and the next open and close goes on with it, written to or not.
+    From its first write to its close, a process holds a shared lock on the folder. A closing process that can get the
+    lock exclusively is the last one: it runs `finish` and removes the spool. When no process gets that far (all were
+    killed, or the remote server is unavailable), the spool stays, and the next process that opens and closes this
+    output finishes it, whether it writes or not.
     """
 
-    def __init__(self, target: str, folder: Path, kind: FileFormat, finish: Finish) -> None:
+    def __init__(self, target: str, folder: Path, spool_format: FileFormat, finish: Finish) -> None:
+        """`target`: name of the output, for errors. `folder`: folder for the spool and its lock."""
         self.target = target
         self.folder = folder
-        self.wants_wire = kind.wants_wire
-        self.spool = folder / f"spool{kind.suffix}"
-        self._encode = kind.encode
+        self.wants_wire = spool_format.wants_wire
+        self.spool = folder / f"spool{spool_format.suffix}"
+        self._encode = spool_format.encode
         self._finish = finish
-        self._file = AppendFile(self.spool, kind.framing(), kind.head)
+        self._file = AppendFile(self.spool, spool_format.framing(), spool_format.head)
         self._thread = SinkThread("sink-spool")
         self._lock = -1
 
@@ -48,7 +58,7 @@ class SpooledSink:
 
     def _append(self, outputs: Sequence[Output]) -> None:
         if self._lock < 0:
-            with border(self.folder):
+            with translate_os_errors(self.folder):
                 self._lock = self._open_lock()
                 fcntl.flock(self._lock, fcntl.LOCK_SH)
         self._file.append(self._encode(outputs))
@@ -57,7 +67,7 @@ class SpooledSink:
         if self._lock < 0:
             if not self.spool.exists():
                 return
-            with border(self.folder):
+            with translate_os_errors(self.folder):
                 self._lock = self._open_lock()
         try:
             if self._is_last():
@@ -69,7 +79,8 @@ class SpooledSink:
             self._lock = -1
 
     def _is_last(self) -> bool:
-        """Whether nobody else writes. If somebody does, our share of the lock is gone, so that they are the last."""
+        """Return whether no other process writes. If one does, this process has lost its share of the lock, so that the
+        other one will be the last."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -91,18 +102,19 @@ class SpooledSink:
             raise kind(f"{self.target} is not finished ({reason}); {hint}") from exc
 
     def _open_lock(self) -> int:
-        # Never removed: a lock on a file that somebody deleted locks nobody out.
+        # The lock file is never removed: a lock on a deleted file excludes no process that opens the name anew.
         make_folder(self.folder)
         return os.open(self.folder / "writers.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
 
 Build = Callable[[Path | None, Path, Path], bool]
-"""`build(existing, spool, out)` writes `out` from both; False if the spool is in `existing` already."""
+"""Callback `build(existing, spool, out)`: writes `out` from `existing` (None: there is no file yet) and the spool.
+Returns False, without `out`, if the spool is in `existing` already."""
 
 
 def finish_local(target: Path, spool: Path) -> None:
-    """Build a Parquet file beside `target` and put it in its place."""
-    with border(target):
+    """Build a Parquet file beside `target`, then replace `target` by it."""
+    with translate_os_errors(target):
         make_folder(target.parent)
         out = target.with_name(f".{target.name}.part")
         if build_parquet(target if target.exists() else None, spool, out):
@@ -111,7 +123,7 @@ def finish_local(target: Path, spool: Path) -> None:
 
 
 def finish_remote(remote: RemoteFile, build: Build, spool: Path) -> None:
-    """Fetch what is there, build, upload."""
+    """Fetch the existing remote file, build the new one, and upload it."""
     existing, out = spool.with_name("existing"), spool.with_name("out")
     try:
         there = remote.fetch(existing)
@@ -123,7 +135,7 @@ def finish_remote(remote: RemoteFile, build: Build, spool: Path) -> None:
 
 
 def concatenate(framing: Framing) -> Build:
-    """For files of units: those of `existing`, then those of the spool."""
+    """Return a Build that appends the units of the spool to those of the existing file."""
 
     def build(existing: Path | None, spool: Path, out: Path) -> bool:
         if existing is None:
@@ -133,10 +145,10 @@ def concatenate(framing: Framing) -> Build:
             return False
         existing.replace(out)
         with out.open("r+b") as stream, spool.open("rb") as more:
-            tail = framing.tail(stream.fileno(), 0, os.fstat(stream.fileno()).st_size, doubt=True)
+            tail = framing.tail(stream.fileno(), 0, os.fstat(stream.fileno()).st_size, verify=True)
             stream.truncate(tail.end)
             stream.seek(tail.end)
-            stream.write(tail.glue)
+            stream.write(tail.separator)
             shutil.copyfileobj(more, stream, 1 << 20)
             stream.flush()
             flush(stream.fileno())
@@ -155,3 +167,123 @@ def _ends_with(existing: Path, spool: Path) -> bool:
             if left.read(len(part)) != part:
                 return False
     return True
+
+
+class _Library:
+    """A module that is imported at its first use. pyarrow takes as long to import as the rest of a crawl together."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self._name), attribute)
+
+
+pa: Any = _Library("pyarrow")
+pq: Any = _Library("pyarrow.parquet")
+
+_GROUP_BYTES = 64 * 1024 * 1024
+_GROUP_ROWS = 20_000
+"""A row group ends at whichever limit comes first. Building one takes a few times as much memory."""
+
+_SPOOL_KEY = b"gossamer.spool"
+"""Key in the file's metadata with the digest of the last spool that was added, so that no spool is added twice."""
+
+
+def require_parquet() -> None:
+    """Raise `BadInput` if the library is not installed."""
+    if find_spec("pyarrow") is None:
+        raise BadInput("Parquet needs more than the core; pip install gossamer-crawl[parquet]")
+
+
+def check_parquet(path: Path) -> None:
+    """Raise `BadInput` if the existing file is not a Parquet file with these columns, to which rows can be added."""
+    try:
+        schema = pq.read_schema(path)
+    except (pa.ArrowException, OSError) as exc:
+        raise BadInput(f"the output {path} exists and is no Parquet file: {exc}") from exc
+    if not schema.equals(parquet_schema()):
+        raise BadInput(f"the output {path} exists and has other columns; name another file")
+
+
+def parquet_schema() -> Any:
+    """Return the columns: the fields of a page, then those that only an item has. A field that a record lacks is null.
+
+    Headers and timings are maps. `attrs` and `item`, which may have any shape, are JSON text.
+    """
+    text, number = pa.string(), pa.int64()
+    headers = pa.map_(text, pa.list_(text))
+    special = {
+        "attempt": number,
+        "depth": number,
+        "status_code": number,
+        "response_headers": headers,
+        "request_headers": headers,
+        "links": pa.list_(pa.struct([("url", text), ("text", text)])),
+        "redirects": pa.list_(pa.struct([("url", text), ("status", number)])),
+        "timings": pa.map_(text, pa.float64()),
+        "success": pa.bool_(),
+        "truncated": pa.bool_(),
+    }
+    names = dict.fromkeys([*PageRecord.__struct_fields__, *ItemRecord.__struct_fields__])
+    return pa.schema([(name, special.get(name, text)) for name in names])
+
+
+def build_parquet(existing: Path | None, spool: Path, out: Path) -> bool:
+    """Write to `out` the rows of `existing` (None: there are none), then the records of `spool`; flush it to the disk.
+
+    Returns False, without `out`, if the spool is already in `existing`. The spool must not have a torn tail.
+    """
+    try:
+        merged = _digest(spool)
+        if existing is not None and (pq.read_metadata(existing).metadata or {}).get(_SPOOL_KEY) == merged:
+            return False
+        schema = parquet_schema()
+        with out.open("wb") as stream:
+            with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+                if existing is not None:
+                    _copy(existing, writer, schema)
+                for rows in _groups(spool):
+                    writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+                writer.add_key_value_metadata({_SPOOL_KEY: merged})
+            stream.flush()
+            os.fsync(stream.fileno())
+    except (pa.ArrowException, msgspec.MsgspecError) as exc:
+        raise SinkError(str(exc)) from exc
+    return True
+
+
+def _digest(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "blake2b").hexdigest().encode()
+
+
+def _copy(existing: Path, writer: Any, schema: Any) -> None:
+    with pq.ParquetFile(existing) as source:
+        for group in range(source.num_row_groups):
+            writer.write_table(source.read_row_group(group).replace_schema_metadata(schema.metadata))
+
+
+def _groups(spool: Path) -> Iterator[list[dict[str, Any]]]:
+    rows: list[dict[str, Any]] = []
+    size = 0
+    with open_lines(spool) as stream:
+        for line in stream:
+            rows.append(_row(decode_line(line)))
+            size += len(line)
+            if size >= _GROUP_BYTES or len(rows) >= _GROUP_ROWS:
+                yield rows
+                rows, size = [], 0
+    if rows:
+        yield rows
+
+
+def _row(record: PageRecord | ItemRecord) -> dict[str, Any]:
+    row = msgspec.to_builtins(record)
+    for name in ("response_headers", "request_headers", "timings"):
+        if name in row:
+            row[name] = list(row[name].items())
+    for name in ("attrs", "item"):
+        if row.get(name) is not None:
+            row[name] = encode_value(row[name]).decode()
+    return dict(row)

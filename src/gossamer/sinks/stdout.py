@@ -1,4 +1,4 @@
-"""Standard output: whole lines for the next program in the pipe. Nothing there is durable."""
+"""Sink for standard output: whole lines for the next program in the pipe. Nothing there is durable."""
 
 import fcntl
 import os
@@ -10,20 +10,22 @@ from pathlib import Path
 
 from gossamer.errors import OutputClosed
 from gossamer.model.record import Output
-from gossamer.sinks.append import border, make_folder
+from gossamer.sinks.append import make_folder, translate_os_errors
 from gossamer.sinks.base import SinkThread
 from gossamer.sinks.jsonl import encode_lines
 
-_LOOK_MILLISECONDS = 200
+_POLL_MILLISECONDS = 200
 
 
 class StdoutSink:
-    """Writes JSON lines to a file descriptor. A reader that went away is `OutputClosed`; a slow one is waited for until
-    `close`, which gives up what it has not taken. Where it is redirected to a file on a full disk, the batch is taken
-    back and may be repeated, as with any sink.
+    """Sink that writes JSON Lines to a file descriptor.
 
-    Processes that share the pipe take turns by a lock file in `lock_folder`, because the kernel mixes what two of them
-    write as soon as it is longer than a pipe's atomic size. None: this is the only process.
+    Raises `OutputClosed` when the reader is gone. Waits for a slow reader until `close`, which abandons what the reader
+    has not taken. When standard output is a file on a full disk, the batch is removed again and may be repeated, as
+    with any sink.
+
+    Processes that share the pipe take turns by a lock file in `lock_folder`, because the kernel mixes the writes of two
+    processes when they are longer than PIPE_BUF. None: this is the only process.
     """
 
     wants_wire = False
@@ -45,7 +47,7 @@ class StdoutSink:
 
     def _write(self, outputs: Sequence[Output]) -> None:
         lines = encode_lines([output.record for output in outputs])
-        with border("standard output"):
+        with translate_os_errors("standard output"):
             self._take_turn()
             try:
                 self._write_lines(memoryview(lines))
@@ -67,17 +69,17 @@ class StdoutSink:
             while rest:
                 rest = rest[self._write_some(rest) :]
         except OSError as exc:
-            # What went down a pipe cannot be taken back, so this batch must not come again.
+            # Bytes in a pipe cannot be taken back, so this batch must not be repeated.
             raise OutputClosed(f"standard output: {exc.strerror or exc}") from exc
 
     def _write_some(self, rest: memoryview) -> int:
         writable = select.poll()
         writable.register(self._fd, select.POLLOUT)
-        while not writable.poll(_LOOK_MILLISECONDS):
+        while not writable.poll(_POLL_MILLISECONDS):
             if self._closing:
-                raise OutputClosed("standard output: its reader took nothing until the end")
+                raise OutputClosed("standard output: its reader took nothing until the crawl ended")
         try:
-            # So much goes into a pipe that takes anything; more might block where `close` is not seen.
+            # A writable pipe takes PIPE_BUF bytes without blocking. More might block, and `close` could not end that.
             return os.write(self._fd, rest[: select.PIPE_BUF])
         except BlockingIOError:  # another program in the pipe made it non-blocking
             return 0

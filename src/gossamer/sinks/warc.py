@@ -1,14 +1,15 @@
-"""WARC 1.1 records (ISO 28500:2017): what went over the wire, and beside it what the crawl knows.
+"""WARC 1.1 records (ISO 28500:2017) of pages and items, and the framing of a WARC file.
 
-For every exchange of a page, redirects included, a `request` and a `response` record, concurrent to each other; for
-the page one `metadata` record, the `PageRecord` as JSON without what the response holds. A page that was never
-answered, and an item, is a `metadata` record alone.
+Every HTTP exchange of a page, redirects included, becomes a `request` and a `response` record, concurrent to each
+other. The page becomes one `metadata` record: the `PageRecord` as JSON, without what the response record holds. A page
+without a response, and an item, is a `metadata` record alone.
 """
 
 import base64
 import hashlib
 import re
 import uuid
+from collections import deque
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
@@ -16,18 +17,19 @@ import msgspec
 
 from gossamer import __version__
 from gossamer.model.record import ItemRecord, Output, PageRecord, WireExchange
+from gossamer.sinks.framing import RECENT, Tail, read_at
 from gossamer.sinks.jsonl import encode_value
 
 _IN_THE_RESPONSE = {"body", "body_encoding", "request_headers", "response_headers"}
-"""Fields of a page that its other records hold, and the metadata record does not repeat."""
+"""Fields of a page that its request and response records hold, so that the metadata record leaves them out."""
 
-# The stored body is what the chunks held, so a reader that believed this header would look for chunks in vain.
+# The stored body is de-chunked, so this header is renamed: a reader would look for chunks in vain.
 _TRANSFER_ENCODING = re.compile(rb"^(transfer-encoding[ \t]*:)", re.IGNORECASE | re.MULTILINE)
 _UNSAFE = re.compile(r"[^!-~]")
 
 
 def warc_units(outputs: Sequence[Output]) -> list[bytes]:
-    """Every record of the batch, one unit each, so that each is a member of its own when compressed."""
+    """Return the records of a batch, one unit each, so that each becomes a gzip member of its own."""
     units: list[bytes] = []
     for output in outputs:
         responses: list[str] = []
@@ -37,8 +39,8 @@ def warc_units(outputs: Sequence[Output]) -> list[bytes]:
     return units
 
 
-def info_units() -> list[bytes]:
-    """The `warcinfo` record that a file begins with."""
+def warcinfo_units() -> list[bytes]:
+    """Return the `warcinfo` record that a file begins with, as its only unit."""
     fields = {
         "software": f"gossamer/{__version__}",
         "format": "WARC File Format 1.1",
@@ -50,17 +52,17 @@ def info_units() -> list[bytes]:
 
 
 def digest(block: bytes) -> str:
-    """SHA-1 in base32, the form that WARC tools agree on."""
+    """Return the SHA-1 of a block in base32, the form that WARC tools use."""
     return "sha1:" + base64.b32encode(hashlib.sha1(block, usedforsecurity=False).digest()).decode()
 
 
 def new_id() -> str:
-    """A record's identity."""
+    """Return a new WARC-Record-ID."""
     return f"<urn:uuid:{uuid.uuid4()}>"
 
 
 def _exchange(wire: WireExchange, responses: list[str]) -> Iterator[bytes]:
-    """The request and the response of one exchange; the response's identity is added to `responses`."""
+    """Yield the records of an exchange, and append the id of its response record to `responses`."""
     request_id, response_id = new_id(), new_id()
     common = {"WARC-Target-URI": _uri(wire.url), "WARC-Date": _date(wire.timestamp)}
     if wire.ip:
@@ -114,12 +116,12 @@ def _record(
 
 
 def _uri(url: str) -> str:
-    """The URL such that it can neither end its line nor leave ASCII, whatever a server made of it."""
+    """Return the URL with everything but printable ASCII percent-encoded, so that it cannot end its header line."""
     return _UNSAFE.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace")), url)
 
 
 def _date(timestamp: str) -> str:
-    """A time in the form of WARC 1.1: UTC, microseconds, Z. Now, where there is none."""
+    """Return a timestamp in the form of WARC 1.1 (UTC, microseconds, Z); the present time if it is none."""
     try:
         moment = datetime.fromisoformat(timestamp)
     except ValueError:
@@ -130,7 +132,74 @@ def _date(timestamp: str) -> str:
 
 
 def _ended(head: bytes) -> bytes:
-    """The HTTP head with the empty line that separates it from the body."""
+    """Return an HTTP head with the empty line that separates it from the body."""
     if head.endswith((b"\r\n\r\n", b"\n\n")):
         return head
     return head.rstrip(b"\r\n") + b"\r\n\r\n"
+
+
+_HEAD_BYTES = 65_536
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n", re.IGNORECASE)
+_DIGEST = re.compile(rb"\r\nwarc-block-digest:[ \t]*(sha1:[A-Z2-7]+)[ \t]*\r\n", re.IGNORECASE)
+
+
+class WarcRecords:
+    """Framing of an uncompressed WARC file: each unit is a record."""
+
+    def accepts(self, head: bytes) -> bool:
+        return b"WARC/".startswith(head[:5])
+
+    def pack(self, units: Sequence[bytes]) -> bytes:
+        return b"".join(units)
+
+    def count(self, fd: int, start: int, end: int) -> int:
+        return 0
+
+    def tail(self, fd: int, start: int, size: int, *, verify: bool) -> Tail:
+        offset = start
+        recent: deque[int] = deque()
+        while offset < size:
+            end = _end(fd, offset, size)
+            if end < 0:
+                break
+            recent.append(offset)
+            offset = end
+            while len(recent) > 1 and recent[0] < offset - RECENT:
+                recent.popleft()
+        if verify:
+            for begin in recent:
+                if not _is_sound(fd, begin):
+                    return Tail(begin)
+        return Tail(offset)
+
+
+def _head(fd: int, offset: int) -> tuple[bytes, int]:
+    """Return a record's header with its last line break, and the length of the header with the empty line.
+
+    The length is -1 where there is no record.
+    """
+    text = read_at(fd, offset, 1024)
+    if b"\r\n\r\n" not in text:
+        text = read_at(fd, offset, _HEAD_BYTES)
+    length = text.find(b"\r\n\r\n")
+    return (text[: length + 2], length + 4) if text.startswith(b"WARC/") and length > 0 else (b"", -1)
+
+
+def _end(fd: int, offset: int, size: int) -> int:
+    """Return the end of the record at `offset`; -1 if the record is torn."""
+    head, length = _head(fd, offset)
+    found = _LENGTH.search(head)
+    if found is None:
+        return -1
+    end = offset + length + int(found[1]) + 4
+    return end if end <= size and read_at(fd, end - 4, 4) == b"\r\n\r\n" else -1
+
+
+def _is_sound(fd: int, offset: int) -> bool:
+    """Return whether the block of a record has the digest that its header states; True without such a digest."""
+    head, length = _head(fd, offset)
+    expected = _DIGEST.search(head)
+    content = _LENGTH.search(head)
+    if expected is None or content is None:
+        return True
+    return digest(read_at(fd, offset + length, int(content[1]))) == expected[1].decode().replace("SHA1", "sha1")

@@ -25,10 +25,10 @@ from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import SHARED, Run, Terms
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.settings import Settings
-from gossamer.sinks.append import FileSink, Missing
+from gossamer.sinks.append import FileSink, OnMissing
 from gossamer.sinks.base import Fanout, Sink
 from gossamer.sinks.bus import BusSink
-from gossamer.sinks.open import forget_ledgers, open_sinks
+from gossamer.sinks.open import delete_ledgers, open_sinks
 from gossamer.telemetry import logs as names
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
@@ -305,7 +305,7 @@ def _robots_policy(settings: Settings, pool: str) -> RobotsPolicy:
     return policy if pool == SHARED or policy is RobotsPolicy.IGNORE else RobotsPolicy.ALLOW_OVERRIDE
 
 
-def _sink(settings: Settings, bus: BusSink | None, run: Run | None, on_missing: Missing) -> Sink:
+def _sink(settings: Settings, bus: BusSink | None, run: Run | None, on_missing: OnMissing) -> Sink:
     sinks = _open_outputs(settings, run, on_missing)
     if bus is not None:
         sinks.append(bus)
@@ -330,7 +330,7 @@ async def missing_records(settings: Settings, run: Run) -> dict[str, int]:
 
 def forget_written(settings: Settings, run: Run) -> None:
     """Stop comparing the outputs with what this run wrote: the run is finished."""
-    forget_ledgers(settings.crawl.output, spool_dir=_spool_dir(settings), run=_run_name(run))
+    delete_ledgers(settings.crawl.output, spool_dir=_spool_dir(settings), run=_run_name(run))
 
 
 def missing_sentence(path: str, records: int) -> str:
@@ -338,7 +338,7 @@ def missing_sentence(path: str, records: int) -> str:
     return f"{path} was deleted or cut short: {records:,} of the records written to it are missing."
 
 
-def _open_outputs(settings: Settings, run: Run | None, on_missing: Missing) -> list[Sink]:
+def _open_outputs(settings: Settings, run: Run | None, on_missing: OnMissing) -> list[Sink]:
     name = _run_name(run) if run is not None else ""
     return open_sinks(settings.crawl.output, spool_dir=_spool_dir(settings), run=name, on_missing=on_missing)
 

@@ -140,7 +140,7 @@ async def test_old_days_of_blobs_are_removed(tmp_path: Path) -> None:
     old.mkdir()
     (old / "x.zst").write_bytes(b"")
     (tmp_path / "blobs" / "not a day").mkdir()
-    assert await store.sweep(retention_seconds=86400) == 1
+    assert await store.purge(retention_seconds=86400) == 1
     assert not old.exists()
     assert await read_blob(address) == b"new"
 

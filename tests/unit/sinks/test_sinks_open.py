@@ -5,8 +5,9 @@ import os
 import pytest
 
 from gossamer.errors import BadInput
+from gossamer.sinks.base import Fanout
 from gossamer.sinks.jsonl import read_records
-from gossamer.sinks.open import check_outputs, open_output, open_sinks
+from gossamer.sinks.open import check_outputs, open_sinks
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc", ".warc.gz", ".parquet", ".JSONL.GZ"])
@@ -83,7 +84,7 @@ async def test_only_an_archive_wants_the_wire(tmp_path):
     lines, archive = open_sinks([str(tmp_path / "a.jsonl"), str(tmp_path / "a.warc.gz")], spool_dir=tmp_path)
     assert not lines.wants_wire
     assert archive.wants_wire
-    both = open_output([str(tmp_path / "a.jsonl"), str(tmp_path / "a.warc.gz")], spool_dir=tmp_path)
+    both = Fanout(open_sinks([str(tmp_path / "a.jsonl"), str(tmp_path / "a.warc.gz")], spool_dir=tmp_path))
     assert both.wants_wire
     for sink in (lines, archive, both):
         await sink.close()

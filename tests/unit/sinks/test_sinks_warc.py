@@ -9,9 +9,8 @@ from warcio.archiveiterator import ArchiveIterator
 from warcio.checker import Checker
 
 from gossamer.model.record import ItemRecord, Output, WireExchange
-from gossamer.sinks.formats import WarcRecords
 from gossamer.sinks.framing import GzipMembers
-from gossamer.sinks.warc import info_units, warc_units
+from gossamer.sinks.warc import WarcRecords, warc_units, warcinfo_units
 
 
 def wire(**fields):
@@ -32,7 +31,7 @@ def wire(**fields):
 
 def read(outputs, framing=None):
     """(type, header, body) of every record."""
-    data = (framing or GzipMembers()).pack([*info_units(), *warc_units(outputs)])
+    data = (framing or GzipMembers()).pack([*warcinfo_units(), *warc_units(outputs)])
     return [
         (record.rec_type, record.rec_headers, record.http_headers, record.raw_stream.read())
         for record in ArchiveIterator(io.BytesIO(data), check_digests="raise")
@@ -127,7 +126,7 @@ def test_every_form_of_a_time(page, given, written):
 @pytest.mark.parametrize("framing", [GzipMembers(), WarcRecords()], ids=["gzip", "plain"])
 def test_other_tools_agree(page, tmp_path, capsys, framing):
     path = tmp_path / ("a.warc.gz" if isinstance(framing, GzipMembers) else "a.warc")
-    path.write_bytes(framing.pack([*info_units(), *warc_units([page("r", (wire(), wire()))])]))
+    path.write_bytes(framing.pack([*warcinfo_units(), *warc_units([page("r", (wire(), wire()))])]))
     checker = type("Arguments", (), {"inputs": [str(path)], "verbose": True})
     assert Checker(checker).process_all() in (0, None)
     assert "digest failed" not in capsys.readouterr().out
