@@ -56,7 +56,7 @@ def test_every_dependency_is_imported() -> None:
     loaded_by_others = {
         "fastapi-swagger": "the page under /docs",
         "s3fs": "fsspec loads it for s3://",
-        "pyarrow": "loaded by its name in sinks/parquet.py",
+        "pyarrow": "loaded by its name in sinks/spool.py",
     }
     distributions = metadata.packages_distributions()
     used = {_normal(one) for name in _imported() for one in distributions.get(name, [])}

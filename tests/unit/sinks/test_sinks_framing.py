@@ -47,9 +47,9 @@ def test_a_tear_at_every_byte_is_found(framing, page, file, verify):
         fd = fill(file, data[:cut])
         tail = framing.tail(fd, 0, cut, verify=verify)
         if isinstance(framing, PlainLines) and cut + 1 in ends[1:]:
-            assert (tail.end, tail.glue) == (cut, b"\n")  # only the newline is missing
+            assert (tail.end, tail.separator) == (cut, b"\n")  # only the newline is missing
         else:
-            assert (tail.end, tail.glue) == (max(end for end in ends if end <= cut), b"")
+            assert (tail.end, tail.separator) == (max(end for end in ends if end <= cut), b"")
 
 
 def test_a_walk_may_begin_at_any_whole_unit(framing, page, file):
