@@ -1,7 +1,7 @@
-"""The Scrapy lane: the same frontier behind the scheduler of an unmodified Scrapy project (extra `scrapy`).
+"""Scrapy on the shared frontier (extra `scrapy`): a scheduler for unmodified Scrapy projects.
 
-`SCHEDULER = "gossamer.scrapy.Scheduler"` and `GOSSAMER_FRONTIER = "redis://…"` are all that a project needs;
-`ADDONS = {"gossamer.scrapy.Addon": 0}` in the place of the first makes it fast as well.
+A project needs two settings: `SCHEDULER = "gossamer.scrapy.Scheduler"` and `GOSSAMER_FRONTIER = "redis://…"`.
+`ADDONS = {"gossamer.scrapy.Addon": 0}` instead of the first also makes it faster.
 """
 
 from importlib import import_module
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Addon", "ClusterSpider", "RequestFingerprinter", "Scheduler"]
 
-_PLACES = {
+_MODULES = {
     "Addon": "gossamer.scrapy.addon",
     "ClusterSpider": "gossamer.scrapy.cluster.spiders",
     "RequestFingerprinter": "gossamer.scrapy.entries",
@@ -24,7 +24,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for: a project on the scheduler need not wait for what only a service's spiders use."""
-    if name not in _PLACES:
+    """Import a name when it is first used, so that a project loads only the parts that it needs."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_PLACES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

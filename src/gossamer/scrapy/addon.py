@@ -1,6 +1,6 @@
-"""One line that puts a Scrapy project on the frontier and makes it fast: `ADDONS = {"gossamer.scrapy.Addon": 0}`.
+"""Scrapy add-on that puts a project on the shared frontier and makes it fast: `ADDONS = {"gossamer.scrapy.Addon": 0}`.
 
-Every setting has the priority of an add-on: what the project sets itself, it keeps.
+It sets every setting with the priority of an add-on, so the project's own values win.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -17,13 +17,13 @@ from scrapy.utils.reactor import is_reactor_installed
 
 @runtime_checkable
 class SharedScheduler(Protocol):
-    """A scheduler that knows what the crawl has seen. Scrapy's own, in its shell, does not."""
+    """A scheduler that knows what the crawl has seen. Scrapy's own scheduler, used by `scrapy shell`, does not."""
 
-    def drops(self, request: Request) -> bool: ...
+    def drops_known(self, request: Request) -> bool: ...
 
 
 class DupefilterView(BaseDupeFilter):
-    """What `scheduler.df` is to extensions that read it. It marks nothing: the frontier does the dedupe."""
+    """Read-only dupefilter for extensions that use `scheduler.df`. The frontier does the deduplication."""
 
     def __init__(self, crawler: Crawler, is_known: Callable[[Request], bool]) -> None:
         self._crawler = crawler
@@ -34,17 +34,18 @@ class DupefilterView(BaseDupeFilter):
         return self._is_known(request)
 
     def request_fingerprint(self, request: Request) -> str:
-        """Return what the project's fingerprinter says, in hexadecimal digits."""
+        """Return the hexadecimal digits of the project's fingerprint."""
         fingerprinter = self._crawler.request_fingerprinter
         assert fingerprinter is not None
         return fingerprinter.fingerprint(request).hex()
 
 
 class KnownLinks:
-    """A spider middleware, the nearest to the spider. A request whose fingerprint this process knows to be seen would
-    be dropped by the scheduler, after every middleware has had its turn with it; here it is dropped before. Counted as
-    `dupefilter/filtered` all the same. Only requests that the scheduler would filter as they are: `dont_filter` and
-    what nobody knows yet pass."""
+    """Spider middleware that drops links which this process knows as seen, before all other middlewares handle them.
+
+    The scheduler would drop these links later. Both ways count as `dupefilter/filtered`. Requests with `dont_filter`,
+    and requests that may be new, pass.
+    """
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
@@ -56,13 +57,13 @@ class KnownLinks:
     def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterator[Any]:
         scheduler = self._scheduler()
         for one in result:
-            if scheduler is None or not isinstance(one, Request) or not scheduler.drops(one):
+            if scheduler is None or not isinstance(one, Request) or not scheduler.drops_known(one):
                 yield one
 
     async def process_spider_output_async(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
         scheduler = self._scheduler()
         async for one in result:
-            if scheduler is None or not isinstance(one, Request) or not scheduler.drops(one):
+            if scheduler is None or not isinstance(one, Request) or not scheduler.drops_known(one):
                 yield one
 
     def _scheduler(self) -> SharedScheduler | None:
@@ -72,38 +73,44 @@ class KnownLinks:
 
 
 DEFAULTS: dict[str, tuple[Any, str]] = {
-    "SCHEDULER": ("gossamer.scrapy.Scheduler", "The shared frontier"),
+    "SCHEDULER": ("gossamer.scrapy.Scheduler", "Uses the shared frontier"),
     "REQUEST_FINGERPRINTER_CLASS": (
         "gossamer.scrapy.RequestFingerprinter",
-        "The same fingerprints as Scrapy's own, in a fraction of the time",
+        "Returns the same fingerprints as Scrapy's own class in a fraction of the time",
     ),
     "CONCURRENT_ITEMS": (
         8,
-        "Scrapy starts as many tasks for each page as this says, 100, however little there is to do. Set it back where "
-        "one page has many items and a slow pipeline",
+        "Scrapy starts this many tasks for every page (100 by default), even for a page without items. Raise it where "
+        "one page has many items and a pipeline is slow",
     ),
-    "TELNETCONSOLE_ENABLED": (False, "A console that runs code"),
-    "REMOTE_CONTROL_ENABLED": (False, "An HTTP server that runs code"),
+    "TELNETCONSOLE_ENABLED": (False, "Turns off a console that runs code"),
+    "REMOTE_CONTROL_ENABLED": (False, "Turns off an HTTP server that runs code"),
 }
-"""Name: (value, why)."""
+"""Value and reason by name."""
 
-LOOP = ("ASYNCIO_EVENT_LOOP", "uvloop.Loop", "A faster event loop, where it is installed and no other is running yet")
+LOOP = (
+    "ASYNCIO_EVENT_LOOP",
+    "uvloop.Loop",
+    "A faster event loop. Set only where uvloop is installed and no event loop is running yet",
+)
 
-_NEAREST_TO_THE_SPIDER = 1000
+_CLOSEST_TO_THE_SPIDER = 1000
+"""Position of KnownLinks among the spider middlewares. It must be the largest: the earlier a link is dropped, the less
+work the others do."""
 
 
 class Addon:
-    """Scrapy's add-on interface. It changes nothing but settings."""
+    """Scrapy's add-on interface. It only changes settings."""
 
     @classmethod
     def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
-        """What has to be known before the first crawler is made."""
+        """Set what Scrapy reads before it creates the first crawler: the event loop."""
         name, value, _ = LOOP
         if find_spec("uvloop") is not None and not is_reactor_installed():
             settings.set(name, value, priority="addon")
 
     def update_settings(self, settings: BaseSettings) -> None:
-        """The rest."""
+        """Set all other settings."""
         for name, (value, _) in DEFAULTS.items():
             settings.set(name, value, priority="addon")
-        settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", KnownLinks, _NEAREST_TO_THE_SPIDER)
+        settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", KnownLinks, _CLOSEST_TO_THE_SPIDER)

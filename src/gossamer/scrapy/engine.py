@@ -1,35 +1,43 @@
-"""The only file that touches what Scrapy keeps to itself: how a request's end is seen, and how the engine is woken.
+"""Access to parts of Scrapy that have no public interface. No other file of this package touches them.
 
-Scrapy has no signal for "this request is done": its answer handled, its items through the pipelines, its requests
-scheduled. The engine knows, in `_handle_downloader_output`, whose result fires then; it is wrapped for this engine
-only. Checked at the start, so that a Scrapy that works otherwise is refused with its version, not misunderstood.
+- The engine. Scrapy has no signal for "this request is done": its result handled, its items through the pipelines, its
+  requests scheduled. `ExecutionEngine._handle_downloader_output` returns a Deferred that fires at that moment, so
+  `EngineAdapter` wraps that method, for one engine only.
+- The feed exporters, which keep items in buffers of the process.
+
+`EngineAdapter.check_supported` runs at the start, so that an unsupported Scrapy is refused with its version.
 """
 
+import contextlib
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any
+from typing import IO, Any, cast
 
 import scrapy
-from scrapy import Request
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
+from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage
 from scrapy.robotstxt import RobotParser
 from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.reactor import is_asyncio_reactor_installed
 from twisted.internet.defer import Deferred
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, SinkError
 
-Around = Callable[[Any, Request, Callable[[Any, Request], "Deferred[None]"]], "Deferred[None]"]
+ResultHandler = Callable[[Any, Request], "Deferred[None]"]
+"""Handles a request's result: a Response, a Failure, or the Request that a middleware put in its place."""
 
 
-class EngineDoor:
-    """One crawler's engine."""
+class EngineAdapter:
+    """Wraps the engine of one crawler."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
 
-    def check(self) -> None:
-        """Raises BadInput for a Scrapy or a reactor that this lane cannot work with."""
+    def check_supported(self) -> None:
+        """Raise BadInput for a version of Scrapy, or a reactor, that the scheduler cannot work with."""
         engine = self._engine
         for owner, name in (
             (engine, "_handle_downloader_output"),
@@ -45,91 +53,198 @@ class EngineDoor:
                     f"Scrapy {scrapy.__version__} has no {type(owner).__name__}.{name} any more; use another version"
                 )
         if engine.settings.getbool("TWISTED_REACTOR_ENABLED", True) and not is_asyncio_reactor_installed():
-            raise BadInput("TWISTED_REACTOR: gossamer.scrapy works on Scrapy's asyncio reactor, the default, only")
+            raise BadInput("TWISTED_REACTOR: gossamer.scrapy needs Scrapy's asyncio reactor, which is the default")
 
-    def surround(self, around: Around) -> None:
-        """`around(result, request, original)` is called in the place of the engine's own handling of an answer."""
+    def wrap_result_handler(self, wrapper: Callable[[Any, Request, ResultHandler], "Deferred[None]"]) -> None:
+        """Call `wrapper(result, request, original)` where the engine would call its own result handler."""
         original = self._engine._handle_downloader_output
 
         def handle(result: Any, request: Request) -> "Deferred[None]":
-            return around(result, request, original)
+            return wrapper(result, request, original)
 
         self._engine._handle_downloader_output = handle
 
-    def hold_back_start(self, room: Callable[[], Awaitable[None]], wants_item: Callable[[], Awaitable[bool]]) -> None:
-        """Wait for `room` after each thing that `start()` yields, and leave out items that are not wanted."""
+    def throttle_start(
+        self, wait_for_room: Callable[[], Awaitable[None]], wants_item: Callable[[], Awaitable[bool]]
+    ) -> None:
+        """Await `wait_for_room` after each object that the spider's `start()` yields, and skip unwanted items."""
         start = self._engine._start
         if start is not None:
-            self._engine._start = _held_back(start, room, wants_item)
+            self._engine._start = _throttled(start, wait_for_room, wants_item)
 
-    def unthrottle(self) -> None:
-        """The frontier spaces requests, cluster-wide: no second time here, except what DOWNLOAD_SLOTS names."""
+    def disable_download_delays(self) -> None:
+        """Drop the downloader's delays, except those in DOWNLOAD_SLOTS: the frontier spaces requests cluster-wide."""
         downloader = self._engine.downloader
-        downloader.per_slot_settings = _Unthrottled(downloader.per_slot_settings)
+        downloader.per_slot_settings = _SlotSettingsWithoutDelay(downloader.per_slot_settings)
 
-    def add_middleware(self, middleware: object) -> None:
-        """A downloader middleware, the nearest to the downloader."""
+    def add_downloader_middleware(self, middleware: object) -> None:
+        """Add a downloader middleware, closer to the downloader than all others."""
         self._engine.downloader.middleware._add_middleware(middleware)
 
     def share_robots(self) -> None:
-        """Of several requests that wait for one robots.txt, Scrapy (2.14 to 2.19) tells the first what it says, and
-        lets the others go whatever it says: they hear None. Here all of them hear the same."""
+        """Make every request that waits for a robots.txt obey it.
+
+        When several requests wait for one robots.txt, Scrapy (2.14 to 2.19) gives its rules to the first request only;
+        the others get None and go ahead.
+        """
         for middleware in self._engine.downloader.middleware.middlewares:
             if isinstance(middleware, RobotsTxtMiddleware) and hasattr(middleware, "_parsers"):
-                middleware.robot_parser = _shared(middleware)  # type: ignore[method-assign, assignment]
+                middleware.robot_parser = _shared_robot_parser(middleware)  # type: ignore[method-assign, assignment]
 
     def wake(self) -> None:
-        """There may be a request now, or none left."""
+        """Make the engine ask the scheduler again: there may be a request now, or none left."""
         slot = self._engine._slot
         if slot is not None:
             slot.nextcall.schedule()
 
     @property
     def scheduler(self) -> Any:
-        """None before the spider is open and after it is closed."""
+        """The crawler's scheduler. None before the spider is opened and after it is closed."""
         slot = self._engine._slot
         return slot.scheduler if slot is not None else None
 
     @property
-    def downloading(self) -> int:
+    def download_count(self) -> int:
+        """Number of requests that the downloader has in flight."""
         return len(self._engine.downloader.active)
 
     @property
-    def backs_out(self) -> bool:
-        """Whether the engine takes no more requests at the moment."""
+    def is_full(self) -> bool:
+        """True while the engine takes no more requests."""
         return self._engine._slot is None or self._engine.scraper.slot is None or bool(self._engine.needs_backout())
 
 
-def _shared(middleware: RobotsTxtMiddleware) -> Callable[[Request], Coroutine[Any, Any, RobotParser | None]]:
+def _shared_robot_parser(
+    middleware: RobotsTxtMiddleware,
+) -> Callable[[Request], Coroutine[Any, Any, RobotParser | None]]:
     original = middleware.robot_parser
 
     async def robot_parser(request: Request) -> RobotParser | None:
-        asked = middleware._parsers.get(urlparse_cached(request).netloc)
-        if not isinstance(asked, Deferred):
+        pending = middleware._parsers.get(urlparse_cached(request).netloc)
+        if not isinstance(pending, Deferred):
             return await original(request)
-        mine: Deferred[RobotParser | None] = Deferred()
+        copy: Deferred[RobotParser | None] = Deferred()
 
-        def hear(parser: RobotParser | None) -> RobotParser | None:
-            mine.callback(parser)
+        def pass_on(parser: RobotParser | None) -> RobotParser | None:
+            copy.callback(parser)
             return parser
 
-        asked.addCallback(hear)
-        return await maybe_deferred_to_future(mine)
+        pending.addCallback(pass_on)
+        return await maybe_deferred_to_future(copy)
 
     return robot_parser
 
 
-async def _held_back(
-    start: AsyncIterator[Any], room: Callable[[], Awaitable[None]], wants_item: Callable[[], Awaitable[bool]]
+async def _throttled(
+    start: AsyncIterator[Any], wait_for_room: Callable[[], Awaitable[None]], wants_item: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[Any]:
     async for one in start:
         if isinstance(one, Request) or await wants_item():
             yield one
-        await room()
+        await wait_for_room()
 
 
-class _Unthrottled(dict[str, dict[str, Any]]):
-    """What the downloader asks for a host's own settings: no delay, unless the project says so for this very host."""
+class _SlotSettingsWithoutDelay(dict[str, dict[str, Any]]):
+    """Settings by host for the downloader: no delay, unless the project's DOWNLOAD_SLOTS name one for the host."""
 
     def get(self, key: str, default: Any = None) -> Any:
         return {"delay": 0.0, **(super().get(key) or {})}
+
+
+# --- feed exports -----------------------------------------------------------------------------------------------------
+
+_PIECE_BYTES = 512
+"""Bytes of one write to a feed's file. It must not exceed the file's buffer: a buffered file takes data no larger than
+its buffer completely or not at all. No buffer is smaller than this."""
+
+
+class PatientFile:
+    """Wrapper of a buffered file that loses no data while the disk is full.
+
+    Data that the file cannot take is kept in memory, in order, and written before any later data. All other methods are
+    the file's own.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._unwritten: deque[bytes] = deque()
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        """Accept all of the data. Raises ValueError for a closed file."""
+        view = memoryview(data)
+        self._unwritten.extend(bytes(view[at : at + _PIECE_BYTES]) for at in range(0, len(view), _PIECE_BYTES))
+        with contextlib.suppress(OSError):  # the next flush raises it
+            self._write_pieces()
+        return len(view)
+
+    def flush(self) -> None:
+        """Write everything. Raises OSError while the disk is full; may be repeated."""
+        self._write_pieces()
+        self._file.flush()
+
+    def tell(self) -> int:
+        """Return the position as if everything were written."""
+        return self._file.tell() + sum(map(len, self._unwritten))
+
+    def close(self) -> None:
+        """Flush and close the file. Raises OSError where the disk is full; the file is closed all the same."""
+        try:
+            if not self._file.closed:
+                self.flush()
+        finally:
+            self._file.close()
+
+    def _write_pieces(self) -> None:
+        while self._unwritten:
+            self._file.write(self._unwritten[0])
+            self._unwritten.popleft()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+class FeedFiles:
+    """The files that this process's feed exports write.
+
+    A lease is settled only after its items are out of the process's buffers, so a killed process loses none. Feeds that
+    Scrapy uploads at the end (S3, FTP) are lost with the process. Create it before the spider opens: Scrapy opens the
+    files then.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        extensions: tuple[Any, ...] = crawler.extensions.middlewares if crawler.extensions else ()
+        self._exporters = [extension for extension in extensions if isinstance(extension, FeedExporter)]
+        self._files: list[PatientFile] = []
+        for exporter in self._exporters:
+            for scheme, storage in exporter.storages.items():
+                if isinstance(storage, type) and issubclass(storage, FileFeedStorage):
+                    exporter.storages[scheme] = self._with_patient_files(storage)
+
+    async def flush(self) -> None:
+        """Hand all buffered data to the operating system, so that it survives SIGKILL (not a power cut).
+
+        Raises SinkError while the disk is full; may be repeated.
+        """
+        try:
+            for exporter in self._exporters:
+                for slot in exporter.slots:
+                    for stream in (getattr(slot.exporter, "stream", None), slot.file):
+                        if stream is not None and not getattr(stream, "closed", False) and hasattr(stream, "flush"):
+                            stream.flush()
+            self._files[:] = [file for file in self._files if not file.closed]
+            for file in self._files:
+                file.flush()
+        except OSError as error:
+            raise SinkError(f"a feed: {error}") from None
+
+    def _with_patient_files(self, storage: type[FileFeedStorage]) -> type[FileFeedStorage]:
+        files = self._files
+
+        class PatientStorage(storage):  # type: ignore[valid-type, misc]
+            def open(self, spider: Spider) -> IO[bytes]:
+                file = PatientFile(super().open(spider))
+                files.append(file)
+                return cast("IO[bytes]", file)
+
+        PatientStorage.__name__ = storage.__name__
+        return PatientStorage

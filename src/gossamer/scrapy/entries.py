@@ -1,25 +1,32 @@
-"""From a Scrapy request to what the frontier keeps of it: canonical URL, domain, fingerprint, payload."""
+"""Encodes Scrapy requests for the frontier, and decodes them: canonical URL, domain, fingerprint, payload."""
 
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
 
-from scrapy import Request, Spider
+import msgspec
+from itemadapter import ItemAdapter
+from scrapy import Item, Request, Spider
 from scrapy.crawler import Crawler
-from scrapy.utils.request import RequestFingerprinter as ScrapysOwn
+from scrapy.http.request import NO_CALLBACK
+from scrapy.utils.request import RequestFingerprinter as ScrapyFingerprinter
 
-from gossamer.errors import BadUrl
+from gossamer.errors import BadUrl, GossamerError
 from gossamer.frontier.base import Frontier
-from gossamer.model.request import Payload, name_fault, pack, too_large
+from gossamer.model.request import SCRAPY_DEFAULTS, Batch, Payload, name_fault, pack, too_large
+from gossamer.model.values import ITEM, decode, encode, extended, plain
 from gossamer.policy.scrapy_urls import clean_form, digest
 from gossamer.policy.urls import canonical, fingerprint, host, registered_domain, spider_seed
-from gossamer.scrapy.stored import Unstorable, attrs_of, store
 
 
 class RequestFingerprinter:
-    """Returns the same bytes as Scrapy's own fingerprinter, so that a project may change from one to the other.
+    """Drop-in replacement of Scrapy's own fingerprinter: returns the same bytes, so a project may change at any time.
 
-    Most URLs need no parser to be brought into w3lib's canonical form. All others, and requests with `verbatim_url` in
-    their meta, are left to Scrapy's own.
+    It is faster because most URLs need no parser to be brought into w3lib's canonical form. It leaves all other URLs,
+    and requests with `verbatim_url` in their meta, to Scrapy's fingerprinter.
     """
 
     @classmethod
@@ -27,29 +34,33 @@ class RequestFingerprinter:
         return cls(crawler)
 
     def __init__(self, crawler: Crawler | None = None) -> None:
-        self._scrapys = ScrapysOwn(crawler)
+        self._fallback = ScrapyFingerprinter(crawler)
 
     def fingerprint(self, request: Request) -> bytes:
         """Return 20 bytes."""
         form = clean_form(request.url)
         if form is None or (request._meta and request._meta.get("verbatim_url")):
-            return self._scrapys.fingerprint(request)
+            return self._fallback.fingerprint(request)
         return digest(form, method=request.method, body=request.body)
 
 
-def sped_up(fingerprinter: Any) -> Any:
-    """Return the fingerprinter to use in the place of a project's own: a fast one for Scrapy's default."""
-    return RequestFingerprinter() if type(fingerprinter) is ScrapysOwn else fingerprinter
+def faster_fingerprinter(fingerprinter: Any) -> Any:
+    """Return RequestFingerprinter for Scrapy's default fingerprinter, and any other fingerprinter as it is."""
+    return RequestFingerprinter() if type(fingerprinter) is ScrapyFingerprinter else fingerprinter
 
 
 SPIDER_KEY = "spiderid"
-"""In a request's meta: the spider that is to handle it, where that is not its maker (Scrapy Cluster's name)."""
+"""Key of a request's meta: the spider that is to handle the request, if not the one that made it (Scrapy Cluster's
+name for it)."""
 
-MOST_PRIORITY = 60_000
+MAX_PRIORITY = 60_000
+"""Priorities in the frontier lie between this and its negative; others are clipped."""
+MAX_DEPTH = 2**16 - 1
+"""Largest depth that the frontier stores."""
 
 
 class RequestKey(NamedTuple):
-    """By what a request is remembered: the same for two that are the same."""
+    """Identity of a request in the frontier. Equal keys are one request."""
 
     spider: str
     url: str
@@ -59,7 +70,7 @@ class RequestKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FrontierEntry:
-    """A request on its way into the frontier."""
+    """A request in the form that the frontier takes."""
 
     spider: str
     domain: str
@@ -70,55 +81,85 @@ class FrontierEntry:
     payload: bytes | None
 
 
+BatchKey = tuple[str, str, int, int, bool]
+
+
+def add_to_batch(batches: dict[BatchKey, Batch], entry: FrontierEntry, *, unfiltered: bool) -> None:
+    """Append the entry to the batch of its spider, domain, priority, depth and filtering."""
+    key = (entry.spider, entry.domain, entry.priority, entry.depth, unfiltered)
+    batch = batches.get(key)
+    if batch is None:
+        batch = batches[key] = Batch(*key[:4], payloads=[], unfiltered=unfiltered)
+    batch.urls.append(entry.url)
+    batch.fingerprints.append(entry.fingerprint)
+    assert isinstance(batch.payloads, list)
+    batch.payloads.append(entry.payload)
+
+
 class EntryEncoder:
-    """Makes entries for one spider's process."""
+    """Encodes the requests of one spider's process."""
 
     def __init__(self, spider: Spider, *, frontier: Frontier, fingerprinter: Any) -> None:
-        """`fingerprinter`: the crawler's."""
+        """`fingerprinter` is the crawler's."""
         self._spider = spider
         self._frontier = frontier
-        self._fingerprinter = sped_up(fingerprinter)
+        self._fingerprinter = faster_fingerprinter(fingerprinter)
 
-    def name(self, request: Request) -> RequestKey:
-        """What it is remembered by. Raises Unstorable for a URL that only this process can download, and for a spider
-        that nobody can be."""
+    def key(self, request: Request) -> RequestKey:
+        """Return the request's key, which costs much less than its entry.
+
+        Raises Unstorable for a URL that only this process can download, and for an invalid spider name."""
         url = _canonical(request)
-        asked = request.meta.get(SPIDER_KEY) if request._meta else None
-        if asked is None or asked == self._spider.name:
-            return RequestKey(self._spider.name, url, self._mark(request, url))
-        spider = str(asked)
-        if why := name_fault(spider):
-            raise Unstorable(why)
-        return RequestKey(spider, url, self._outside(spider, request, url))
+        target = request.meta.get(SPIDER_KEY) if request._meta else None
+        if target is None or target == self._spider.name:
+            return RequestKey(self._spider.name, url, self._own_fingerprint(request, url))
+        spider = str(target)
+        if fault := name_fault(spider):
+            raise Unstorable(fault)
+        return RequestKey(spider, url, self._common_fingerprint(spider, request, url))
 
-    def of(self, request: Request, name: RequestKey) -> FrontierEntry:
-        """The whole of it. Raises Unstorable, whose detail says why."""
-        other = name.spider != self._spider.name
-        payload = pack(_neutral(request) if other else store(request, self._spider, url=name.url))
-        if why := too_large(payload):
-            raise Unstorable(why)
+    def entry(self, request: Request, key: RequestKey) -> FrontierEntry:
+        """Return the request's entry. Raises Unstorable, whose detail says why."""
+        is_own = key.spider == self._spider.name
+        payload = pack(serialize(request, self._spider, url=key.url) if is_own else neutral_payload(request))
+        if fault := too_large(payload):
+            raise Unstorable(fault)
         return FrontierEntry(
-            name.spider,
-            registered_domain(host(name.url)),
-            max(-MOST_PRIORITY, min(request.priority, MOST_PRIORITY)),
+            key.spider,
+            registered_domain(host(key.url)),
+            max(-MAX_PRIORITY, min(request.priority, MAX_PRIORITY)),
             _depth(request),
-            name.url,
-            name.fingerprint,
+            key.url,
+            key.fingerprint,
             payload,
         )
 
-    def payload(self, request: Request, *, url: str) -> bytes | None:
-        """What travels with an entry whose URL is `url`, wherever the request itself has got to. Raises Unstorable."""
-        return pack(store(request, self._spider, url=url))
+    def payload(self, request: Request, *, url: str) -> bytes:
+        """Return the payload of the request in the entry of another URL, `url`, as after a redirect.
 
-    def _mark(self, request: Request, url: str) -> int:
-        """Return the fingerprint of a request for this spider: the project's own, keyed with the frontier's secret."""
+        Raises Unstorable."""
+        return pack(serialize(request, self._spider, url=url)) or b""
+
+    def _own_fingerprint(self, request: Request, url: str) -> int:
+        """Return the project's fingerprint of a request for this spider, keyed with the frontier's secret."""
         seed = spider_seed(self._frontier.secret, self._spider.name)
         return fingerprint(self._fingerprinter.fingerprint(request), seed=seed)
 
-    def _outside(self, spider: str, request: Request, url: str) -> int:
-        """Return the fingerprint that anybody gives to a request for this spider."""
+    def _common_fingerprint(self, spider: str, request: Request, url: str) -> int:
+        """Return the fingerprint that every program computes for a request for this spider."""
         return self._frontier.spiders.fingerprint(spider, url, method=request.method, body=request.body)
+
+
+def neutral_payload(request: Request) -> Payload:
+    """Return a payload that every spider understands, fast workers included: method, body, headers and `attrs`.
+
+    Raises Unstorable."""
+    headers = {
+        name.decode("latin-1"): b",".join(values).decode("latin-1")
+        for name, values in request.headers.items()
+        if values
+    }
+    return Payload(method=request.method, body=request.body, headers=headers or None, attrs=attrs_of(request.meta))
 
 
 def _canonical(request: Request) -> str:
@@ -130,14 +171,208 @@ def _canonical(request: Request) -> str:
 
 def _depth(request: Request) -> int:
     depth = request.meta.get("depth", 0) if request._meta else 0
-    return depth if type(depth) is int and 0 <= depth < 2**16 else 0
+    return depth if type(depth) is int and 0 <= depth <= MAX_DEPTH else 0
 
 
-def _neutral(request: Request) -> Payload:
-    """For another spider, of this lane or the fast one: what both understand."""
-    headers = {
-        name.decode("latin-1"): b",".join(values).decode("latin-1")
-        for name, values in request.headers.items()
-        if values
-    }
-    return Payload(method=request.method, body=request.body, headers=headers or None, attrs=attrs_of(request.meta))
+# --- requests as bytes ------------------------------------------------------------------------------------------------
+
+
+class Unstorable(GossamerError):
+    """Raised for a request that cannot be stored."""
+
+
+class Unreadable(GossamerError):
+    """Raised for a stored request that cannot be run in this process."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        """Stable word for counters."""
+
+
+_LXML = "lxml.etree"
+"""Module of the string subclass of lxml's results, such as the `link_text` that the rules of a CrawlSpider put into
+`meta`. An object of it refers to its document, which is not stored; so it is stored as plain text."""
+_NO_CALLBACK = 0
+"""Stored instead of a callback's name for NO_CALLBACK. Part of the stored format: it must not change."""
+
+
+def serialize(request: Request, spider: Spider, *, url: str) -> Payload:
+    """Return the request as the payload of an entry. Never a pickle; what cannot be stored exactly is refused.
+
+    A serialized request is a MessagePack map of what `Request.to_dict` returns, without values that equal a plain
+    request's. Types without a MessagePack form (tuples, sets, dates, decimals, Scrapy's items, dataclasses) are
+    extensions. `url` is the entry's URL, left out where the request's URL is the same.
+
+    Raises Unstorable, whose detail says what to change.
+    """
+    fields: dict[str, Any] = {}
+    for name in request.attributes:
+        value = getattr(request, name)
+        if name == "url":
+            if value != url:
+                fields[name] = value
+        elif name in ("callback", "errback"):
+            if value is not None:
+                fields[name] = _NO_CALLBACK if value is NO_CALLBACK else _method_name(spider, value, name)
+        elif name == "headers":
+            if value:
+                fields[name] = {key: list(values) for key, values in value.items()}
+        elif name == "body" and value and request.method != "GET":
+            pass  # Payload.body holds it
+        elif name == "method" or (name in SCRAPY_DEFAULTS and value == SCRAPY_DEFAULTS[name]):
+            pass
+        else:
+            fields[name] = _plain(value, name)
+    kind = type(request)
+    if kind is not Request:
+        fields["_class"] = _path(kind)
+    body = request.body if request.method != "GET" else b""
+    return Payload(method=request.method, body=body, scrapy=encode(fields))
+
+
+def deserialize(payload: Payload, spider: Spider, *, url: str, priority: int) -> Request:
+    """Return the request of a payload. `url` and `priority` are the entry's; the payload's own values override them.
+
+    Raises Unreadable where the callback or a class is not in this process's code, or the payload has another format.
+    """
+    if payload.scrapy is None:
+        return Request(url, method=payload.method, body=payload.body, headers=payload.headers, priority=priority)
+    try:
+        fields = decode(payload.scrapy, item=_item)
+    except ValueError as fault:
+        raise Unreadable("unreadable", str(fault)) from None
+    fields.setdefault("url", url)
+    fields.setdefault("priority", priority)
+    fields["method"] = payload.method
+    if payload.body:
+        fields["body"] = payload.body
+    for name in ("callback", "errback"):
+        if name in fields:
+            fields[name] = NO_CALLBACK if fields[name] == _NO_CALLBACK else _method(spider, fields[name], name)
+    kind = _class(fields.pop("_class"), Request) if "_class" in fields else Request
+    try:
+        return kind(**fields)
+    except (TypeError, ValueError) as fault:
+        raise Unreadable("unreadable", str(fault)) from None
+
+
+def _method_name(spider: Spider, function: Any, which: str) -> str:
+    # Other processes find the method by this name, so the name must lead to this very function.
+    if getattr(function, "__self__", None) is spider:
+        kind: Any = type(spider)
+        name = _name_in(kind, function.__func__)
+        if name and getattr(getattr(spider, name, None), "__func__", None) is function.__func__:
+            return name
+    called = getattr(function, "__qualname__", None) or repr(function)
+    raise Unstorable(f"its {which} {called} is no method of the spider; make it one")
+
+
+@lru_cache(maxsize=1000)
+def _name_in(kind: Any, function: Any) -> str:
+    """Return the class's name for the function; empty: none.
+
+    It differs from the function's own name for `__private` and decorated methods.
+    """
+    own = str(getattr(function, "__name__", ""))
+    names = [own, *(name for one in kind.__mro__ for name, value in vars(one).items() if value is function)]
+    return next((name for name in names if getattr(kind, name, None) is function), "")
+
+
+def _method(spider: Spider, name: str, which: str) -> Callable[..., Any]:
+    method = getattr(spider, name, None)
+    if not callable(method):
+        raise Unreadable("no_callback", f"the spider {spider.name} has no method {name} for its {which}")
+    return method  # type: ignore[no-any-return]
+
+
+def _class(path: str, base: type) -> Any:
+    """Return the class at a dotted path. Raises Unreadable unless it is imported and a subclass of `base`."""
+    found = _imported(path)
+    if found is None:
+        raise Unreadable("no_class", f"there is no {path} here; import it where the spider is defined")
+    if not issubclass(found, base):
+        raise Unreadable("no_class", f"{path} is no {base.__name__}")
+    return found
+
+
+def _path(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _imported(path: str) -> type | None:
+    """Return the class at a dotted path. None: this process has not imported it. Stored data never loads code."""
+    parts = path.split(".")
+    found: Any = None
+    for end in range(len(parts) - 1, 0, -1):
+        found = sys.modules.get(".".join(parts[:end]))
+        if found is not None:
+            for name in parts[end:]:
+                found = getattr(found, name, None)
+            break
+    return found if isinstance(found, type) and _path(found) == path else None
+
+
+def _plain(value: Any, where: str) -> Any:
+    """Return the value in types that MessagePack can tell apart. Raises Unstorable. `where`: for the message."""
+    try:
+        return plain(value, where, other=_item_or_text)
+    except ValueError as why:
+        raise Unstorable(str(why)) from None
+
+
+def _item_or_text(value: Any, where: str, depth: int) -> Any:
+    kind = type(value)
+    if isinstance(value, str) and kind.__module__ == _LXML:
+        return str(value)
+    if isinstance(value, Item):
+        found = dict(ItemAdapter(value).items())
+    elif dataclasses.is_dataclass(kind):
+        found = _fields_of(value, where)
+    else:
+        return None
+    fields = {name: plain(one, f"{where}.{name}", depth + 1, other=_item_or_text) for name, one in found.items()}
+    return extended(ITEM, [_path(kind), fields])
+
+
+def _fields_of(value: Any, where: str) -> dict[str, Any]:
+    """Return the fields of a dataclass's instance. Raises ValueError for an instance that they do not determine."""
+    kind = type(value)
+    if _imported(_path(kind)) is not kind:
+        raise ValueError(f"{where} holds a {_path(kind)}, which is not found by that name; define it in a module")
+    names = [one.name for one in dataclasses.fields(value)]
+    if more := sorted(set(getattr(value, "__dict__", ())) - set(names)):
+        raise ValueError(f"{where} holds a {_path(kind)} with {more[0]}, which is none of its fields")
+    return {name: getattr(value, name) for name in names if hasattr(value, name)}
+
+
+def _item(value: Any) -> Any:
+    path, fields = value
+    kind = _class(path, object)
+    if issubclass(kind, Item):
+        return kind(fields)
+    if not dataclasses.is_dataclass(kind):
+        raise Unreadable("no_class", f"{path} is neither an item nor a dataclass")
+    known = {one.name: one for one in dataclasses.fields(kind)}
+    if unknown := set(fields) - set(known):
+        raise Unreadable("unreadable", f"{path} has no field {min(unknown)}")
+    # Neither __init__ nor __post_init__ runs again, and this way works for frozen dataclasses, too.
+    made: Any = object.__new__(cast("type", kind))
+    for name, one in known.items():
+        if name not in fields and one.default_factory is not dataclasses.MISSING:
+            object.__setattr__(made, name, one.default_factory())
+    for name, one in fields.items():
+        object.__setattr__(made, name, one)
+    return made
+
+
+def attrs_of(meta: Mapping[str, Any]) -> dict[str, object] | None:
+    """Return the `attrs` of a request for another spider; None: it has none. Raises Unstorable unless plain data."""
+    attrs = meta.get("attrs")
+    if not isinstance(attrs, Mapping):
+        return None
+    try:
+        msgspec.msgpack.encode(attrs)
+    except (TypeError, ValueError, OverflowError) as fault:
+        raise Unstorable(f"meta['attrs'] for another spider has to be plain data: {fault}") from None
+    return dict(attrs)

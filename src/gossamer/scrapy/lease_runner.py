@@ -1,4 +1,4 @@
-"""What a scheduler does with leases: from the frontier to Scrapy, and from Scrapy's answer to their settlement."""
+"""Runs leases in Scrapy: a leased request goes to the engine, and what becomes of it is settled in the frontier."""
 
 import asyncio
 import logging
@@ -20,37 +20,51 @@ from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.record import Output
 from gossamer.model.request import DEATHS, Batch, Dropped, Lease, Outcome, Payload, Settlement, unpack
 from gossamer.policy.timing import is_late, send_by
-from gossamer.scrapy.engine import EngineDoor
-from gossamer.scrapy.entries import EntryEncoder, FrontierEntry
-from gossamer.scrapy.feeds import Feeds
-from gossamer.scrapy.inbox import Inbox, LocalRequests
-from gossamer.scrapy.leasing import LeaseFetcher, OutcomeRules, RequestRate, move
-from gossamer.scrapy.live import CURRENT, LiveRequests, Part, append
-from gossamer.scrapy.options import LaneOptions
-from gossamer.scrapy.stored import Unreadable, restore
+from gossamer.scrapy.engine import EngineAdapter, FeedFiles, ResultHandler
+from gossamer.scrapy.entries import (
+    BatchKey,
+    EntryEncoder,
+    FrontierEntry,
+    Unreadable,
+    add_to_batch,
+    deserialize,
+)
+from gossamer.scrapy.leasing import (
+    CURRENT_LEASE,
+    ActiveLease,
+    LeaseFetcher,
+    LocalRequests,
+    OutcomeRules,
+    RequestRate,
+    RunKey,
+    settle_with_successor,
+)
+from gossamer.scrapy.options import SchedulerOptions
+from gossamer.scrapy.start import Inbox
 from gossamer.telemetry.logs import Troubles
 from gossamer.worker.context import SeenCache
 
 log = logging.getLogger(__name__)
 
 _PUNCTUAL_SECONDS = 0.001
-"""A request that is to start so soon starts now."""
-_PENDING_PAGES = 512
-"""Finished requests that wait for the frontier; beyond it nothing more is leased."""
+"""A request whose start time is this close starts now: a timer would not be more precise."""
+_MAX_UNSETTLED = 512
+"""Number of finished requests that wait for the frontier at which leasing pauses. It bounds memory and may be changed
+freely."""
 
 
 class LeaseRunner:
-    """The larger half of the scheduler. The parts below are set when the crawl has been joined."""
+    """Base of the schedulers: the part that runs leases. A scheduler sets the attributes below when it opens."""
 
     frontier: Frontier
     holder: Leaseholder
-    _entries: EntryEncoder
+    _encoder: EntryEncoder
     _committer: Committer
     _inbox: Inbox
     _session: WorkerSession
-    _leasing: LeaseFetcher
+    _fetcher: LeaseFetcher
 
-    def __init__(self, crawler: Crawler, engine: EngineDoor, options: LaneOptions) -> None:
+    def __init__(self, crawler: Crawler, engine: EngineAdapter, options: SchedulerOptions) -> None:
         assert crawler.spider is not None
         assert crawler.stats is not None
         self.options = options
@@ -59,252 +73,258 @@ class LeaseRunner:
         self._stats = crawler.stats
         self._engine = engine
         self._outcomes = OutcomeRules(crawler.spider, crawler.settings)
-        self._feeds = Feeds(crawler)
+        self._feeds = FeedFiles(crawler)
         self._retrier = Retrier(Troubles())
         self._seen = SeenCache(options.settings.worker.seen_cache, era=lambda: self.frontier.era)
         self._local = LocalRequests(crawler, self._seen)
         self._ready: deque[Lease] = deque()
-        """Leased, not begun. The next to start is the first."""
-        self._live: dict[Request, LiveRequests] = {}
-        self._granted: deque[LiveRequests] = deque()
-        """Redirects that may go on at once."""
+        """Leases that wait for their start, ordered by start time."""
+        self._active: dict[Request, ActiveLease] = {}
+        self._granted: deque[ActiveLease] = deque()
+        """Redirects that may continue at once."""
         self._suspect: Lease | None = None
-        self._pace = RequestRate()
+        """A lease that has killed all processes that ran it, and has one try left. It runs alone."""
+        self._rate = RequestRate()
         self._tasks: set[asyncio.Future[None]] = set()
-        self._closing = False
+        self._is_closing = False
 
-    # --- what those that come from elsewhere change -------------------------------------------------------------------
+    # --- what schedulers override -------------------------------------------------------------------------------------
 
-    def _prepare(self, request: Request, lease: Lease, payload: Payload) -> Request:
-        """The leased request as it is to be sent."""
+    def _prepare_request(self, request: Request, lease: Lease, payload: Payload) -> Request:
+        """Return the leased request as it is to be sent."""
         return request
 
-    def _records(self, settlement: Settlement, live: LiveRequests | None) -> Sequence[Output]:
-        """What is to be told of an end. `live` None: it was not begun here."""
+    def _records(self, settlement: Settlement, active: ActiveLease | None) -> Sequence[Output]:
+        """Return the records to publish for a settlement. `active` None: the request was not started here."""
         return ()
 
-    async def _sift(self, batches: list[Batch]) -> list[Batch]:
-        """What of these is to be added. Raises FrontierUnavailable, and is asked again."""
+    async def _filter_batches(self, batches: list[Batch]) -> list[Batch]:
+        """Return the batches that are to be added. Raises FrontierUnavailable, and is called again then."""
         return batches
 
-    def _broke(self, task: "asyncio.Future[Any]") -> None:
-        """Something that was under way has ended, perhaps badly: then what it held would never be settled."""
+    def _on_task_done(self, task: "asyncio.Future[Any]") -> None:
+        """Handle the end of a background task. One that failed leaves leases that would never be settled."""
 
-    # --- from the frontier to Scrapy ---
+    # --- from the frontier to Scrapy ----------------------------------------------------------------------------------
 
     def next_request(self) -> Request | None:
-        """A leased request, as the one Scrapy knows. None: none is here now."""
-        if self._closing:
+        """Return the next request to download. None: there is none at the moment."""
+        if self._is_closing:
             return None
-        if self._local.waiting:
-            request, parent = self._local.begin()
-            CURRENT.set(parent)
+        if self._local.has_waiting:
+            request, parent = self._local.start_next()
+            CURRENT_LEASE.set(parent)
             return request
         while self._granted:
-            live = self._granted.popleft()
-            if self.holder.holds(live.lease):
-                CURRENT.set(live)
-                return live.request
-            self._live.pop(live.request, None)
+            active = self._granted.popleft()
+            if self.holder.holds(active.lease):
+                CURRENT_LEASE.set(active)
+                return active.request
+            self._active.pop(active.request, None)
         if self._suspect is not None:
             return self._next_suspect()
         now = time.monotonic()
         while self._ready:
             lease = self._ready[0]
             held = self.holder.holds(lease)
-            if held and (ahead := lease.start - now) > _PUNCTUAL_SECONDS:
-                asyncio.get_running_loop().call_later(ahead, self._engine.wake)
+            if held and (wait := lease.start - now) > _PUNCTUAL_SECONDS:
+                asyncio.get_running_loop().call_later(wait, self._engine.wake)
                 break
             self._ready.popleft()
             if not held:
                 continue
             if lease.deaths == DEATHS - 1:
                 self._suspect = lease
-                self._give_back_ready()
+                self._return_ready()
                 return self._next_suspect()
             if is_late(lease.start, lease.spacing_seconds, now=now):
                 self._settle(Settlement(lease, Outcome.RETURNED))
                 continue
-            if (begun := self._begin(lease)) is not None:
-                self._pace.started(now)
-                self._leasing.want()
-                CURRENT.set(begun)
-                return begun.request
-        self._leasing.want()
+            if (started := self._start(lease)) is not None:
+                self._rate.on_start(now)
+                self._fetcher.wake()
+                CURRENT_LEASE.set(started)
+                return started.request
+        self._fetcher.wake()
         return None
 
     def _next_suspect(self) -> Request | None:
-        """Its last chance a request gets alone: else what is beside the one that kills would be given up with it. By
-        then its hit may be too old for it: the throttle asks for another."""
+        """Return the suspect's request once nothing else is under way: if it kills this process too, nothing else is
+        lost with it.
+
+        Its hit may be too old by then; SharedThrottle waits for another one.
+        """
         assert self._suspect is not None
         if not self.holder.holds(self._suspect):
             self._suspect = None
-            self._leasing.want()
+            self._fetcher.wake()
             return None
-        if self._live or self._tasks or self._committer.pending:
+        if self._active or self._tasks or self._committer.pending:
             return None
-        live = self._begin(self._suspect)
-        if live is None:
+        active = self._start(self._suspect)
+        if active is None:
             self._suspect = None
             return None
-        CURRENT.set(live)
-        return live.request
+        CURRENT_LEASE.set(active)
+        return active.request
 
-    # --- leases -------------------------------------------------------------------------------------------------------
-
-    def _begin(self, lease: Lease) -> LiveRequests | None:
+    def _start(self, lease: Lease) -> ActiveLease | None:
+        """Decode the lease's request. None: it cannot or must not be run, and is settled."""
         if lease.deaths >= DEATHS:
-            log.error("%s: %d processes died with it; it is given up", lease.url, lease.deaths)
+            log.error("%s: given up, because %d processes died with it", lease.url, lease.deaths)
             self._settle(Settlement(lease, Outcome.FAILED, "worker_died"))
             return None
         if lease.blacklisted:
-            log.warning("%s: its domain is on the operator's blacklist; it is dropped", lease.url)
+            log.warning("%s: dropped, because its domain is on the operator's blacklist", lease.url)
             self._stats.inc_value(f"gossamer/dropped/{Dropped.BLACKLISTED}")
             self._settle(Settlement(lease, Outcome.DROPPED, Dropped.BLACKLISTED))
             return None
         try:
             payload = unpack(lease.payload)
-            request = restore(payload, self._spider, url=lease.url, priority=lease.priority)
-            request = self._prepare(request, lease, payload)
-        except Unreadable as why:
-            log.error("%s: %s", lease.url, why)
-            self._stats.inc_value(f"gossamer/failed/{why.reason}")
-            self._settle(Settlement(lease, Outcome.FAILED, why.reason))
+            request = deserialize(payload, self._spider, url=lease.url, priority=lease.priority)
+            request = self._prepare_request(request, lease, payload)
+        except Unreadable as error:
+            log.error("%s: %s", lease.url, error)
+            self._stats.inc_value(f"gossamer/failed/{error.reason}")
+            self._settle(Settlement(lease, Outcome.FAILED, error.reason))
             return None
-        live = self._live[request] = LiveRequests(lease, request)
+        active = self._active[request] = ActiveLease(lease, request)
         self._stats.inc_value("scheduler/dequeued")
-        return live
+        return active
 
     def _send_by(self, request: Request) -> float | None:
-        """The latest moment at which the request may be sent on the hit it has; None: it was not leased."""
-        live = self._live.get(request)
-        return None if live is None else send_by(live.start, live.lease.spacing_seconds)
+        """Return the latest time at which the request may be sent on its hit. None: it was not leased."""
+        active = self._active.get(request)
+        return None if active is None else send_by(active.start, active.lease.spacing_seconds)
 
-    def _room(self) -> int:
-        if self._closing or self._suspect or self._committer.pending >= _PENDING_PAGES or self._engine.backs_out:
+    def _free_slots(self) -> int:
+        if self._is_closing or self._suspect or self._committer.pending >= _MAX_UNSETTLED or self._engine.is_full:
             return 0
-        ahead = self._pace.ahead(self.options.concurrency)
-        return self.options.concurrency + ahead - self._engine.downloading - len(self._ready)
+        wanted = self.options.concurrency + self._rate.lead(limit=self.options.concurrency)
+        return wanted - self._engine.download_count - len(self._ready)
 
-    def _give(self, leases: Sequence[Lease]) -> None:
+    def _on_leases(self, leases: Sequence[Lease]) -> None:
         self._ready = deque(sorted([*self._ready, *leases], key=lambda lease: lease.start))
         if self._suspect:
-            self._give_back_ready()
+            self._return_ready()
         self._engine.wake()
 
-    def _give_back_ready(self) -> None:
-        """As never started: nobody's death counts for them."""
+    def _return_ready(self) -> None:
+        """Give back the leases that were not started, so that they do not count as died with this process."""
         while self._ready:
             self._settle(Settlement(self._ready.popleft(), Outcome.RETURNED))
 
     def _is_idle(self) -> bool:
         return not (
-            self._ready or self._suspect or self._live or self._tasks or self._local.pending
+            self._ready or self._suspect or self._active or self._tasks or self._local.has_pending
             or self._committer.pending or self._inbox.pending
         )  # fmt: skip
 
     # --- the end of a request -----------------------------------------------------------------------------------------
 
-    def _around(self, result: Any, request: Request, original: Any) -> "Deferred[None]":
-        """What the engine does with an answer, as the work of its lease."""
-        live = self._live.get(request)
-        parent = live or self._local.parent_of(request)
-        before = CURRENT.set(parent)
+    def _handle_result(self, result: Any, request: Request, original: ResultHandler) -> "Deferred[None]":
+        """Let the engine handle a result with the request's lease as CURRENT_LEASE; settle the lease afterwards."""
+        active = self._active.get(request)
+        parent = active or self._local.parent_of(request)
+        token = CURRENT_LEASE.set(parent)
         try:
-            if live is not None and isinstance(result, Request):
-                live.moving = True
+            if active is not None and isinstance(result, Request):
+                active.replacing = True
             handled: Deferred[None] = original(result, request)
         finally:
-            CURRENT.reset(before)
-        if live is not None:
-            live.moving = False
-            self._outcomes.judge(live, result)
-            handled.addBoth(self._answered, live, isinstance(result, Request))
-        elif self._local.runs(request):
-            handled.addBoth(self._local_done, request)
+            CURRENT_LEASE.reset(token)
+        if active is not None:
+            active.replacing = False
+            self._outcomes.apply(active, result)
+            handled.addBoth(self._on_handled, active, isinstance(result, Request))
+        elif self._local.is_running(request):
+            handled.addBoth(self._on_local_handled, request)
         return handled
 
-    def _answered(self, result: Any, live: LiveRequests, moved: bool) -> Any:
-        live.answered = True
-        if moved and live.successor is None:
-            live.outcome, live.reason = Outcome.DROPPED, str(Dropped.FILTERED)
-        self._end(live)
+    def _on_handled(self, result: Any, active: ActiveLease, replaced: bool) -> Any:
+        active.handled = True
+        if replaced and active.successor is None:
+            active.outcome, active.reason = Outcome.DROPPED, str(Dropped.FILTERED)
+        self._end(active)
         return result
 
-    def _local_done(self, result: Any, request: Request) -> Any:
+    def _on_local_handled(self, result: Any, request: Request) -> Any:
         if (parent := self._local.end(request)) is not None:
             self._end(parent)
-        self._leasing.want()
+        self._fetcher.wake()
         self._engine.wake()
         return result
 
-    def _end(self, live: LiveRequests) -> None:
-        if not live.answered or live.local or live.over:
+    def _end(self, active: ActiveLease) -> None:
+        """Settle the lease, unless something is still under way for it."""
+        if not active.handled or active.local_children or active.ended:
             return
-        live.over = True
-        self._live.pop(live.request, None)
-        if self._suspect is not None and self._suspect is live.lease:
+        active.ended = True
+        self._active.pop(active.request, None)
+        if self._suspect is not None and self._suspect is active.lease:
             self._suspect = None
-        if not self.holder.holds(live.lease):
-            return  # it is another worker's by now
-        self._later(self._commit(live))
+        if not self.holder.holds(active.lease):
+            return  # another worker has the request by now
+        self._start_task(self._commit(active))
 
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(self._broke)
+        task.add_done_callback(self._on_task_done)
 
-    async def _commit(self, live: LiveRequests) -> None:
-        drops = live.drops
-        if live.known:
-            drops[str(Dropped.DUPLICATE)] = live.known
+    async def _commit(self, active: ActiveLease) -> None:
+        drops = active.drops
+        if active.known_children:
+            drops[str(Dropped.DUPLICATE)] = active.known_children
         settlement = Settlement(
-            live.lease, live.outcome, live.reason, delay_seconds=live.delay_seconds, drops=drops or None
+            active.lease, active.outcome, active.reason, delay_seconds=active.retry_delay_seconds, drops=drops or None
         )
-        asked = time.monotonic()  # before the first time: a call that is repeated gives the hit of the first
+        # Taken before the first call: when a call is repeated, the frontier grants the hit of the first one.
+        asked_at = time.monotonic()
         try:
-            if live.successor and not await self._wanted(*live.successor):
+            if active.successor and not await self._is_wanted(*active.successor):
                 settlement.outcome, settlement.reason = Outcome.DROPPED, str(Dropped.DUPLICATE)
-            elif live.successor and await move(live, settlement, self._entries, self.holder, self._retrier):
-                successor = self._live[live.successor[0]] = LiveRequests(live.lease, live.successor[0])
-                successor.start = asked
+            elif active.successor and await settle_with_successor(
+                active, settlement, self._encoder, self.holder, self._retrier
+            ):
+                successor = self._active[active.successor[0]] = ActiveLease(active.lease, active.successor[0])
+                successor.start = asked_at
                 self._granted.append(successor)
                 self._engine.wake()
                 return
         except LeaseLost:
             return
         await self._retrier.write_output(self._feeds.flush)
-        batches = list(live.batches.values())
-        batches = await self._retrier.call_frontier(lambda: self._sift(batches))
-        outputs = self._records(settlement, live)
+        batches = list(active.batches.values())
+        batches = await self._retrier.call_frontier(lambda: self._filter_batches(batches))
+        outputs = self._records(settlement, active)
         finished = FinishedLease(settlement, outputs, batches, size=_size(batches))
         if batches:
-            finished.on_links_added = partial(self._remember, live.part, batches, self._seen.era)
+            finished.on_links_added = partial(self._remember, active.run_key, batches, self._seen.era)
         await self._committer.put(finished)
 
-    async def _wanted(self, request: Request, entry: FrontierEntry) -> bool:
-        """Whether a request that takes another's place is to be made at all."""
-        batch = Batch(
-            entry.spider, entry.domain, entry.priority, entry.depth, payloads=[], unfiltered=request.dont_filter
-        )
-        append(batch, entry)
-        return bool(await self._retrier.call_frontier(lambda: self._sift([batch])))
+    async def _is_wanted(self, request: Request, entry: FrontierEntry) -> bool:
+        """Return whether `_filter_batches` lets a successor through."""
+        batches: dict[BatchKey, Batch] = {}
+        add_to_batch(batches, entry, unfiltered=request.dont_filter)
+        return bool(await self._retrier.call_frontier(lambda: self._filter_batches(list(batches.values()))))
 
     def _settle(self, settlement: Settlement) -> None:
-        self._later(self._committer.put(FinishedLease(settlement, self._records(settlement, None))))
+        self._start_task(self._committer.put(FinishedLease(settlement, self._records(settlement, None))))
 
-    def _remember(self, part: Part, batches: Sequence[Batch], since: int, rejected: Collection[int]) -> None:
+    def _remember(self, run: RunKey, batches: Sequence[Batch], since: int, rejected: Collection[int]) -> None:
         for batch in batches:
             if not batch.unfiltered:
-                marks = [mark for mark in batch.fingerprints if mark not in rejected]
-                self._seen.remember(part, marks, since=since)
+                fingerprints = [one for one in batch.fingerprints if one not in rejected]
+                self._seen.remember(run, fingerprints, since=since)
 
-    def _committed(self, batch: Sequence[FinishedLease]) -> None:
-        self._leasing.want()
+    def _on_committed(self, batch: Sequence[FinishedLease]) -> None:
+        self._fetcher.wake()
         if self._suspect:
             self._engine.wake()
 
 
 def _size(batches: Sequence[Batch]) -> int:
+    """Return the approximate number of bytes that a finished lease with these batches occupies."""
     return 1000 + sum(len(payload or b"") + 200 for batch in batches for payload in batch.payloads or ())

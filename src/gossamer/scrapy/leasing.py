@@ -1,11 +1,17 @@
-"""Takes leases for a Scrapy process while there is room, and knows when the whole crawl is over."""
+"""Leases of a Scrapy process: fetching them ahead of time, and the state and the outcome of each while Scrapy works.
 
+Beside them: the requests that could not be stored, and that this process runs without a lease."""
+
+import logging
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 
 import msgspec
-from scrapy import Spider
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
@@ -16,191 +22,333 @@ from gossamer.commit.retrier import Retrier
 from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.base import Frontier, Leaseholder, RedirectPermit
-from gossamer.model.crawl import CrawlId, CrawlState
-from gossamer.model.request import Dropped, Lease, Outcome, Settlement, pack, unpack
-from gossamer.scrapy.entries import EntryEncoder
-from gossamer.scrapy.live import LiveRequests
+from gossamer.model.crawl import CrawlId, CrawlState, Run
+from gossamer.model.request import Batch, Dropped, Lease, Outcome, Settlement, pack, unpack
+from gossamer.scrapy.entries import BatchKey, EntryEncoder, FrontierEntry, Unstorable, add_to_batch
+from gossamer.worker.context import SeenCache
 
-_LOOK_SECONDS = 1.0
-"""An idle process looks so often whether the crawl is over. Work that arrives wakes it at once."""
+log = logging.getLogger(__name__)
+
+RunKey = tuple[str, int, int]
+"""Key of a run's fingerprints in the cache of seen ones: crawl, run number, generation. Another run may not have seen
+them."""
+
+
+def run_key(run: Run) -> RunKey:
+    """Return the key under which the fingerprints of this run are remembered."""
+    return run.crawl.id.token, run.number, run.generation
+
+
+@dataclass(slots=True, eq=False)
+class ActiveLease:
+    """A lease from the moment when Scrapy gets its request until it is settled."""
+
+    lease: Lease
+    request: Request
+    outcome: Outcome = Outcome.FETCHED
+    reason: str = ""
+    replacing: bool = False
+    """A middleware has put another request (a redirect, a retry) in its place, which is being scheduled now."""
+    successor: tuple[Request, FrontierEntry] | None = None
+    """The request that was put in its place."""
+    known_children: int = 0
+    """Number of child requests that this process knew as seen."""
+    local_children: int = 0
+    """Number of child requests that could not be stored and run in this process. The lease waits for them."""
+    drops: dict[str, int] = field(default_factory=dict)
+    """Numbers of dropped child requests by reason."""
+    retry_delay_seconds: float = 0.0
+    """Shortest time before the retry, where the outcome is RETRY."""
+    result: object = None
+    """The response or the failure, where a scheduler needs it for a record."""
+    handled: bool = False
+    """Scrapy has handled the result: the callback is exhausted, its items are through the pipelines."""
+    ended: bool = False
+    """Its settlement has begun. Later requests are not its children."""
+    batches: dict[BatchKey, Batch] = field(default_factory=dict)
+    """Child requests that enter the frontier before the lease is settled."""
+
+    start: float = field(init=False)
+    """Monotonic time at which the request is to start."""
+    run_key: RunKey = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.start = self.lease.start
+        self.run_key = run_key(self.lease.run)
+
+    def fail(self, reason: str) -> None:
+        """Set the outcome to FAILED. The first reason counts."""
+        if self.outcome is Outcome.FETCHED:
+            self.outcome, self.reason = Outcome.FAILED, reason
+
+
+CURRENT_LEASE: ContextVar[ActiveLease | None] = ContextVar("gossamer_lease", default=None)
+"""The lease whose result the running code handles. Callbacks, pipelines and the tasks that they start inherit it."""
+
+
+_IDLE_POLL_SECONDS = 1.0
+"""Seconds between two looks of an idle process whether the crawl has ended. New work wakes it at once. May be changed
+freely; a longer time delays the end of the spider."""
+_BUSY_POLL_SECONDS = 5.0
+"""Longest wait for work of a process that is not idle. May be changed freely: new work wakes it at once."""
 
 
 class LeaseFetcher:
-    """Runs in the spider's event loop until it is cancelled."""
+    """Leases requests while Scrapy has room for them, and detects the end of the crawl."""
 
     def __init__(
         self,
         frontier: Frontier,
         holder: Leaseholder,
-        seat: WorkerSession,
+        session: WorkerSession,
         crawl: CrawlId,
         *,
-        room: Callable[[], int],
-        give: Callable[[Sequence[Lease]], None],
-        idle: Callable[[], bool],
-        tell: Callable[[], None],
+        free_slots: Callable[[], int],
+        on_leases: Callable[[Sequence[Lease]], None],
+        is_idle: Callable[[], bool],
+        on_change: Callable[[], None],
     ) -> None:
-        """`room`: how many leases can be started now. `give` takes them. `idle`: nothing is under way here. `tell`:
-        `over` has changed, or `state` of what is over."""
+        """Create a fetcher; `run` does the work.
+
+        `free_slots` returns how many leases can be started now. `on_leases` takes new leases. `is_idle` returns whether
+        nothing is under way in this process. `on_change` is called when `has_ended`, or the `state` of an ended crawl,
+        has changed.
+        """
         self._frontier = frontier
         self._holder = holder
-        self._session = seat
+        self._session = session
         self._crawl = crawl
-        self._room = room
-        self._give = give
-        self._idle = idle
-        self._tell = tell
-        self.over = False
-        """The crawl is over, and nothing is under way here."""
+        self._free_slots = free_slots
+        self._on_leases = on_leases
+        self._is_idle = is_idle
+        self._on_change = on_change
+        self.has_ended = False
+        """The crawl is finished, stopped or expired, and nothing is under way in this process."""
         self.state: CrawlState | None = None
-        """How the crawl stood when it was last looked at. None: not looked at, or no such crawl."""
+        """The crawl's state at the last look. None: there was no look yet, or no such crawl."""
 
-    def want(self) -> None:
-        """There is room, or something was committed: look for work now."""
+    def wake(self) -> None:
+        """Look for work now: there is room, or something was committed."""
         self._session.progress.set()
 
-    def not_over(self) -> None:
-        """Something was added: whatever was known of the end no longer holds."""
-        self.over = False
-        self.want()
+    def continue_crawl(self) -> None:
+        """Look for work now, and forget an end of the crawl: a request was added."""
+        self.has_ended = False
+        self.wake()
 
     async def run(self) -> None:
-        """For ever; cancel it."""
+        """Lease requests until the task is cancelled."""
         empty = 0
         while True:
             self._session.progress.clear()
-            room = self._room()
-            if room <= 0:
+            slots = self._free_slots()
+            if slots <= 0:
                 await self._session.progress.wait()
                 continue
             try:
-                leases = await self._holder.lease(limit=room)
+                leases = await self._holder.lease(limit=slots)
             except FrontierUnavailable:
                 await self._session.wait_until_reachable()
                 continue
             if leases:
-                self.over = False
-                self._give(leases)
-            if len(leases) >= room:
+                self.has_ended = False
+                self._on_leases(leases)
+            if len(leases) >= slots:
                 empty = 0
                 continue
             empty = 0 if leases else empty + 1
-            if not leases and self._idle():
-                await self._look()
-            await self._session.wait_for_work(
-                at_most_seconds=_LOOK_SECONDS if self._idle() else 5.0, empty_leases=empty
-            )
+            if not leases and self._is_idle():
+                await self._check_end()
+            longest = _IDLE_POLL_SECONDS if self._is_idle() else _BUSY_POLL_SECONDS
+            await self._session.wait_for_work(at_most_seconds=longest, empty_leases=empty)
 
-    async def _look(self) -> None:
+    async def _check_end(self) -> None:
         try:
             info = await self._frontier.crawl_info(self._crawl)
             if info is None:
                 await self._frontier.check_data()
         except FrontierUnavailable:
             return
-        before, self.state = self.state, info.state if info else None
-        over = info is None or info.state is not CrawlState.RUNNING or not info.total().added
-        over = over and self._idle() and not self._session.progress.is_set()
-        if over != self.over or (over and self.state is not before):
-            self.over = over
-            self._tell()
+        previous, self.state = self.state, info.state if info else None
+        ended = info is None or info.state is not CrawlState.RUNNING or not info.total().added
+        ended = ended and self._is_idle() and not self._session.progress.is_set()
+        if ended != self.has_ended or (ended and self.state is not previous):
+            self.has_ended = ended
+            self._on_change()
 
 
-_ROBOTS = "robots.txt"
-
-
-class OutcomeRules:
-    """The rules of one spider: which answers are pages is for HttpErrorMiddleware to say."""
-
-    def __init__(self, spider: Spider, settings: BaseSettings) -> None:
-        self._all = settings.getbool("HTTPERROR_ALLOW_ALL")
-        codes = getattr(spider, "handle_httpstatus_list", None) or settings.getlist("HTTPERROR_ALLOWED_CODES")
-        self._codes: Collection[int] = frozenset(int(code) for code in codes)
-
-    def judge(self, live: LiveRequests, result: object) -> None:
-        """Note what the answer, or its absence, makes of the request."""
-        if isinstance(result, Failure):
-            self._failed(live, result)
-        elif isinstance(result, Response) and not self._is_page(live, result.status):
-            live.fail(f"http_{result.status}")
-
-    def _failed(self, live: LiveRequests, failure: Failure) -> None:
-        fault = failure.value
-        if isinstance(fault, HttpError):
-            live.fail(f"http_{fault.response.status}")
-        elif isinstance(fault, IgnoreRequest):
-            robots = _ROBOTS in str(fault)
-            live.outcome, live.reason = Outcome.DROPPED, str(Dropped.ROBOTS if robots else Dropped.FILTERED)
-        else:
-            live.fail(type(fault).__name__)
-
-    def _is_page(self, live: LiveRequests, status: int) -> bool:
-        if 200 <= status < 300 or self._all:
-            return True
-        meta = live.request.meta
-        if meta.get("handle_httpstatus_all"):
-            return True
-        codes = meta.get("handle_httpstatus_list", self._codes)
-        try:
-            return status in codes
-        except TypeError:
-            return False
-
-
-async def move(
-    live: LiveRequests, settlement: Settlement, entries: EntryEncoder, holder: Leaseholder, retrier: Retrier
-) -> bool:
-    """Turn `settlement` into what the move asks for. True: a hit is granted, the lease goes on with the successor now.
-
-    Inside the domain it stays one request: back to the front with the successor in its payload, later for a retry of
-    the same. A redirect marks its target as seen, as Scrapy does, and may go on at once where a hit is free. To another
-    domain or spider it goes as a new entry of the same request id. Raises LeaseLost.
-    """
-    assert live.successor is not None
-    request, entry = live.successor
-    lease = live.lease
-    if entry.domain != lease.domain or entry.spider != lease.spider:
-        known = unpack(lease.payload).request_id or lease.request_id
-        renamed = msgspec.structs.replace(unpack(entry.payload), request_id=known)
-        live.add(replace(entry, payload=pack(renamed)), unfiltered=request.dont_filter)
-        settlement.outcome, settlement.reason = Outcome.DROPPED, str(Dropped.MOVED)
-        return False
-    payload = entries.payload(request, url=lease.url) or b""
-    settlement.payload = payload
-    if entry.fingerprint == entries.name(live.request).fingerprint:
-        settlement.outcome = Outcome.RETRY
-        return False
-    settlement.outcome = Outcome.FORWARDED
-    if request.dont_filter:
-        return False
-    hop = await retrier.call_frontier(
-        lambda: holder.request_redirect(lease, fingerprint=entry.fingerprint, payload=payload), shard=lease.shard
-    )
-    if hop is RedirectPermit.SEEN:
-        settlement.outcome, settlement.reason, settlement.payload = Outcome.DROPPED, str(Dropped.DUPLICATE), None
-    return hop is RedirectPermit.GRANTED
-
-
-_WINDOW_SECONDS = 0.1
-"""A request that is leased ahead starts within about this long: half of what a lease may wait for its start."""
-_WEIGHT = 0.2
+_LEAD_SECONDS = 0.1
+"""A request that is leased ahead starts within about this time. It must not be longer than `START_WITHIN_SECONDS` of
+policy/timing.py: leases that wait longer go back unused."""
+_SMOOTHING = 0.2
+"""Weight of the newest gap in the average. May be changed freely between 0 and 1."""
 
 
 class RequestRate:
-    """How often Scrapy starts a request, smoothed. As fast as it is, so many are ready when it asks."""
+    """Smoothed rate at which Scrapy starts requests. It determines how many requests are leased ahead."""
 
     def __init__(self) -> None:
         self._gap = math.inf
         self._last = -math.inf
 
-    def started(self, now: float) -> None:
-        """A request was handed to Scrapy, at this monotonic time."""
+    def on_start(self, now: float) -> None:
+        """Record that Scrapy got a request at this monotonic time."""
         gap = min(now - self._last, 1.0)
         self._last = now
-        self._gap = gap if self._gap == math.inf else self._gap + _WEIGHT * (gap - self._gap)
+        self._gap = gap if self._gap == math.inf else self._gap + _SMOOTHING * (gap - self._gap)
 
-    def ahead(self, most: int) -> int:
-        """How many requests may wait for their start, at most `most`."""
+    def lead(self, *, limit: int) -> int:
+        """Return how many requests may wait for their start, at most `limit`."""
         if self._gap <= 0:
-            return most
-        return min(most, int(_WINDOW_SECONDS / self._gap))
+            return limit
+        return min(limit, int(_LEAD_SECONDS / self._gap))
+
+
+# --- requests that cannot be stored -----------------------------------------------------------------------------------
+
+_MAX_WARNINGS = 20
+"""Number of local requests that are logged. May be changed freely."""
+
+
+class LocalRequests:
+    """Requests that could not be stored and run in this process.
+
+    The lease that led to a local request waits for it. If the process dies before, another process fetches the lease's
+    page again and comes to the request once more.
+    """
+
+    def __init__(self, crawler: Crawler, seen: SeenCache) -> None:
+        self._crawler = crawler
+        self._seen = seen
+        self._waiting: deque[tuple[Request, ActiveLease | None]] = deque()
+        self._running: dict[Request, ActiveLease | None] = {}
+        self._warnings = 0
+
+    @property
+    def has_waiting(self) -> bool:
+        """True while a request waits for its start."""
+        return bool(self._waiting)
+
+    @property
+    def has_pending(self) -> bool:
+        """True while a request waits or runs."""
+        return bool(self._waiting or self._running)
+
+    def add(self, request: Request, parent: ActiveLease | None, why: Unstorable, *, filtered: bool) -> bool:
+        """Accept a request. False: `filtered` is set, and this process had the request before."""
+        if self._warnings < _MAX_WARNINGS:
+            self._warnings += 1
+            log.warning("%s is kept in this process: %s", request, why)
+        if filtered:
+            fingerprint = hash(self._crawler.request_fingerprinter.fingerprint(request))
+            key = ("local", parent.run_key if parent is not None else None)
+            if self._seen.has_seen(key, fingerprint):
+                return False
+            self._seen.remember(key, (fingerprint,))
+        if parent is not None:
+            parent.local_children += 1
+        self._waiting.append((request, parent))
+        return True
+
+    def start_next(self) -> tuple[Request, ActiveLease | None]:
+        """Return the next waiting request, and the lease that led to it."""
+        request, parent = self._waiting.popleft()
+        self._running[request] = parent
+        return request, parent
+
+    def is_running(self, request: Request) -> bool:
+        """Return whether this local request was started and has not ended."""
+        return request in self._running
+
+    def parent_of(self, request: Request) -> ActiveLease | None:
+        """Return the lease that led to a running local request. None: no lease did, or it is no local request."""
+        return self._running.get(request)
+
+    def end(self, request: Request) -> ActiveLease | None:
+        """Record the end of a request. Return the lease that led to it."""
+        parent = self._running.pop(request)
+        if parent is not None:
+            parent.local_children -= 1
+        return parent
+
+
+# --- outcomes ---------------------------------------------------------------------------------------------------------
+
+_ROBOTS = "robots.txt"
+
+
+class OutcomeRules:
+    """Derives outcomes from results. A response is a page where HttpErrorMiddleware lets it through."""
+
+    def __init__(self, spider: Spider, settings: BaseSettings) -> None:
+        self._all_statuses = settings.getbool("HTTPERROR_ALLOW_ALL")
+        statuses = getattr(spider, "handle_httpstatus_list", None) or settings.getlist("HTTPERROR_ALLOWED_CODES")
+        self._statuses: Collection[int] = frozenset(int(status) for status in statuses)
+
+    def apply(self, active: ActiveLease, result: object) -> None:
+        """Set the lease's outcome according to the result of its request."""
+        if isinstance(result, Failure):
+            self._apply_failure(active, result)
+        elif isinstance(result, Response) and not self._is_page(active, result.status):
+            active.fail(f"http_{result.status}")
+
+    def _apply_failure(self, active: ActiveLease, failure: Failure) -> None:
+        fault = failure.value
+        if isinstance(fault, HttpError):
+            active.fail(f"http_{fault.response.status}")
+        elif isinstance(fault, IgnoreRequest):
+            robots = _ROBOTS in str(fault)
+            active.outcome, active.reason = Outcome.DROPPED, str(Dropped.ROBOTS if robots else Dropped.FILTERED)
+        else:
+            active.fail(type(fault).__name__)
+
+    def _is_page(self, active: ActiveLease, status: int) -> bool:
+        if 200 <= status < 300 or self._all_statuses:
+            return True
+        meta = active.request.meta
+        if meta.get("handle_httpstatus_all"):
+            return True
+        statuses = meta.get("handle_httpstatus_list", self._statuses)
+        try:
+            return status in statuses
+        except TypeError:
+            return False
+
+
+async def settle_with_successor(
+    active: ActiveLease, settlement: Settlement, encoder: EntryEncoder, holder: Leaseholder, retrier: Retrier
+) -> bool:
+    """Adapt the settlement of a lease whose request was replaced by another (a redirect, a retry).
+
+    Return True where the frontier granted a hit: the lease continues with the successor at once.
+
+    - In the same domain and for the same spider, the entry stays and gets the successor as its payload. A retry of the
+      same request comes later. A redirect marks its target as seen, as Scrapy does, and goes to the front of the queue;
+      it continues at once where a hit is free.
+    - Otherwise the successor becomes a new entry with the same request id.
+
+    Raises LeaseLost.
+    """
+    assert active.successor is not None
+    request, entry = active.successor
+    lease = active.lease
+    if entry.domain != lease.domain or entry.spider != lease.spider:
+        request_id = unpack(lease.payload).request_id or lease.request_id
+        payload = pack(msgspec.structs.replace(unpack(entry.payload), request_id=request_id))
+        add_to_batch(active.batches, replace(entry, payload=payload), unfiltered=request.dont_filter)
+        settlement.outcome, settlement.reason = Outcome.DROPPED, str(Dropped.MOVED)
+        return False
+    payload = encoder.payload(request, url=lease.url)
+    settlement.payload = payload
+    if entry.fingerprint == encoder.key(active.request).fingerprint:
+        settlement.outcome = Outcome.RETRY
+        return False
+    settlement.outcome = Outcome.FORWARDED
+    if request.dont_filter:
+        return False
+    permit = await retrier.call_frontier(
+        lambda: holder.request_redirect(lease, fingerprint=entry.fingerprint, payload=payload), shard=lease.shard
+    )
+    if permit is RedirectPermit.SEEN:
+        settlement.outcome, settlement.reason, settlement.payload = Outcome.DROPPED, str(Dropped.DUPLICATE), None
+    return permit is RedirectPermit.GRANTED

@@ -1,82 +1,95 @@
-"""The lane's settings, as a project writes them: its own in the table below, and those of Gossamer that concern it."""
+"""Settings of a Scrapy project on the shared frontier: the table of its own settings, and how all of them are read."""
 
+import logging
 import math
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 from scrapy import Spider
+from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
-from scrapy.settings import BaseSettings
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.misc import load_object
+from scrapy.utils.reactor import is_asyncio_reactor_installed
 
 from gossamer import settings as gossamer_settings
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, GossamerError
 from gossamer.model.crawl import Crawl, CrawlId, Order, Rate
 from gossamer.settings import Settings
 
+log = logging.getLogger(__name__)
+
 OWN: dict[str, tuple[Any, str]] = {
-    "GOSSAMER_APPID": ("", "The application that owns the crawl. Empty: BOT_NAME"),
-    "GOSSAMER_CRAWL_ID": ("", "The crawl's name; processes that name the same share it. Empty: the spider's name"),
+    "GOSSAMER_APPID": ("", "Application that owns the crawl. Empty: BOT_NAME"),
+    "GOSSAMER_CRAWL_ID": (
+        "",
+        "Name of the crawl. Processes with the same application and name share one crawl. Empty: the spider's name",
+    ),
     "GOSSAMER_POOL": (
         "",
-        "Which workers share the work. Empty: those of this crawl. shared: those of the service",
+        "Pool of workers that share the crawl's requests. Empty: the processes of this crawl. shared: the service's "
+        "workers",
     ),
     "GOSSAMER_QUEUE_ORDER": (
         "",
-        "lifo or fifo: which request of one priority is first. Empty: as SCHEDULER_MEMORY_QUEUE says, so lifo",
+        "Order of requests with the same priority: lifo (newest first) or fifo (oldest first). Empty: fifo if "
+        "SCHEDULER_MEMORY_QUEUE has `Fifo` in its name, else lifo",
     ),
-    "GOSSAMER_STAY_OPEN": (False, "Wait for more work when the crawl is finished, instead of closing the spider"),
+    "GOSSAMER_STAY_OPEN": (False, "Keep the spider open when the crawl is finished, to wait for more requests"),
     "GOSSAMER_RETRY_BASE": (
         10.0,
-        "Seconds that a `ClusterSpider`'s first retry waits at most; doubled for each further",
+        "Longest delay of a `ClusterSpider`'s first retry, in seconds. It doubles with each further retry",
     ),
-    "GOSSAMER_MAX_PAGES": (0, "Pages that the whole crawl fetches at most. 0: no limit"),
+    "GOSSAMER_MAX_PAGES": (0, "Maximum number of pages that all processes of the crawl fetch together. 0: no limit"),
 }
-"""Name: (default, meaning)."""
+"""Default and meaning by name."""
 
 SHARED = {
     "GOSSAMER_FRONTIER", "GOSSAMER_PREFIX", "GOSSAMER_SHARDS", "GOSSAMER_BUS", "GOSSAMER_DATA_DIR",
     "GOSSAMER_RETENTION", "GOSSAMER_STOPPED_RETENTION", "GOSSAMER_EGRESS", "GOSSAMER_ALLOW_NETWORKS",
     "GOSSAMER_WORKER__HEARTBEAT", "GOSSAMER_RECORDS__SECRETS",
 }  # fmt: skip
-"""Gossamer's settings that a Scrapy project may set; those of `topics` and `kafka` besides."""
+"""Gossamer's settings that a Scrapy project may set, besides those of `topics` and `kafka`."""
 _SHARED_GROUPS = ("GOSSAMER_TOPICS__", "GOSSAMER_KAFKA__")
 
 UNSPACED = Rate(hits=1_000_000, window_seconds=0.001, moderated=False)
-"""DOWNLOAD_DELAY = 0: the project wishes no spacing. What the operator set holds all the same."""
+"""Rate for DOWNLOAD_DELAY = 0: the project requests no spacing. The operator's policies still apply."""
 
 
 @dataclass(frozen=True, slots=True)
-class LaneOptions:
-    """One process's part in a crawl."""
+class SchedulerOptions:
+    """A project's settings for its crawl and for this process."""
 
     settings: Settings
     crawl: Crawl
     fresh: bool
-    """A finished crawl begins anew with nothing seen."""
+    """After a finished run, the next one has seen nothing."""
     dedupe: bool
-    """False: every request is as if it said `dont_filter`."""
+    """False: every request is treated as if it had `dont_filter`."""
     stay_open: bool
     concurrency: int
-    """Requests in flight of this process."""
+    """Maximum number of requests in flight in this process."""
 
 
-def read(scrapy_settings: BaseSettings, spider: Spider) -> LaneOptions:
-    """Its own settings and its spider's attributes of the same meaning (`download_delay`, `max_concurrent_requests`).
+def read_options(scrapy_settings: BaseSettings, spider: Spider) -> SchedulerOptions:
+    """Read the project's settings; the spider's `download_delay` and `max_concurrent_requests` override them.
 
-    Raises BadInput, with the setting's name, for what is missing, unknown or contradictory."""
+    Raises BadInput, with the setting's name, for a missing, unknown or invalid one.
+    """
     given = {name: scrapy_settings[name] for name in scrapy_settings if str(name).startswith("GOSSAMER_")}
-    settings = _load(given)
+    settings = _load_settings(given)
     own = {name: given.get(name, os.environ.get(name, default)) for name, (default, _) in OWN.items()}
     if not settings.frontier:
         raise BadInput('GOSSAMER_FRONTIER is not set; name the server: GOSSAMER_FRONTIER = "redis://localhost:6379"')
-    delay = _wish(spider, "download_delay", scrapy_settings, "DOWNLOAD_DELAY")
-    cap = int(_wish(spider, "max_concurrent_requests", scrapy_settings, "CONCURRENT_REQUESTS_PER_DOMAIN"))
-    if cap < 1:
-        raise BadInput("CONCURRENT_REQUESTS_PER_DOMAIN, or the spider's max_concurrent_requests: 0 fetches nothing")
+    delay = _number(spider, "download_delay", scrapy_settings, "DOWNLOAD_DELAY")
+    concurrency = int(_number(spider, "max_concurrent_requests", scrapy_settings, "CONCURRENT_REQUESTS_PER_DOMAIN"))
+    if concurrency < 1:
+        raise BadInput("CONCURRENT_REQUESTS_PER_DOMAIN, or the spider's max_concurrent_requests: must be 1 or more")
     identity = CrawlId(
         str(own["GOSSAMER_APPID"] or scrapy_settings["BOT_NAME"]), str(own["GOSSAMER_CRAWL_ID"] or spider.name)
     )
@@ -86,9 +99,9 @@ def read(scrapy_settings: BaseSettings, spider: Spider) -> LaneOptions:
         order=_order(str(own["GOSSAMER_QUEUE_ORDER"]), scrapy_settings),
         max_pages=_count(own["GOSSAMER_MAX_PAGES"], "GOSSAMER_MAX_PAGES") or None,
         rate=Rate(hits=1, window_seconds=delay) if delay > 0 else UNSPACED,
-        concurrency=cap,
+        concurrency=concurrency,
     )
-    return LaneOptions(
+    return SchedulerOptions(
         settings=settings,
         crawl=crawl,
         fresh=not scrapy_settings.getbool("SCHEDULER_PERSIST"),
@@ -98,20 +111,20 @@ def read(scrapy_settings: BaseSettings, spider: Spider) -> LaneOptions:
     )
 
 
-def _wish(spider: Spider, attribute: str, scrapy_settings: BaseSettings, name: str) -> float:
-    """What the spider says, else its project."""
-    said = getattr(spider, attribute, None)
-    value, place = (scrapy_settings.get(name), name) if said is None else (said, f"the spider's {attribute}")
+def _number(spider: Spider, attribute: str, scrapy_settings: BaseSettings, name: str) -> float:
+    """Return the spider's attribute, or the project's setting where the spider has none."""
+    own = getattr(spider, attribute, None)
+    value, source = (scrapy_settings.get(name), name) if own is None else (own, f"the spider's {attribute}")
     try:
         number = float(value or 0)
     except (TypeError, ValueError):
         number = math.nan
     if not 0 <= number < math.inf:
-        raise BadInput(f"{place}: {value!r} is no number from 0 up")
+        raise BadInput(f"{source}: {value!r} is not a number from 0 up")
     return number
 
 
-def _load(given: Mapping[str, Any]) -> Settings:
+def _load_settings(given: Mapping[str, Any]) -> Settings:
     flags: dict[str, Any] = {}
     known = {variable: name for name, variable, _, _ in gossamer_settings.rows()}
     for name, value in given.items():
@@ -122,7 +135,7 @@ def _load(given: Mapping[str, Any]) -> Settings:
             raise BadInput(f"{name}: there is no such setting" + (f"; did you mean {near[0]}?" if near else ""))
         if name not in SHARED and not name.startswith(_SHARED_GROUPS):
             raise BadInput(f"{name} has no effect in a Scrapy project; use Scrapy's own setting")
-        flags[known[name]] = _listed(value) if name == "GOSSAMER_ALLOW_NETWORKS" else value
+        flags[known[name]] = _as_list(value) if name == "GOSSAMER_ALLOW_NETWORKS" else value
     try:
         return gossamer_settings.load(flags)
     except BadInput as fault:
@@ -130,17 +143,17 @@ def _load(given: Mapping[str, Any]) -> Settings:
         raise BadInput(f"GOSSAMER_{name.upper().replace('.', '__')}: {why}") from None
 
 
-def _listed(value: Any) -> Any:
-    """A list may be written with commas, as in the environment."""
+def _as_list(value: Any) -> Any:
+    """Split text at commas, as in the environment. Other values stay as they are."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-def _order(asked: str, scrapy_settings: BaseSettings) -> Order:
-    if asked:
+def _order(name: str, scrapy_settings: BaseSettings) -> Order:
+    if name:
         try:
-            return Order(asked.lower())
+            return Order(name.lower())
         except ValueError:
-            raise BadInput(f"GOSSAMER_QUEUE_ORDER: {asked!r} is neither lifo nor fifo") from None
+            raise BadInput(f"GOSSAMER_QUEUE_ORDER: {name!r} is neither lifo nor fifo") from None
     return Order.FIFO if "fifo" in str(scrapy_settings.get("SCHEDULER_MEMORY_QUEUE", "")).lower() else Order.LIFO
 
 
@@ -150,8 +163,8 @@ def _dedupes(scrapy_settings: BaseSettings) -> bool:
         return False
     if given is not RFPDupeFilter and not given.__module__.startswith("gossamer."):
         raise BadInput(
-            f"DUPEFILTER_CLASS: {given.__module__}.{given.__qualname__} would never be asked; the frontier tells "
-            "requests apart, by REQUEST_FINGERPRINTER_CLASS where the project has one of its own"
+            f"DUPEFILTER_CLASS: {given.__module__}.{given.__qualname__} would never be called, because the frontier "
+            "drops duplicates; set a REQUEST_FINGERPRINTER_CLASS to decide which requests are the same"
         )
     return True
 
@@ -172,5 +185,28 @@ def _count(value: Any, name: str) -> int:
     except (TypeError, ValueError):
         count = -1
     if count < 0:
-        raise BadInput(f"{name}: {value!r} is no number of pages")
+        raise BadInput(f"{name}: {value!r} is not a number of pages")
     return count
+
+
+def runs_alone(crawler: Crawler) -> bool:
+    """Return whether a command looks at one page and takes no part in a crawl: `scrapy shell`, `fetch`, `parse`,
+    `check`.
+
+    `fetch`, `parse` and `check` put a `start` of their own into the spider; `shell` turns the dupefilter off.
+    """
+    start = getattr(crawler.spidercls, "start", None)
+    if str(getattr(start, "__module__", "")).startswith("scrapy.commands."):
+        return True
+    return crawler.settings.getpriority("DUPEFILTER_CLASS") == SETTINGS_PRIORITIES["command"]
+
+
+def abort(error: GossamerError) -> NoReturn:
+    """Log the error in one line and end: the `scrapy` command with exit code 2, other programs with the error."""
+    log.critical("%s", error)
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    is_scrapy_command = Path(sys.argv[0]).name == "scrapy" or (main is not None and main.name == "scrapy.__main__")
+    # Other reactors swallow SystemExit, and the command would end with exit code 0.
+    if is_scrapy_command and is_asyncio_reactor_installed():
+        raise SystemExit(2)
+    raise error

@@ -302,7 +302,7 @@ async def test_a_request_from_outside_is_the_same_as_scrapys_own(
     web.mount(HOST, "/given", page())
     web.mount(HOST, "/pass?b=2&a=1", page("/pass?a=1&b=2"))
     with lane(tmp_path, service, "walker") as walker, lane(tmp_path, service, "passing"):
-        wait_until(lambda: "Waiting for what is fed" in walker.log, "the spider to be announced")
+        wait_until(lambda: "Waiting for crawl requests" in walker.log, "the spider to be announced")
         feed(service, crawlid="same", spiderid="walker", url=at(web, "/fed?b=2&a=1"), maxdepth=3)
         feed(service, crawlid="same2", spiderid="handing", url=at(web, "/hand?b=2&a=1"), maxdepth=3)
         feed(service, crawlid="same3", spiderid="passing", url=at(web, "/pass?b=2&a=1"), maxdepth=3)

@@ -385,5 +385,5 @@ def test_a_key_of_another_kind_is_said(tmp_path: Path, server: Server, store: re
     store.hset("myspider:start_urls", "a", "b")
     with moved(tmp_path, server, "myspider_redis", arguments={"max_idle_time": "0"}) as running:
         done = running.finish()
-    assert "myspider:start_urls is no list, set or sorted set" in done.log
+    assert "myspider:start_urls is not a list, a set or a sorted set" in done.log
     assert done.exit_code == 0

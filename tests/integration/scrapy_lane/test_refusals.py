@@ -27,9 +27,9 @@ from .lane import HOST, asking, at, page, prefix, scraper
         ({"GOSSAMER_QUEUE_ORDER": "random"}, "GOSSAMER_QUEUE_ORDER: 'random' is neither lifo nor fifo"),
         ({"GOSSAMER_STAY_OPEN": "perhaps"}, "GOSSAMER_STAY_OPEN: 'perhaps' is neither True nor False"),
         ({"DUPEFILTER_CLASS": "tests.integration.scrapy_lane.spiders.HostOnly"}, "HostOnly would never be asked"),
-        ({"DOWNLOAD_DELAY": "-1"}, "DOWNLOAD_DELAY: '-1' is no number from 0 up"),
+        ({"DOWNLOAD_DELAY": "-1"}, "DOWNLOAD_DELAY: '-1' is not a number from 0 up"),
         ({"CONCURRENT_REQUESTS_PER_DOMAIN": "0"}, "CONCURRENT_REQUESTS_PER_DOMAIN, or the spider's"),
-        ({"GOSSAMER_MAX_PAGES": "-1"}, "GOSSAMER_MAX_PAGES: '-1' is no number of pages"),
+        ({"GOSSAMER_MAX_PAGES": "-1"}, "GOSSAMER_MAX_PAGES: '-1' is not a number of pages"),
     ],
 )
 async def test_a_wrong_setting_is_refused_by_name(

@@ -92,7 +92,7 @@ async def test_a_process_that_cannot_settle_ends_and_gives_back_what_it_has(
     }
     done = run(tmp_path, server, "breaking", web, **own)
     assert "this feed is of no use" in done.log
-    assert "The frontier's part of this process ended" in done.log
+    assert "A background task of the scheduler failed" in done.log
     found = await counts(tmp_path, server, "breaking")
     assert (found.fetched, found.leased, found.queued) == (1, 0, 3), "before its first item a feed has no file"
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from scrapy.exporters import CsvItemExporter, JsonItemExporter, JsonLinesItemExporter, XmlItemExporter
 
-from gossamer.scrapy.feeds import PatientFile
+from gossamer.scrapy.engine import PatientFile
 
 EXPORTERS = [CsvItemExporter, JsonItemExporter, JsonLinesItemExporter, XmlItemExporter]
 

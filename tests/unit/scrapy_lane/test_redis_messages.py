@@ -8,25 +8,27 @@ import scrapy_redis.dupefilter
 from scrapy import FormRequest, Request, Spider
 
 from gossamer.scrapy.redis.dupefilter import request_fingerprint
-from gossamer.scrapy.redis.feeder import BadMessage, read
+from gossamer.scrapy.redis.feeder import BadMessage, parse_message
 
 
 def test_a_url() -> None:
-    request = read(b" http://a.test/x?b=1 ", "utf-8")
+    request = parse_message(b" http://a.test/x?b=1 ", "utf-8")
     assert (request.url, request.method, request.dont_filter) == ("http://a.test/x?b=1", "GET", True)
 
 
 def test_as_scrapy_redis_reads_it() -> None:
     data = {"url": "http://a.test/", "method": "post", "meta": {"job": 1}, "q": "ö", "n": 5}
-    request = read(json.dumps(data).encode(), "utf-8")
+    request = parse_message(json.dumps(data).encode(), "utf-8")
     assert isinstance(request, FormRequest)
     assert (request.method, request.meta, request.body) == ("POST", {"job": 1}, b"q=%C3%B6&n=5")
-    assert read(b'{"url": "http://a.test/", "q": ["1", "2"]}', "utf-8").url == "http://a.test/?q=1&q=2"
+    assert parse_message(b'{"url": "http://a.test/", "q": ["1", "2"]}', "utf-8").url == "http://a.test/?q=1&q=2"
 
 
 def test_what_it_had_no_place_for() -> None:
     more = {"headers": {"X-A": "1"}, "cookies": {"c": "2"}, "priority": 3, "dont_filter": False, "cb_kwargs": {"k": 4}}
-    request = read(json.dumps({"url": "http://a.test/", "method": "PUT", "request": more | {"body": "b"}}), "utf-8")
+    request = parse_message(
+        json.dumps({"url": "http://a.test/", "method": "PUT", "request": more | {"body": "b"}}), "utf-8"
+    )
     assert (request.headers["X-A"], request.cookies, request.priority) == (b"1", {"c": "2"}, 3)
     assert (request.dont_filter, request.cb_kwargs, request.body) == (False, {"k": 4}, b"b")
 
@@ -41,17 +43,17 @@ class Shop(Spider):
 def test_callbacks_are_methods_by_name() -> None:
     spider = Shop()
     data = {"url": "http://a.test/", "request": {"callback": "item", "errback": "item"}}
-    request = read(json.dumps(data).encode(), "utf-8", spider)
+    request = parse_message(json.dumps(data).encode(), "utf-8", spider)
     assert request.callback == request.errback == spider.item
     for name in ("nosuch", "other"):
         data["request"] = {"callback": name}
         with pytest.raises(BadMessage, match=f"request.callback: the spider has no method {name}"):
-            read(json.dumps(data).encode(), "utf-8", spider)
+            parse_message(json.dumps(data).encode(), "utf-8", spider)
 
 
 def test_a_reason_is_a_sentence() -> None:
     with pytest.raises(BadMessage) as fault:
-        read(b"nowhere", "utf-8")
+        parse_message(b"nowhere", "utf-8")
     assert fault.value.detail == "This is not an http or https URL: 'nowhere'"
 
 
@@ -67,7 +69,7 @@ def test_a_reason_is_a_sentence() -> None:
 )  # fmt: skip
 def test_a_bad_message_says_why(data: bytes) -> None:
     with pytest.raises(BadMessage) as fault:
-        read(data, "utf-8")
+        parse_message(data, "utf-8")
     assert fault.value.detail
 
 

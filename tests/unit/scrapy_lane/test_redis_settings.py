@@ -10,7 +10,7 @@ from scrapy.settings import BaseSettings
 from gossamer.errors import BadInput
 from gossamer.model.crawl import Order
 from gossamer.scrapy.redis import queue
-from gossamer.scrapy.redis.connection import address_of
+from gossamer.scrapy.redis.connection import server_address
 from gossamer.scrapy.redis.settings import TABLE, check, check_spider
 
 TAKEN: dict[str, list[Any]] = {
@@ -57,8 +57,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("SCHEDULER_QUEUE_CLASS", "scrapy_redis.queue.FifoQueue", "gossamer.scrapy.redis.queue.FifoQueue"),
     ("STATS_CLASS", "scrapy_redis.stats.RedisStatsCollector", "gossamer.scrapy.redis.stats.RedisStatsCollector"),
     ("SCHEDULER_IDLE_BEFORE_CLOSE", -1, "negative"),
-    ("MAX_IDLE_TIME_BEFORE_CLOSE", "soon", "no number of seconds"),
-    ("REDIS_PORT", "x", "no number"),
+    ("MAX_IDLE_TIME_BEFORE_CLOSE", "soon", "not a number"),
+    ("REDIS_PORT", "x", "not a number"),
     ("REDIS_START_URLS_BATCH_SIZE", 0, "less than 1"),
     ("REDIS_IDLE_BACKOFF_ENABLED", True, "release"),
     ("ITEM_PIPELINES", {"scrapy_redis.pipelines.RedisPipeline": 1}, "gossamer.scrapy.redis.pipelines.RedisPipeline"),
@@ -98,7 +98,7 @@ def test_what_is_refused_is_named(name: str, value: Any, reason: str) -> None:
     ],
 )
 def test_the_address(settings: dict[str, Any], address: str) -> None:
-    assert address_of(BaseSettings(settings)) == address
+    assert server_address(BaseSettings(settings)) == address
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_the_address(settings: dict[str, Any], address: str) -> None:
 )
 def test_parameters_of_other_clients_are_refused(parameters: dict[str, Any], reason: str) -> None:
     with pytest.raises(BadInput, match="REDIS_PARAMS") as refusal:
-        address_of(BaseSettings({"REDIS_PARAMS": parameters}))
+        server_address(BaseSettings({"REDIS_PARAMS": parameters}))
     assert reason in str(refusal.value)
 
 

@@ -20,7 +20,7 @@ from scrapy.linkextractors import LinkExtractor
 from gossamer.model.request import Payload, pack, unpack
 from gossamer.model.values import ITEM, extended
 from gossamer.policy.urls import canonical
-from gossamer.scrapy.stored import Unreadable, Unstorable, attrs_of, restore, store
+from gossamer.scrapy.entries import Unreadable, Unstorable, attrs_of, deserialize, serialize
 
 
 def bare(function: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -53,7 +53,7 @@ URL = "http://a.test/x?b=2&a=1"
 
 def there_and_back(request: Request) -> Request:
     url = canonical(request.url)
-    return restore(unpack(pack(store(request, SPIDER, url=url))), SPIDER, url=url, priority=request.priority)
+    return deserialize(unpack(pack(serialize(request, SPIDER, url=url))), SPIDER, url=url, priority=request.priority)
 
 
 def same(one: Request, other: Request) -> bool:
@@ -175,7 +175,7 @@ def test_bytes_make_no_objects_but_items_and_dataclasses(path: str, fields: dict
     meta = {"value": extended(ITEM, [path, fields])}
     payload = Payload(scrapy=msgspec.msgpack.encode({"meta": meta}))
     with pytest.raises(Unreadable):
-        restore(payload, SPIDER, url=URL, priority=0)
+        deserialize(payload, SPIDER, url=URL, priority=0)
     assert "antigravity" not in sys.modules
 
 
@@ -228,18 +228,18 @@ def test_what_cannot_be_stored_exactly_is_refused_with_what_to_change(request_: 
 def test_bytes_make_nothing_run_but_requests(fields: dict[str, Any], reason: str) -> None:
     payload = Payload(scrapy=msgspec.msgpack.encode(fields))
     with pytest.raises(Unreadable) as refused:
-        restore(payload, SPIDER, url=URL, priority=0)
+        deserialize(payload, SPIDER, url=URL, priority=0)
     assert refused.value.reason == reason
 
 
 @given(st.binary(max_size=60))
 def test_garbage_never_does_worse_than_be_refused(data: bytes) -> None:
     with contextlib.suppress(Unreadable):
-        restore(Payload(scrapy=data), SPIDER, url=URL, priority=0)
+        deserialize(Payload(scrapy=data), SPIDER, url=URL, priority=0)
 
 
 def test_a_request_of_the_other_lane() -> None:
-    request = restore(Payload(method="POST", body=b"b", headers={"H": "v"}), SPIDER, url=URL, priority=3)
+    request = deserialize(Payload(method="POST", body=b"b", headers={"H": "v"}), SPIDER, url=URL, priority=3)
     assert (request.url, request.method, request.body, request.headers["H"], request.priority) == (
         URL, "POST", b"b", b"v", 3,
     )  # fmt: skip

@@ -1,2 +1,4 @@
-"""For projects that come from Scrapy Cluster: spiders whose requests arrive as crawl messages, and whose pages leave on
-the bus. docs/howto/from-scrapy-cluster.md."""
+"""Scrapy spiders for a Gossamer service, for projects that come from Scrapy Cluster.
+
+Their requests arrive as crawl messages, and their pages leave on the bus. See docs/howto/from-scrapy-cluster.md.
+"""

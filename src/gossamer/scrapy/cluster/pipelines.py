@@ -1,8 +1,7 @@
-"""Scrapy items to the bus."""
+"""Publishes Scrapy items on the bus."""
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Sequence
 from typing import Any, Self
@@ -15,67 +14,70 @@ from gossamer.commit.retrier import Retrier
 from gossamer.control.stats import Counters, StatsReporter
 from gossamer.model.record import Output
 from gossamer.scrapy.cluster.records import RawResponseItem, item_output, page_output
-from gossamer.scrapy.live import CURRENT
+from gossamer.scrapy.leasing import CURRENT_LEASE
 from gossamer.settings import Settings
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
 from gossamer.valkey.shards import Shards
 from gossamer.wiring.service import make_bus, make_bus_sink
 
+_CLOSE_SECONDS = 3.0
+"""Longest time for reporting the last statistics of a closing process. May be changed freely."""
 
-class Outlet:
-    """Implements Sink, for the scheduler and the pipeline of one crawler, who share it."""
+
+class CrawlerBusSink:
+    """The bus as the sink of one crawler, shared by its scheduler and its pipeline. Implements Sink.
+
+    It also counts and reports the crawler's statistics.
+    """
 
     wants_wire = False
 
     def __init__(self, shards: Shards, settings: Settings, spider: str) -> None:
         self.tally = Tally()
         self.redact = settings.records.secrets == "redact"
-        """Whether records hide the values of secret request headers."""
+        """True: records hide the values of secret request headers."""
         self._shards = shards
         self._bus = make_bus(settings, shards)
         self._sink = make_bus_sink(settings, self._bus)
         self._retrier = Retrier(Troubles())
-        self._reporting = StatsReporter(Counters(shards, prefix=settings.prefix), lambda: self.tally, [spider])
-        self._task = asyncio.ensure_future(self._reporting.run())
+        self._reporter = StatsReporter(Counters(shards, prefix=settings.prefix), lambda: self.tally, [spider])
+        self._task = asyncio.ensure_future(self._reporter.run())
 
     @classmethod
     async def open(cls, settings: Settings, spider: str) -> Self:
-        """Raises FrontierUnavailable, BadInput, BusUnavailable."""
+        """Connect to the frontier and the bus. Raises FrontierUnavailable, BadInput, BusUnavailable."""
         return cls(await Shards.connect(settings.frontier), settings, spider)
 
     async def write(self, outputs: Sequence[Output]) -> None:
-        """Raises SinkError; what it returns from is durable."""
+        """Return when the outputs are durable. Raises SinkError."""
         await self._sink.write(outputs)
 
     async def publish(self, output: Output) -> None:
-        """Return when it is durable, however long that takes."""
+        """Return when the output is durable. Retries until then."""
         await self._retrier.write_output(lambda: self._sink.write([output]))
 
     async def close(self) -> None:
-        """Tell the last figures, and let go."""
+        """Report the last statistics and disconnect."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(3):
-                await self._reporting.report()
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._reporter.report()
         await self._sink.close()
         await self._bus.close()
         await self._shards.close()
 
 
-OUTLETS: "WeakKeyDictionary[Crawler, Outlet]" = WeakKeyDictionary()
-"""Of the crawlers of this process whose scheduler is the cluster's."""
-
-
-log = logging.getLogger(__name__)
+SINKS: "WeakKeyDictionary[Crawler, CrawlerBusSink]" = WeakKeyDictionary()
+"""Sinks of this process's crawlers. Only crawlers with the cluster's scheduler have one."""
 
 
 class BusPipeline:
-    """Publishes each item, and passes it on when it is durable there, so before its request is settled.
+    """Item pipeline that publishes each item, and passes it on once it is durable on the bus.
 
-    A RawResponseItem becomes a page's message, any other item an item's. Outside a crawl (`scrapy parse`) it passes
-    items on and publishes nothing.
+    The request is settled after that, so a killed process loses no item. A RawResponseItem becomes a page record, any
+    other item an item record. Outside a crawl (`scrapy parse`) it passes items on without publishing them.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -83,18 +85,17 @@ class BusPipeline:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """Scrapy's way to make one."""
         return cls(crawler)
 
     async def process_item(self, item: Any) -> Any:
-        """The item itself. Raises msgspec.ValidationError for a page with a field of the wrong type."""
-        live, outlet = CURRENT.get(), OUTLETS.get(self._crawler)
-        if live is None or outlet is None:
+        """Publish the item and return it. Raises msgspec.ValidationError for a page with a field of a wrong type."""
+        active, sink = CURRENT_LEASE.get(), SINKS.get(self._crawler)
+        if active is None or sink is None:
             return item
         if isinstance(item, RawResponseItem):
-            output = page_output(item, live, now=time.time(), redact=outlet.redact)
+            output = page_output(item, active, now=time.time(), redact=sink.redact)
         else:
-            output = item_output(ItemAdapter(item).asdict(), live, now=time.time())
-            outlet.tally.items += 1
-        await outlet.publish(output)
+            output = item_output(ItemAdapter(item).asdict(), active, now=time.time())
+            sink.tally.items += 1
+        await sink.publish(output)
         return item

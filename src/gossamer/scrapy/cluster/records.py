@@ -1,4 +1,4 @@
-"""What the bus is told of a request that Scrapy worked on: the same record as the fast worker's."""
+"""Records of requests that Scrapy ran, as the bus carries them. The fast worker publishes the same record types."""
 
 import base64
 import http
@@ -15,13 +15,16 @@ from gossamer.extract.encoding import decode
 from gossamer.model.record import ItemRecord, Output, PageRecord, RecordLink, RedirectHop
 from gossamer.model.request import Lease, unpack
 from gossamer.policy.secrets import REDACTED, SecretHeaders
-from gossamer.scrapy.live import LiveRequests
+from gossamer.scrapy.leasing import ActiveLease
 from gossamer.worker.records import EXCEPTION_CHARACTERS, bare_record, timestamp
 
 
 class RawResponseItem(Item):
-    """A page, with Scrapy Cluster's fields and Gossamer's. What is left out the pipeline fills in from the answer, the
-    crawl request and the lease; what is set is published as it is."""
+    """A page, with Scrapy Cluster's fields and Gossamer's.
+
+    BusPipeline takes missing fields from the response, the crawl request and the lease, and publishes the others as
+    they are.
+    """
 
     appid = Field()
     crawlid = Field()
@@ -33,9 +36,9 @@ class RawResponseItem(Item):
     response_headers = Field()
     request_headers = Field()
     body = Field()
-    """Text, or bytes."""
+    """Text or bytes."""
     links = Field()
-    """Of mappings with `url` and `text`."""
+    """List of mappings with `url` and `text`."""
     attrs = Field()
     success = Field()
     exception = Field()
@@ -46,7 +49,7 @@ class RawResponseItem(Item):
 
 
 def plain_headers(headers: Headers) -> dict[str, list[str]]:
-    """Every value of every header, as text that JSON can say (Latin-1, as on the wire)."""
+    """Return all values of all headers as text (Latin-1, as on the wire), which JSON can hold."""
     return {
         name.decode("latin-1"): [value.decode("latin-1") for value in values]
         for name, values in headers.items()
@@ -54,72 +57,76 @@ def plain_headers(headers: Headers) -> dict[str, list[str]]:
     }
 
 
-def headers_of(value: Any) -> dict[str, list[str]]:
-    """Headers as an item has them, whatever their form: Scrapy's, or a mapping of text or bytes to one or to many."""
+def item_headers(value: Any) -> dict[str, list[str]]:
+    """Return the headers of an item: Scrapy's Headers, or a mapping from names to one value or several."""
     if isinstance(value, Headers):
         return plain_headers(value)
-    found: dict[str, list[str]] = {}
+    headers: dict[str, list[str]] = {}
     for name, given in dict(value or {}).items():
-        many = given if isinstance(given, list | tuple) else [given]
-        found[_text(name)] = [_text(one) for one in many]
-    return found
+        values = given if isinstance(given, list | tuple) else [given]
+        headers[_text(name)] = [_text(one) for one in values]
+    return headers
 
 
 def _text(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
-_OWN = frozenset(("body", "links", "request_headers", "response_headers"))
-"""Fields of an item that are read; the others are taken as they are."""
+_CONVERTED = frozenset(("body", "links", "request_headers", "response_headers"))
+"""Fields of an item that are converted. All others are published as they are."""
 
 
-def failure_output(lease: Lease, live: LiveRequests | None, *, reason: str, now: float, redact: bool) -> Output:
-    """Of a request without a page. `live` None: it was not begun. `redact`: see `page_output`."""
-    if live is None:
+def failure_output(lease: Lease, active: ActiveLease | None, *, reason: str, now: float, redact: bool) -> Output:
+    """Return the record of a request without a page. `active` None: the request was not started.
+
+    `redact` hides the values of secret request headers."""
+    if active is None:
         return Output(record=bare_record(lease, now=now, reason=reason, exception=""))
-    answer, exception = live.answer, ""
-    if isinstance(answer, Failure):
-        exception = f"{type(answer.value).__name__}: {answer.value}"
-        answer = answer.value.response if isinstance(answer.value, HttpError) else None
-    record = _record(live, answer if isinstance(answer, Response) else None, now=now)
+    result, exception = active.result, ""
+    if isinstance(result, Failure):
+        exception = f"{type(result.value).__name__}: {result.value}"
+        result = result.value.response if isinstance(result.value, HttpError) else None
+    record = _record(active, result if isinstance(result, Response) else None, now=now)
     if redact:
         _hide_secrets(record, lease)
     record.success, record.reason, record.exception = False, reason, exception[:EXCEPTION_CHARACTERS]
-    return Output(record=record, body=answer.body if isinstance(answer, Response) else b"")
+    return Output(record=record, body=result.body if isinstance(result, Response) else b"")
 
 
-def page_output(item: Mapping[str, Any], live: LiveRequests, *, now: float, redact: bool) -> Output:
-    """Of a RawResponseItem that the lease's callback yielded. `redact`: without the values of secret request headers.
-    Raises msgspec.ValidationError for a field that is not what the message says."""
-    answer = live.answer if isinstance(live.answer, Response) else None
-    record = _record(live, answer, now=now)
-    body = answer.body if answer is not None else b""
+def page_output(item: Mapping[str, Any], active: ActiveLease, *, now: float, redact: bool) -> Output:
+    """Return the page record of a RawResponseItem that the lease's callback yielded.
+
+    `redact` hides the values of secret request headers. Raises msgspec.ValidationError for a field of a wrong type.
+    """
+    response = active.result if isinstance(active.result, Response) else None
+    record = _record(active, response, now=now)
+    body = response.body if response is not None else b""
     if not 200 <= record.status_code < 400:
         record.success, record.reason = False, f"http_{record.status_code}"
     for name, value in item.items():
-        if name not in _OWN:
+        if name not in _CONVERTED:
             setattr(record, name, value)
     for name in ("request_headers", "response_headers"):
         if name in item:
-            setattr(record, name, headers_of(item[name]))
+            setattr(record, name, item_headers(item[name]))
     if redact:
-        _hide_secrets(record, live.lease)
+        _hide_secrets(record, active.lease)
     if "links" in item:
-        record.links = links_of(item["links"] or ())
+        record.links = record_links(item["links"] or ())
     given = item.get("body")
     if isinstance(given, bytes):
         if given != body:
             body = given
-            record.body, record.body_encoding, _ = _body(given, record.content_type)
-    elif given is not None and given != record.body and (answer is None or given != getattr(answer, "text", None)):
+            record.body, record.body_encoding, _ = _body_fields(given, record.content_type)
+    elif given is not None and given != record.body and (response is None or given != getattr(response, "text", None)):
         record.body, record.body_encoding, body = str(given), "text", str(given).encode("utf-8", "replace")
     return Output(record=msgspec.convert(msgspec.to_builtins(record), PageRecord), body=body)
 
 
-def item_output(item: dict[str, Any], live: LiveRequests, *, now: float) -> Output:
-    """Of any other item."""
-    lease = live.lease
-    answer = live.answer
+def item_output(item: dict[str, Any], active: ActiveLease, *, now: float) -> Output:
+    """Return the item record of an item that is not a RawResponseItem."""
+    lease = active.lease
+    result = active.result
     return Output(
         record=ItemRecord(
             appid=lease.run.crawl.id.appid,
@@ -127,16 +134,16 @@ def item_output(item: dict[str, Any], live: LiveRequests, *, now: float) -> Outp
             spiderid=lease.spider,
             request_id=_request_id(lease),
             attempt=lease.attempt,
-            url=answer.url if isinstance(answer, Response) else lease.url,
-            attrs=live.request.meta.get("attrs"),
+            url=result.url if isinstance(result, Response) else lease.url,
+            attrs=active.request.meta.get("attrs"),
             timestamp=timestamp(now),
             item=msgspec.to_builtins(item, enc_hook=str),
         )
     )
 
 
-def links_of(links: Iterable[Any]) -> list[RecordLink]:
-    """Mappings or pairs, as links of a record."""
+def record_links(links: Iterable[Any]) -> list[RecordLink]:
+    """Convert mappings with `url` and `text`, or (url, text) pairs, to links of a record."""
     return [
         RecordLink(str(one["url"]), str(one.get("text", "")))
         if isinstance(one, Mapping)
@@ -145,31 +152,31 @@ def links_of(links: Iterable[Any]) -> list[RecordLink]:
     ]
 
 
-def _record(live: LiveRequests, response: Response | None, *, now: float) -> PageRecord:
-    lease, meta = live.lease, live.request.meta
+def _record(active: ActiveLease, response: Response | None, *, now: float) -> PageRecord:
+    lease, meta = active.lease, active.request.meta
     record = bare_record(lease, now=now, reason="", exception="")
     record.request_id = _request_id(lease)
     record.success = True
     record.attrs = meta.get("attrs")
-    record.response_url = live.request.url
-    record.request_headers = plain_headers(live.request.headers)
-    came_by = meta.get("redirect_urls") or []
+    record.response_url = active.request.url
+    record.request_headers = plain_headers(active.request.headers)
+    redirect_urls = meta.get("redirect_urls") or []
     statuses = meta.get("redirect_reasons") or []
     record.redirects = [
         RedirectHop(str(url), status if isinstance(status, int) else 0)
-        for url, status in zip(came_by, [*statuses, *([0] * len(came_by))], strict=False)
+        for url, status in zip(redirect_urls, [*statuses, *([0] * len(redirect_urls))], strict=False)
     ]
-    if came_by:
-        record.url = str(came_by[0])
+    if redirect_urls:
+        record.url = str(redirect_urls[0])
     if response is None:
         return record
-    said = response.headers.get(b"Content-Type") or b""
-    record.content_type = said.decode("latin-1")
+    content_type = response.headers.get(b"Content-Type") or b""
+    record.content_type = content_type.decode("latin-1")
     record.response_url = response.url
     record.status_code = response.status
-    record.status_msg = _phrase(response.status)
+    record.status_msg = _status_phrase(response.status)
     record.response_headers = plain_headers(response.headers)
-    record.body, record.body_encoding, record.encoding = _body(response.body, record.content_type)
+    record.body, record.body_encoding, record.encoding = _body_fields(response.body, record.content_type)
     record.ip = str(response.ip_address or "")
     record.truncated = "dataloss" in response.flags
     if (latency := meta.get("download_latency")) is not None:
@@ -189,15 +196,15 @@ def _request_id(lease: Lease) -> str:
     return unpack(lease.payload).request_id or lease.request_id
 
 
-def _body(body: bytes, content_type: str) -> tuple[str, Any, str]:
-    """(body, body_encoding, encoding)."""
+def _body_fields(body: bytes, content_type: str) -> tuple[str, Any, str]:
+    """Return body, body_encoding and encoding of a record."""
     if not body:
         return "", "text", ""
     text, encoding, strict = decode(body, content_type)
     return (text, "text", encoding) if strict else (base64.b64encode(body).decode(), "base64", encoding)
 
 
-def _phrase(status: int) -> str:
+def _status_phrase(status: int) -> str:
     try:
         return http.HTTPStatus(status).phrase
     except ValueError:

@@ -1,4 +1,4 @@
-"""The scheduler of a ClusterSpider: works on whatever crawls of the service name its spider."""
+"""Scheduler of a ClusterSpider: runs the requests of all the service's crawls that name its spider."""
 
 import logging
 import random
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from scrapy import Request
 from scrapy.crawler import Crawler
-from scrapy.exceptions import DontCloseSpider
+from scrapy.exceptions import DontCloseSpider, IgnoreRequest
 from scrapy.http import Response
 from scrapy.utils.misc import load_object
 from twisted.internet.defer import Deferred, succeed
@@ -25,172 +25,210 @@ from gossamer.policy.retry import Retry, decide
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.scope import LinkScope
 from gossamer.scrapy import scheduler
-from gossamer.scrapy.cluster.guard import AddressGuard, AddressRefused, kind_of
-from gossamer.scrapy.cluster.pipelines import OUTLETS, BusPipeline, Outlet
+from gossamer.scrapy.cluster.pipelines import SINKS, BusPipeline, CrawlerBusSink
 from gossamer.scrapy.cluster.records import failure_output
-from gossamer.scrapy.cluster.terms import ClusterEntries, is_handover, under_terms, without_secrets
+from gossamer.scrapy.cluster.terms import ClusterEntryEncoder, apply_terms, is_handover, remove_secrets
+from gossamer.scrapy.downloader import AddressGuard, AddressRefused
+from gossamer.scrapy.engine import ResultHandler
 from gossamer.scrapy.entries import EntryEncoder
-from gossamer.scrapy.live import CURRENT, LiveRequests
-from gossamer.scrapy.options import LaneOptions
+from gossamer.scrapy.leasing import CURRENT_LEASE, ActiveLease
+from gossamer.scrapy.options import OWN, SchedulerOptions
 from gossamer.sinks.base import Sink
 from gossamer.worker.context import scope_of
 from gossamer.worker.page import drop_reason
 
 log = logging.getLogger(__name__)
 
-_SCOPES = 1000
+_MAX_SCOPES = 1000
+"""Number of compiled scopes kept in memory. May be changed freely."""
 
 
 class Scheduler(scheduler.Scheduler):
-    """Leases what the service's crawls have for this spider. Its process stays until it is told to end."""
+    """Leases requests from all crawls of the service. Its process runs until it is asked to stop."""
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._retries = crawler.settings.getint("RETRY_TIMES")
-        self._retry_base = crawler.settings.getfloat("GOSSAMER_RETRY_BASE", 10.0)
-        self._obedience = RobotsPolicy(self.options.settings.fetch.robots)
+        self._retry_base_seconds = crawler.settings.getfloat("GOSSAMER_RETRY_BASE", OWN["GOSSAMER_RETRY_BASE"][0])
+        self._robots = RobotsPolicy(self.options.settings.fetch.robots)
         self._scopes: dict[int, tuple[Terms, LinkScope]] = {}
 
-    # --- coming and going ---------------------------------------------------------------------------------------------
+    # --- opening and closing ------------------------------------------------------------------------------------------
 
-    def _read(self, crawler: Crawler) -> LaneOptions:
+    def _read_options(self, crawler: Crawler) -> SchedulerOptions:
         if not any(load_object(one) is BusPipeline for one in crawler.settings.getdict("ITEM_PIPELINES")):
             raise BadInput(
                 f"ITEM_PIPELINES: without {BusPipeline.__module__}.BusPipeline no page would be published; set it to "
                 "None where a pipeline of yours publishes them"
             )
-        options = super()._read(crawler)
+        options = super()._read_options(crawler)
         return replace(options, crawl=msgspec.structs.replace(options.crawl, pool=SHARED), stay_open=True)
 
     async def _join(self, frontier: Frontier) -> Run:
-        """None in particular: this one only names the spider where a request comes from no lease."""
+        """Return a run that exists nowhere. It only stands for the spider where a request has no lease."""
         return Run(self.options.crawl, 0, 0)
 
-    def _purpose(self, run: Run) -> str:
-        return f"Waiting for what is fed with the spiderid {self._spider.name}"
+    def _describe_work(self, run: Run) -> str:
+        return f"Waiting for crawl requests with the spiderid {self._spider.name}"
 
-    async def _output(self) -> Sink:
+    async def _open_sink(self) -> Sink:
         assert self._crawler.spider is not None
-        self._outlet = OUTLETS[self._crawler] = await Outlet.open(self.options.settings, self._spider.name)
-        return self._outlet
+        self._sink = SINKS[self._crawler] = await CrawlerBusSink.open(self.options.settings, self._spider.name)
+        return self._sink
 
-    async def _joined(self, run: Run, entries: EntryEncoder) -> EntryEncoder:
+    async def _after_join(self, run: Run, encoder: EntryEncoder) -> EntryEncoder:
         self._guard = AddressGuard(self.options.settings)
-        self._engine.add_middleware(self._guard)
-        return ClusterEntries(self._spider, frontier=self.frontier, fingerprinter=self._crawler.request_fingerprinter)
+        self._engine.add_downloader_middleware(self._guard)
+        return ClusterEntryEncoder(
+            self._spider, frontier=self.frontier, fingerprinter=self._crawler.request_fingerprinter
+        )
 
     async def _close(self) -> None:
         await super()._close()
         self._guard.close()
-        OUTLETS.pop(self._crawler, None)
-        await self._outlet.close()
+        SINKS.pop(self._crawler, None)
+        await self._sink.close()
 
     def has_pending_requests(self) -> bool:
-        """Always: there may be more at any moment."""
+        """Return True: there may be more requests at any moment."""
         return True
 
     async def _count_waiting(self) -> int:
         return sum(one.queued for one in await self.frontier.backlog() if one.spider == self._spider.name)
 
-    def _spider_idle(self) -> None:
+    def _on_spider_idle(self) -> None:
         raise DontCloseSpider
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def _prepare(self, request: Request, lease: Lease, payload: Payload) -> Request:
-        return under_terms(request, lease, payload, ignore_robots=self._obedience.asks(True) is False)
+    def _prepare_request(self, request: Request, lease: Lease, payload: Payload) -> Request:
+        return apply_terms(request, lease, payload, may_ignore_robots=self._robots.asks(True) is False)
 
     def enqueue_request(self, request: Request) -> bool:
-        """Store a request under its parent's terms. False: it is known, filtered, too deep, or for no crawl at all."""
-        live = CURRENT.get()
-        if live is None or live.over:
-            log.error("%s came from no request of a crawl and is dropped; feed it as a crawl request", request)
+        """Store a request under its parent's terms.
+
+        False: it is known, filtered or too deep, or does not come from a request of a crawl."""
+        active = CURRENT_LEASE.get()
+        if active is None or active.ended:
+            log.error(
+                "%s is dropped, because it does not come from a request of a crawl; feed a crawl request", request
+            )
             return False
-        reason = self._refusal(request, live)
+        reason = self._refusal(request, active)
         if reason is None:
-            if live.moving:
-                without_secrets(request, live.lease.terms)
+            if active.replacing:
+                remove_secrets(request, active.lease.terms)
             return super().enqueue_request(request)
-        if not live.moving:
-            live.drops[reason] = live.drops.get(reason, 0) + 1
+        if not active.replacing:
+            active.drops[reason] = active.drops.get(reason, 0) + 1
         return False
 
-    def _refusal(self, request: Request, live: LiveRequests) -> str | None:
-        """Why the terms do not want it; None: they do."""
-        terms = live.lease.terms
-        if live.moving:
-            if request.url == live.request.url:
+    def _refusal(self, request: Request, active: ActiveLease) -> str | None:
+        """Return the reason for which the crawl's terms refuse the request. None: they allow it."""
+        terms = active.lease.terms
+        if active.replacing:
+            if request.url == active.request.url:
                 return None
-        elif is_handover(request, live):
+        elif is_handover(request, active):
             return None
-        elif self._is_too_deep(live):
+        elif self._is_too_deep(active):
             return str(Dropped.DEPTH)
-        refusal = self.scope(terms).refusal(request.url)
+        refusal = self._scope(terms).refusal(request.url)
         return None if refusal is None else drop_reason(refusal.reason)
 
-    def _is_too_deep(self, live: LiveRequests) -> bool:
-        maxdepth = live.lease.terms.maxdepth
-        return not (maxdepth is None or live.lease.depth < maxdepth or getattr(self._spider, "ignores_maxdepth", False))
+    def _is_too_deep(self, active: ActiveLease) -> bool:
+        lease = active.lease
+        maxdepth = lease.terms.maxdepth
+        return not (maxdepth is None or lease.depth < maxdepth or getattr(self._spider, "ignores_maxdepth", False))
 
-    def scope(self, terms: Terms) -> LinkScope:
-        """The filters of a submission."""
+    def _scope(self, terms: Terms) -> LinkScope:
         known = self._scopes.get(id(terms))
         if known is None:
-            if len(self._scopes) >= _SCOPES:
+            if len(self._scopes) >= _MAX_SCOPES:
                 self._scopes.clear()
-            # The terms are kept beside their id, so that no other object can take it over meanwhile.
+            # The terms are kept beside their id, so that no other object can get the id meanwhile.
             known = self._scopes[id(terms)] = (terms, scope_of(terms))
         return known[1]
 
-    # --- answers ------------------------------------------------------------------------------------------------------
+    # --- results ------------------------------------------------------------------------------------------------------
 
-    def _around(self, result: Any, request: Request, original: Any) -> "Deferred[None]":
-        live = self._live.get(request)
-        if live is None or isinstance(result, Request):
-            return super()._around(result, request, original)
-        live.answer = result
-        failure = kind_of(result)
-        again = self._again(live, failure) if failure else None
-        if again is not None:
-            live.outcome, live.delay_seconds, live.answered = Outcome.RETRY, again.delay_seconds, True
-            self._outlet.tally.retry(str(failure))
-            self._end(live)
+    def _handle_result(self, result: Any, request: Request, original: ResultHandler) -> "Deferred[None]":
+        active = self._active.get(request)
+        if active is None or isinstance(result, Request):
+            return super()._handle_result(result, request, original)
+        active.result = result
+        failure = _failure_reason(result)
+        retry = self._retry(active, failure) if failure else None
+        if retry is not None:
+            active.outcome, active.retry_delay_seconds, active.handled = Outcome.RETRY, retry.delay_seconds, True
+            self._sink.tally.retry(str(failure))
+            self._end(active)
             return succeed(None)
         refused = isinstance(result, Failure) and isinstance(result.value, AddressRefused)
         if isinstance(result, Response) or not refused:
-            self._outlet.tally.status(self._spider.name, getattr(result, "status", 0))
+            self._sink.tally.status(self._spider.name, getattr(result, "status", 0))
         if isinstance(failure, str):
-            live.fail(failure)
-        handled = super()._around(result, request, original)
+            active.fail(failure)
+        handled = super()._handle_result(result, request, original)
         if refused:
-            live.outcome, live.reason = Outcome.DROPPED, str(Dropped.BLOCKED_ADDRESS)
+            active.outcome, active.reason = Outcome.DROPPED, str(Dropped.BLOCKED_ADDRESS)
         return handled
 
-    def _again(self, live: LiveRequests, failure: str | int) -> Retry | None:
-        """Another attempt, by any worker; the spider hears nothing of this one."""
-        if live.request.meta.get("dont_retry"):
+    def _retry(self, active: ActiveLease, failure: str | int) -> Retry | None:
+        """Return the retry of a failed request, by any worker; the spider does not get this result. None: no retry."""
+        if active.request.meta.get("dont_retry"):
             return None
-        own = live.lease.terms.retries
+        retries = active.lease.terms.retries
         decision = decide(
             failure,
-            live.lease.attempt + 1,
-            live.request.meta.get("max_retry_times", self._retries) if own is None else own,
+            active.lease.attempt + 1,
+            active.request.meta.get("max_retry_times", self._retries) if retries is None else retries,
             random=random.random(),
-            base_seconds=self._retry_base,
+            base_seconds=self._retry_base_seconds,
         )
         return decision if isinstance(decision, Retry) else None
 
-    def _records(self, settlement: Settlement, live: LiveRequests | None) -> Sequence[Output]:
+    def _records(self, settlement: Settlement, active: ActiveLease | None) -> Sequence[Output]:
         if settlement.outcome not in (Outcome.FAILED, Outcome.DROPPED) or settlement.reason == Dropped.MOVED:
-            if live is not None and settlement.outcome is Outcome.FETCHED:
-                self._outlet.tally.pages += 1
+            if active is not None and settlement.outcome is Outcome.FETCHED:
+                self._sink.tally.pages += 1
             return ()
         if settlement.outcome is Outcome.FAILED:
-            self._outlet.tally.fail(settlement.reason)
+            self._sink.tally.fail(settlement.reason)
         else:
-            self._outlet.tally.drop(settlement.reason)
+            self._sink.tally.drop(settlement.reason)
         return [
             failure_output(
-                settlement.lease, live, reason=settlement.reason, now=time.time(), redact=self._outlet.redact
+                settlement.lease, active, reason=settlement.reason, now=time.time(), redact=self._sink.redact
             )
         ]
+
+
+_REASONS = {
+    "CannotResolveHostError": "dns",
+    "DNSLookupError": "dns",
+    "DownloadConnectionRefusedError": "connect",
+    "DownloadTimeoutError": "total_timeout",
+    "TimeoutError": "total_timeout",
+    "TCPTimedOutError": "connect_timeout",
+    "ConnectError": "connect",
+    "ResponseDataLossError": "connection_lost",
+    "ResponseFailed": "connection_lost",
+    "ConnectionLost": "connection_lost",
+    "ConnectionDone": "connection_lost",
+    "TunnelError": "proxy",
+    "DownloadFailedError": "fetch",
+}
+"""The fast worker's reason for an exception, by the name of its class or nearest base class.
+
+Names instead of classes, because the classes differ between versions of Scrapy and its download handlers.
+"""
+
+
+def _failure_reason(result: object) -> str | int | None:
+    """Return the reason of a failed download, or the status of a response. None: the result is neither."""
+    if isinstance(result, Response):
+        return result.status
+    if not isinstance(result, Failure) or isinstance(result.value, IgnoreRequest):
+        return None
+    return next((_REASONS[kind.__name__] for kind in type(result.value).__mro__ if kind.__name__ in _REASONS), None)

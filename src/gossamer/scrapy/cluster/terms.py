@@ -1,4 +1,4 @@
-"""What a crawl request says, put on Scrapy's request: headers, cookie, meta."""
+"""Applies the terms of a crawl request to Scrapy's requests (headers, cookie, meta), and to those that follow them."""
 
 import contextlib
 from collections.abc import Mapping
@@ -14,35 +14,46 @@ from gossamer.model.crawl import QueryOrder, Terms
 from gossamer.model.request import Lease, Payload, pack
 from gossamer.policy.secrets import SecretHeaders, has_secrets
 from gossamer.policy.urls import canonical
-from gossamer.scrapy.entries import MOST_PRIORITY, SPIDER_KEY, EntryEncoder, FrontierEntry, RequestKey, _neutral
-from gossamer.scrapy.live import CURRENT, LiveRequests
+from gossamer.scrapy.entries import (
+    MAX_DEPTH,
+    MAX_PRIORITY,
+    SPIDER_KEY,
+    EntryEncoder,
+    FrontierEntry,
+    RequestKey,
+    neutral_payload,
+)
+from gossamer.scrapy.leasing import CURRENT_LEASE, ActiveLease
 from gossamer.worker.page import child_priority
 
-FROM_TERMS = (
+_TERMS_META = (
     "appid", "crawlid", "url", "useragent", "cookie", "curdepth", "maxdepth", "expires", "priority", "domain_max_pages",
     "allowed_domains", "allow_regex", "deny_regex", "deny_extensions",
 )  # fmt: skip
-"""Keys of a leased request's meta that say what the submission says. Children have them from their own lease."""
+"""Keys of a leased request's meta that `apply_terms` sets. A child gets them from its own lease."""
 
-SPENT = (
+_EXCHANGE_META = (
     "download_slot", "download_latency", "download_timeout", "retry_times", "max_retry_times", "redirect_times",
     "redirect_ttl", "redirect_urls", "redirect_reasons", "proxy", "_auth_proxy", "dont_obey_robotstxt",
     "is_start_request",
 )  # fmt: skip
-"""Keys that belong to one exchange: a child that copies its parent's meta must not go on with them."""
+"""Keys of meta that concern one request only. A child that copies its parent's meta must not have them."""
 
 
-def under_terms(request: Request, lease: Lease, payload: Payload, *, ignore_robots: bool) -> Request:
-    """The request with what its submission and its lease say. What the request says itself counts more."""
+def apply_terms(request: Request, lease: Lease, payload: Payload, *, may_ignore_robots: bool) -> Request:
+    """Return the request with what its crawl request and its lease say. The request's own values override them.
+
+    `may_ignore_robots`: the operator lets crawl requests ignore robots.txt.
+    """
     terms, crawl = lease.terms, lease.run.crawl.id
     meta: dict[str, Any] = request.meta
-    if payload.location is not None:  # the other lane has followed redirects before this one got it
+    if payload.location is not None:  # a fast worker followed redirects before this process got the request
         request = request.replace(url=payload.location)
         meta = request.meta
         meta["redirect_urls"] = [url for url, _ in payload.chain]
         meta["redirect_reasons"] = [status for _, status in payload.chain]
         meta["redirect_times"] = len(payload.chain)
-    headers, cookie = _allowed(request, terms)
+    headers, cookie = _permitted_headers(request, terms)
     attrs = payload.attrs if payload.attrs is not None else meta.get("attrs", terms.attrs)
     meta.update(
         appid=crawl.appid,
@@ -68,24 +79,23 @@ def under_terms(request: Request, lease: Lease, payload: Payload, *, ignore_robo
     for name, value in headers.items():
         if name.lower() not in OWNED:
             request.headers.setdefault(name, value)
-    cookies = cookie_of(cookie, payload.cookies)
-    if cookies:
+    if cookies := _cookie_header(cookie, payload.cookies):
         request.headers.setdefault("Cookie", cookies)
     if terms.proxy:
         meta.setdefault("proxy", terms.proxy)
     if terms.timeout_seconds:
         meta.setdefault("download_timeout", terms.timeout_seconds)
-    if ignore_robots and terms.ignore_robots:
+    if may_ignore_robots and terms.ignore_robots:
         meta["dont_obey_robotstxt"] = True
     return request
 
 
-def without_secrets(request: Request, terms: Terms) -> None:
-    """Take the crawl's cookie and secret headers off a request that was made from another, if its URL may not get them.
+def remove_secrets(request: Request, terms: Terms) -> None:
+    """Remove the crawl's cookie and secret headers from a request whose URL must not get them.
 
-    Scrapy's redirects, and middlewares that replace a request, copy its headers.
+    Call it for a request that replaces another: Scrapy's redirects, and middlewares, copy the headers.
     """
-    headers, cookie = _allowed(request, terms)
+    headers, cookie = _permitted_headers(request, terms)
     for name, value in (terms.headers or {}).items():
         if name not in headers and request.headers.getlist(name) == [value.encode(request.encoding)]:
             del request.headers[name]
@@ -95,8 +105,8 @@ def without_secrets(request: Request, terms: Terms) -> None:
             del request.headers[b"Cookie"]
 
 
-def _allowed(request: Request, terms: Terms) -> tuple[dict[str, str], str | None]:
-    """The crawl's headers and its cookie, without the secret ones where the request's URL may not get them."""
+def _permitted_headers(request: Request, terms: Terms) -> tuple[dict[str, str], str | None]:
+    """Return the crawl's headers and cookie, without the secret ones where the request's URL must not get them."""
     headers = terms.headers or {}
     if not has_secrets(terms):
         return headers, None
@@ -107,29 +117,30 @@ def _allowed(request: Request, terms: Terms) -> tuple[dict[str, str], str | None
     return {name: value for name, value in headers.items() if name.lower() not in secrets.names}, None
 
 
-def cookie_of(cookie: str | None, more: Mapping[str, str] | None) -> str:
-    """The value of a Cookie header; empty: none."""
-    return "; ".join([*([cookie] if cookie else []), *(f"{name}={value}" for name, value in (more or {}).items())])
+def _cookie_header(cookie: str | None, further: Mapping[str, str] | None) -> str:
+    """Return the value of a Cookie header. Empty: there is no cookie."""
+    own = [cookie] if cookie else []
+    return "; ".join([*own, *(f"{name}={value}" for name, value in (further or {}).items())])
 
 
-def stripped(request: Request, parent: Request, lease: Lease) -> Request:
-    """A child without what its own lease will give it, and without what its parent has spent."""
+def _without_inherited(request: Request, parent: Request, lease: Lease) -> Request:
+    """Return a child without copies of its parent's terms and exchange: its own lease gives it those."""
     meta, headers = request.meta, request.headers
-    superfluous = [name for name in (*FROM_TERMS, *SPENT) if name in meta]
-    sent = [
+    superfluous = [name for name in (*_TERMS_META, *_EXCHANGE_META) if name in meta]
+    copied = [
         name
         for name in (b"User-Agent", b"Cookie", b"Accept-Encoding", *map(str.encode, lease.terms.headers or ()))
         if name in headers and headers.getlist(name) == parent.headers.getlist(name)
     ]
-    inherits = "attrs" not in meta and (attrs := parent.meta.get("attrs")) != lease.terms.attrs
-    if not (superfluous or sent or inherits):
+    inherits_attrs = "attrs" not in meta and (attrs := parent.meta.get("attrs")) != lease.terms.attrs
+    if not (superfluous or copied or inherits_attrs):
         return request
     child = request.copy()
     for key in superfluous:
         del child.meta[key]
-    for name in sent:
+    for name in copied:
         del child.headers[name]
-    if inherits:
+    if inherits_attrs:
         child.meta["attrs"] = attrs
     return child
 
@@ -139,50 +150,54 @@ def _list(values: tuple[str, ...] | None) -> list[str] | None:
 
 
 _NEUTRAL_META = frozenset(("attrs", "depth", SPIDER_KEY))
+"""Keys of meta that a neutral payload, or the entry, holds as well."""
 
 
-class ClusterEntries(EntryEncoder):
-    """A child is one deeper than its parent and ten lower, where the spider does not say otherwise."""
+class ClusterEntryEncoder(EntryEncoder):
+    """Encodes requests under their parent's terms.
 
-    def of(self, request: Request, name: RequestKey) -> FrontierEntry:
-        """Raises Unstorable."""
-        parent = CURRENT.get()
-        if parent is None or parent.moving:
-            return super().of(request, name)
-        child = stripped(request, parent.request, parent.lease)
-        entry = super().of(child, name)
+    A child is one level deeper than its parent; its priority is ten lower unless the spider sets one.
+    """
+
+    def entry(self, request: Request, key: RequestKey) -> FrontierEntry:
+        """Return the request's entry. Raises Unstorable."""
+        parent = CURRENT_LEASE.get()
+        if parent is None or parent.replacing:
+            return super().entry(request, key)
+        child = _without_inherited(request, parent.request, parent.lease)
+        entry = super().entry(child, key)
         lease = parent.lease
         depth = lease.depth if is_handover(request, parent) else lease.depth + 1
-        priority = max(-MOST_PRIORITY, min(_priority(request, lease.priority), MOST_PRIORITY))
-        if name.spider == self._spider.name and _is_plain(child, self._spider):
-            # Either lane may run a spider of this name.
-            entry = replace(entry, payload=pack(_neutral(child)))
-        return replace(entry, priority=priority, depth=min(depth, 2**16 - 1))
+        priority = max(-MAX_PRIORITY, min(_priority(request, lease.priority), MAX_PRIORITY))
+        if key.spider == self._spider.name and _is_plain(child, self._spider):
+            # Fast workers may run a spider of this name, too; they understand neutral payloads only.
+            entry = replace(entry, payload=pack(neutral_payload(child)))
+        return replace(entry, priority=priority, depth=min(depth, MAX_DEPTH))
 
-    def _mark(self, request: Request, url: str) -> int:
-        # Fast workers that run a spider of this name know nothing of the project's fingerprinter.
+    def _own_fingerprint(self, request: Request, url: str) -> int:
+        # Fast workers that run a spider of this name do not know the project's fingerprinter.
         if Lane.FAST in self._frontier.spiders.lanes(self._spider.name):
-            return self._outside(self._spider.name, request, url)
-        return super()._mark(request, url)
+            return self._common_fingerprint(self._spider.name, request, url)
+        return super()._own_fingerprint(request, url)
 
-    def _outside(self, spider: str, request: Request, url: str) -> int:
-        parent = CURRENT.get()
-        order = QueryOrder.SIGNIFICANT if parent is None else parent.lease.terms.query_order
+    def _common_fingerprint(self, spider: str, request: Request, url: str) -> int:
+        parent = CURRENT_LEASE.get()
+        query_order = QueryOrder.SIGNIFICANT if parent is None else parent.lease.terms.query_order
         return self._frontier.spiders.fingerprint(
-            spider, url, method=request.method, body=request.body, query_order=order
+            spider, url, method=request.method, body=request.body, query_order=query_order
         )
 
 
-def is_handover(request: Request, parent: LiveRequests) -> bool:
-    """Whether it is the very page at hand, for another spider: no link is followed, so it is no deeper."""
+def is_handover(request: Request, parent: ActiveLease) -> bool:
+    """Return whether the request hands the parent's own page to another spider. Such a request is no deeper."""
     spider = request.meta.get(SPIDER_KEY)
     if spider is None or spider == parent.lease.spider:
         return False
-    here = {parent.lease.url, parent.request.url, getattr(parent.answer, "url", "")}
-    if request.url in here:
+    page_urls = {parent.lease.url, parent.request.url, getattr(parent.result, "url", "")}
+    if request.url in page_urls:
         return True
     try:
-        return canonical(request.url) in here
+        return canonical(request.url) in page_urls
     except BadUrl:
         return False
 
@@ -190,17 +205,18 @@ def is_handover(request: Request, parent: LiveRequests) -> bool:
 def _priority(request: Request, parent: int) -> int:
     if request.priority:
         return request.priority
-    said = request.meta.get("priority")  # Scrapy Cluster's way to say it
-    return said if type(said) is int else child_priority(parent)
+    priority = request.meta.get("priority")  # as Scrapy Cluster's spiders set it
+    return priority if type(priority) is int else child_priority(parent)
 
 
 def _is_plain(request: Request, spider: Spider) -> bool:
+    """Return whether a neutral payload loses nothing of the request."""
     callback = request.callback
     return (
         type(request) is Request
         and (callback is None or callback == spider.parse)
         and not (request.errback or request.cookies or request.cb_kwargs or request.flags)
-        # A wanderer's next page is added unfiltered; that it is fetched needs no mark on the request itself.
+        # WanderingSpider's requests are added unfiltered; the payload need not say so.
         and (not request.dont_filter or getattr(spider, "ignores_maxdepth", False))
         and request.encoding == "utf-8"
         and _NEUTRAL_META.issuperset(request.meta)

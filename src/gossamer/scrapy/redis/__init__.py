@@ -1,6 +1,6 @@
-"""For projects that come from scrapy-redis: the same modules and settings under `gossamer.scrapy.redis`.
+"""scrapy-redis's modules, names and settings on the shared frontier, for projects that come from scrapy-redis.
 
-Moving is changing `scrapy_redis.` to `gossamer.scrapy.redis.` wherever it stands; docs/howto/from-scrapy-redis.md.
+Such a project writes `gossamer.scrapy.redis.` where `scrapy_redis.` stands. See docs/howto/from-scrapy-redis.md.
 """
 
 from gossamer.scrapy.redis.connection import from_settings, get_redis, get_redis_from_settings

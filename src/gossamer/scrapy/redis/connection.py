@@ -1,9 +1,10 @@
-"""Where the Redis of a project is, and the one connection that all parts of a process share."""
+"""Connection to a project's Redis: the address from its REDIS_ settings, and one connection shared by each process."""
 
 import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from importlib.resources import files
 from typing import Any
 from urllib.parse import quote, urlencode
 from weakref import WeakKeyDictionary
@@ -14,18 +15,23 @@ from scrapy.settings import BaseSettings
 
 from gossamer.errors import BadSetting
 from gossamer.valkey.address import Address
+from gossamer.valkey.client import load_scripts
 from gossamer.valkey.shards import Shards
 
 log = logging.getLogger(__name__)
 
-_WHERE = ("host", "port", "db", "username", "password", "unix_socket_path", "ssl")
+SCRIPTS = load_scripts(files("gossamer.scrapy.redis") / "scripts")
+
+_ADDRESS = ("host", "port", "db", "username", "password", "unix_socket_path", "ssl")
 _TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
-_SECONDS = ("socket_timeout", "socket_connect_timeout")
-_FOR_SERVER = (
+_TIMEOUTS = ("socket_timeout", "socket_connect_timeout")
+_REDIS_PY_ONLY = (
     "encoding", "encoding_errors", "decode_responses", "retry_on_timeout", "retry_on_error", "retry", "max_connections",
     "health_check_interval", "socket_keepalive", "socket_keepalive_options", "client_name", "protocol", "charset",
 )  # fmt: skip
+"""Parameters that only concern the redis-py client of `self.server`."""
 DEFAULTS = {"socket_timeout": 30, "socket_connect_timeout": 30, "retry_on_timeout": True, "encoding": "utf-8"}
+"""scrapy-redis's default parameters. They must stay equal to those."""
 _SETTINGS = {
     "REDIS_URL": "url",
     "REDIS_HOST": "host",
@@ -34,27 +40,28 @@ _SETTINGS = {
     "REDIS_ENCODING": "encoding",
     "REDIS_DECODE_RESPONSES": "decode_responses",
 }
+"""Parameter of redis-py by setting."""
 
 
-def parameters(settings: BaseSettings) -> dict[str, Any]:
-    """What the project says, in redis-py's words. Raises BadInput for REDIS_PARAMS that are not honoured."""
+def connection_parameters(settings: BaseSettings) -> dict[str, Any]:
+    """Return the project's settings as parameters of redis-py. Raises BadInput for unsupported REDIS_PARAMS."""
     given = settings.getdict("REDIS_PARAMS")
     if "redis_cls" in given:
         raise BadSetting("REDIS_PARAMS: redis_cls is not used; for a cluster write redis+cluster://… in REDIS_URL")
-    known = {"url", *_WHERE, *_TLS, *_SECONDS, *_FOR_SERVER}
+    known = {"url", *_ADDRESS, *_TLS, *_TIMEOUTS, *_REDIS_PY_ONLY}
     if unknown := sorted(set(given) - known):
         raise BadSetting(f"REDIS_PARAMS: {unknown[0]} is not known here")
-    said = {name: settings.get(setting) for setting, name in _SETTINGS.items() if settings.get(setting)}
-    return {**DEFAULTS, **given, **said}
+    single = {name: settings.get(setting) for setting, name in _SETTINGS.items() if settings.get(setting)}
+    return {**DEFAULTS, **given, **single}
 
 
-def address_of(settings: BaseSettings) -> str:
-    """The server that REDIS_* name; the one of GOSSAMER_FRONTIER where they name none. Raises BadInput."""
-    given = parameters(settings)
+def server_address(settings: BaseSettings) -> str:
+    """Return the address in the REDIS_ settings, or GOSSAMER_FRONTIER where they have none. Raises BadInput."""
+    given = connection_parameters(settings)
     if not (given.get("url") or any(given.get(name) for name in ("host", "port", "unix_socket_path"))):
-        named = settings.get("GOSSAMER_FRONTIER") or os.environ.get("GOSSAMER_FRONTIER")
-        if named:
-            return str(named)
+        frontier = settings.get("GOSSAMER_FRONTIER") or os.environ.get("GOSSAMER_FRONTIER")
+        if frontier:
+            return str(frontier)
     if given.get("url"):
         address = Address.parse(str(given["url"]))
         if (address.password or not given.get("password")) and (address.database or not given.get("db")):
@@ -70,88 +77,89 @@ def address_of(settings: BaseSettings) -> str:
             "port": address.endpoints[0].port,
             **dict(address.tls_options),
         }
-    text = _text(given)
+    text = _format_address(given)
     Address.parse(text)
     return text
 
 
-def _text(given: dict[str, Any]) -> str:
-    who = ""
+def _format_address(given: dict[str, Any]) -> str:
+    user = ""
     if given.get("password") or given.get("username"):
-        who = f"{quote(str(given.get('username') or ''), safe='')}:{quote(str(given.get('password') or ''), safe='')}@"
+        user = f"{quote(str(given.get('username') or ''), safe='')}:{quote(str(given.get('password') or ''), safe='')}@"
     if path := given.get("unix_socket_path"):
-        return f"unix://{who}{path}?db={int(given.get('db') or 0)}"
+        return f"unix://{user}{path}?db={int(given.get('db') or 0)}"
     scheme = "rediss" if given.get("ssl") else "redis"
     host = str(given.get("host") or "localhost")
     host = f"[{host}]" if ":" in host else host
     options = {name: given[name] for name in _TLS if given.get("ssl") and given.get(name) is not None}
     query = f"?{urlencode(options)}" if options else ""
-    return f"{scheme}://{who}{host}:{int(given.get('port') or 6379)}/{int(given.get('db') or 0)}{query}"
+    return f"{scheme}://{user}{host}:{int(given.get('port') or 6379)}/{int(given.get('db') or 0)}{query}"
 
 
-class RedisLink:
-    """One process's connection to the server of the start keys, items and stats. Made when it is first needed."""
+class RedisConnection:
+    """One process's connection to the server of the start keys, items and statistics. It connects at its first use."""
 
     def __init__(self, settings: BaseSettings) -> None:
         """Raises BadInput."""
-        given = parameters(settings)
-        self.address = address_of(settings)
-        self.cluster = Address.parse(self.address).cluster
+        given = connection_parameters(settings)
+        self.address = server_address(settings)
+        self._is_cluster = Address.parse(self.address).cluster
         self._call_seconds = float(given["socket_timeout"] or 30)
         self._connect_seconds = float(given["socket_connect_timeout"] or 30)
         self._shards: Shards | None = None
-        self._making = asyncio.Lock()
-        self.at_the_end: list[Callable[[], Awaitable[None]]] = []
-        """Awaited before the connection is closed."""
+        self._lock = asyncio.Lock()
+        self.before_close: list[Callable[[], Awaitable[None]]] = []
+        """Callbacks that are awaited before the connection is closed."""
 
     async def shards(self) -> Shards:
-        """Raises FrontierUnavailable."""
-        async with self._making:
+        """Return the client, connected. Raises FrontierUnavailable."""
+        async with self._lock:
             if self._shards is None:
                 self._shards = await Shards.connect(
                     self.address, connect_seconds=self._connect_seconds, call_seconds=self._call_seconds
                 )
             return self._shards
 
-    def beside(self, key: str, what: str) -> str:
-        """The name of a key that belongs to this one; in a cluster on the same server."""
-        tagged = 0 <= key.find("{") < key.find("}") - 1
-        return f"{{{key}}}:{what}" if self.cluster and not tagged else f"{key}:{what}"
+    def sibling_key(self, key: str, suffix: str) -> str:
+        """Return the name `key:suffix`; in a cluster, one that lies on the same server as `key`."""
+        is_tagged = 0 <= key.find("{") < key.find("}") - 1
+        return f"{{{key}}}:{suffix}" if self._is_cluster and not is_tagged else f"{key}:{suffix}"
 
     async def close(self) -> None:
-        """Do what is left to do, and end the connection. May be repeated."""
-        work, self.at_the_end = self.at_the_end, []
-        for one in work:
+        """Await the callbacks in `before_close` and disconnect. May be repeated."""
+        callbacks, self.before_close = self.before_close, []
+        for callback in callbacks:
             try:
-                await one()
+                await callback()
             except Exception:
-                log.exception("What was left for %s could not be done", Address.parse(self.address))
+                log.exception("The last work for %s failed", Address.parse(self.address))
         if self._shards is not None:
             await self._shards.close()
             self._shards = None
 
 
-_links: WeakKeyDictionary[Crawler, RedisLink] = WeakKeyDictionary()
+_connections: WeakKeyDictionary[Crawler, RedisConnection] = WeakKeyDictionary()
 
 
-def link(crawler: Crawler) -> RedisLink:
-    """The crawler's one link, closed when its engine stops. Raises BadInput."""
-    found = _links.get(crawler)
+def connection_of(crawler: Crawler) -> RedisConnection:
+    """Return the crawler's only connection, which is closed when its engine stops. Raises BadInput."""
+    found = _connections.get(crawler)
     if found is None:
-        found = _links[crawler] = RedisLink(crawler.settings)
+        found = _connections[crawler] = RedisConnection(crawler.settings)
         crawler.signals.connect(found.close, signal=signals.engine_stopped)
     return found
 
 
 def get_redis_from_settings(settings: BaseSettings) -> Any:
-    """A redis-py client, for code of the project that wants one; it blocks, so not for callbacks.
+    """Return a redis-py client for a project's own code. It blocks, so callbacks must not use it.
 
-    Raises BadInput where redis-py is not installed."""
+    Raises BadInput where redis-py is not installed.
+    """
     try:
         import redis
     except ImportError:
         raise BadSetting("self.server needs redis-py; pip install redis") from None
-    given = parameters(settings)
+    given = connection_parameters(settings)
     url = given.pop("url", None)
     if url is None and not any(given.get(name) for name in ("host", "port", "unix_socket_path")):
         url = settings.get("GOSSAMER_FRONTIER") or os.environ.get("GOSSAMER_FRONTIER")
@@ -159,7 +167,7 @@ def get_redis_from_settings(settings: BaseSettings) -> Any:
 
 
 def get_redis(**parameters: Any) -> Any:
-    """Return a redis-py client of these parameters, `url` and `redis_cls` among them. It blocks."""
+    """Return a redis-py client with these parameters, which may include `url` and `redis_cls`. It blocks."""
     import redis
 
     kind = parameters.pop("redis_cls", redis.Redis)

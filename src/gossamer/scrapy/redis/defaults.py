@@ -1,4 +1,4 @@
-"""scrapy-redis's defaults by their names there, for code of a project that reads them."""
+"""scrapy-redis's module of default values, for projects whose code reads them. They must stay equal to its own."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ MAX_IDLE_TIME = 0
 
 
 def __getattr__(name: str) -> Any:
-    """REDIS_CLS needs redis-py, which nothing else here does."""
+    """Return REDIS_CLS, imported at its first use: redis-py may be missing, and nothing else here needs it."""
     if name == "REDIS_CLS":
         import redis
 

@@ -1,4 +1,4 @@
-"""scrapy-redis's dupefilter: its name for DUPEFILTER_CLASS, and its fingerprints, which it left in Redis."""
+"""scrapy-redis's dupefilter class, and the fingerprints that scrapy-redis left in Redis."""
 
 import hashlib
 import json
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from scrapy import Request
-from scrapy.dupefilters import RFPDupeFilter as ScrapysOwn
+from scrapy.dupefilters import RFPDupeFilter as ScrapyDupeFilter
 from w3lib.url import canonicalize_url
 
 from gossamer.errors import BadInput
 from gossamer.model.request import Batch
-from gossamer.scrapy.redis.connection import RedisLink
+from gossamer.scrapy.redis.connection import RedisConnection
 
 
-class RFPDupeFilter(ScrapysOwn):
-    """Only a name: the frontier dedupes, in the same step in which it queues."""
+class RFPDupeFilter(ScrapyDupeFilter):
+    """Accepted value of DUPEFILTER_CLASS. It is never called: the frontier drops duplicates when it queues requests."""
 
 
 def request_fingerprint(request: Request) -> str:
-    """What scrapy-redis 0.7 to 0.9 remembered a request by: 40 hexadecimal digits."""
+    """Return the fingerprint that scrapy-redis 0.7 to 0.9 stored for a request: 40 hexadecimal digits."""
     data = {"method": request.method, "url": canonicalize_url(request.url), "body": request.body.hex()}
     text = json.dumps(data, sort_keys=True)
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
@@ -27,60 +27,67 @@ def request_fingerprint(request: Request) -> str:
 
 @dataclass(slots=True)
 class LegacyFingerprints:
-    """The fingerprints that scrapy-redis left: what is in there is not added. Nothing is written there."""
+    """The set of fingerprints that scrapy-redis left. Requests in it are not added to the frontier. It is read-only."""
 
-    link: RedisLink
+    connection: RedisConnection
     key: str
-    _marks: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """By the lane's fingerprint: theirs, and how many that are on their way carry it."""
+    _pending: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """scrapy-redis's fingerprint, and the number of requests on their way with it, by the frontier's fingerprint."""
 
-    async def is_there(self) -> bool:
-        """Raises FrontierUnavailable, and BadInput where the key holds something else."""
-        answer = await (await self.link.shards()).command(self.key, "TYPE", self.key)
+    async def exists(self) -> bool:
+        """Return whether the set exists. Raises FrontierUnavailable, and BadInput where the key has another type."""
+        answer = await (await self.connection.shards()).command(self.key, "TYPE", self.key)
         kind = answer.decode() if isinstance(answer, bytes) else str(answer)
         if kind not in ("none", "set"):
-            raise BadInput(f"SCHEDULER_DUPEFILTER_KEY: {self.key} is a {kind}, not a set of scrapy-redis's")
+            raise BadInput(f"SCHEDULER_DUPEFILTER_KEY: {self.key} is a {kind}, not a set of scrapy-redis")
         return kind == "set"
 
-    def note(self, fingerprint: int, request: Request) -> None:
-        """This request is on its way into the frontier, under this fingerprint."""
-        known = self._marks.get(fingerprint)
-        self._marks[fingerprint] = (known[0], known[1] + 1) if known else (request_fingerprint(request), 1)
+    def register(self, fingerprint: int, request: Request) -> None:
+        """Register a request that is on its way into the frontier under this fingerprint."""
+        known = self._pending.get(fingerprint)
+        self._pending[fingerprint] = (known[0], known[1] + 1) if known else (request_fingerprint(request), 1)
 
-    async def unseen(self, batches: Sequence[Batch]) -> tuple[list[Batch], int]:
-        """What of them is not in there, and how many are. Raises FrontierUnavailable; it may be repeated."""
+    async def filter_unseen(self, batches: Sequence[Batch]) -> tuple[list[Batch], int]:
+        """Return the batches without requests in the set, and the number of requests removed.
+
+        Raises FrontierUnavailable; may be repeated then."""
         filtered = [batch for batch in batches if not batch.unfiltered]
-        known = {mark: self._marks[mark][0] for batch in filtered for mark in batch.fingerprints if mark in self._marks}
-        if not known:
+        legacy = {
+            fingerprint: self._pending[fingerprint][0]
+            for batch in filtered
+            for fingerprint in batch.fingerprints
+            if fingerprint in self._pending
+        }
+        if not legacy:
             return list(batches), 0
-        answers = await (await self.link.shards()).command(self.key, "SMISMEMBER", self.key, *known.values())
-        seen = {mark for mark, answer in zip(known, answers, strict=True) if answer}
-        left, dropped = [batch for batch in batches if batch.unfiltered], 0
+        answers = await (await self.connection.shards()).command(self.key, "SMISMEMBER", self.key, *legacy.values())
+        seen = {fingerprint for fingerprint, answer in zip(legacy, answers, strict=True) if answer}
+        unseen, dropped = [batch for batch in batches if batch.unfiltered], 0
         for batch in filtered:
-            keep = [number for number, mark in enumerate(batch.fingerprints) if mark not in seen]
-            dropped += len(batch.fingerprints) - len(keep)
-            if keep:
-                left.append(_only(batch, keep))
-            for mark in batch.fingerprints:
-                self._forget(mark)
-        return left, dropped
+            positions = [at for at, fingerprint in enumerate(batch.fingerprints) if fingerprint not in seen]
+            dropped += len(batch.fingerprints) - len(positions)
+            if positions:
+                unseen.append(_select(batch, positions))
+            for fingerprint in batch.fingerprints:
+                self._unregister(fingerprint)
+        return unseen, dropped
 
-    def _forget(self, mark: int) -> None:
-        theirs, count = self._marks.get(mark, ("", 0))
+    def _unregister(self, fingerprint: int) -> None:
+        legacy, count = self._pending.get(fingerprint, ("", 0))
         if count > 1:
-            self._marks[mark] = (theirs, count - 1)
+            self._pending[fingerprint] = (legacy, count - 1)
         else:
-            self._marks.pop(mark, None)
+            self._pending.pop(fingerprint, None)
 
 
-def _only(batch: Batch, keep: Sequence[int]) -> Batch:
-    if len(keep) == len(batch.urls):
+def _select(batch: Batch, positions: Sequence[int]) -> Batch:
+    if len(positions) == len(batch.urls):
         return batch
     payloads = batch.payloads
     return Batch(
         batch.spider, batch.domain, batch.priority, batch.depth,
-        urls=[batch.urls[number] for number in keep],
-        fingerprints=[batch.fingerprints[number] for number in keep],
-        payloads=[payloads[number] for number in keep] if payloads else payloads,
+        urls=[batch.urls[at] for at in positions],
+        fingerprints=[batch.fingerprints[at] for at in positions],
+        payloads=[payloads[at] for at in positions] if payloads else payloads,
         unfiltered=batch.unfiltered,
     )  # fmt: skip

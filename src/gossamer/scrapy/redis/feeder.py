@@ -1,70 +1,172 @@
-"""Brings start messages into the frontier as they come, whatever else the spider is doing."""
+"""Start messages of scrapy-redis projects: taking them from Redis keys, parsing them, and feeding their requests."""
 
 import asyncio
+import base64
 import json
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 from scrapy import FormRequest, Request, Spider
 from scrapy.crawler import Crawler
 
 from gossamer.commit.retrier import Retrier
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, FrontierError, FrontierUnavailable
 from gossamer.policy.urls import canonical
-from gossamer.scrapy.engine import EngineDoor
-from gossamer.scrapy.redis.presence import LEASE_SECONDS, StartKey, TakenMessage
+from gossamer.scrapy.engine import EngineAdapter
+from gossamer.scrapy.redis.connection import SCRIPTS, RedisConnection
 from gossamer.scrapy.scheduler import Scheduler
 from gossamer.telemetry.logs import Troubles
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.1
-"""An empty key is looked at so often. Sets and sorted sets cannot be waited for, and this costs next to nothing."""
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+_LEASE_SECONDS = 30.0
+"""Seconds after which a message that its process neither finished nor kept goes to another process. A longer time
+delays the messages of killed processes. The waits of `Feeder` between two calls of `keep` are computed from it."""
+_DEAD_SECONDS = 7 * 86400
+"""Seconds that dead letters are kept. Stated in the documentation."""
+
+
+class TakenMessage(NamedTuple):
+    """A message that this process has taken from its key."""
+
+    entry: bytes
+    """The message in the processing key: `token:number:score|message`."""
+    message: bytes
+
+    @classmethod
+    def parse(cls, entry: bytes) -> "TakenMessage":
+        return cls(entry, entry.partition(b"|")[2])
+
+    @property
+    def score(self) -> bytes:
+        """The message's score in a sorted set; empty in a list or a set."""
+        return self.entry.partition(b"|")[0].split(b":")[2]
+
+
+class MessageKey:
+    """A Redis key that holds messages. A message moves from the key to `<key>:processing`, and then it is done.
+
+    Invalid messages go to `<key>:dead` for a week. All calls raise FrontierUnavailable and may be repeated.
+    """
+
+    def __init__(self, connection: RedisConnection, key: str, *, kind: str) -> None:
+        """`kind` is list, set or zset: the type of an empty key when messages are given back to it."""
+        self._connection = connection
+        self.key = key
+        self._kind = kind
+        self._processing = connection.sibling_key(key, "processing")
+        self.dead = connection.sibling_key(key, "dead")
+
+    async def take(self, limit: int) -> list[TakenMessage]:
+        """Take at most `limit` messages: a list's oldest, a sorted set's highest, or any of a set.
+
+        Raises BadInput where the key has another type."""
+        keys = [self.key, self._processing]
+        arguments: list[int | str | bytes] = [limit, int(_LEASE_SECONDS * 1000), uuid.uuid4().hex]
+        try:
+            entries = await self._call("take", keys, arguments)
+        except FrontierUnavailable:
+            raise
+        except FrontierError as error:
+            if "WRONGTYPE" in str(error):
+                raise BadInput(f"{self.key} is not a list, a set or a sorted set") from None
+            raise
+        return [TakenMessage.parse(entry) for entry in entries]
+
+    async def keep(self, taken: Sequence[TakenMessage]) -> None:
+        """Keep messages for another lease, because they take longer."""
+        await self._call(
+            "extend_lease", [self._processing], [int(_LEASE_SECONDS * 1000), *(one.entry for one in taken)]
+        )
+
+    async def done(self, taken: Sequence[TakenMessage]) -> None:
+        """Forget messages whose requests are in the frontier."""
+        if taken:
+            shards = await self._connection.shards()
+            await shards.command(self._processing, "ZREM", self._processing, *(one.entry for one in taken))
+
+    async def give_back(self, taken: Sequence[TakenMessage]) -> None:
+        """Put messages back into the key, as if they had not been taken."""
+        rows = [part for one in taken for part in (one.entry, one.score, one.message)]
+        await self._call("put_back", [self.key, self._processing], [self._kind, *rows])
+
+    async def bury(self, one: TakenMessage, reason: str) -> None:
+        """Move an invalid message to the dead letters: a JSON object with the reason."""
+        letter: dict[str, object] = {"reason": reason, "at": time.time()}
+        try:
+            letter["message"] = one.message.decode()
+        except UnicodeDecodeError:
+            letter["message_base64"] = base64.b64encode(one.message).decode()
+        arguments: list[int | str | bytes] = [_DEAD_SECONDS, one.entry, msgspec.json.encode(letter)]
+        await self._call("dead_letter", [self.dead, self._processing], arguments)
+
+    async def _call(self, name: str, keys: list[str], arguments: Sequence[int | str | bytes]) -> list[bytes]:
+        shards = await self._connection.shards()
+        answer = await shards.call(0, SCRIPTS[name], keys, list(arguments))
+        return answer if isinstance(answer, list) else []
+
+
+# --- feeding ----------------------------------------------------------------------------------------------------------
+
+_POLL_SECONDS = 0.1
+"""Seconds between two looks at empty keys. Redis cannot wait for sets and sorted sets. May be changed; the
+documentation promises that new messages are seen within a fraction of a second."""
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Messages and the requests made of them."""
+    """Messages, and the requests made of them."""
 
-    messages: list[tuple[StartKey, TakenMessage]] = field(default_factory=list)
+    messages: list[tuple[MessageKey, TakenMessage]] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
 
-    def by_key(self) -> list[tuple[StartKey, list[TakenMessage]]]:
-        groups: dict[str, tuple[StartKey, list[TakenMessage]]] = {}
+    def by_key(self) -> list[tuple[MessageKey, list[TakenMessage]]]:
+        groups: dict[str, tuple[MessageKey, list[TakenMessage]]] = {}
         for key, one in self.messages:
             groups.setdefault(key.key, (key, []))[1].append(one)
         return list(groups.values())
 
 
 class Feeder:
-    """A message leaves its key for the processing key, and that only when its requests are in the frontier: a process
-    that dies in between loses none, and what it took comes again. Bad ones are buried, their neighbours are not."""
+    """Feeds the requests of start messages to the frontier while the spider runs.
+
+    A message leaves the processing key only when its requests are in the frontier, so a process that dies loses none;
+    another process takes its messages. Invalid messages are buried, the others of their batch are fed.
+    """
 
     def __init__(
         self,
         crawler: Crawler,
-        keys: Sequence[StartKey],
+        keys: Sequence[MessageKey],
         *,
-        most: int,
-        make: Callable[[bytes], Any],
-        worked: Callable[[], None],
-        own: Callable[[], Iterable[Any]] | None = None,
+        batch_size: int,
+        make_requests: Callable[[bytes], Any],
+        on_work: Callable[[], None],
+        next_requests: Callable[[], Iterable[Any]] | None,
     ) -> None:
-        """`most` messages at once, of the first key that has any; `make`: the spider's requests for a message; `worked`
-        is told when there was something to do. `own`: a `next_requests` of the project's; it is called in a thread."""
-        self._engine = EngineDoor(crawler.engine)
+        """Create a feeder; `run` does the work.
+
+        It takes at most `batch_size` messages at once, from the first key that has any. `make_requests` returns the
+        spider's requests for a message. `on_work` is called whenever there was work. `next_requests` is the project's
+        own method, which is called in a thread; None: the project has none.
+        """
+        self._engine = EngineAdapter(crawler.engine)
         self._keys = keys
-        self._most = most
-        self._make = make
-        self._worked = worked
-        self._own = own
+        self._batch_size = batch_size
+        self._make_requests = make_requests
+        self._on_work = on_work
+        self._next_requests = next_requests
         self._loop = asyncio.get_running_loop()
-        self._fetched: list[tuple[StartKey, TakenMessage]] = []
+        self._fetched: list[tuple[MessageKey, TakenMessage]] = []
         self._retrier = Retrier(Troubles())
         assert crawler.engine is not None
         assert crawler.stats is not None
@@ -72,33 +174,33 @@ class Feeder:
         self._stats = crawler.stats
 
     async def run(self) -> None:
-        """Until it is cancelled, or the spider closes, or there is nothing that could be read."""
+        """Feed until the task is cancelled, the spider closes, or a key turns out to have another type."""
         scheduler = self._engine.scheduler
         if not isinstance(scheduler, Scheduler):
             keys = ", ".join(key.key for key in self._keys)
             log.critical("SCHEDULER is not gossamer.scrapy.redis.scheduler.Scheduler: nothing is read from %s", keys)
             return
         try:
-            while not scheduler.closing:
-                if not await self._round(scheduler):
+            while not scheduler.is_closing:
+                if not await self._feed_batch(scheduler):
                     if scheduler.has_pending_requests():
-                        self._worked()
-                    await asyncio.sleep(LOOK_SECONDS)
+                        self._on_work()
+                    await asyncio.sleep(_POLL_SECONDS)
         except BadInput as error:
             log.critical("%s. Nothing is read from it", error)
 
-    async def _round(self, scheduler: Scheduler) -> bool:
-        """Feed one batch. False: there is none, or it is not wanted now."""
-        if scheduler.stopped:
+    async def _feed_batch(self, scheduler: Scheduler) -> bool:
+        """Feed one batch. False: there is none, or the crawl takes none now."""
+        if scheduler.is_stopped:
             return False
-        batch = await (self._made() if self._own is None else self._own_made(self._own))
+        batch = await (self._make_batch() if self._next_requests is None else self._call_project(self._next_requests))
         if not (batch.messages or batch.requests):
             return False
-        self._worked()
-        if not scheduler.closing:
+        self._on_work()
+        if not scheduler.is_closing:
             for request in batch.requests:
                 self._crawl(request)
-            if await self._stored(scheduler, batch):
+            if await self._wait_until_stored(scheduler, batch):
                 self._stats.inc_value("gossamer/start_messages", len(batch.messages))
                 for key, taken in batch.by_key():
                     await self._retrier.call_frontier(lambda key=key, taken=taken: key.done(taken))  # type: ignore[misc]
@@ -107,27 +209,41 @@ class Feeder:
             await self._retrier.call_frontier(lambda key=key, taken=taken: key.give_back(taken))  # type: ignore[misc]
         return False
 
+    async def _wait_until_stored(self, scheduler: Scheduler, batch: _Batch) -> bool:
+        stored = asyncio.ensure_future(scheduler.start_requests_stored())
+        try:
+            last = time.monotonic()
+            while not stored.done():
+                await asyncio.wait([stored], timeout=_LEASE_SECONDS / 3)
+                if not stored.done() and time.monotonic() - last >= _LEASE_SECONDS / 4:
+                    last = time.monotonic()
+                    for key, taken in batch.by_key():
+                        await self._retrier.call_frontier(lambda key=key, taken=taken: key.keep(taken))  # type: ignore[misc]
+            return stored.result()
+        finally:
+            stored.cancel()
+
     # --- from messages to requests ------------------------------------------------------------------------------------
 
-    async def _made(self) -> _Batch:
+    async def _make_batch(self) -> _Batch:
         batch = _Batch()
-        for key, one in await self._take(self._keys, self._most):
+        for key, one in await self._take(self._keys, self._batch_size):
             try:
-                made = requests_of(self._make(one.message))
+                requests = as_requests(self._make_requests(one.message))
             except Exception as fault:
                 await self._bury(key, one, fault)
                 continue
-            if not made:
+            if not requests:
                 log.debug("Request not made from data: %r", one.message)
-            batch.requests += made
+            batch.requests += requests
             batch.messages.append((key, one))
         return batch
 
-    async def _own_made(self, own: Callable[[], Iterable[Any]]) -> _Batch:
-        """What the project's `next_requests` gives. It may block, so it runs in a thread."""
+    async def _call_project(self, next_requests: Callable[[], Iterable[Any]]) -> _Batch:
+        """Return the requests of the project's `next_requests`. It may block, so it runs in a thread."""
         self._fetched = []
         try:
-            requests = await asyncio.to_thread(lambda: requests_of(list(own())))
+            requests = await asyncio.to_thread(lambda: as_requests(list(next_requests())))
         except Exception as fault:
             for key, one in self._fetched:
                 await self._bury(key, one, fault)
@@ -136,75 +252,71 @@ class Feeder:
             return _Batch()
         return _Batch(self._fetched, requests)
 
-    def fetch(self, names: Sequence[str], most: int) -> list[bytes]:
-        """Return messages of the first of these keys that has any. Only for the thread in which `own` runs."""
+    def fetch(self, names: Sequence[str], limit: int) -> list[bytes]:
+        """Return messages of the first of these keys that has any. Only for the thread of `next_requests`."""
         if threading.current_thread() is threading.main_thread():
             raise RuntimeError("fetch_data is called by next_requests, which Gossamer calls; do not call it yourself")
         keys = [key for key in self._keys if key.key in names]
-        taken = asyncio.run_coroutine_threadsafe(self._take(keys, most), self._loop).result()
+        taken = asyncio.run_coroutine_threadsafe(self._take(keys, limit), self._loop).result()
         self._fetched += taken
         return [one.message for _, one in taken]
 
     def bury(self, message: bytes, fault: Exception) -> None:
-        """Put a message that `fetch` returned among the dead letters. Only for that thread."""
+        """Bury a message that `fetch` returned. Only for the thread of `next_requests`."""
         at = next(at for at, (_, one) in enumerate(self._fetched) if one.message == message)
         key, one = self._fetched.pop(at)
         asyncio.run_coroutine_threadsafe(self._bury(key, one, fault), self._loop).result()
 
-    async def _take(self, keys: Sequence[StartKey], most: int) -> list[tuple[StartKey, TakenMessage]]:
+    async def _take(self, keys: Sequence[MessageKey], limit: int) -> list[tuple[MessageKey, TakenMessage]]:
         for key in keys:
-            taken = await self._retrier.call_frontier(lambda key=key: key.take(most))  # type: ignore[misc]
+            taken = await self._retrier.call_frontier(lambda key=key: key.take(limit))  # type: ignore[misc]
             if taken:
                 return [(key, one) for one in taken]
         return []
 
-    async def _bury(self, key: StartKey, one: TakenMessage, fault: Exception) -> None:
+    async def _bury(self, key: MessageKey, one: TakenMessage, fault: Exception) -> None:
         reason = fault.detail if isinstance(fault, BadInput) else f"{type(fault).__name__}: {fault}"
         log.error("A message of %s goes to %s: %s", key.key, key.dead, reason)
         self._stats.inc_value("gossamer/start_messages/dead")
         await self._retrier.call_frontier(lambda: key.bury(one, reason))
 
-    async def _stored(self, scheduler: Scheduler, batch: _Batch) -> bool:
-        stored = asyncio.ensure_future(scheduler.stored())
-        try:
-            last = time.monotonic()
-            while not stored.done():
-                await asyncio.wait([stored], timeout=LEASE_SECONDS / 3)
-                if not stored.done() and time.monotonic() - last >= LEASE_SECONDS / 4:
-                    last = time.monotonic()
-                    for key, taken in batch.by_key():
-                        await self._retrier.call_frontier(lambda key=key, taken=taken: key.keep(taken))  # type: ignore[misc]
-            return stored.result()
-        finally:
-            stored.cancel()
 
-
-def requests_of(made: Any) -> list[Request]:
-    """Return what a message led to as a list. Raises BadInput for anything that is no request."""
+def as_requests(made: Any) -> list[Request]:
+    """Return what a project made of a message as a list. Raises BadInput for anything that is not a request."""
     if made is None:
         return []
-    found = list(made) if isinstance(made, Iterable) else [made]
-    for one in found:
+    requests = list(made) if isinstance(made, Iterable) else [made]
+    for one in requests:
         if not isinstance(one, Request):
-            raise BadInput(f"make_request_from_data gave {one!r}, which is no Request")
-    return found
+            raise BadInput(f"make_request_from_data returned {one!r}, which is not a Request")
+    return requests
+
+
+# --- parsing ----------------------------------------------------------------------------------------------------------
 
 
 class BadMessage(BadInput):
-    """This start message cannot be used."""
+    """Raised for an invalid start message."""
 
     only_detail = False
 
 
-_TEXT = (str, int, float)
+_SCALARS = (str, int, float)
+
+_REQUEST_FIELDS = {
+    "headers": dict, "cookies": (dict, list), "cb_kwargs": dict, "body": str, "priority": int, "dont_filter": bool,
+    "flags": list, "encoding": str, "callback": MethodType, "errback": MethodType,
+}  # fmt: skip
+"""Types of the fields of a message's `request` object."""
 
 
-def read(data: bytes | str, encoding: str, spider: Spider | None = None) -> Request:
-    """A URL, or a JSON object: `url`, and what else scrapy-redis knows: `method`, `meta`, all others as form fields.
+def parse_message(data: bytes | str, encoding: str, spider: Spider | None = None) -> Request:
+    """Return the request of a message: a URL, or a JSON object with scrapy-redis's fields and a `request` object.
 
-    `headers`, `cookies`, `cb_kwargs` as objects, `body` as text, and `priority`, `dont_filter`, `flags`, `callback`,
-    `errback` (names of methods of `spider`) in a `request` object: there they cannot be taken for form fields. Never
-    filtered unless that object says so. Raises BadMessage with the reason.
+    scrapy-redis's fields are `url`, `method` and `meta`; all others are form fields. The `request` object holds what
+    could be taken for a form field: `headers`, `cookies` and `cb_kwargs` (objects), `body` (text), `priority`,
+    `dont_filter`, `flags`, `encoding`, and `callback` and `errback` (names of the spider's methods). The request is
+    never dropped as a duplicate, unless that object sets `dont_filter` to false. Raises BadMessage with the reason.
     """
     if isinstance(data, bytes):
         try:
@@ -213,66 +325,60 @@ def read(data: bytes | str, encoding: str, spider: Spider | None = None) -> Requ
             raise BadMessage(f"it is not {encoding}: {fault}") from None
     text = data.strip()
     if not text.startswith("{"):
-        _check(text)
+        _check_url(text)
         return FormRequest(text, dont_filter=True)
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as fault:
-        raise BadMessage(f"it is no JSON: {fault}") from None
-    return _of(fields, spider)
+        raise BadMessage(f"it is not JSON: {fault}") from None
+    return _parse_fields(fields, spider)
 
 
-def _of(fields: dict[str, Any], spider: Spider | None) -> Request:
+def _parse_fields(fields: dict[str, Any], spider: Spider | None) -> Request:
     url = fields.pop("url", None)
     if not url:
         raise BadMessage("it has no url")
     if not isinstance(url, str):
-        raise BadMessage(f"url: {url!r} is no text")
-    _check(url)
+        raise BadMessage(f"url: {url!r} is not text")
+    _check_url(url)
     method = fields.pop("method", "GET")
     meta = fields.pop("meta", None) or {}
-    more = fields.pop("request", {}) if isinstance(fields.get("request"), dict) else {}
+    further = fields.pop("request", {}) if isinstance(fields.get("request"), dict) else {}
     if not isinstance(method, str) or not method.isalpha():
-        raise BadMessage(f"method: {method!r} is none")
+        raise BadMessage(f"method: {method!r} is not an HTTP method")
     if not isinstance(meta, dict):
-        raise BadMessage("meta is no object")
+        raise BadMessage("meta is not an object")
     for name, value in fields.items():
-        if not isinstance(value, _TEXT) and not (
-            isinstance(value, list) and all(isinstance(one, _TEXT) for one in value)
+        if not isinstance(value, _SCALARS) and not (
+            isinstance(value, list) and all(isinstance(one, _SCALARS) for one in value)
         ):
-            raise BadMessage(f"{name} is no form field: text, a number, or a list of those")
+            raise BadMessage(f"{name} is not a form field: text, a number, or a list of those")
     form = {
         name: [str(one) for one in value] if isinstance(value, list) else str(value) for name, value in fields.items()
     }
-    return _built(url, method.upper(), meta, form, _resolved(more, spider))
+    return _build(url, method.upper(), meta, form, _with_methods(further, spider))
 
 
-_MORE = {
-    "headers": dict, "cookies": (dict, list), "cb_kwargs": dict, "body": str, "priority": int, "dont_filter": bool,
-    "flags": list, "encoding": str, "callback": MethodType, "errback": MethodType,
-}  # fmt: skip
-
-
-def _built(url: str, method: str, meta: dict[str, Any], form: dict[str, Any], more: dict[str, Any]) -> Request:
-    for name, value in more.items():
-        if name not in _MORE:
+def _build(url: str, method: str, meta: dict[str, Any], form: dict[str, Any], further: dict[str, Any]) -> Request:
+    for name, value in further.items():
+        if name not in _REQUEST_FIELDS:
             raise BadMessage(f"request.{name} is not known")
-        if not isinstance(value, _MORE[name]):  # type: ignore[arg-type]
-            raise BadMessage(f"request.{name}: {value!r} is of the wrong type")
-    if "body" in more and form:
+        if not isinstance(value, _REQUEST_FIELDS[name]):  # type: ignore[arg-type]
+            raise BadMessage(f"request.{name}: {value!r} has the wrong type")
+    if "body" in further and form:
         raise BadMessage(f"request.body and a form field ({next(iter(form))}) exclude each other")
-    arguments = {"dont_filter": True, "meta": meta, "method": method} | more
+    arguments = {"dont_filter": True, "meta": meta, "method": method} | further
     try:
         return FormRequest(url, formdata=form or None, **arguments)
     except (TypeError, ValueError, UnicodeError) as fault:
         raise BadMessage(str(fault)) from None
 
 
-def _resolved(more: dict[str, Any], spider: Spider | None) -> dict[str, Any]:
-    """With methods in the place of their names."""
-    resolved = dict(more)
+def _with_methods(further: dict[str, Any], spider: Spider | None) -> dict[str, Any]:
+    """Replace the names of callback and errback by the spider's methods."""
+    resolved = dict(further)
     for key in ("callback", "errback"):
-        name = more.get(key)
+        name = further.get(key)
         if not isinstance(name, str):
             continue
         if not isinstance(method := getattr(spider, name, None), MethodType):
@@ -281,7 +387,7 @@ def _resolved(more: dict[str, Any], spider: Spider | None) -> dict[str, Any]:
     return resolved
 
 
-def _check(url: str) -> None:
+def _check_url(url: str) -> None:
     try:
         canonical(url)
     except BadInput as fault:

@@ -1,4 +1,4 @@
-"""scrapy-redis's serializer by its name there. Reading runs no code: only plain data is taken."""
+"""scrapy-redis's serializer module. `loads` accepts plain data only, so that reading a pickle never runs code."""
 
 import pickle
 from typing import Any
@@ -9,5 +9,5 @@ __all__ = ["dumps", "loads"]
 
 
 def dumps(obj: Any) -> bytes:
-    """Return the object as a pickle. `loads` reads it again if it is plain data."""
+    """Return the object as a pickle. `loads` can read it only if it is plain data."""
     return pickle.dumps(obj, protocol=-1)

@@ -1,7 +1,6 @@
-"""Items into a Redis list."""
+"""Item pipeline that appends items to a Redis list."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -12,22 +11,23 @@ from scrapy.utils.serialize import ScrapyJSONEncoder
 
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import BadInput, BadSetting
-from gossamer.scrapy.live import refuse
-from gossamer.scrapy.redis.connection import RedisLink, get_redis_from_settings, link
+from gossamer.scrapy.options import abort
+from gossamer.scrapy.redis.connection import RedisConnection, connection_of, get_redis_from_settings
 from gossamer.scrapy.redis.settings import ITEMS_KEY, check
 from gossamer.telemetry.logs import Troubles
 
-log = logging.getLogger(__name__)
-
-_MOST = 1000
-"""Items of one write."""
+_MAX_WRITE_ITEMS = 1000
+"""Maximum number of items in one write. May be changed freely."""
 
 default_serialize = ScrapyJSONEncoder().encode
 
 
 class RedisPipeline:
-    """Appends each item to `<spider>:items`. An item is through when Redis has it: what is lost on the way there with
-    its process is fetched again. Items that come while one write is under way go together in the next."""
+    """Appends each item to the list `<spider>:items`.
+
+    An item passes once Redis has it. If the process dies before, the item's page is fetched again. Items that arrive
+    during a write go together in the next one.
+    """
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -40,15 +40,17 @@ class RedisPipeline:
                 serialize = load_object(path) if path else default_serialize
             except (ImportError, NameError, ValueError, TypeError) as fault:
                 raise BadSetting(f"REDIS_ITEMS_SERIALIZER: {fault}") from None
-            return cls(crawler, link(crawler), settings.get("REDIS_ITEMS_KEY") or ITEMS_KEY, serialize)
+            return cls(crawler, connection_of(crawler), settings.get("REDIS_ITEMS_KEY") or ITEMS_KEY, serialize)
         except BadInput as error:
-            refuse(error)
+            abort(error)
 
-    def __init__(self, crawler: Crawler, where: RedisLink, key: str, serialize: Callable[[Any], str | bytes]) -> None:
+    def __init__(
+        self, crawler: Crawler, connection: RedisConnection, key: str, serialize: Callable[[Any], str | bytes]
+    ) -> None:
         self.crawler = crawler
         self.key = key
         self.serialize = serialize
-        self._link = where
+        self._connection = connection
         self._retrier = Retrier(Troubles())
         self._waiting: list[tuple[str, bytes, asyncio.Future[None]]] = []
         self._writing: asyncio.Future[None] | None = None
@@ -56,17 +58,17 @@ class RedisPipeline:
 
     @property
     def server(self) -> Any:
-        """A redis-py client, made when it is first asked for; it blocks."""
+        """A redis-py client, created at its first use. It blocks."""
         if self._server is None:
             self._server = get_redis_from_settings(self.crawler.settings)
         return self._server
 
     def item_key(self, item: Any, spider: Spider) -> str:
-        """The item's list; override it for another."""
+        """Return the key of the item's list. Override it to use another list."""
         return self.key % {"spider": spider.name}
 
     async def process_item(self, item: Any, spider: Spider | None = None) -> Any:
-        """Return when Redis has it. A server that is away is waited for."""
+        """Return the item once Redis has it. Waits for a server that does not answer."""
         spider = spider or self.crawler.spider
         assert spider is not None
         data = self.serialize(item)
@@ -80,7 +82,7 @@ class RedisPipeline:
 
     async def _write(self) -> None:
         while self._waiting:
-            batch, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
+            batch, self._waiting = self._waiting[:_MAX_WRITE_ITEMS], self._waiting[_MAX_WRITE_ITEMS:]
             lists: dict[str, list[tuple[bytes, asyncio.Future[None]]]] = {}
             for key, data, written in batch:
                 lists.setdefault(key, []).append((data, written))
@@ -95,5 +97,5 @@ class RedisPipeline:
                         written.set_result(None) if fault is None else written.set_exception(fault)
 
     async def _push(self, key: str, rows: list[tuple[bytes, "asyncio.Future[None]"]]) -> None:
-        shards = await self._link.shards()
+        shards = await self._connection.shards()
         await shards.command(key, "RPUSH", key, *(data for data, _ in rows))

@@ -1,28 +1,28 @@
-"""The names of scrapy-redis's queues, as values of SCHEDULER_QUEUE_CLASS: each chooses an order of the frontier."""
+"""scrapy-redis's queue classes as values of SCHEDULER_QUEUE_CLASS. Each stands for an order of the frontier."""
 
 from gossamer.model.crawl import Order
 
 
 class Base:
-    """Only a name; nothing is ever made of it."""
+    """Base of the queue classes. No object is ever created; the scheduler reads the class attributes."""
 
     order = Order.FIFO
     priorities = True
-    """Whether a higher priority comes first. The other queues never looked at it."""
+    """True: a higher priority comes first. FifoQueue and LifoQueue ignore priorities, as in scrapy-redis."""
 
 
 class PriorityQueue(Base):
-    """The highest priority first; of equal ones the oldest."""
+    """Highest priority first; equal priorities oldest first."""
 
 
 class FifoQueue(Base):
-    """The oldest first, whatever its priority."""
+    """Oldest first, whatever the priority."""
 
     priorities = False
 
 
 class LifoQueue(Base):
-    """The newest first, whatever its priority."""
+    """Newest first, whatever the priority."""
 
     order = Order.LIFO
     priorities = False

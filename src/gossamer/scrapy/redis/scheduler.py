@@ -1,154 +1,323 @@
-"""scrapy-redis's scheduler, by its settings: the lane's own underneath."""
+"""Scheduler for projects with scrapy-redis's settings. It adds to gossamer.scrapy's scheduler what scrapy-redis had."""
 
 import asyncio
+import contextlib
 import logging
 import os
+import time
+import uuid
 from dataclasses import replace
 
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
+from scrapy.exceptions import DontCloseSpider
 from scrapy.settings import BaseSettings
+from scrapy.statscollectors import StatsCollector
 from scrapy.utils.misc import load_object
 
-from gossamer.errors import BadSetting
+from gossamer.commit.retrier import Retrier
+from gossamer.control.scrapy_redis import forget_imported, read_request
+from gossamer.errors import BadInput, BadSetting, FrontierUnavailable, GossamerError
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import Crawl, CrawlId, Run
 from gossamer.model.request import Batch
-from gossamer.scrapy.entries import EntryEncoder, FrontierEntry, RequestKey
-from gossamer.scrapy.options import LaneOptions
-from gossamer.scrapy.options import read as read_options
+from gossamer.scrapy.engine import EngineAdapter
+from gossamer.scrapy.entries import EntryEncoder, FrontierEntry, RequestKey, deserialize
+from gossamer.scrapy.options import SchedulerOptions, read_options
 from gossamer.scrapy.redis import queue
-from gossamer.scrapy.redis.connection import address_of, link
+from gossamer.scrapy.redis.connection import SCRIPTS, RedisConnection, connection_of, server_address
 from gossamer.scrapy.redis.dupefilter import LegacyFingerprints
-from gossamer.scrapy.redis.presence import IdleWaiter, ProcessPresence
-from gossamer.scrapy.redis.pushed import PushedRequests
+from gossamer.scrapy.redis.feeder import MessageKey, TakenMessage
 from gossamer.scrapy.redis.settings import DUPEFILTER_KEY, QUEUE_KEY, check, check_spider
-from gossamer.scrapy.scheduler import Scheduler as Lane
+from gossamer.scrapy.scheduler import Scheduler as BaseScheduler
+from gossamer.scrapy.start import process_age_seconds
+from gossamer.telemetry.logs import Troubles
 
 log = logging.getLogger(__name__)
 
+_PRESENCE_MS = 30_000
+"""Milliseconds after which a process that does not renew its presence counts as gone. It renews it three times."""
+_FLUSH_COUNT_MS = 365 * 24 * 3600 * 1000
+"""Milliseconds that the number of flushes is kept after the last process. It must be long: the number is part of the
+crawl's name, and requests that wait under a forgotten number are not found again."""
 
-class Scheduler(Lane):
-    """`SCHEDULER = "gossamer.scrapy.redis.scheduler.Scheduler"`: the project's scrapy-redis settings do the rest."""
+
+class ProcessPresence:
+    """Registers one process at a crawl, so that SCHEDULER_FLUSH_ON_START never takes work away from other processes."""
+
+    def __init__(self, connection: RedisConnection, crawl: CrawlId) -> None:
+        self._connection = connection
+        self._keys = [f"gossamer:{{{crawl.token}}}:{suffix}" for suffix in ("flushes", "there", "flushed")]
+        self._name = uuid.uuid4().hex
+        self._task: asyncio.Task[None] | None = None
+
+    async def enter(self, *, flush: bool) -> tuple[int, bool]:
+        """Register the process until its connection closes; flush the crawl if wanted and no other process is present.
+
+        Return how often the crawl was flushed, and whether it was now. Raises FrontierUnavailable.
+        """
+        answer = await self._register(flush)
+        self._task = asyncio.ensure_future(self._renew())
+        self._connection.before_close.append(self._leave)
+        return answer
+
+    async def _register(self, flush: bool) -> tuple[int, bool]:
+        shards = await self._connection.shards()
+        age_ms = int(process_age_seconds() * 1000)
+        arguments: list[int | str] = [int(flush), self._name, _PRESENCE_MS, age_ms, _FLUSH_COUNT_MS]
+        count, flushed = await shards.call(0, SCRIPTS["join_crawl"], self._keys, arguments)
+        return int(count), bool(flushed)
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(_PRESENCE_MS / 3000)
+            with contextlib.suppress(FrontierUnavailable):
+                await self._register(False)
+
+    async def _leave(self) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await (await self._connection.shards()).command(self._keys[1], "ZREM", self._keys[1], self._name)
+
+
+class IdleWaiter:
+    """Keeps an idle spider open for some seconds."""
+
+    def __init__(self, crawler: Crawler, seconds: float) -> None:
+        self._engine = EngineAdapter(crawler.engine)
+        self._seconds = seconds
+        self._since: float | None = None
+
+    def reset(self) -> None:
+        """Start the time again, because there was work."""
+        self._since = None
+
+    def wait(self) -> None:
+        """Raise DontCloseSpider until the time is over. Call it on every `spider_idle`.
+
+        It wakes the engine at the end of the time; Scrapy alone would ask up to 5 s later."""
+        if not self._seconds:
+            return
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+        left = self._since + self._seconds - now
+        if left > 0:
+            asyncio.get_running_loop().call_later(left, self._engine.wake)
+            raise DontCloseSpider
+
+
+_POLL_SECONDS = 0.5
+"""Seconds between two looks for pushed requests. May be changed; the documentation promises less than a second."""
+_MAX_TAKEN = 100
+"""Maximum number of pushed requests taken at once. May be changed freely."""
+
+
+class PushedRequests:
+    """Feeds the requests that other programs push into `<spider>:requests`, as scrapy-redis's queues stored them.
+
+    A request stays in the processing key until it is in the frontier, so neither a dying process nor a restarted server
+    loses it. One that cannot be read goes to `<key>:dead`.
+    """
+
+    def __init__(
+        self, connection: RedisConnection, key: str, *, kind: str, spider: Spider, stats: StatsCollector
+    ) -> None:
+        """`kind` is the Redis type that the project's queue class used: zset or list."""
+        self._connection = connection
+        self._key = MessageKey(connection, key, kind=kind)
+        self._spider = spider
+        self._stats = stats
+        self._retrier = Retrier(Troubles())
+        self.is_empty = False
+        """True if nothing waited in the key at the last look."""
+
+    async def clear(self) -> None:
+        """Delete the waiting requests. Raises FrontierUnavailable."""
+        await (await self._connection.shards()).command(self._key.key, "DEL", self._key.key)
+
+    async def run(self, scheduler: BaseScheduler, crawl: CrawlId) -> None:
+        """Feed until the task is cancelled, the spider closes, or the key turns out to have another type."""
+        try:
+            while not scheduler.is_closing:
+                if not await self._feed_batch(scheduler, crawl):
+                    await asyncio.sleep(_POLL_SECONDS)
+        except BadInput as error:
+            log.critical("%s. Nothing is read from it", error)
+        finally:
+            self.is_empty = True
+
+    async def _feed_batch(self, scheduler: BaseScheduler, crawl: CrawlId) -> bool:
+        """Feed some requests. False: there are none, or the crawl takes none."""
+        if scheduler.is_stopped:
+            self.is_empty = True
+            return False
+        taken = await self._retrier.call_frontier(lambda: self._key.take(_MAX_TAKEN))
+        self.is_empty = not taken
+        valid: list[TakenMessage] = []
+        requests: list[Request] = []
+        for one in taken:
+            try:
+                if not await self._was_imported(scheduler, crawl, one):
+                    stored = read_request(one.message)
+                    requests.append(deserialize(stored.payload, self._spider, url=stored.url, priority=stored.priority))
+            except GossamerError as fault:
+                await self._bury(one, fault.detail or str(fault))
+            else:
+                valid.append(one)
+        if not taken or scheduler.is_closing:
+            await self._give_back(valid)
+            return False
+        for request in requests:
+            scheduler.enqueue_request(request)
+        self._stats.inc_value("gossamer/pushed_requests", len(requests))
+        if not await scheduler.start_requests_stored():
+            await self._give_back(valid)
+            return False
+        await self._retrier.call_frontier(lambda: self._key.done(valid))
+        return True
+
+    async def _was_imported(self, scheduler: BaseScheduler, crawl: CrawlId, one: TakenMessage) -> bool:
+        """Return whether `gossamer migrate scrapy-redis` has brought this request into the frontier already."""
+
+        async def ask() -> bool:
+            shards = await self._connection.shards()
+            secret = scheduler.frontier.secret
+            return await forget_imported(shards, self._key.key, one.message, secret=secret, crawl=crawl)
+
+        return await self._retrier.call_frontier(ask)
+
+    async def _give_back(self, taken: list[TakenMessage]) -> None:
+        if taken:
+            await self._retrier.call_frontier(lambda: self._key.give_back(taken))
+
+    async def _bury(self, one: TakenMessage, reason: str) -> None:
+        log.error("A request of %s goes to %s: %s", self._key.key, self._key.dead, reason)
+        self._stats.inc_value("gossamer/pushed_requests/dead")
+        await self._retrier.call_frontier(lambda: self._key.bury(one, reason))
+
+
+class Scheduler(BaseScheduler):
+    """`SCHEDULER = "gossamer.scrapy.redis.scheduler.Scheduler"`, configured by the project's scrapy-redis settings."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._legacy: LegacyFingerprints | None = None
         self.generation = 0
-        """Grows with every run that begins with nothing seen. 0: not joined yet."""
+        """Grows with every run that starts with nothing seen. 0: no run was joined yet."""
         super().__init__(crawler)
         settings = crawler.settings
         assert crawler.spider is not None
         self._idle = IdleWaiter(crawler, settings.getint("SCHEDULER_IDLE_BEFORE_CLOSE"))
-        kind = _queue(settings)
-        self._priorities = kind.priorities
-        name = crawler.spider.name
+        self._keeps_priorities = _queue_class(settings).priorities
         self._pushed = PushedRequests(
-            link(crawler),
-            _formatted(settings, "SCHEDULER_QUEUE_KEY", QUEUE_KEY, name),
-            kind="zset" if kind.priorities else "list",
+            connection_of(crawler),
+            _format_key(settings, "SCHEDULER_QUEUE_KEY", QUEUE_KEY, crawler.spider.name),
+            kind="zset" if self._keeps_priorities else "list",
             spider=crawler.spider,
             stats=self._stats,
         )
-        self._reading: asyncio.Future[None] | None = None
+        self._pushed_task: asyncio.Future[None] | None = None
 
-    def _read(self, crawler: Crawler) -> LaneOptions:
+    def _read_options(self, crawler: Crawler) -> SchedulerOptions:
         assert crawler.spider is not None
         settings = crawler.settings
         check(settings)
         check_spider(crawler.spider)
-        link(crawler)
-        wanted: dict[str, object] = {}
+        connection_of(crawler)
+        derived: dict[str, object] = {}
         if not (settings.get("GOSSAMER_FRONTIER") or os.environ.get("GOSSAMER_FRONTIER")):
-            wanted["GOSSAMER_FRONTIER"] = address_of(settings)
+            derived["GOSSAMER_FRONTIER"] = server_address(settings)
         if not settings.get("GOSSAMER_QUEUE_ORDER"):
-            wanted["GOSSAMER_QUEUE_ORDER"] = str(_queue(settings).order)
-        key = _formatted(settings, "SCHEDULER_QUEUE_KEY", QUEUE_KEY, crawler.spider.name)
+            derived["GOSSAMER_QUEUE_ORDER"] = str(_queue_class(settings).order)
+        key = _format_key(settings, "SCHEDULER_QUEUE_KEY", QUEUE_KEY, crawler.spider.name)
         if key != QUEUE_KEY % {"spider": crawler.spider.name} and not settings.get("GOSSAMER_CRAWL_ID"):
-            wanted["GOSSAMER_CRAWL_ID"] = key
-        merged = BaseSettings({str(name): settings[name] for name in settings} | wanted)
+            derived["GOSSAMER_CRAWL_ID"] = key
+        merged = BaseSettings({str(name): settings[name] for name in settings} | derived)
         return read_options(merged, crawler.spider)
 
-    async def _about_to_join(self, frontier: Frontier) -> None:
+    async def _before_join(self, frontier: Frontier) -> None:
         crawl = self.options.crawl
-        key = _formatted(self._crawler.settings, "SCHEDULER_DUPEFILTER_KEY", DUPEFILTER_KEY, self._spider.name)
-        legacy = LegacyFingerprints(link(self._crawler), key)
-        if await legacy.is_there():
+        connection = connection_of(self._crawler)
+        key = _format_key(self._crawler.settings, "SCHEDULER_DUPEFILTER_KEY", DUPEFILTER_KEY, self._spider.name)
+        legacy = LegacyFingerprints(connection, key)
+        if await legacy.exists():
             self._legacy = legacy
-        presence = ProcessPresence(link(self._crawler), crawl.id)
-        number, flushed = await presence.come(flush=self._crawler.settings.getbool("SCHEDULER_FLUSH_ON_START"))
+        flush = self._crawler.settings.getbool("SCHEDULER_FLUSH_ON_START")
+        count, flushed = await ProcessPresence(connection, crawl.id).enter(flush=flush)
         if flushed:
-            log.info("SCHEDULER_FLUSH_ON_START: %s begins with nothing", crawl.id)
-            await frontier.stop_crawl(_numbered(crawl, number - 1).id)
+            log.info("SCHEDULER_FLUSH_ON_START: %s starts with nothing queued and nothing seen", crawl.id)
+            await frontier.stop_crawl(_crawl_after_flushes(crawl, count - 1).id)
             await self._pushed.clear()
-        self.options = replace(self.options, crawl=_numbered(crawl, number))
+        self.options = replace(self.options, crawl=_crawl_after_flushes(crawl, count))
 
-    async def _joined(self, run: Run, entries: EntryEncoder) -> EntryEncoder:
+    async def _after_join(self, run: Run, encoder: EntryEncoder) -> EntryEncoder:
         self.generation = run.generation
-        # A crawl that began anew after it was finished has seen nothing, as if the set had been deleted then.
+        # A run after a finished one has seen nothing: scrapy-redis would have deleted the set when the first finished.
         if self.options.fresh and run.number > 1:
             self._legacy = None
         if self._legacy is not None:
-            log.info("What is in %s counts as seen", self._legacy.key)
-        return _Entries(entries, priorities=self._priorities, legacy=self._legacy)
+            log.info("The fingerprints in %s count as seen", self._legacy.key)
+        return _LegacyEntryEncoder(encoder, keeps_priorities=self._keeps_priorities, legacy=self._legacy)
 
     async def _open(self, spider: Spider) -> None:
         await super()._open(spider)
-        if not self.closing:
-            self._reading = asyncio.ensure_future(self._pushed.run(self, self.options.crawl.id))
+        if not self.is_closing:
+            self._pushed_task = asyncio.ensure_future(self._pushed.run(self, self.options.crawl.id))
 
     async def _close(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
+        if self._pushed_task is not None:
+            self._pushed_task.cancel()
+            await asyncio.gather(self._pushed_task, return_exceptions=True)
         await super()._close()
 
     def _is_idle(self) -> bool:
         return super()._is_idle() and self._pushed.is_empty
 
-    async def _sift(self, batches: list[Batch]) -> list[Batch]:
+    async def _filter_batches(self, batches: list[Batch]) -> list[Batch]:
         if self._legacy is None:
             return batches
-        left, seen = await self._legacy.unseen(batches)
-        if seen:
-            self._stats.inc_value("dupefilter/filtered", seen)
-        return left
+        unseen, dropped = await self._legacy.filter_unseen(batches)
+        if dropped:
+            self._stats.inc_value("dupefilter/filtered", dropped)
+        return unseen
 
     def enqueue_request(self, request: Request) -> bool:
-        """As the lane does, with scrapy-redis's stats too."""
-        taken = super().enqueue_request(request)
-        if taken:
+        """Store a request, and count it as scrapy-redis does. False: it is a known duplicate."""
+        stored = super().enqueue_request(request)
+        if stored:
             self._stats.inc_value("scheduler/enqueued/redis")
-        return taken
+        return stored
 
     def next_request(self) -> Request | None:
-        """As the lane does, with scrapy-redis's stats too."""
+        """Return the next request, and count it as scrapy-redis does. None: there is none at the moment."""
         request = super().next_request()
         if request is not None:
-            self._idle.over()
+            self._idle.reset()
             self._stats.inc_value("scheduler/dequeued/redis")
         return request
 
-    def _spider_idle(self) -> None:
-        super()._spider_idle()
+    def _on_spider_idle(self) -> None:
+        super()._on_spider_idle()
         self._idle.wait()
 
 
-class _Entries(EntryEncoder):
-    """Those of the lane, without priorities where the queue never had any, known to the old dupefilter."""
+class _LegacyEntryEncoder(EntryEncoder):
+    """Encodes requests without their priorities where the queue class ignores them; registers them for the old set."""
 
-    def __init__(self, entries: EntryEncoder, *, priorities: bool, legacy: LegacyFingerprints | None) -> None:
-        self.__dict__.update(entries.__dict__)
-        self._priorities = priorities
+    def __init__(self, encoder: EntryEncoder, *, keeps_priorities: bool, legacy: LegacyFingerprints | None) -> None:
+        self.__dict__.update(encoder.__dict__)
+        self._keeps_priorities = keeps_priorities
         self._legacy = legacy
 
-    def of(self, request: Request, name: RequestKey) -> FrontierEntry:
-        entry = super().of(request, name)
+    def entry(self, request: Request, key: RequestKey) -> FrontierEntry:
+        entry = super().entry(request, key)
         if self._legacy is not None and not request.dont_filter:
-            self._legacy.note(entry.fingerprint, request)
-        return entry if self._priorities else replace(entry, priority=0)
+            self._legacy.register(entry.fingerprint, request)
+        return entry if self._keeps_priorities else replace(entry, priority=0)
 
 
-def _queue(settings: BaseSettings) -> type[queue.Base]:
+def _queue_class(settings: BaseSettings) -> type[queue.Base]:
     path = settings.get("SCHEDULER_QUEUE_CLASS") or queue.PriorityQueue
     try:
         found = load_object(path)
@@ -162,18 +331,20 @@ def _queue(settings: BaseSettings) -> type[queue.Base]:
     return found
 
 
-def _formatted(settings: BaseSettings, setting: str, default: str, spider: str) -> str:
+def _format_key(settings: BaseSettings, setting: str, default: str, spider: str) -> str:
     try:
         return str(settings.get(setting) or default) % {"spider": spider}
     except (KeyError, ValueError, TypeError):
-        raise BadSetting(f"{setting}: {settings.get(setting)!r} is no key; %(spider)s stands for the name") from None
+        raise BadSetting(
+            f"{setting}: {settings.get(setting)!r} is not a key; %(spider)s stands for the spider's name"
+        ) from None
 
 
-def _numbered(crawl: Crawl, number: int) -> Crawl:
-    """The crawl after so many flushes: another one by name."""
-    if not number:
+def _crawl_after_flushes(crawl: Crawl, count: int) -> Crawl:
+    """Return the crawl that replaces this one after so many flushes: the same crawl with another name."""
+    if not count:
         return crawl
-    identity = CrawlId(crawl.id.appid, f"{crawl.id.crawlid}~{number}")
+    identity = CrawlId(crawl.id.appid, f"{crawl.id.crawlid}~{count}")
     pool = f"scrapy-{identity.token}" if crawl.pool == f"scrapy-{crawl.id.token}" else crawl.pool
     return Crawl(
         id=identity, pool=pool, order=crawl.order, max_pages=crawl.max_pages, rate=crawl.rate,

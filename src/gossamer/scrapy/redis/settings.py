@@ -1,4 +1,4 @@
-"""scrapy-redis's settings: which are honoured, and which are refused for what reason."""
+"""Table of scrapy-redis's settings: which are supported, which are refused, and why."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ from scrapy.settings import BaseSettings
 
 from gossamer.errors import BadSetting
 
-PREFIX = "scrapy_redis."
+THEIRS = "scrapy_redis."
 OURS = "gossamer.scrapy.redis."
 
 ITEMS_KEY = "%(spider)s:items"
@@ -19,132 +19,160 @@ DUPEFILTER_KEY = "%(spider)s:dupefilter"
 
 
 class Option(NamedTuple):
-    """What becomes of one setting."""
+    """One setting of scrapy-redis."""
 
     default: Any
     meaning: str
-    fault: Callable[[Any], str] | None = None
-    """Why a value is refused; empty: it is taken."""
+    refusal: Callable[[Any], str] | None = None
+    """Returns why a value is refused; empty: the value is supported. None: every value is."""
 
 
-def _pickled(value: Any) -> str:
+def _refuse_serializer(value: Any) -> str:
     return "requests are stored as MessagePack, never pickled; remove the setting" if value else ""
 
 
-def _debug(value: Any) -> str:
-    on = str(value).strip().lower() not in ("", "0", "false", "none")
-    return "duplicates are dropped in batches by the frontier; see the stat dupefilter/filtered" if on else ""
+def _refuse_debug(value: Any) -> str:
+    is_on = str(value).strip().lower() not in ("", "0", "false", "none")
+    return "the frontier drops duplicates in batches; see the stat dupefilter/filtered" if is_on else ""
 
 
-def _filter(value: Any) -> str:
+def _refuse_filter(value: Any) -> str:
     path = value if isinstance(value, str) else f"{value.__module__}.{value.__qualname__}"
     if path in (OURS + "dupefilter.RFPDupeFilter", "scrapy.dupefilters.RFPDupeFilter"):
         return ""
     return (
-        f"{path} is not asked: dedupe is one step of the frontier. A REQUEST_FINGERPRINTER_CLASS says what is the same"
+        f"{path} would never be called, because the frontier drops duplicates; set a REQUEST_FINGERPRINTER_CLASS to "
+        "decide which requests are the same"
     )
 
 
-def _seconds(value: Any) -> str:
+def _refuse_negative(value: Any) -> str:
     try:
         return "" if int(value) >= 0 else f"{value!r} is negative"
     except (TypeError, ValueError):
-        return f"{value!r} is no number of seconds"
+        return f"{value!r} is not a number"
 
 
-def _count(value: Any) -> str:
+def _refuse_below_one(value: Any) -> str:
     try:
         return "" if int(value) >= 1 else f"{value!r} is less than 1"
     except (TypeError, ValueError):
-        return f"{value!r} is no number"
+        return f"{value!r} is not a number"
 
 
-def _unmade(value: Any) -> str:
-    return "scrapy-redis never had it in a release; new work is seen within a tenth of a second" if value else ""
+def _refuse_unreleased(value: Any) -> str:
+    return "no release of scrapy-redis had it; new messages are seen within a tenth of a second" if value else ""
 
 
-_NEVER = "Refused: scrapy-redis never released it, and new work is seen within a tenth of a second"
-_PART = "of the server's address, where REDIS_URL does not say it"
+_UNRELEASED = "Refused: no release of scrapy-redis had it, and new messages are seen within a tenth of a second"
+_IN_ADDRESS = "of the server, where REDIS_URL has none"
 
 TABLE: dict[str, Option] = {
     "SCHEDULER": Option("", "`gossamer.scrapy.redis.scheduler.Scheduler`"),
-    "DUPEFILTER_CLASS": Option("", "The frontier dedupes; only the name is taken, no class of yours", _filter),
+    "DUPEFILTER_CLASS": Option(
+        "", "Accepted for compatibility. The frontier drops duplicates; a class of your own is refused", _refuse_filter,
+    ),
     "SCHEDULER_PERSIST": Option(
-        False, "What a finished crawl has seen stays seen. False: the next one after it sees all anew. No process that "
-        "closes takes anything away from others",
+        False, "True: the next run of a finished crawl skips what earlier runs have seen. False: the next run has seen "
+        "nothing. A process that closes never deletes anything that other processes use",
     ),
     "SCHEDULER_FLUSH_ON_START": Option(
-        False, "Begin with nothing queued and nothing seen. Only the first process does: one that joins others at "
-        "work, or was started before they flushed, does not",
+        False, "Start with nothing queued and nothing seen. Only the first process flushes; a process that joins "
+        "others, or that was started before they flushed, does not",
     ),
-    "SCHEDULER_IDLE_BEFORE_CLOSE": Option(0, "Seconds that a spider without work waits before it closes", _seconds),
+    "SCHEDULER_IDLE_BEFORE_CLOSE": Option(
+        0, "Seconds that a spider without work waits before it closes", _refuse_negative,
+    ),
     "SCHEDULER_QUEUE_KEY": Option(
-        QUEUE_KEY, "Names the crawl, as GOSSAMER_CRAWL_ID does: spiders of one key and one name share it. Requests "
-        "that other programs push there are read while spiders run",
+        QUEUE_KEY, "Names the crawl, as GOSSAMER_CRAWL_ID does: spiders with the same name and key share it. Requests "
+        "that other programs push into this key are read while spiders run",
     ),
     "SCHEDULER_QUEUE_CLASS": Option(
-        OURS + "queue.PriorityQueue", "The order: PriorityQueue, FifoQueue or LifoQueue (and their old aliases)",
+        OURS + "queue.PriorityQueue", "Order of the requests: PriorityQueue, FifoQueue, LifoQueue, or their old names",
     ),
     "SCHEDULER_DUPEFILTER_KEY": Option(
-        DUPEFILTER_KEY, "Where the fingerprints of scrapy-redis are: what is in them is not fetched again. Nothing is "
-        "written there",
+        DUPEFILTER_KEY, "Key of the fingerprints that scrapy-redis left. Requests in it are not fetched again. It is "
+        "never written",
     ),
-    "SCHEDULER_DUPEFILTER_CLASS": Option("", "scrapy-redis never read it either", _filter),
-    "SCHEDULER_SERIALIZER": Option("", "Refused: requests are stored as MessagePack, never pickled", _pickled),
-    "DUPEFILTER_DEBUG": Option(False, "Refused when true: the stat `dupefilter/filtered` counts duplicates", _debug),
-    "REDIS_URL": Option("", "The server of start keys, items and stats; of the frontier too without GOSSAMER_FRONTIER"),
-    "REDIS_HOST": Option("localhost", f"Host {_PART}"),
-    "REDIS_PORT": Option(6379, f"Port {_PART}", _count),
-    "REDIS_DB": Option(0, f"Database {_PART}", _seconds),
-    "REDIS_ENCODING": Option("utf-8", "Of start messages"),
-    "REDIS_DECODE_RESPONSES": Option(False, "`make_request_from_data` and `self.server` get text instead of bytes"),
+    "SCHEDULER_DUPEFILTER_CLASS": Option("", "No effect, as in scrapy-redis", _refuse_filter),
+    "SCHEDULER_SERIALIZER": Option(
+        "", "Refused: requests are stored as MessagePack, never pickled", _refuse_serializer,
+    ),
+    "DUPEFILTER_DEBUG": Option(
+        False, "Refused when true: the stat `dupefilter/filtered` counts duplicates", _refuse_debug,
+    ),
+    "REDIS_URL": Option(
+        "", "Server of the start keys, the items and the statistics, and of the frontier where GOSSAMER_FRONTIER is "
+        "not set",
+    ),
+    "REDIS_HOST": Option("localhost", f"Host {_IN_ADDRESS}"),
+    "REDIS_PORT": Option(6379, f"Port {_IN_ADDRESS}", _refuse_below_one),
+    "REDIS_DB": Option(0, f"Database {_IN_ADDRESS}", _refuse_negative),
+    "REDIS_ENCODING": Option("utf-8", "Encoding of start messages"),
+    "REDIS_DECODE_RESPONSES": Option(
+        False, "`make_request_from_data` and `self.server` get text instead of bytes",
+    ),
     "REDIS_PARAMS": Option(
-        {}, "Of redis-py's parameters those that say where and as whom to connect, TLS, and the two time limits; pool "
-        "and retry parameters concern `self.server` only; `redis_cls` is refused",
+        {}, "Parameters of redis-py. Supported for all connections: address, user and password, TLS, and the two "
+        "timeouts. Pool and retry parameters affect `self.server` only. `redis_cls` is refused",
     ),
-    "REDIS_ITEMS_KEY": Option(ITEMS_KEY, "The list of RedisPipeline's items"),
-    "REDIS_ITEMS_SERIALIZER": Option("", "The path of a function from an item to text or bytes. Empty: Scrapy's JSON"),
+    "REDIS_ITEMS_KEY": Option(ITEMS_KEY, "Key of the list to which RedisPipeline appends items"),
+    "REDIS_ITEMS_SERIALIZER": Option(
+        "", "Path of a function that turns an item into text or bytes. Empty: Scrapy's JSON encoder",
+    ),
     "STATS_CLASS": Option("", "`gossamer.scrapy.redis.stats.RedisStatsCollector`"),
-    "STATS_KEY": Option(STATS_KEY, "The hash of the merged stats; it lives for a week after the last process"),
-    "REDIS_START_URLS_KEY": Option(START_KEY, "The start key"),
-    "REDIS_START_URLS_AS_SET": Option(False, "The start key is a set. What it really is counts in any case"),
-    "REDIS_START_URLS_AS_ZSET": Option(False, "The start key is a sorted set, highest score first; as before"),
-    "REDIS_START_URLS_BATCH_SIZE": Option(None, "Messages taken at once; CONCURRENT_REQUESTS where not set", _count),
-    "MAX_IDLE_TIME_BEFORE_CLOSE": Option(
-        0, "A RedisSpider closes when the whole crawl has had no work for so many seconds. 0: never", _seconds,
+    "STATS_KEY": Option(
+        STATS_KEY, "Key of the hash of the merged statistics. It is kept for a week after the last change",
     ),
-    "REDIS_KEY_CHECK_INTERVAL": Option(None, "Several keys are looked at in their order every time; of no effect"),
-    "REDIS_IDLE_BACKOFF_ENABLED": Option(None, _NEVER, _unmade),
-    "REDIS_IDLE_BACKOFF_MIN": Option(None, _NEVER, _unmade),
-    "REDIS_IDLE_BACKOFF_MAX": Option(None, _NEVER, _unmade),
-    "REDIS_IDLE_BACKOFF_FACTOR": Option(None, _NEVER, _unmade),
+    "REDIS_START_URLS_KEY": Option(START_KEY, "Key of the start messages"),
+    "REDIS_START_URLS_AS_SET": Option(
+        False, "The start key is a set. Only used for an empty key; otherwise its actual type counts",
+    ),
+    "REDIS_START_URLS_AS_ZSET": Option(
+        False, "The start key is a sorted set, highest score first. Only used for an empty key; otherwise its actual "
+        "type counts",
+    ),
+    "REDIS_START_URLS_BATCH_SIZE": Option(
+        None, "Maximum number of start messages taken at once. Unset: CONCURRENT_REQUESTS", _refuse_below_one,
+    ),
+    "MAX_IDLE_TIME_BEFORE_CLOSE": Option(
+        0, "Seconds without work in the whole crawl after which a RedisSpider closes. 0: never", _refuse_negative,
+    ),
+    "REDIS_KEY_CHECK_INTERVAL": Option(None, "No effect: all keys are looked at, in their order, every time"),
+    "REDIS_IDLE_BACKOFF_ENABLED": Option(None, _UNRELEASED, _refuse_unreleased),
+    "REDIS_IDLE_BACKOFF_MIN": Option(None, _UNRELEASED, _refuse_unreleased),
+    "REDIS_IDLE_BACKOFF_MAX": Option(None, _UNRELEASED, _refuse_unreleased),
+    "REDIS_IDLE_BACKOFF_FACTOR": Option(None, _UNRELEASED, _refuse_unreleased),
 }  # fmt: skip
+"""All settings by name. The reference page is generated from this table."""
 
 
 def check(settings: BaseSettings) -> None:
-    """Raises BadInput, with the setting's name, for the first that is not honoured."""
-    for name, row in TABLE.items():
+    """Raise BadInput, with the setting's name, for the first setting that is refused."""
+    for name, option in TABLE.items():
         value = settings.get(name)
         if value is None or value == "":
             continue
-        if isinstance(value, str) and value.startswith(PREFIX) and name != "SCHEDULER_SERIALIZER":
-            raise BadSetting(f"{name}: {value} works with scrapy-redis only; write {OURS}{value.removeprefix(PREFIX)}")
-        if row.fault is not None and (fault := row.fault(value)):
-            raise BadSetting(f"{name}: {fault}")
+        if isinstance(value, str) and value.startswith(THEIRS) and name != "SCHEDULER_SERIALIZER":
+            raise BadSetting(f"{name}: {value} works with scrapy-redis only; write {OURS}{value.removeprefix(THEIRS)}")
+        if option.refusal is not None and (why := option.refusal(value)):
+            raise BadSetting(f"{name}: {why}")
     for path in settings.getdict("ITEM_PIPELINES"):
-        if isinstance(path, str) and path.startswith(PREFIX):
+        if isinstance(path, str) and path.startswith(THEIRS):
             raise BadSetting(
-                f"ITEM_PIPELINES: {path} works with scrapy-redis only; write {OURS}{path.removeprefix(PREFIX)}"
+                f"ITEM_PIPELINES: {path} works with scrapy-redis only; write {OURS}{path.removeprefix(THEIRS)}"
             )
 
 
 def check_spider(spider: Spider) -> None:
-    """Raises BadInput for a spider that is still one of scrapy-redis's: that would take messages away before their
-    requests are in the frontier."""
+    """Raise BadInput for a spider that still has a base class of scrapy-redis.
+
+    That class would take messages away before their requests are in the frontier.
+    """
     for kind in type(spider).__mro__:
         path = f"{kind.__module__}.{kind.__qualname__}"
-        if path.startswith(PREFIX):
+        if path.startswith(THEIRS):
             raise BadSetting(
                 f"the spider {spider.name} is a {path}, which works with scrapy-redis only; import "
-                f"{kind.__qualname__} from {OURS}{kind.__module__.removeprefix(PREFIX)}"
+                f"{kind.__qualname__} from {OURS}{kind.__module__.removeprefix(THEIRS)}"
             )

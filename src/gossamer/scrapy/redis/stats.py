@@ -1,4 +1,4 @@
-"""Stats of all processes together, in a Redis hash."""
+"""Statistics collector that merges the statistics of all processes in a Redis hash."""
 
 import asyncio
 import logging
@@ -11,25 +11,26 @@ from scrapy.crawler import Crawler
 from scrapy.statscollectors import StatsCollector
 
 from gossamer.errors import BadInput, BadSetting, GossamerError
-from gossamer.scrapy.engine import EngineDoor
-from gossamer.scrapy.live import refuse, runs_alone
-from gossamer.scrapy.redis.connection import get_redis_from_settings, link
-from gossamer.scrapy.redis.presence import SCRIPTS
+from gossamer.scrapy.engine import EngineAdapter
+from gossamer.scrapy.options import abort, runs_alone
+from gossamer.scrapy.redis.connection import SCRIPTS, connection_of, get_redis_from_settings
 from gossamer.scrapy.redis.settings import STATS_KEY
 
 log = logging.getLogger(__name__)
 
-_EVERY_SECONDS = 1.0
-_LIFE_SECONDS = 7 * 86400
+_MERGE_SECONDS = 1.0
+"""Seconds between two merges. May be changed freely: a killed process loses the statistics of this time."""
+_KEEP_SECONDS = 7 * 86400
+"""Seconds that the hash is kept after the last merge. Stated in the documentation."""
 
 
 class RedisStatsCollector(StatsCollector):
-    """This process's stats as ever, in memory; once a second what changed is merged into `<spider>:stats`.
+    """Keeps this process's statistics in memory and merges the changes into `<spider>:stats` once a second.
 
-    There counts are the sum, `max_value` and `min_value` hold for all, of other values the last counts. Numbers may be
-    floats; dates are ISO 8601. The hash lives for a week after the last change: no process deletes what others counted.
-    Without SCHEDULER_PERSIST, a crawl that begins anew begins its stats anew.
-    A second's worth is lost with a process that is killed.
+    In the hash, counts are sums over all processes, `max_value` and `min_value` hold for all of them, and of other
+    values the last one counts. Numbers may be floats; dates are ISO 8601. No process deletes the hash; Redis deletes it
+    a week after the last change. Without SCHEDULER_PERSIST, a new run of the crawl starts with an empty hash. A process
+    that is killed loses the statistics of one second.
     """
 
     def __init__(self, crawler: Crawler, spider: Spider | None = None) -> None:
@@ -46,65 +47,65 @@ class RedisStatsCollector(StatsCollector):
             self._key = self.stats_key % {"spider": name}
             if runs_alone(crawler):
                 return
-            link(crawler).at_the_end.append(self._finish)
+            connection_of(crawler).before_close.append(self._finish)
         except BadInput as error:
-            refuse(error)
+            abort(error)
         except (KeyError, ValueError, TypeError):
-            refuse(BadSetting(f"STATS_KEY: {self.stats_key!r} is no key; %(spider)s stands for the name"))
+            abort(BadSetting(f"STATS_KEY: {self.stats_key!r} is not a key; %(spider)s stands for the spider's name"))
         crawler.signals.connect(self._begin, signal=signals.spider_opened)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> "RedisStatsCollector":
-        """For those who make one themselves; Scrapy calls the class."""
+        """Return a collector. For a project's own code; Scrapy calls the class."""
         return cls(crawler)
 
     @property
     def server(self) -> Any:
-        """A redis-py client; it blocks."""
+        """A redis-py client. It blocks."""
         return get_redis_from_settings(self.crawler.settings)
 
     def set_value(self, key: str, value: Any, spider: Spider | None = None) -> None:
-        """For all: the last one counts."""
+        """Set a value. In the hash, the last process's value counts."""
         super().set_value(key, value)
         self._adds.pop(key, None)
         self._others["set", key] = value
 
     def set_stats(self, stats: dict[str, Any], spider: Spider | None = None) -> None:
-        """Replace this process's; for all, the last of each counts."""
+        """Replace this process's statistics. In the hash, the last value of each counts."""
         super().set_stats(stats)
         for key, value in stats.items():
             self._others["set", key] = value
 
     def inc_value(self, key: str, count: int | float = 1, start: int | float = 0, spider: Spider | None = None) -> None:
-        """For all: the sum. `start` counts once for each process."""
+        """Add to a count. The hash has the sum; `start` counts once for each process."""
         first = start if key not in self._stats else 0
         super().inc_value(key, count, start)  # type: ignore[arg-type]
         self._adds[key] = self._adds.get(key, 0) + first + count
 
     def max_value(self, key: str, value: Any, spider: Spider | None = None) -> None:
-        """The highest of all."""
+        """Raise a maximum. The hash has the highest of all processes."""
         super().max_value(key, value)
         self._others["max", key] = self._stats[key]
 
     def min_value(self, key: str, value: Any, spider: Spider | None = None) -> None:
-        """The lowest of all."""
+        """Lower a minimum. The hash has the lowest of all processes."""
         super().min_value(key, value)
         self._others["min", key] = self._stats[key]
 
     def _begin(self) -> None:
         if not self._persist:
-            self._generation = getattr(EngineDoor(self.crawler.engine).scheduler, "generation", 0)
-        self._task = asyncio.ensure_future(self._for_ever())
+            self._generation = getattr(EngineAdapter(self.crawler.engine).scheduler, "generation", 0)
+        self._task = asyncio.ensure_future(self._merge_regularly())
 
-    async def _for_ever(self) -> None:
+    async def _merge_regularly(self) -> None:
         waiting = False
         while True:
-            await asyncio.sleep(_EVERY_SECONDS)
+            await asyncio.sleep(_MERGE_SECONDS)
             try:
                 await self._merge()
             except GossamerError as error:
                 if not waiting:
-                    log.warning("Stats wait for their server: %s", error)
+                    log.warning("Statistics wait for their server: %s", error)
                 waiting = True
             else:
                 waiting = False
@@ -123,10 +124,10 @@ class RedisStatsCollector(StatsCollector):
         if not rows:
             return
         try:
-            shards = await link(self.crawler).shards()
-            await shards.call(0, SCRIPTS["merge_stats"], [self._key], [_LIFE_SECONDS, self._generation, *rows])
+            shards = await connection_of(self.crawler).shards()
+            await shards.call(0, SCRIPTS["merge_stats"], [self._key], [_KEEP_SECONDS, self._generation, *rows])
         except BaseException:
-            # Not merged, as far as anybody knows: with the next. A lost answer counts twice rather than not at all.
+            # Merge them again with the next ones. Where only the reply was lost, they count twice, not never.
             self._others = others | self._others
             self._adds = _sum(adds, self._adds)
             raise

@@ -1,11 +1,11 @@
-"""scrapy-redis's helpers by their names there, for code of a project that calls them."""
+"""scrapy-redis's module of helper functions, for projects whose code calls them."""
 
 import json
 from typing import Any
 
 
 class TextColor:
-    """Escape sequences of terminals."""
+    """Terminal escape sequences."""
 
     HEADER = "\033[95m"
     OKBLUE = "\033[94m"
@@ -33,7 +33,7 @@ def is_dict(string_content: str) -> bool:
 
 
 def convert_bytes_to_str(data: Any, encoding: str = "utf-8") -> Any:
-    """Return the value with all bytes in it as text: its own, and those in dictionaries, lists and tuples."""
+    """Return the value with bytes decoded, also inside dictionaries, lists and tuples."""
     if isinstance(data, dict):
         return {convert_bytes_to_str(k, encoding): convert_bytes_to_str(v, encoding) for k, v in data.items()}
     if isinstance(data, list | tuple):

@@ -1,5 +1,6 @@
--- Keep what was taken for another lease.
--- KEYS: the processing key    ARGV: lease in ms, entries...
+-- Keep taken messages for another lease.
+-- KEYS  1 processing key
+-- ARGV  1 lease in ms  2... entries
 local time = redis.call("TIME")
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 2, #ARGV do

@@ -1,13 +1,13 @@
--- Come into the crawl; begin it anew where that is wanted and nobody else is there.
--- KEYS  1 number of flushes  2 processes that are there  3 time of the last flush
--- ARGV  1 1 to flush  2 our name  3 how long we are there unless we say so again, ms  4 our process's age, ms
---       5 how long the number of flushes is kept after the last process, ms
--- Returns {the number of flushes, 1 where this was one}.
+-- Register a process at a crawl, or renew its presence. Flush the crawl if wanted and no other process is present.
+-- KEYS  1 number of flushes  2 present processes, by the time until which they count as present  3 time of the last flush
+-- ARGV  1 "1" to flush  2 name of the process  3 presence in ms  4 age of the process in ms
+--       5 ms to keep the number of flushes
+-- Returns {number of flushes, 1 if this call flushed, else 0}.
 local time = redis.call("TIME")
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call("ZREMRANGEBYSCORE", KEYS[2], "-inf", now)
 local flushed = 0
--- A flush since our process was started was made by one that was started together with ours.
+-- A flush after this process was started comes from a process that was started together with it.
 local recent = now - tonumber(redis.call("GET", KEYS[3]) or 0) <= tonumber(ARGV[4])
 if ARGV[1] == "1" and not recent and redis.call("ZCARD", KEYS[2]) == 0 then
   redis.call("INCR", KEYS[1])

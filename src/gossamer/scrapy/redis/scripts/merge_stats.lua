@@ -1,7 +1,8 @@
--- Merge one process's part into the stats that all share.
--- KEYS: the hash    ARGV: its life in seconds, the generation of the crawl (0: whichever), then (add | set | max | min, field, value) each
+-- Merge one process's statistics into the shared hash.
+-- KEYS  1 hash
+-- ARGV  1 seconds to keep the hash  2 generation of the crawl, or 0 for any  3... (add | set | max | min, field, value) each
 local key = KEYS[1]
--- Where a crawl begins anew its stats do, too; what a process of an older one still has to say comes too late.
+-- A new generation starts with an empty hash. Statistics of an older generation are ignored.
 local mine = tonumber(ARGV[2])
 if mine > 0 then
   local theirs = tonumber(redis.call("HGET", key, "gossamer/generation") or 0)

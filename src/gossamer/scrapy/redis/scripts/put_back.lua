@@ -1,5 +1,6 @@
--- Put messages back in front, as if they had never been taken.
--- KEYS: the start key, its processing key    ARGV: list, set or zset, then (entry, score, message) each
+-- Put taken messages back into their key, a list's in front, as if they had not been taken.
+-- KEYS  1 message key  2 processing key
+-- ARGV  1 type of an empty key: list, set or zset  2... (entry, score, message) each
 local kind = redis.call("TYPE", KEYS[1]).ok
 if kind == "none" then kind = ARGV[1] end
 for i = #ARGV - 2, 2, -3 do

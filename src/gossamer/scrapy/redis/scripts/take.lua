@@ -1,5 +1,6 @@
--- Take start messages, so that nobody else does before `lease` is over; what was taken and never finished comes first.
--- KEYS: the start key, its processing key    ARGV: how many, lease in ms, a token of this call
+-- Take messages for the time of a lease. Messages whose lease has expired come first.
+-- KEYS  1 message key  2 processing key: entries by the time at which their lease ends
+-- ARGV  1 limit  2 lease in ms  3 unique token of this call
 -- Returns the entries: token ":" number ":" score "|" message.
 local kind = redis.call("TYPE", KEYS[1]).ok
 local most = tonumber(ARGV[1])

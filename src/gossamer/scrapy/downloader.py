@@ -1,0 +1,170 @@
+"""Downloader middlewares that the schedulers add, closest to the downloader: the shared throttle, the address guard."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from scrapy import Request
+from scrapy.exceptions import IgnoreRequest
+from scrapy.http import Response
+from scrapy.settings import BaseSettings
+from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.reactor import is_reactor_installed
+from twisted.internet import defer
+
+from gossamer.commit.retrier import Retrier
+from gossamer.errors import BadUrl, BlockedAddress, DnsFailed
+from gossamer.fetch.resolve import Resolver
+from gossamer.fetch.robots_rules import RobotsRules
+from gossamer.frontier.base import Frontier, Leaseholder
+from gossamer.model.crawl import Run
+from gossamer.policy.retry import parse_retry_after
+from gossamer.policy.urls import canonical, host, registered_domain
+from gossamer.settings import Settings
+
+_PAUSED_SECONDS = 5.0
+"""Seconds between two attempts to get a hit of a paused domain. May be changed freely."""
+_MAX_WAIT_SECONDS = 5.0
+"""Longest wait before a request asks for a hit again: the policy may change meanwhile. May be changed freely."""
+_ROBOTS_PATH = "/robots.txt"
+_OVERLOAD_STATUSES = (429, 503)
+
+
+class SharedThrottle:
+    """Downloader middleware that makes requests without a usable hit wait for one from the frontier.
+
+    A leased request has its hit. All other requests wait here: images of a media pipeline, `engine.download`, requests
+    that could not be stored, and leased requests that were held up until their hit expired (mostly by a slow robots.txt
+    that many requests wait for). Requests for robots.txt need no hit.
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        holder: Leaseholder,
+        retrier: Retrier,
+        run: Run,
+        spider: str,
+        settings: BaseSettings,
+        *,
+        send_by: Callable[[Request], float | None],
+    ) -> None:
+        """`send_by` returns the monotonic time until which a leased request may use its hit. None: not leased."""
+        self._frontier = frontier
+        self._holder = holder
+        self._retrier = retrier
+        self._run = run
+        self._spider = spider
+        self._send_by = send_by
+        self._user_agent = str(settings["ROBOTSTXT_USER_AGENT"] or settings["USER_AGENT"])
+        self._crawl_delays: dict[str, float] = {}
+
+    async def process_request(self, request: Request) -> None:
+        """Return when the request may be sent."""
+        send_by = self._send_by(request)
+        if send_by is not None and time.monotonic() <= send_by:
+            return
+        target = _domain_and_path(request)
+        if target is None or target[1] == _ROBOTS_PATH:
+            return
+        domain = target[0]
+        while True:
+            wait = await self._retrier.call_frontier(
+                lambda: self._holder.charge_hit(self._run, spider=self._spider, domain=domain),
+                shard=self._frontier.shard_of(domain),
+            )
+            if wait == 0.0:
+                return
+            if wait is None and send_by is not None:
+                # The domain was paused after the lease. The request goes on its old hit: a closing spider would
+                # otherwise wait for it.
+                return
+            seconds = _PAUSED_SECONDS if wait is None else min(wait, _MAX_WAIT_SECONDS)
+            await asyncio.sleep(seconds * (1.0 + 0.1 * random.random()))
+
+    async def process_response(self, request: Request, response: Response) -> Response:
+        """Report the site's `Retry-After`, and the `Crawl-delay` of its robots.txt, to the whole cluster."""
+        target = _domain_and_path(request)
+        if target is None:
+            return response
+        domain, path = target
+        if response.status in _OVERLOAD_STATUSES and (header := response.headers.get(b"Retry-After")):
+            seconds = parse_retry_after(header.decode("latin-1"), now=time.time())
+            if seconds:
+                await self._retrier.call_frontier(
+                    lambda: self._frontier.block_domain(domain, seconds=seconds), shard=self._frontier.shard_of(domain)
+                )
+        elif path == _ROBOTS_PATH and response.status == 200:
+            delay = RobotsRules(response.body).verdict("/", self._user_agent, explain=False).crawl_delay or 0.0
+            if self._crawl_delays.get(domain, 0.0) != delay:
+                self._crawl_delays[domain] = delay
+                await self._retrier.call_frontier(
+                    lambda: self._frontier.set_crawl_delay(domain, seconds=delay), shard=self._frontier.shard_of(domain)
+                )
+        return response
+
+
+def _domain_and_path(request: Request) -> tuple[str, str] | None:
+    """Return the registered domain and the path. None for a URL that is not on the web (`data:`, `file:`, `s3:`)."""
+    try:
+        url = canonical(request.url)
+    except BadUrl:
+        return None
+    return registered_domain(host(url)), url[url.index("/", 8) :].partition("?")[0]
+
+
+class AddressRefused(IgnoreRequest):
+    """Raised for a request whose host has no address that may be connected to."""
+
+
+class AddressGuard:
+    """Downloader middleware that refuses private addresses: the public internet and `GOSSAMER_ALLOW_NETWORKS` are open.
+
+    It checks the addresses that Scrapy's own resolver returns; the downloader then reads the resolver's cache. It is
+    less strict than the fast worker:
+
+    - It does not pin. Where that cache is off or full, a name that resolves differently a moment later is connected to
+      without a check.
+    - Where a host has allowed and refused addresses, Scrapy chooses among them.
+    - Without a reactor (TWISTED_REACTOR_ENABLED=False), Scrapy has neither resolver nor cache; the guard asks the
+      system.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        lookup = _lookup if is_reactor_installed() else None
+        self._resolver = Resolver(allow_networks=settings.allow_networks, lookup=lookup)
+
+    async def process_request(self, request: Request) -> None:
+        """Return when the request may be sent. Raises AddressRefused."""
+        await self._check(request.url)
+        proxy = request.meta.get("proxy")
+        if proxy:
+            await self._check(str(proxy))
+
+    def close(self) -> None:
+        """Release the resolver. May be repeated."""
+        self._resolver.close()
+
+    async def _check(self, url: str) -> None:
+        try:
+            name = host(canonical(url))
+        except BadUrl:
+            return  # not on the web
+        try:
+            await self._resolver.addresses(name, 0)
+        except BlockedAddress as refusal:
+            raise AddressRefused(
+                f"The address is not on the public internet; GOSSAMER_ALLOW_NETWORKS permits it: {refusal.detail}"
+            ) from None
+        except DnsFailed:
+            return  # the downloader fails with it and reports it
+
+
+async def _lookup(name: str) -> list[str]:
+    from twisted.internet import reactor
+
+    resolve: Any = reactor.resolve
+    found: defer.Deferred[str] = resolve(name)
+    return [await maybe_deferred_to_future(found)]

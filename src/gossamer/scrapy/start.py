@@ -1,0 +1,299 @@
+"""Start of a crawl in one process: joining its run, and bringing start requests and start items in exactly once."""
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+
+from gossamer.commit.retrier import Retrier
+from gossamer.errors import CrawlRefused, FrontierUnavailable
+from gossamer.frontier.base import AddResult, ClaimResult, Frontier, RunFinished
+from gossamer.model.crawl import Crawl, CrawlState, Run, Terms
+from gossamer.model.request import Batch
+from gossamer.scrapy.entries import BatchKey, FrontierEntry, add_to_batch
+
+T = TypeVar("T")
+
+_CONNECT_SECONDS = 30.0
+"""Longest time that a starting process waits for a frontier that does not answer. Long enough for most outages, short
+enough to report a wrong address. May be changed freely."""
+
+
+async def wait_for_frontier(retrier: Retrier, call: Callable[[], Awaitable[T]]) -> T:
+    """Return the answer of a call to the frontier, repeated during a short outage.
+
+    Raises FrontierUnavailable after `_CONNECT_SECONDS` without an answer.
+    """
+    failure = FrontierUnavailable(f"it did not answer within {_CONNECT_SECONDS:g} s")
+
+    async def attempt() -> T:
+        nonlocal failure
+        try:
+            return await call()
+        except FrontierUnavailable as error:
+            failure = error
+            raise
+
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            return await retrier.call_frontier(attempt)
+    except TimeoutError:
+        raise failure from None
+
+
+# --- joining a run ----------------------------------------------------------------------------------------------------
+
+_LOADED = time.monotonic()
+_last_crawl_end = float("-inf")
+
+
+async def join(frontier: Frontier, crawl: Crawl, *, fresh: bool) -> Run:
+    """Return the run that this process works on, with this project's requested rate and concurrency.
+
+    `fresh`: the run after a finished one has seen nothing. A run that finished after this process was started is the
+    process's own, and its start requests are duplicates there: processes that were started together are one run,
+    however long each takes to load. Raises CrawlRefused for a crawl that was stopped or has expired.
+    """
+    try:
+        run = await _open_run(frontier, crawl, fresh=fresh)
+    except RunFinished as finished:
+        return finished.run
+    if (run.crawl.rate, run.crawl.concurrency) != (crawl.rate, crawl.concurrency):
+        run = await frontier.set_crawl_limits(run, rate=crawl.rate, concurrency=crawl.concurrency)
+    return run
+
+
+async def _open_run(frontier: Frontier, crawl: Crawl, *, fresh: bool) -> Run:
+    if not fresh:
+        return await frontier.open_crawl(crawl, process_age_seconds=process_age_seconds())
+    while True:
+        try:
+            return await frontier.open_crawl(crawl, fresh=True, process_age_seconds=process_age_seconds())
+        except CrawlRefused:
+            info = await frontier.crawl_info(crawl.id)
+            if info is not None and info.state not in (CrawlState.RUNNING, CrawlState.FINISHED):
+                raise
+        # Another process has begun the run, or the run has not finished yet.
+        if info is not None and info.state is CrawlState.RUNNING:
+            return await frontier.open_crawl(crawl, process_age_seconds=process_age_seconds())
+
+
+def process_age_seconds() -> float:
+    """Return the seconds since this process was started, or since its last crawl ended.
+
+    A program may crawl several times in one process; each crawl counts as started when the one before it ended.
+    """
+    now = time.monotonic()
+    return min(max(_system_age_seconds(), now - _LOADED), now - _last_crawl_end)
+
+
+def on_crawl_end() -> None:
+    """Record that a crawl of this process has ended."""
+    global _last_crawl_end
+    _last_crawl_end = time.monotonic()
+
+
+def _system_age_seconds() -> float:
+    """Return the seconds since the process was started; 0 where the system has no /proc."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            started = int(file.read().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+    except (OSError, AttributeError, ValueError, IndexError):
+        return 0.0
+
+
+# --- start requests and start items -----------------------------------------------------------------------------------
+
+_MAX_WAITING = 2000
+"""Number of waiting entries at which the spider's `start()` is held back. It bounds memory; may be changed freely."""
+
+
+class Inbox:
+    """Adds start requests, and others that no lease led to, to the frontier: in batches, without blocking the engine.
+
+    `wait_for_room` bounds the start requests that wait here. Requests that other components schedule come on top.
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        retrier: Retrier,
+        run: Run,
+        terms: Terms,
+        *,
+        filter_batches: Callable[[list[Batch]], Awaitable[list[Batch]]],
+        on_added: Callable[[AddResult, list[Batch], int], None],
+        on_refused: Callable[[int, CrawlRefused], None],
+    ) -> None:
+        """Create an inbox; `run` does the work.
+
+        `filter_batches` returns what is to be added. `on_added` gets the result, the batches, and the frontier's era
+        before they were sent. `on_refused` gets the number of requests that a stopped crawl refused.
+        """
+        self._frontier = frontier
+        self._retrier = retrier
+        self._run = run
+        self._terms = terms
+        self._filter_batches = filter_batches
+        self._on_added = on_added
+        self._on_refused = on_refused
+        self._waiting: dict[BatchKey, Batch] = {}
+        self._waiting_count = 0
+        self._sending_count = 0
+        self._has_work = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._is_empty = asyncio.Event()
+        self._is_empty.set()
+
+    @property
+    def pending(self) -> int:
+        """Number of entries that are not in the frontier yet."""
+        return self._waiting_count + self._sending_count
+
+    def put(self, entry: FrontierEntry, *, unfiltered: bool) -> None:
+        """Accept an entry. It is in the frontier some milliseconds later."""
+        add_to_batch(self._waiting, entry, unfiltered=unfiltered)
+        self._waiting_count += 1
+        self._has_work.set()
+        self._is_empty.clear()
+        if self._waiting_count >= _MAX_WAITING:
+            self._has_room.clear()
+
+    async def wait_for_room(self) -> None:
+        """Return when there is room for more start requests."""
+        await self._has_room.wait()
+
+    async def drained(self) -> None:
+        """Return when all entries are in the frontier."""
+        await self._is_empty.wait()
+
+    async def run(self) -> None:
+        """Add entries until the task is cancelled."""
+        while True:
+            await self._has_work.wait()
+            taken = self._take()
+            batches = await self._retrier.call_frontier(lambda taken=taken: self._filter_batches(taken))  # type: ignore[misc]
+            era = self._frontier.era
+            try:
+                added = await self._retrier.call_frontier(
+                    lambda batches=batches: self._frontier.add(self._run, self._terms, batches, seeds=True)  # type: ignore[misc]
+                )
+            except CrawlRefused as error:
+                self._on_refused(self._sending_count, error)
+            else:
+                self._on_added(added, batches, era)
+            self._sending_count = 0
+            if not self._waiting_count:
+                self._is_empty.set()
+
+    def _take(self) -> list[Batch]:
+        batches = list(self._waiting.values())
+        self._waiting = {}
+        self._sending_count, self._waiting_count = self._waiting_count, 0
+        self._has_work.clear()
+        self._has_room.set()
+        return batches
+
+
+_POLL_SECONDS = 0.5
+"""Seconds between two attempts to claim what another process holds. May be changed freely."""
+_RENEW_SECONDS = 5.0
+"""Seconds between two renewals of this process's claims. It must stay well below the 20 s after which the frontier
+gives a claim to another process."""
+
+
+class StartClaims:
+    """Decides which process handles the items of `start()`, and the start requests that cannot be stored.
+
+    A process claims an item or a request before it handles it, and reports when it is done. When a process dies,
+    another process that waits for the claim, or starts later, gets it after 20 s. Items are identified by their
+    position among the items of `start()`, which must therefore be the same in every process.
+    """
+
+    def __init__(self, frontier: Frontier, retrier: Retrier, run: Run, crawler: Crawler) -> None:
+        self._frontier = frontier
+        self._retrier = retrier
+        self._run = run
+        self._crawler = crawler
+        self._owner = secrets.token_hex(8)
+        self._item_count = 0
+        self._tried: set[str] = set()
+        """Names that this process ever tried to claim: a second start request of one fingerprint is a duplicate."""
+        self._held: set[str] = set()
+        self._items: list[str] = []
+        self._items_under_way = 0
+        self._requests: dict[Request, str] = {}
+        self._done: list[str] = []
+        for signal in (signals.item_scraped, signals.item_dropped, signals.item_error):
+            crawler.signals.connect(self._on_item_end, signal=signal)
+
+    async def claim_item(self) -> bool:
+        """Return whether this process handles the next item of `start()`."""
+        name = f"item {self._item_count}"
+        self._item_count += 1
+        if not await self._claim(name):
+            return False
+        self._items.append(name)
+        self._items_under_way += 1
+        return True
+
+    async def claim_request(self, request: Request) -> bool:
+        """Return whether this process handles a start request that cannot be stored. If so, call `on_request_end`."""
+        fingerprinter = self._crawler.request_fingerprinter
+        assert fingerprinter is not None
+        name = fingerprinter.fingerprint(request).hex()
+        if name in self._tried or not await self._claim(name):
+            return False
+        self._requests[request] = name
+        return True
+
+    def on_request_end(self, request: Request) -> None:
+        """Record the end of a claimed request. Other requests are ignored."""
+        if (name := self._requests.pop(request, None)) is not None:
+            self._done.append(name)
+
+    def _on_item_end(self, response: object = None) -> None:
+        # Only items of `start()` have no response. Scrapy may finish them in any order, so they are done together.
+        if response is None and self._items_under_way:
+            self._items_under_way -= 1
+            if not self._items_under_way:
+                self._done += self._items
+                self._items = []
+
+    async def _claim(self, name: str) -> bool:
+        if not self._run.number:
+            return True  # a ClusterSpider: its process belongs to no run
+        self._tried.add(name)
+        while True:
+            [answer] = await self._call(lambda: self._frontier.claim(self._run, [name], owner=self._owner))
+            if answer is not ClaimResult.HELD_BY_OTHER:
+                if answer is ClaimResult.GRANTED:
+                    self._held.add(name)
+                return answer is ClaimResult.GRANTED
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def run(self) -> None:
+        """Renew the claims, and report what is done, until the task is cancelled."""
+        while True:
+            await asyncio.sleep(_RENEW_SECONDS)
+            await self.report_done()
+            if self._held:
+                await self._call(lambda: self._frontier.claim(self._run, sorted(self._held), owner=self._owner))
+
+    async def report_done(self) -> None:
+        """Report to the frontier what is done by now."""
+        done = [name for name in self._done if name in self._held]
+        if done:
+            await self._call(lambda: self._frontier.claim(self._run, done, owner=""))
+            self._held.difference_update(done)
+        self._done = [name for name in self._done if name not in done and name in self._held]
+
+    async def _call(self, call: Callable[[], Awaitable[list[ClaimResult]]]) -> list[ClaimResult]:
+        return await self._retrier.call_frontier(call)
