@@ -26,7 +26,7 @@ from .lane import HOST, asking, at, page, prefix, scraper
         ({"GOSSAMER_WORKER__HEARTBEAT": "soon"}, "GOSSAMER_WORKER__HEARTBEAT: "),
         ({"GOSSAMER_QUEUE_ORDER": "random"}, "GOSSAMER_QUEUE_ORDER: 'random' is neither lifo nor fifo"),
         ({"GOSSAMER_STAY_OPEN": "perhaps"}, "GOSSAMER_STAY_OPEN: 'perhaps' is neither True nor False"),
-        ({"DUPEFILTER_CLASS": "tests.integration.scrapy_lane.spiders.HostOnly"}, "HostOnly would never be asked"),
+        ({"DUPEFILTER_CLASS": "tests.integration.scrapy_lane.spiders.HostOnly"}, "HostOnly would never be called"),
         ({"DOWNLOAD_DELAY": "-1"}, "DOWNLOAD_DELAY: '-1' is not a number from 0 up"),
         ({"CONCURRENT_REQUESTS_PER_DOMAIN": "0"}, "CONCURRENT_REQUESTS_PER_DOMAIN, or the spider's"),
         ({"GOSSAMER_MAX_PAGES": "-1"}, "GOSSAMER_MAX_PAGES: '-1' is not a number of pages"),
