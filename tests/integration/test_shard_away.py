@@ -13,7 +13,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.keys import home_shard, shard_of
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, DomainPolicy, Run, Terms
 from gossamer.model.request import Batch, Lease, Outcome, Settled, Settlement
-from gossamer.services.role import EachShard
+from gossamer.services.role import PerShardRunner
 from gossamer.sinks.base import Fanout
 from gossamer.telemetry.logs import Troubles
 from gossamer.valkey.connection import retrying
@@ -209,7 +209,7 @@ async def test_a_services_step_is_done_on_the_other_shards(scene: Scene) -> None
         done.append(shard)
         return False
 
-    each = EachShard("test", SHARDS, step, Troubles())
+    each = PerShardRunner("test", SHARDS, step, Troubles())
     with paused(scene.node):
         async with asyncio.timeout(LONG_SECONDS):
             for _ in range(3):

@@ -10,7 +10,7 @@ import msgspec
 
 from gossamer.bus.base import Topics
 from gossamer.bus.streams import StreamsBus
-from gossamer.control.domains import dump_policies, fields_of
+from gossamer.control.domains import dump_policies, policy_fields
 from gossamer.model.crawl import DomainPolicy
 from gossamer.valkey.shards import Shards
 from tests.politeness.checker import Change
@@ -69,7 +69,7 @@ class Operator:
         asked = time.monotonic()
         match turn.way:
             case Way.REST:
-                body = msgspec.json.encode(fields_of(turn.changes))
+                body = msgspec.json.encode(policy_fields(turn.changes))
                 headers = {"Content-Type": "application/json"}
                 await asyncio.to_thread(self._rest, "PATCH", f"/v1/domains/{turn.domain or '*'}", body, headers)
             case Way.COMMAND:
@@ -85,7 +85,7 @@ class Operator:
 
     async def _command(self, turn: Turn) -> None:
         words = ["domains", "set", "--default" if turn.domain is None else turn.domain, "--frontier", self._frontier]
-        for name, value in fields_of(turn.changes).items():
+        for name, value in policy_fields(turn.changes).items():
             if name == "moderated":
                 words.append("--moderated" if value else "--bursts")
             else:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from gossamer.control.domains import merged
+from gossamer.control.domains import merge_policies
 from gossamer.model.crawl import BudgetScope, DomainPolicy
 
 SPIDERS = ("link", "wandering")
@@ -215,19 +215,19 @@ def _turns(
         open_sites = [site for site in changeable if free_from[site.name] <= at]
         if number % 12 == 6 or not open_sites:
             changes = DomainPolicy(hits=chance.choice((1, 2, 3)), window_seconds=chance.choice((1.0, 2.0, 3.0)))
-            add(at, None, chance.choice((Way.REST, Way.COMMAND)), changes, merged(own[None], changes))
+            add(at, None, chance.choice((Way.REST, Way.COMMAND)), changes, merge_policies(own[None], changes))
             continue
         site = chance.choice(open_sites)
         before = own[site.name]
         match number % 6:
             case 0 | 1:  # another budget
                 each = replace_rate(draw, site, before, chance.choice(_FACTORS))
-                add(at, site.name, chance.choice((Way.REST, Way.COMMAND)), each, merged(before, each))
+                add(at, site.name, chance.choice((Way.REST, Way.COMMAND)), each, merge_policies(before, each))
             case 2:  # another scope, and with it all else
                 scope = chance.choice([scope for scope in BudgetScope if scope != before.scope])
                 changed = draw.policy(site.rate, scope, chance.choice((Style.EVEN, Style.BURSTS)))
-                changed = merged(DomainPolicy(scale=1.0, concurrency=8, elastic=True), changed)
-                add(at, site.name, Way.REST, changed, merged(before, changed))
+                changed = merge_policies(DomainPolicy(scale=1.0, concurrency=8, elastic=True), changed)
+                add(at, site.name, Way.REST, changed, merge_policies(before, changed))
             case 3:  # as Scrapy Cluster's clients say it: what they do not name is not set any more
                 window = chance.choice((1, 2, 3))
                 changed = DomainPolicy(
@@ -239,14 +239,14 @@ def _turns(
                 scale = before.scale or 1.0
                 way = chance.choice((Way.REST, Way.COMMAND))
                 stopped, going = DomainPolicy(scale=0.0), DomainPolicy(scale=scale)
-                add(at, site.name, way, stopped, merged(before, stopped))
-                add(at + rest, site.name, way, going, merged(before, going))
+                add(at, site.name, way, stopped, merge_policies(before, stopped))
+                add(at + rest, site.name, way, going, merge_policies(before, going))
                 free_from[site.name] = at + rest + 5.0
             case _:  # the blacklist
                 rest = chance.uniform(2.0, 4.0)
                 black, white = DomainPolicy(blacklisted=True), DomainPolicy(blacklisted=False)
-                add(at, site.name, Way.BUS, black, merged(before, black))
-                add(at + rest, site.name, Way.BUS, white, merged(before, white))
+                add(at, site.name, Way.BUS, black, merge_policies(before, black))
+                add(at + rest, site.name, Way.BUS, white, merge_policies(before, white))
                 free_from[site.name] = at + rest + 5.0
     return sorted(turns, key=lambda turn: turn.at)
 

@@ -81,9 +81,9 @@ _PLUGINS = [
     "`x-means`, which explains its pattern or bounds in rejections |",
     "| `rank` | an integer. Kinds are tried in ascending rank, and the first whose schema the message satisfies is "
     "used. The ranks of the built-in kinds: `crawl` 100, `action` 200, `stats` 300, `domain` 400 |",
-    "| `async handle(request, *, old)` | returns the answers: a list of dictionaries, each with an `appid`. `request` "
-    "is the message without its nulls; `old` tells that answers are to have 1.0's form. May be called again with the "
-    "same request after a failure |",
+    "| `async handle(request, *, format_1_0)` | returns the answers: a list of dictionaries, each with an `appid`. "
+    "`request` is the message without its nulls; `format_1_0` is true when answers must have the format of Scrapy "
+    "Cluster 1.0. May be called again with the same request after a failure |",
     "",
 ]
 

@@ -16,13 +16,13 @@ from gossamer.api.openapi import Limit, ResponseModel, refusals
 from gossamer.api.problems import Problem, bad_request
 from gossamer.api.reading import check_known, decoded, media_type, read_object
 from gossamer.control.domains import (
-    EVERY_DOMAIN,
-    checked_domain,
+    DEFAULT_POLICY,
     dump_policies,
-    fields_of,
     load_policies,
-    merged,
-    policy_of,
+    merge_policies,
+    parse_domain,
+    parse_policy,
+    policy_fields,
 )
 from gossamer.errors import PoliciesChanged, RequestRejected
 from gossamer.model.crawl import BUILT_IN, DomainPolicy
@@ -147,8 +147,8 @@ async def domains(
     return _json(
         {
             "version": version,
-            "default": fields_of(default),
-            "domains": {name: fields_of(policies[name]) for name in page},
+            "default": policy_fields(default),
+            "domains": {name: policy_fields(policies[name]) for name in page},
             "cursor": page[-1] if len(names) > limit else "",
         },
         _etag(version),
@@ -243,7 +243,7 @@ async def put(parts: Given, domain: DomainName, request: Request) -> Response:
     """If-Match is heeded where it is sent."""
     given = await read_object(request)
     check_known(given, tuple(PolicyModel.model_fields))
-    policy = policy_of(given, where=domain)
+    policy = parse_policy(given, where=domain)
     return await _edited(parts, request, domain, lambda _: policy)
 
 
@@ -258,12 +258,14 @@ async def patch(parts: Given, domain: DomainName, request: Request) -> Response:
     """Two editors at once both get what they asked for, unless they change the same field."""
     given = await read_object(request)
     check_known(given, tuple(PolicyModel.model_fields))
-    changes = policy_of(given, where=domain)
+    changes = parse_policy(given, where=domain)
     gone = [field for field, value in given.items() if value is None]
 
     def changed(before: DomainPolicy) -> DomainPolicy:
-        fields = {field: value for field, value in fields_of(merged(before, changes)).items() if field not in gone}
-        return policy_of(fields, where=domain)
+        fields = {
+            field: value for field, value in policy_fields(merge_policies(before, changes)).items() if field not in gone
+        }
+        return parse_policy(fields, where=domain)
 
     return await _edited(parts, request, domain, changed)
 
@@ -289,7 +291,7 @@ async def _edited(
     wanted = _if_match(request)
     for _ in range(_ATTEMPTS):
         before = await parts.frontier.domain_policy(name)
-        if wanted and _tag(fields_of(before)) not in wanted:
+        if wanted and _tag(policy_fields(before)) not in wanted:
             break
         after = change(before)
         try:
@@ -302,15 +304,15 @@ async def _edited(
 
 async def _shown(parts: ApiContext, name: str | None, policy: DomainPolicy) -> Response:
     default = policy if name is None else await parts.frontier.domain_policy(None)
-    in_force = merged(merged(BUILT_IN, default), policy)
+    in_force = merge_policies(merge_policies(BUILT_IN, default), policy)
     return _json(
-        {"domain": name or EVERY_DOMAIN, "policy": fields_of(policy), "in_force": fields_of(in_force)},
-        _etag(fields_of(policy)),
+        {"domain": name or DEFAULT_POLICY, "policy": policy_fields(policy), "in_force": policy_fields(in_force)},
+        _etag(policy_fields(policy)),
     )
 
 
 def _checked(domain: str) -> str | None:
-    return None if domain == EVERY_DOMAIN else checked_domain(domain)
+    return None if domain == DEFAULT_POLICY else parse_domain(domain)
 
 
 # --- versions ---------------------------------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ class PendingRequests:
 
     async def _take_over(self, poll_id: str, own: str, value: bytes) -> tuple[bool, Any]:
         try:
-            given = self._parts.desk.given(value)
+            given = self._parts.desk.readable_fields(value)
             kind, request = self._parts.desk.read(given)
         except RequestRejected as fault:  # this process does not know the plug-in that the other one had
             log.warning("%s %s", names.HANDLER_BROKE, fault)

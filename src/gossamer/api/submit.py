@@ -36,7 +36,7 @@ class SubmissionCounter:
         """`result`: accepted, duplicate or rejected."""
         self._parts.metrics.requests.labels(kind, result).inc()
         self._counts["total"] += 1
-        self._counts["fail" if result == "rejected" else stats.counted_as(kind)] += 1
+        self._counts["fail" if result == "rejected" else stats.request_counter(kind)] += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._soon())
 

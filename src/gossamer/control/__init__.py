@@ -1,1 +1,1 @@
-"""What api, services and commands ask alike: info, stop, stats and domain policy."""
+"""Operations that the API, the services and the commands share: submitting, info, stop, statistics, domain policies."""

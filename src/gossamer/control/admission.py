@@ -1,4 +1,7 @@
-"""Crawl requests on their way into the frontier: checked at the door, then added in batches."""
+"""Admission of crawl requests to the frontier: `RequestValidator` checks each, `submit` adds them in batches.
+
+A rule that a JSON Schema can express belongs into `model/messages/schemas/crawl.json`, any other into
+`RequestValidator.admit`."""
 
 import itertools
 from collections import OrderedDict
@@ -22,31 +25,33 @@ from gossamer.policy.scope import compile_scope
 from gossamer.policy.secrets import with_secrets_for
 from gossamer.policy.urls import from_person, host, registered_domain
 
-_FILTERS = ("allowed_domains", "allow_regex", "deny_regex", "deny_extensions")
-_FILTERS_KNOWN = 1000
-"""Sets of filters that were found to be sound; a producer sends the same again and again."""
-_HOSTS_KNOWN = 10_000
+_FILTER_FIELDS = ("allowed_domains", "allow_regex", "deny_regex", "deny_extensions")
+_CACHED_FILTERS = 1000
+"""Sets of filters that are remembered as valid. Producers send the same set with many requests, and compiling is
+slow."""
+_CACHED_HOSTS = 10_000
 DUPLICATE = "duplicate"
+"""Reason of a request whose URL this run of the crawl has already seen."""
 JOINED = "the crawl is running: the request has joined its run"
-"""Of an added request that asked for a fresh run."""
+"""Reason of an added request that was to begin a fresh run."""
 _FULL = "the domain's share of the queue is full"
 BUILT_IN_SPIDERS = frozenset({"link", "wandering"})
-"""Every worker of the fast lane has them."""
-_WIDER = (
+"""Spiders that every Gossamer worker runs."""
+_EXCEEDS_EARLIER = (
     "this run of the crawl has seen this URL already, with a smaller maxdepth or a narrower scope; nothing was added. "
     "Send the request again when the run has finished: it then begins a new one"
 )
-MOST_BODY_BYTES = 512 * 1024
-"""Of the body that a request sends; it waits in the frontier's memory."""
+MAX_BODY_BYTES = 512 * 1024
+"""Size limit of a request's body, because waiting requests are in the frontier's memory."""
 
-Checked = TypeVar("Checked")
+T = TypeVar("T")
 
 _pack = msgspec.msgpack.Encoder().encode
 
 
 @dataclass(slots=True)
 class AdmittedRequest:
-    """One admitted request."""
+    """A valid crawl request, with its URL in canonical form."""
 
     crawl: Crawl
     terms: Terms
@@ -58,32 +63,32 @@ class AdmittedRequest:
     method: str = "GET"
     body: bytes = b""
     wait_for_spider: bool = False
-    """Add it also when nobody has announced its spider."""
+    """Add the request even if no worker has announced its spider."""
     fresh: bool = False
-    """A finished crawl begins a run that has seen nothing."""
-    name: str = ""
-    """Of a fresh one: the same whenever it is repeated, so that it begins one run. Empty: none."""
+    """If the crawl has finished, begin a run with an empty set of seen URLs."""
+    idempotency_key: str = ""
+    """Key that is equal in every repetition of a fresh request, so that it begins only one run. Empty: none."""
 
     def has_expired(self, now: float) -> bool:
-        """Whether its time is over. `now`: epoch seconds."""
+        """Return whether the request has expired. `now`: epoch seconds."""
         return 0 < self.terms.expires <= now
 
 
 @dataclass(slots=True)
 class SubmitResult:
-    """What became of it: added, or not and why."""
+    """Result of submitting one request."""
 
     added: bool
     reason: str = ""
-    """DUPLICATE (seen in this run), or a sentence why not. Of an added one: JOINED, or nothing."""
+    """DUPLICATE or a sentence, if the request was not added. JOINED or empty, if it was."""
     field: str = ""
-    """The faulty field, where one is the reason."""
+    """The invalid field; empty if the reason is another."""
     blacklisted: str = ""
-    """`held` or `dropped`: it was added, and its domain is on the blacklist. Empty: it is not."""
+    """`held` or `dropped`: the request was added, but its domain is blacklisted. Empty: the domain is not."""
 
 
 class RequestValidator:
-    """Says which requests a service takes. What the schema can tell was told before."""
+    """Checks requests against the rules that a JSON Schema cannot express, and the operator's limits."""
 
     def __init__(
         self,
@@ -94,33 +99,34 @@ class RequestValidator:
         domain_max_pending: int | None = None,
         idle_seconds: float = 0.0,
     ) -> None:
-        """`networks`: private ones that may be crawled. `ignore_robots`: whether a request
-        may ask for that; the operator's choice. `domain_max_pending`: the operator's cap on every request's terms.
-        `idle_seconds`: how long a run has nothing to do before it is finished."""
+        """`now`: returns epoch seconds. `networks`: private networks that may be crawled. `ignore_robots`: a request
+        may ask to ignore robots.txt. `domain_max_pending`: cap for every request; None: no cap. `idle_seconds`: time
+        without work after which a run is finished."""
         self._now = now
         self._networks = networks
         self._ignore_robots = ignore_robots
         self._domain_max_pending = domain_max_pending
         self._idle_seconds = idle_seconds
-        self._hosts: dict[str, str] = {}
-        """Why a host is refused; empty: it is not."""
-        self._filters: OrderedDict[tuple[Any, ...], None] = OrderedDict()
+        self._host_faults: dict[str, str] = {}
+        """Reasons why hosts are rejected, by name; empty: the host is not."""
+        self._valid_filters: OrderedDict[tuple[Any, ...], None] = OrderedDict()
 
-    def admit(self, request: CrawlRequest, *, sent: float | None = None) -> AdmittedRequest:
-        """Raises RequestRejected with the field and the reason. `sent`: epoch seconds when the request was sent, where
-        it had to wait; `expires` is judged by that."""
+    def admit(self, request: CrawlRequest, *, sent_at: float | None = None) -> AdmittedRequest:
+        """Return the request if it is valid. Raises RequestRejected with the field and the reason.
+
+        `sent_at`: epoch seconds when a request that had to wait was sent; `expires` may have passed since then."""
         url = self._url(request.url)
         now = self._now()
-        request.check_expires(now=now if sent is None else min(sent, now))
+        request.check_expires(now=now if sent_at is None else min(sent_at, now))
         if request.ignore_robots and not self._ignore_robots:
-            raise RequestRejected("robots.txt is obeyed here; the operator allows no exception", field="ignore_robots")
+            raise RequestRejected("the operator does not allow requests to ignore robots.txt", field="ignore_robots")
         self._check_filters(request)
-        self._check_exchange(request)
+        self._check_http_options(request)
         domain = registered_domain(host(url))
         payload = request.payload()
-        if len(payload.body) > MOST_BODY_BYTES:
+        if len(payload.body) > MAX_BODY_BYTES:
             raise RequestRejected(
-                f"has {len(payload.body):,} bytes; at most {MOST_BODY_BYTES:,} are taken", field="body"
+                f"has {len(payload.body):,} bytes; at most {MAX_BODY_BYTES:,} are allowed", field="body"
             )
         return AdmittedRequest(
             crawl=request.crawl(idle_seconds=self._idle_seconds),
@@ -138,142 +144,148 @@ class RequestValidator:
 
     def _terms(self, request: CrawlRequest, domain: str) -> Terms:
         terms = request.terms(domain_max_pending=self._domain_max_pending)
-        return _refused("headers_for", lambda: with_secrets_for(terms, [domain], request.headers_for or ()))
+        return _checked("headers_for", lambda: with_secrets_for(terms, [domain], request.headers_for or ()))
 
     def _check_filters(self, request: CrawlRequest) -> None:
-        asked = {field: getattr(request, field) for field in _FILTERS}
-        key = tuple(asked.values())
-        if not any(key) or key in self._filters:
+        filters = {field: getattr(request, field) for field in _FILTER_FIELDS}
+        key = tuple(filters.values())
+        if not any(key) or key in self._valid_filters:
             return
         for field in ("allow_regex", "deny_regex"):
-            for pattern in asked[field] or ():
-                _refused(field, lambda: check_regex(pattern, field.partition("_")[0], linear=True))  # noqa: B023
-        for field, value in asked.items():
+            for pattern in filters[field] or ():
+                _checked(field, lambda: check_regex(pattern, field.partition("_")[0], linear=True))  # noqa: B023
+        for field, value in filters.items():
             if value:
-                _refused(field, lambda: compile_scope(**{field: value}))  # noqa: B023
-        self._filters[key] = None
-        if len(self._filters) > _FILTERS_KNOWN:
-            self._filters.popitem(last=False)
+                _checked(field, lambda: compile_scope(**{field: value}))  # noqa: B023
+        self._valid_filters[key] = None
+        if len(self._valid_filters) > _CACHED_FILTERS:
+            self._valid_filters.popitem(last=False)
 
-    def _check_exchange(self, request: CrawlRequest) -> None:
+    def _check_http_options(self, request: CrawlRequest) -> None:
         if agent := request.useragent:
-            _refused("useragent", lambda: check_headers((("User-Agent", agent),)))
+            _checked("useragent", lambda: check_headers((("User-Agent", agent),)))
         if cookie := request.cookie:
-            _refused("cookie", lambda: check_headers((("Cookie", cookie),)))
+            _checked("cookie", lambda: check_headers((("Cookie", cookie),)))
         if headers := request.headers:
-            _refused("headers", lambda: check_headers(tuple(headers.items())))
+            _checked("headers", lambda: check_headers(tuple(headers.items())))
         if secret := request.secret_headers:
-            _refused("secret_headers", lambda: check_headers(tuple((name, "") for name in secret)))
+            _checked("secret_headers", lambda: check_headers(tuple((name, "") for name in secret)))
         if proxy := request.proxy:
-            _refused("proxy", lambda: parse_proxy(proxy))
+            _checked("proxy", lambda: parse_proxy(proxy))
 
     def _url(self, text: str) -> str:
         try:
             url = from_person(text)
         except BadUrl as error:
-            said = str(error)  # the detail is only the URL
-            raise RequestRejected(said[0].lower() + said[1:], field="url") from None
+            message = str(error)  # the detail alone would be only the URL
+            raise RequestRejected(message[0].lower() + message[1:], field="url") from None
         name = host(url)
-        why = self._hosts.get(name)
-        if why is None:
-            # A name is judged when it is fetched: what it resolves to may change until then.
+        fault = self._host_faults.get(name)
+        if fault is None:
+            # Host names are checked when they are fetched, because what they resolve to may change until then.
             address = host_address(name)
-            why = "" if address is None or within(address, self._networks) else refusal_reason(address) or ""
-            if len(self._hosts) >= _HOSTS_KNOWN:
-                self._hosts.clear()
-            self._hosts[name] = why
-        if why:
+            fault = "" if address is None or within(address, self._networks) else refusal_reason(address) or ""
+            if len(self._host_faults) >= _CACHED_HOSTS:
+                self._host_faults.clear()
+            self._host_faults[name] = fault
+        if fault:
             raise RequestRejected(
-                f"{name} is not on the public internet ({why}); the operator may allow its network",
+                f"{name} is not on the public internet ({fault}); the operator may allow its network",
                 field="url",
             )
         return url
 
 
-def _refused(field: str, check: Callable[[], Checked]) -> Checked:
+def _checked(field: str, check: Callable[[], T]) -> T:
+    """Return the result of `check`, with its BadInput raised as a rejection of the field."""
     try:
         return check()
     except BadInput as error:
         raise RequestRejected(error.detail, field=field) from None
 
 
-async def unknown_spiders(frontier: Frontier, submissions: Sequence[AdmittedRequest]) -> list[RequestRejected | None]:
-    """Why each request is refused for its spider, in order; None: it is not. A spider is known when it comes with
-    Gossamer or some worker has announced it. Raises FrontierUnavailable."""
-    asked = {s.spider for s in submissions if not s.wait_for_spider} - BUILT_IN_SPIDERS
-    if not asked:
-        return [None] * len(submissions)
-    await frontier.spiders.refresh(asked)
-    unknown = {spider for spider in asked if not frontier.spiders.lanes(spider)}
+async def unknown_spiders(frontier: Frontier, requests: Sequence[AdmittedRequest]) -> list[RequestRejected | None]:
+    """Return the rejection of each request whose spider is neither built in nor announced by a worker, in order; None:
+    the spider is known. Raises FrontierUnavailable."""
+    wanted = {request.spider for request in requests if not request.wait_for_spider} - BUILT_IN_SPIDERS
+    if not wanted:
+        return [None] * len(requests)
+    await frontier.spiders.refresh(wanted)
+    unknown = {spider for spider in wanted if not frontier.spiders.lanes(spider)}
     known = ", ".join(sorted(BUILT_IN_SPIDERS | frontier.spiders.names()))
     return [
         RequestRejected(
-            f"no worker has announced the spider {s.spider}; there are {known}. With wait_for_spider it is accepted",
+            f"no worker has announced the spider {request.spider}; the known ones are {known}. With wait_for_spider "
+            "the request is accepted",
             field="spiderid",
         )
-        if s.spider in unknown and not s.wait_for_spider
+        if request.spider in unknown and not request.wait_for_spider
         else None
-        for s in submissions
+        for request in requests
     ]
 
 
-async def submit(frontier: Frontier, submissions: Sequence[AdmittedRequest]) -> list[SubmitResult]:
-    """Add them; an answer for each, in order. Raises FrontierUnavailable and FrontierFull: repeat it with the same
-    objects, then what was added before counts as added, or as a duplicate of itself."""
-    await frontier.spiders.refresh({s.spider for s in submissions})
-    groups = list(_together(submissions, frontier.spiders))
-    wholes = [
-        base.Submission(first.crawl, terms, batches, terms.expires, first.fresh, first.name)
-        for batches, places, terms in groups
-        for first in [submissions[places[0][0]]]
+async def submit(frontier: Frontier, requests: Sequence[AdmittedRequest]) -> list[SubmitResult]:
+    """Add requests to the frontier. Return the result of each, in order.
+
+    Raises FrontierUnavailable and FrontierFull. Then repeat the call with the same objects: what the first call added
+    counts as added, or as a duplicate."""
+    await frontier.spiders.refresh({request.spider for request in requests})
+    groups = list(_group(requests, frontier.spiders))
+    submissions = [
+        base.Submission(first.crawl, terms, batches, terms.expires, first.fresh, first.idempotency_key)
+        for batches, origins, terms in groups
+        for first in [requests[origins[0][0]]]
     ]
-    answers = [SubmitResult(True)] * len(submissions)
-    for (_, places, _), whole, answer in zip(groups, wholes, await frontier.submit(wholes), strict=True):
+    results = [SubmitResult(True)] * len(requests)
+    answers = await frontier.submit(submissions)
+    for (_, origins, _), submission, answer in zip(groups, submissions, answers, strict=True):
         if isinstance(answer, Exception):
-            for at in itertools.chain(*places):
-                answers[at] = SubmitResult(False, str(answer))
+            for at in itertools.chain(*origins):
+                results[at] = SubmitResult(False, str(answer))
             continue
         added = answer.added
         if answer.joined_running:
-            for at in itertools.chain(*places):
-                answers[at] = SubmitResult(True, JOINED)
+            for at in itertools.chain(*origins):
+                results[at] = SubmitResult(True, JOINED)
         for index, position in added.duplicate_positions:
-            marks = whole.batches[index].fingerprints
-            again = position > marks.index(marks[position])  # it stands twice in the batch
-            answers[places[index][position]] = SubmitResult(
-                False, DUPLICATE if again or not answer.exceeds_earlier_terms else _WIDER
-            )
+            fingerprints = submission.batches[index].fingerprints
+            twice_in_batch = position > fingerprints.index(fingerprints[position])
+            plain = twice_in_batch or not answer.exceeds_earlier_terms
+            results[origins[index][position]] = SubmitResult(False, DUPLICATE if plain else _EXCEEDS_EARLIER)
         for (index, position), reason in added.rejected.items():
-            over = str(CrawlRefused(f"this spider's part of {whole.crawl.id} is {reason}"))
-            answers[places[index][position]] = SubmitResult(False, _FULL if reason == "budget" else over)
-    return answers
+            ended = str(CrawlRefused(f"this spider's part of {submission.crawl.id} is {reason}"))
+            results[origins[index][position]] = SubmitResult(False, _FULL if reason == "budget" else ended)
+    return results
 
 
-def _together(
-    submissions: Sequence[AdmittedRequest], spiders: SpiderRegistry
+def _group(
+    requests: Sequence[AdmittedRequest], spiders: SpiderRegistry
 ) -> Iterator[tuple[list[Batch], list[list[int]], Terms]]:
-    """What has the same crawl, terms, spider, domain, `fresh` and name travels together: (batches, their requests'
-    positions, the terms: one object for all that are equal)."""
+    """Group requests that can be submitted together: same crawl, terms, spider, domain, `fresh` and key.
+
+    Yields the batches, the indexes of their requests, and the terms (one object for all that are equal)."""
     groups: dict[tuple[CrawlId, bytes, str, str, bool, str], dict[tuple[int, bool], tuple[Batch, list[int]]]] = {}
-    packed: dict[int, bytes] = {}
-    equal: dict[bytes, Terms] = {}
-    for at, s in enumerate(submissions):
-        terms = packed.get(id(s.terms))
-        if terms is None:
-            terms = packed[id(s.terms)] = _pack(s.terms)
-            equal.setdefault(terms, s.terms)
-        batches = groups.setdefault((s.crawl.id, terms, s.spider, s.domain, s.fresh, s.name), {})
-        key = (s.priority, s.payload is None)
+    packed_terms: dict[int, bytes] = {}
+    unique_terms: dict[bytes, Terms] = {}
+    for at, r in enumerate(requests):
+        packed = packed_terms.get(id(r.terms))
+        if packed is None:
+            packed = packed_terms[id(r.terms)] = _pack(r.terms)
+            unique_terms.setdefault(packed, r.terms)
+        batches = groups.setdefault((r.crawl.id, packed, r.spider, r.domain, r.fresh, r.idempotency_key), {})
+        key = (r.priority, r.payload is None)
         if key not in batches:
-            payloads: list[bytes | None] | None = None if s.payload is None else []
-            batches[key] = (Batch(s.spider, s.domain, s.priority, 0, payloads=payloads), [])
-        batch, places = batches[key]
-        batch.urls.append(s.url)
-        mark = spiders.fingerprint(s.spider, s.url, method=s.method, body=s.body, query_order=s.terms.query_order)
-        batch.fingerprints.append(mark)
+            payloads: list[bytes | None] | None = None if r.payload is None else []
+            batches[key] = (Batch(r.spider, r.domain, r.priority, 0, payloads=payloads), [])
+        batch, origins = batches[key]
+        batch.urls.append(r.url)
+        batch.fingerprints.append(
+            spiders.fingerprint(r.spider, r.url, method=r.method, body=r.body, query_order=r.terms.query_order)
+        )
         if batch.payloads is not None:
-            batch.payloads.append(s.payload)  # type: ignore[attr-defined]
-        places.append(at)
-    for (_, terms, *_), batches in groups.items():
+            batch.payloads.append(r.payload)  # type: ignore[attr-defined]
+        origins.append(at)
+    for (_, packed, *_), batches in groups.items():
         found = list(batches.values())
-        yield [batch for batch, _ in found], [places for _, places in found], equal[terms]
+        yield [batch for batch, _ in found], [origins for _, origins in found], unique_terms[packed]

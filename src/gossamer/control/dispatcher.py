@@ -1,4 +1,7 @@
-"""Takes requests from wherever they come in, and gives their answers: one desk for the bus, REST and the commands."""
+"""Dispatch of requests from the bus, the REST API and the commands: crawl requests are submitted, others answered.
+
+To add a built-in kind of request, write a class with `handle` here and name it in `built_in_handlers`; its schema and
+its rank belong into `model.messages.reader`."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -6,127 +9,327 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gossamer.control import domains, stats
 from gossamer.control.admission import AdmittedRequest, RequestValidator, SubmitResult, submit, unknown_spiders
-from gossamer.control.domains import Blacklist
-from gossamer.errors import RequestRejected
+from gossamer.control.domains import DEFAULT_POLICY, Blacklist
+from gossamer.control.stats import Counters
+from gossamer.errors import BadInput, RequestRejected
 from gossamer.frontier.base import Frontier
-from gossamer.model.crawl import CrawlId, CrawlState, WhenBlacklisted
+from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, WhenBlacklisted
+from gossamer.model.info import AppInfo, CrawlInfo
+from gossamer.model.messages import answers
+from gossamer.model.messages.answers import MAX_NAMED_DOMAINS, CrawlBacklog
 from gossamer.model.messages.reader import MessageReader
+from gossamer.model.messages.requests import ActionRequest, DomainRequest, StatsRequest
 
 CRAWL = "crawl"
-"""The one kind of request that is no question: it goes into the frontier."""
+"""The only kind of request without an answer: it is submitted to the frontier."""
+_PAGE_SIZE = 1000
+"""Crawls or domains that are read from the frontier in one call."""
+_MIN_NAMED_DOMAINS = 10
+"""Domains listed for each crawl in an answer about an application, however many crawls there are."""
 
 
 class Handler(Protocol):
-    """Answers the requests of one kind. Plug-ins have one, too."""
+    """Answers requests of one kind. Plug-ins implement this, too."""
 
-    async def handle(self, request: Any, *, old: bool) -> list[dict[str, Any]]:
-        """The messages to send for it, each with an `appid`. `old`: whoever asks follows Scrapy Cluster 1.0.
+    async def handle(self, request: Any, *, format_1_0: bool) -> list[dict[str, Any]]:
+        """Return the messages to send, each with an `appid`. `format_1_0`: in the format of Scrapy Cluster 1.0.
 
-        May be called again with the same request after a failure. Raises RequestRejected, and what the frontier
-        raises."""
+        May be called again with the same request after a failure. Raises RequestRejected, and errors of the
+        frontier."""
         ...
 
 
 class RequestDispatcher:
-    """Reads, submits, answers. Keeps nothing; safe to share."""
+    """Reads, submits and answers requests. Has no state of its own, so it may be shared."""
 
     def __init__(
         self,
         frontier: Frontier,
         reader: MessageReader,
-        door: RequestValidator,
+        validator: RequestValidator,
         handlers: Mapping[str, Handler],
         *,
         now: Callable[[], float],
-        old: bool = False,
+        format_1_0: bool = False,
     ) -> None:
-        """`handlers`: by kind of request. `now`: epoch seconds. `old`: answers have Scrapy Cluster 1.0's form unless a
-        question is asked for in another."""
+        """`handlers`: by kind of request. `now`: returns epoch seconds. `format_1_0`: answers have the format of Scrapy
+        Cluster 1.0 unless the caller of `handle` chooses."""
         self._frontier = frontier
         self._reader = reader
-        self._door = door
+        self._validator = validator
         self._handlers = handlers
         self.now = now
-        self._old = old
+        self._format_1_0 = format_1_0
         self._blacklist = Blacklist(frontier)
 
-    def read(self, value: bytes | dict[str, Any], *, sent: float | None = None) -> tuple[str, Any]:
-        """(kind, request); of the kind `crawl` the request is a Submission. Raises RequestRejected.
+    def read(self, value: bytes | dict[str, Any], *, sent_at: float | None = None) -> tuple[str, Any]:
+        """Return the kind and the request; a crawl request as AdmittedRequest. Raises RequestRejected.
 
-        `sent`: epoch seconds when the request was sent, where it had to wait: one that has expired since is read."""
+        `sent_at`: epoch seconds when a request that had to wait was sent. If it has expired since, it is still read."""
         kind, request = self._reader.read(value)
-        return kind, self._door.admit(request, sent=sent) if kind == CRAWL else request
+        return kind, self._validator.admit(request, sent_at=sent_at) if kind == CRAWL else request
 
-    def given(self, value: bytes | dict[str, Any]) -> dict[str, Any]:
-        """What can be made out of a refused message, for its answer; nothing where that is not an object."""
+    def readable_fields(self, value: bytes | dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of a rejected message, for the answer to it; empty if it is not a JSON object."""
         try:
             return self._reader.decode_object(value) if isinstance(value, bytes) else value
         except RequestRejected:
             return {}
 
-    async def check(self, submissions: Sequence[AdmittedRequest]) -> list[RequestRejected | None]:
-        """Return why each request would be refused as the cluster is now, in order; None: it would not."""
-        return await unknown_spiders(self._frontier, submissions)
+    async def check(self, requests: Sequence[AdmittedRequest]) -> list[RequestRejected | None]:
+        """Return why each request would be rejected in the cluster's current state, in order; None: it would not be."""
+        return await unknown_spiders(self._frontier, requests)
 
-    async def submit(self, submissions: Sequence[AdmittedRequest]) -> list[SubmitResult]:
-        """Put crawl requests into the frontier; an answer for each, in order."""
-        faults = await self.check(submissions)
-        sound = [submission for submission, fault in zip(submissions, faults, strict=True) if fault is None]
-        if not sound:
+    async def submit(self, requests: Sequence[AdmittedRequest]) -> list[SubmitResult]:
+        """Submit crawl requests to the frontier. Return the result of each, in order."""
+        faults = await self.check(requests)
+        valid = [request for request, fault in zip(requests, faults, strict=True) if fault is None]
+        if not valid:
             return [SubmitResult(False, fault.reason, fault.field) for fault in faults if fault is not None]
-        answers = iter(await submit(self._frontier, sound))
-        blacklisted = await self._blacklist.of({submission.domain for submission in sound})
+        results = iter(await submit(self._frontier, valid))
+        blacklisted = await self._blacklist.among({request.domain for request in valid})
         return [
             SubmitResult(False, fault.reason, fault.field)
             if fault is not None
-            else _with_blacklist(next(answers), blacklisted.get(submission.domain))
-            for submission, fault in zip(submissions, faults, strict=True)
+            else _with_blacklist(next(results), blacklisted.get(request.domain))
+            for request, fault in zip(requests, faults, strict=True)
         ]
 
-    async def blacklisted(self, submissions: Sequence[AdmittedRequest]) -> list[WhenBlacklisted | None]:
-        """Return what would become of each request, in order, for its domain is blacklisted; None: it is not."""
-        found = await self._blacklist.of({submission.domain for submission in submissions})
-        return [found.get(submission.domain) for submission in submissions]
+    async def blacklisted(self, requests: Sequence[AdmittedRequest]) -> list[WhenBlacklisted | None]:
+        """Return whether each request would be held or dropped because its domain is blacklisted, in order; None: its
+        domain is not."""
+        found = await self._blacklist.among({request.domain for request in requests})
+        return [found.get(request.domain) for request in requests]
 
-    async def ended(self, submissions: Sequence[AdmittedRequest]) -> dict[CrawlId, CrawlState]:
-        """Return the crawls among these that refuse requests because they were stopped or have expired. Of an ended
-        crawl another spider's request may still be taken, and of an expired one a fresh request: these are left out."""
-        asked: dict[CrawlId, set[str]] = {}
-        for submission in submissions:
-            if not submission.fresh:
-                asked.setdefault(submission.crawl.id, set()).add(submission.spider)
-        found = await asyncio.gather(*(self._frontier.crawl_info(crawl) for crawl in asked))
+    async def ended(self, requests: Sequence[AdmittedRequest]) -> dict[CrawlId, CrawlState]:
+        """Return the crawls of these requests that reject them because they were stopped or have expired.
+
+        Left out are crawls that may still accept the request: it is for another spider, or it is fresh and the crawl
+        has expired."""
+        spiders: dict[CrawlId, set[str]] = {}
+        for request in requests:
+            if not request.fresh:
+                spiders.setdefault(request.crawl.id, set()).add(request.spider)
+        found = await asyncio.gather(*(self._frontier.crawl_info(crawl) for crawl in spiders))
         return {
             info.crawl: info.state
             for info in found
             if info is not None
             and info.state in (CrawlState.STOPPED, CrawlState.EXPIRED)
-            and asked[info.crawl] & info.spiders.keys()
+            and spiders[info.crawl] & info.spiders.keys()
         }
 
-    async def handle(self, kind: str, request: Any, *, old: bool | None = None) -> list[dict[str, Any]]:
-        """Return the answers to a request of another kind, in the form of 1.0 (`old`), of 1.2 (False), or the cluster's
-        (None)."""
-        return await self._handlers[kind].handle(request, old=self._old if old is None else old)
+    async def handle(self, kind: str, request: Any, *, format_1_0: bool | None = None) -> list[dict[str, Any]]:
+        """Return the answers to a request of any kind but `crawl`. `format_1_0`: in the format of Scrapy Cluster 1.0
+        (True) or 1.2 (False); None: in the cluster's."""
+        return await self._handlers[kind].handle(
+            request, format_1_0=self._format_1_0 if format_1_0 is None else format_1_0
+        )
 
 
-def _with_blacklist(submitted: SubmitResult, when_blacklisted: WhenBlacklisted | None) -> SubmitResult:
-    return SubmitResult(True, blacklisted=when_blacklisted) if submitted.added and when_blacklisted else submitted
+def _with_blacklist(result: SubmitResult, when_blacklisted: WhenBlacklisted | None) -> SubmitResult:
+    return SubmitResult(True, blacklisted=when_blacklisted) if result.added and when_blacklisted else result
 
 
 class CheckedHandler:
-    """Implements Handler over one of a plug-in."""
+    """Implements Handler with a plug-in's handler, and checks its answers."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
-    async def handle(self, request: Any, *, old: bool) -> list[dict[str, Any]]:
-        """Its answers. Raises TypeError for what cannot be published, and whatever the plug-in raises."""
-        answers: Any = await self._handler.handle(request, old=old)
-        if not isinstance(answers, list) or not all(
-            isinstance(answer, dict) and isinstance(answer.get("appid"), str) for answer in answers
+    async def handle(self, request: Any, *, format_1_0: bool) -> list[dict[str, Any]]:
+        """Return the plug-in's answers. Raises TypeError if they cannot be published, and any error of the plug-in."""
+        found: Any = await self._handler.handle(request, format_1_0=format_1_0)
+        if not isinstance(found, list) or not all(
+            isinstance(answer, dict) and isinstance(answer.get("appid"), str) for answer in found
         ):
-            raise TypeError("a handler returns a list of objects, each with an appid")
-        msgspec.json.encode(answers)
-        return answers
+            raise TypeError("a handler must return a list of dictionaries, each with an appid")
+        msgspec.json.encode(found)
+        return found
+
+
+# --- the built-in handlers --------------------------------------------------------------------------------------------
+
+_PLUGINS = {"info": "InfoMonitor", "stop": "StopMonitor", "stats": "StatsMonitor", "domain": "ZookeeperMonitor"}
+"""Scrapy Cluster's plug-in under whose name an answer is counted."""
+
+
+def built_in_handlers(
+    frontier: Frontier, counters: Counters, *, now: Callable[[], float], allow_default_policy: bool = False
+) -> Mapping[str, Any]:
+    """Return the handlers of the built-in kinds, by kind. `allow_default_policy`: a domain request may change the
+    default policy."""
+    return {
+        "action": ActionHandler(frontier, counters, now=now),
+        "stats": StatsHandler(frontier, counters, now=now),
+        "domain": DomainHandler(frontier, counters, now=now, allow_default_policy=allow_default_policy),
+    }
+
+
+class ActionHandler:
+    """Answers `info` and `stop`."""
+
+    def __init__(self, frontier: Frontier, counters: Counters, *, now: Callable[[], float]) -> None:
+        self._frontier = frontier
+        self._counters = counters
+        self._now = now
+        self._blacklist = Blacklist(frontier)
+
+    async def handle(self, request: ActionRequest, *, format_1_0: bool) -> list[dict[str, Any]]:
+        if request.action == "stop":
+            answer = await self._stop(request)
+        elif request.crawlid is not None:
+            answer = await self._crawl_info(request, request.crawlid)
+        else:
+            answer = await self._app_info(request)
+        await self._counters.add(stats.ACTIONS, {"total": 1, f"plugins:{_PLUGINS[request.action]}": 1})
+        return [answers.info_1_0(answer) if format_1_0 and request.action == "info" else answer]
+
+    async def _stop(self, request: ActionRequest) -> dict[str, Any]:
+        crawl = CrawlId(request.appid, request.crawlid or "")
+        purged = await self._frontier.stop_crawl(crawl, spider=request.spiderid)
+        return answers.stopped(crawl, uuid=request.uuid, spider=request.spiderid, purged=purged, now=self._now())
+
+    async def _crawl_info(self, request: ActionRequest, crawlid: str) -> dict[str, Any]:
+        crawl = CrawlId(request.appid, crawlid)
+        backlog = await _crawl_backlog(self._frontier, crawl, spider=request.spiderid) or CrawlBacklog(crawl)
+        return answers.crawl_info(
+            backlog,
+            uuid=request.uuid,
+            spider=request.spiderid,
+            blacklisted=await self._blacklist.among(backlog.domains),
+            now=self._now(),
+        )
+
+    async def _app_info(self, request: ActionRequest) -> dict[str, Any]:
+        try:
+            totals, crawls, cursor = await _app_backlog(
+                self._frontier, request.appid, spider=request.spiderid, cursor=request.cursor
+            )
+        except BadInput as error:
+            raise RequestRejected(error.detail, field="cursor") from None
+        return answers.app_info(
+            request.appid,
+            totals=totals,
+            crawls=crawls,
+            cursor=cursor,
+            uuid=request.uuid,
+            spider=request.spiderid,
+            now=self._now(),
+        )
+
+
+async def _crawl_backlog(frontier: Frontier, crawl: CrawlId, *, spider: str) -> CrawlBacklog | None:
+    """Return a crawl's waiting requests for one spider; an empty spider means all. None: no such crawl.
+
+    Reads counters only, so the cost grows with the number of domains, not of requests."""
+    info = await frontier.crawl_info(crawl)
+    if info is None:
+        return None
+    backlog = CrawlBacklog(crawl, total=_waiting(info, spider), expires=int(info.expires_at(spider)))
+    cursor = ""
+    while True:
+        page, cursor = await frontier.crawl_domains(crawl, cursor=cursor, limit=_PAGE_SIZE)
+        for domain in page:
+            backlog.add_domain(domain, spider)
+        if not cursor:
+            return backlog
+
+
+async def _app_backlog(
+    frontier: Frontier, appid: str, *, spider: str, cursor: str
+) -> tuple[AppInfo, list[CrawlBacklog], str]:
+    """Return an application's totals, one page of its crawls with waiting requests, and the cursor of the next page
+    (empty: there is none). Raises BadInput for an invalid cursor."""
+    totals = await frontier.app_info(appid, spider=spider)
+    page, next_cursor = await frontier.list_crawls(
+        appid=appid, state=CrawlState.RUNNING, cursor=cursor, limit=_PAGE_SIZE
+    )
+    infos = [info for info in page if _waiting(info, spider)]
+    limit = max(_MIN_NAMED_DOMAINS, MAX_NAMED_DOMAINS // max(1, len(infos)))
+    domains_of_each = await frontier.first_domains([info.crawl for info in infos], limit=limit)
+    backlogs = []
+    for info, found in zip(infos, domains_of_each, strict=True):
+        backlog = CrawlBacklog(info.crawl, total=_waiting(info, spider), expires=int(info.expires_at(spider)))
+        for domain in found:
+            backlog.add_domain(domain, spider)
+        if len(found) == limit:  # there may be more domains than were read
+            backlog.total_domains = max(backlog.total_domains, info.domains)
+        backlogs.append(backlog)
+    return totals, backlogs, next_cursor
+
+
+def _waiting(info: CrawlInfo, spider: str) -> int:
+    """Return how many requests of this spider are queued or wait for a retry; an empty spider means all."""
+    counts = info.spiders.get(spider) if spider else info.total()
+    return counts.queued + counts.later if counts else 0
+
+
+class StatsHandler:
+    """Answers `stats`."""
+
+    def __init__(self, frontier: Frontier, counters: Counters, *, now: Callable[[], float]) -> None:
+        self._frontier = frontier
+        self._counters = counters
+        self._now = now
+
+    async def handle(self, request: StatsRequest, *, format_1_0: bool) -> list[dict[str, Any]]:
+        del format_1_0  # both formats are the same
+        await self._counters.add(stats.ACTIONS, {"total": 1, f"plugins:{_PLUGINS['stats']}": 1})
+        body = await stats.body(self._frontier, self._counters, request.stats)
+        return [answers.stats(body, kind=request.stats, uuid=request.uuid, appid=request.appid, now=self._now())]
+
+
+class DomainHandler:
+    """Answers `domain-update`, `domain-remove`, `blacklist-update` and `blacklist-remove`.
+
+    Scrapy Cluster kept these settings in ZooKeeper."""
+
+    def __init__(
+        self, frontier: Frontier, counters: Counters, *, now: Callable[[], float], allow_default_policy: bool
+    ) -> None:
+        """`allow_default_policy`: the domain `*` stands for the default policy; else it is rejected."""
+        self._frontier = frontier
+        self._counters = counters
+        self._now = now
+        self._allow_default_policy = allow_default_policy
+
+    async def handle(self, request: DomainRequest, *, format_1_0: bool) -> list[dict[str, Any]]:
+        del format_1_0  # both formats are the same
+        reason = None
+        try:
+            await self._change(request)
+        except BadInput as error:
+            reason = error.detail
+        await self._counters.add(stats.ACTIONS, {"total": 1, f"plugins:{_PLUGINS['domain']}": 1})
+        return [
+            answers.domain_changed(
+                uuid=request.uuid,
+                appid=request.appid,
+                action=request.action,
+                domain=request.domain,
+                error=reason,
+                now=self._now(),
+            )
+        ]
+
+    async def _change(self, request: DomainRequest) -> None:
+        match request.action:
+            case "domain-update":
+                policy = DomainPolicy(hits=request.hits, window_seconds=float(request.window), scale=request.scale)
+                await domains.replace_policy(self._frontier, self._target(request.domain), policy)
+            case "domain-remove":
+                await domains.remove_policy(self._frontier, self._target(request.domain))
+            case "blacklist-update" | "blacklist-remove":
+                blacklisted = request.action == "blacklist-update"
+                await domains.set_blacklisted(self._frontier, request.domain, blacklisted=blacklisted)
+
+    def _target(self, domain: str) -> str | None:
+        """Return the domain; None for the default policy. Raises BadInput if the operator does not allow its change."""
+        if domain != DEFAULT_POLICY:
+            return domain
+        if not self._allow_default_policy:
+            raise BadInput("* is the default policy of all domains; the operator does not allow requests to change it")
+        return None

@@ -1,4 +1,7 @@
-"""Changing how fast a site is fetched, live: single domains, the default, or all of it as one YAML text."""
+"""Domain policies: reading and writing them as YAML or JSON, and changing them in a running frontier.
+
+A policy limits how fast a domain is fetched, or puts it on the blacklist. To add a field, add it to DomainPolicy and to
+`_FIELDS` here; the REST model in `api.domains` and the schema `domain.json` describe the same fields."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
@@ -8,20 +11,75 @@ import yaml
 
 from gossamer.errors import BadInput, PoliciesChanged
 from gossamer.frontier.base import Frontier
-from gossamer.model.crawl import BudgetScope, DomainPolicy, WhenBlacklisted
+from gossamer.model.crawl import (
+    CONCURRENCY_RANGE,
+    HITS_RANGE,
+    SCALE_RANGE,
+    WINDOW_SECONDS_RANGE,
+    BudgetScope,
+    DomainPolicy,
+    WhenBlacklisted,
+)
 from gossamer.policy.urls import registered_domain
 
-MOST_BYTES = 16 * 1024 * 1024
-EVERY_DOMAIN = "*"
-"""What stands for the default policy where a domain is asked for."""
-_DEEPEST = 10
+MAX_YAML_BYTES = 16 * 1024 * 1024
+"""Size limit of a text with policies; longer ones would keep the parser busy for many seconds."""
+_MAX_YAML_DEPTH = 10
+"""A valid text has three levels. The parser's time grows with the square of the depth."""
+DEFAULT_POLICY = "*"
+"""Name of the default policy, in place of a domain."""
 
-_FIELDS: dict[str, tuple[str, str, Callable[[Any], Any]]] = {}
-"""By its name in YAML: the policy's field, what a value must be, and what makes it one (ValueError else)."""
+
+def _whole_number(limits: tuple[int, int]) -> tuple[str, Callable[[Any], int]]:
+    low, high = limits
+
+    def convert(value: Any) -> int:
+        if isinstance(value, bool) or int(value) != value or not low <= value <= high:
+            raise ValueError
+        return int(value)
+
+    return f"a whole number from {low:,} to {high:,}", convert
+
+
+def _number(unit: str, limits: tuple[float, float]) -> tuple[str, Callable[[Any], float]]:
+    low, high = limits
+
+    def convert(value: Any) -> float:
+        if isinstance(value, bool | str) or not low <= value <= high:
+            raise ValueError
+        return float(value)
+
+    return f"{unit} from {low} to {high}", convert
+
+
+def _true_or_false(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+_FLAG = ("true or false", _true_or_false)
+
+_FIELDS: dict[str, tuple[str, tuple[str, Callable[[Any], Any]]]] = {
+    "hits": ("hits", _whole_number(HITS_RANGE)),
+    "window": ("window_seconds", _number("seconds", WINDOW_SECONDS_RANGE)),
+    "scale": ("scale", _number("a number", SCALE_RANGE)),
+    "moderated": ("moderated", _FLAG),
+    "elastic": ("elastic", _FLAG),
+    "scope": ("scope", ("domain, type, ip or type+ip", BudgetScope)),
+    "concurrency": ("concurrency", _whole_number(CONCURRENCY_RANGE)),
+    "blacklisted": ("blacklisted", _FLAG),
+    "when_blacklisted": ("when_blacklisted", ("held or dropped", WhenBlacklisted)),
+}
+"""For each name in YAML and JSON: the field of DomainPolicy, a description of valid values, and a function that
+converts a value (it raises ValueError)."""
+
+
+# --- policies as text -------------------------------------------------------------------------------------------------
 
 
 def load_policies(text: str | bytes, *, whole: bool = False) -> tuple[DomainPolicy, dict[str, DomainPolicy]]:
-    """(the default, the domains') of a YAML text:
+    """Return the default policy and the policies by domain from a YAML text:
 
         blacklist: [bad.example]
         default: {hits: 2, window: 1}
@@ -29,16 +87,16 @@ def load_policies(text: str | bytes, *, whole: bool = False) -> tuple[DomainPoli
           one.example: {window: 60, hits: 60}
           two.example: {window: 60, hits: 30, scale: 0.5, moderated: false, scope: ip, concurrency: 4}
 
-    An empty text is no policy at all. Raises BadInput that names the faulty entry; `whole`: also for a text that may be
-    the beginning of a longer one, because it is empty or something in it has no value.
+    An empty text has no policies. Raises BadInput that names the invalid entry. `whole`: also raise it for a text that
+    may be the beginning of a longer one, because it is empty or an entry in it has no value.
     """
-    if len(text) > MOST_BYTES:
-        raise BadInput(f"the policies are longer than {MOST_BYTES // 2**20} MiB")
+    if len(text) > MAX_YAML_BYTES:
+        raise BadInput(f"the policies are longer than {MAX_YAML_BYTES // 2**20} MiB")
     try:
-        _check_events(text)
+        _check_structure(text)
         document = yaml.load(text, Loader=yaml.CSafeLoader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise BadInput(f"this is no YAML: {' '.join(str(error).split())[:300]}") from None
+        raise BadInput(f"the policies are not valid YAML: {' '.join(str(error).split())[:300]}") from None
     if whole:
         _check_whole(document)
     if document is None:
@@ -46,26 +104,26 @@ def load_policies(text: str | bytes, *, whole: bool = False) -> tuple[DomainPoli
     if not isinstance(document, dict):
         raise BadInput("the policies must be a mapping with blacklist, default and domains")
     if unknown := set(document) - {"blacklist", "default", "domains"}:
-        raise BadInput(f"{sorted(map(str, unknown))[0]}: unknown; there are blacklist, default and domains")
-    default = policy_of(document.get("default") or {}, where="default")
+        raise BadInput(f"{sorted(map(str, unknown))[0]}: unknown; use blacklist, default and domains")
+    default = parse_policy(document.get("default") or {}, where="default")
     policies = {}
     for name, fields in _mapping(document.get("domains"), "domains").items():
-        domain = checked_domain(name)
-        policies[domain] = policy_of(fields or {}, where=f"domains: {domain}")
+        domain = parse_domain(name)
+        policies[domain] = parse_policy(fields or {}, where=f"domains: {domain}")
     for name in _sequence(document.get("blacklist"), "blacklist"):
-        domain = checked_domain(name)
-        policies[domain] = _changed(policies.get(domain, DomainPolicy()), {"blacklisted": True})
+        domain = parse_domain(name)
+        policies[domain] = merge_policies(policies.get(domain, DomainPolicy()), DomainPolicy(blacklisted=True))
     return default, policies
 
 
 def dump_policies(default: DomainPolicy, policies: Mapping[str, DomainPolicy]) -> str:
-    """The same back, sorted; load_policies(dump_policies(x), whole=True) == x."""
+    """Return policies as YAML, sorted: `load_policies(dump_policies(x), whole=True) == x`."""
     document: dict[str, Any] = {}
-    if fields := fields_of(default):
+    if fields := policy_fields(default):
         document["default"] = fields
     domains = {}
     for name, policy in sorted(policies.items()):
-        fields = fields_of(policy)
+        fields = policy_fields(policy)
         fields.pop("blacklisted", None)
         if fields or not policy.blacklisted:
             domains[name] = fields
@@ -76,64 +134,68 @@ def dump_policies(default: DomainPolicy, policies: Mapping[str, DomainPolicy]) -
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True) if document else "domains: {}\n"
 
 
-def policy_of(fields: object, *, where: str) -> DomainPolicy:
-    """A policy from its YAML or JSON fields. Raises BadInput with `where` in it."""
+def parse_policy(fields: object, *, where: str) -> DomainPolicy:
+    """Return the policy for a mapping from YAML or JSON. Raises BadInput; its message begins with `where`."""
     given: dict[str, Any] = {}
     for name, value in _mapping(fields, where).items():
         if name not in _FIELDS:
-            raise BadInput(f"{where}: {name}: unknown; there are {', '.join(_FIELDS)}")
-        field, what, make = _FIELDS[name]
+            raise BadInput(f"{where}: {name}: unknown; the fields are {', '.join(_FIELDS)}")
+        field, (valid, convert) = _FIELDS[name]
         if value is None:
             continue
         try:
-            given[field] = make(value)
+            given[field] = convert(value)
         except (ValueError, TypeError, OverflowError):
-            raise BadInput(f"{where}: {name}: must be {what}, not {value!r:.80}") from None
+            raise BadInput(f"{where}: {name}: must be {valid}, not {value!r:.80}") from None
     return DomainPolicy(**given)
 
 
-def fields_of(policy: DomainPolicy) -> dict[str, Any]:
-    """What is set of a policy, by its names in YAML and JSON."""
+def policy_fields(policy: DomainPolicy) -> dict[str, Any]:
+    """Return the fields of a policy that are set, by their names in YAML and JSON."""
     named = {}
-    for name, (field, _, _) in _FIELDS.items():
+    for name, (field, _) in _FIELDS.items():
         value = getattr(policy, field)
         if value is not None:
             named[name] = value.value if isinstance(value, StrEnum) else value
     return named
 
 
-def merged(policy: DomainPolicy, changes: DomainPolicy) -> DomainPolicy:
-    """`policy` with what is set in `changes`."""
-    return _changed(policy, {f: v for f in policy.__struct_fields__ if (v := getattr(changes, f)) is not None})
+def merge_policies(policy: DomainPolicy, changes: DomainPolicy) -> DomainPolicy:
+    """Return `policy` with the fields that are set in `changes`."""
+    changed = {f: value for f in policy.__struct_fields__ if (value := getattr(changes, f)) is not None}
+    return DomainPolicy(**{f: changed.get(f, getattr(policy, f)) for f in policy.__struct_fields__})
 
 
-def checked_domain(name: object) -> str:
-    """The registered domain that is meant: budgets are kept for nothing smaller. Raises BadInput."""
+def parse_domain(name: object) -> str:
+    """Return the canonical form of a registered domain. Raises BadInput for anything else, also for a subdomain,
+    because rate limits apply to registered domains only."""
     if not isinstance(name, str) or not name or len(name) > 253 or any(mark in name for mark in " /:@?#\t\n"):
-        raise BadInput(f"{name!r:.80} is no domain; write one like example.com")
-    if name == EVERY_DOMAIN:
-        raise BadInput("* is no domain; what counts for every domain is the default policy")
+        raise BadInput(f"{name!r:.80} is not a domain; write one like example.com")
+    if name == DEFAULT_POLICY:
+        raise BadInput("* is not a domain; to change the limits of all domains, change the default policy")
     lowered = name.lower().rstrip(".")
     try:
         ascii_name = lowered if lowered.isascii() else lowered.encode("idna").decode()
     except UnicodeError:
-        raise BadInput(f"{name!r:.80} is no domain; write one like example.com") from None
+        raise BadInput(f"{name!r:.80} is not a domain; write one like example.com") from None
     registered = registered_domain(ascii_name)
     if registered != ascii_name:
-        raise BadInput(f"{name} is a part of {registered}, and budgets are kept for that; use {registered}")
+        raise BadInput(
+            f"{name} is a part of {registered}, and policies apply to the registered domain; use {registered}"
+        )
     return registered
 
 
-def _check_events(text: str | bytes) -> None:
-    """Neither tags (the safe loader sees to that) nor aliases nor depth: the first make objects, the second make a
-    small text enormous, the third takes the parser time that grows with its square."""
+def _check_structure(text: str | bytes) -> None:
+    """Raise BadInput for aliases, which make a small text enormous, and for deep nesting. The safe loader refuses tags,
+    which create objects."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         if isinstance(event, yaml.AliasEvent):
-            raise BadInput("YAML aliases (*name) are not taken; write the values out")
+            raise BadInput("YAML aliases (*name) are not allowed; write the values out")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
-            raise BadInput("this is no YAML of policies: it is nested too deep")
+        if depth > _MAX_YAML_DEPTH:
+            raise BadInput("the policies are nested too deep")
 
 
 def _check_whole(document: object) -> None:
@@ -154,10 +216,6 @@ def _items(part: object) -> Iterable[tuple[object, object]]:
     return part.items() if isinstance(part, dict) else ()
 
 
-def _changed(policy: DomainPolicy, fields: dict[str, Any]) -> DomainPolicy:
-    return DomainPolicy(**{f: fields.get(f, getattr(policy, f)) for f in policy.__struct_fields__})
-
-
 def _mapping(value: object, where: str) -> dict[Any, Any]:
     if value is None:
         return {}
@@ -174,49 +232,14 @@ def _sequence(value: object, where: str) -> list[Any]:
     return value
 
 
-def _whole(least: int, most: int) -> Callable[[Any], int]:
-    def make(value: Any) -> int:
-        if isinstance(value, bool) or int(value) != value or not least <= value <= most:
-            raise ValueError
-        return int(value)
+# --- policies in the frontier -----------------------------------------------------------------------------------------
 
-    return make
-
-
-def _number(least: float, most: float) -> Callable[[Any], float]:
-    def make(value: Any) -> float:
-        if isinstance(value, bool | str) or not least <= value <= most:
-            raise ValueError
-        return float(value)
-
-    return make
-
-
-def _yes_or_no(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError
-    return value
-
-
-_FIELDS |= {
-    "hits": ("hits", "a whole number from 1 to 1,000,000", _whole(1, 1_000_000)),
-    "window": ("window_seconds", "seconds from 0.001 to 604800", _number(0.001, 7 * 86400)),
-    "scale": ("scale", "a number from 0 to 1", _number(0, 1)),
-    "moderated": ("moderated", "true or false", _yes_or_no),
-    "elastic": ("elastic", "true or false", _yes_or_no),
-    "scope": ("scope", "domain, type, ip or type+ip", BudgetScope),
-    "concurrency": ("concurrency", "a whole number from 1 to 10,000", _whole(1, 10_000)),
-    "blacklisted": ("blacklisted", "true or false", _yes_or_no),
-    "when_blacklisted": ("when_blacklisted", "held or dropped", WhenBlacklisted),
-}
-
-
-_ATTEMPTS = 20
-"""Of an edit that others get ahead of; each time only because one of them succeeded."""
+EDIT_ATTEMPTS = 20
+"""Attempts of an edit when other edits come first. Each failed attempt means that another edit succeeded."""
 
 
 class Blacklist:
-    """The operator's blacklist, read again whenever a policy has changed."""
+    """The operator's blacklist, loaded again whenever a policy has changed."""
 
     def __init__(self, frontier: Frontier) -> None:
         self._frontier = frontier
@@ -224,63 +247,58 @@ class Blacklist:
         self._default = DomainPolicy()
         self._policies: dict[str, DomainPolicy] = {}
 
-    async def of(self, domains: Collection[str]) -> dict[str, WhenBlacklisted]:
-        """Return those of the domains that are blacklisted, with what becomes of their requests."""
+    async def among(self, domains: Collection[str]) -> dict[str, WhenBlacklisted]:
+        """Return those of the domains that are blacklisted, and whether their requests are held or dropped."""
         version = await self._frontier.policies_version()
         if version != self._version:
             self._default, self._policies = await self._frontier.domain_policies()
             self._version = version
         found = {}
         for domain in domains:
-            policy = merged(self._default, self._policies.get(domain, DomainPolicy()))
+            policy = merge_policies(self._default, self._policies.get(domain, DomainPolicy()))
             if policy.blacklisted:
                 found[domain] = policy.when_blacklisted or WhenBlacklisted.HELD
         return found
 
 
-async def policy_of_domain(frontier: Frontier, domain: str) -> DomainPolicy:
-    """What is set for a domain itself; nothing set is an empty policy. Raises BadInput for what is no domain."""
-    _, policies = await frontier.domain_policies()
-    return policies.get(checked_domain(domain), DomainPolicy())
+async def change_policy(frontier: Frontier, domain: str | None, changes: DomainPolicy) -> DomainPolicy:
+    """Set the fields that are set in `changes`, keep the others, and return the new policy. `domain` None: the default
+    policy.
 
-
-async def change(frontier: Frontier, domain: str | None, changes: DomainPolicy) -> DomainPolicy:
-    """Set what `changes` has, keep the rest; None: the default policy. What is in force then.
-
-    Two editors at once both get what they asked for, unless they set the same field."""
+    Two concurrent edits both succeed, unless they set the same field."""
     return await _edit(frontier, domain, changes, keep=True)
 
 
-async def put(frontier: Frontier, domain: str | None, policy: DomainPolicy) -> DomainPolicy:
-    """Replace a domain's policy (None: the default); a blacklisted domain stays so unless `policy` says otherwise."""
+async def replace_policy(frontier: Frontier, domain: str | None, policy: DomainPolicy) -> DomainPolicy:
+    """Replace a policy (None: the default policy). A blacklisted domain stays so unless `policy` sets that field."""
     return await _edit(frontier, domain, policy, keep=False)
 
 
-async def remove(frontier: Frontier, domain: str | None) -> None:
-    """Forget what was set, all but the blacklist. May be repeated."""
+async def remove_policy(frontier: Frontier, domain: str | None) -> None:
+    """Remove all fields of a policy but the blacklist. May be repeated."""
     await _edit(frontier, domain, DomainPolicy(), keep=False)
 
 
-async def blacklist(frontier: Frontier, domain: str, *, blacklisted: bool) -> None:
-    """Put a domain on the blacklist, or take it off; the rest of its policy stays. May be repeated."""
-    await _edit(frontier, domain, DomainPolicy(blacklisted=blacklisted or None), keep=True, off=not blacklisted)
+async def set_blacklisted(frontier: Frontier, domain: str, *, blacklisted: bool) -> None:
+    """Add a domain to the blacklist, or remove it, and keep the rest of its policy. May be repeated."""
+    await _edit(frontier, domain, DomainPolicy(blacklisted=blacklisted or None), keep=True, unlist=not blacklisted)
 
 
-async def dump(frontier: Frontier) -> tuple[str, int]:
-    """(all policies as YAML, their version)."""
+async def snapshot(frontier: Frontier) -> tuple[DomainPolicy, dict[str, DomainPolicy], int]:
+    """Return the default policy, the policies by domain, and the version that they have together."""
     while True:
         version = await frontier.policies_version()
         default, policies = await frontier.domain_policies()
         if version == await frontier.policies_version():
-            return dump_policies(default, policies), version
+            return default, policies, version
 
 
-async def load(
+async def replace_all(
     frontier: Frontier, text: str | bytes, *, expected_version: int | None = None, whole: bool = False
 ) -> int:
-    """Put this text's policies in the place of all there are; the new version. `whole`: as for `load_policies`.
+    """Replace all policies with those of a YAML text, and return their version. `whole`: see `load_policies`.
 
-    Raises BadInput, and PoliciesChanged when they are no longer at `expected_version` (None: whatever they are at)."""
+    Raises BadInput, and PoliciesChanged if the version is no longer `expected_version` (None: any)."""
     default, policies = load_policies(text, whole=whole)
     while True:
         version = await frontier.policies_version() if expected_version is None else expected_version
@@ -292,19 +310,19 @@ async def load(
 
 
 async def _edit(
-    frontier: Frontier, domain: str | None, changes: DomainPolicy, *, keep: bool, off: bool = False
+    frontier: Frontier, domain: str | None, changes: DomainPolicy, *, keep: bool, unlist: bool = False
 ) -> DomainPolicy:
-    name = None if domain is None else checked_domain(domain)
-    for attempt in range(_ATTEMPTS):
+    name = None if domain is None else parse_domain(domain)
+    for attempt in range(EDIT_ATTEMPTS):
         before = await frontier.domain_policy(name)
         base = before if keep else DomainPolicy(blacklisted=before.blacklisted)
-        after = merged(base, changes)
-        if off:
+        after = merge_policies(base, changes)
+        if unlist:
             after = DomainPolicy(**{f: getattr(after, f) for f in after.__struct_fields__ if f != "blacklisted"})
         try:
             await frontier.set_domain_policy(name, None if after == DomainPolicy() else after, expected=before)
         except PoliciesChanged:
-            if attempt + 1 == _ATTEMPTS:
+            if attempt + 1 == EDIT_ATTEMPTS:
                 raise
         else:
             return after

@@ -1,4 +1,4 @@
-"""What scrapy-redis left in Redis, read into the frontier: requests of its queue, one entry each."""
+"""Import of the requests that scrapy-redis left in Redis. Their pickles are read without running any code."""
 
 import base64
 import datetime
@@ -24,9 +24,9 @@ from gossamer.policy.scrapy_urls import scrapy_fingerprint
 from gossamer.policy.urls import canonical, fingerprint, host, registered_domain, spider_seed
 from gossamer.valkey.shards import Shards
 
-MOST_BYTES = 16 * 2**20
+MAX_PICKLE_BYTES = 16 * 2**20
 
-_TYPES: Final[dict[tuple[str, str], Any]] = {
+_ALLOWED_TYPES: Final[dict[tuple[str, str], Any]] = {
     ("builtins", "set"): set,
     ("builtins", "frozenset"): frozenset,
     ("builtins", "bytearray"): bytearray,
@@ -38,64 +38,67 @@ _TYPES: Final[dict[tuple[str, str], Any]] = {
     ("datetime", "timedelta"): datetime.timedelta,
     ("datetime", "timezone"): datetime.timezone,
     ("decimal", "Decimal"): decimal.Decimal,
-    # Of the rules of a CrawlSpider: text that knows what it stood in. str is all that is left of it in a pickle.
+    # Link texts from the rules of a CrawlSpider: a str subclass, of which a pickle contains only the str.
     ("lxml.etree", "_ElementUnicodeResult"): str,
-    ("_codecs", "encode"): lambda text, name: _latin(text, name),
+    ("_codecs", "encode"): lambda text, name: _latin1_bytes(text, name),
 }
-"""All that a pickle may name. Each only makes a value of what it is given."""
+"""Everything that a pickle may name. Add only callables that build a plain value from their arguments: a pickle calls
+them with arguments of its choice."""
 
 
 class BadPickle(BadInput):
-    """This pickle cannot be read."""
+    """The pickle cannot be read."""
 
     only_detail = False
 
 
-class _Plain(pickle.Unpickler):
+class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         try:
-            return _TYPES[module.replace("__builtin__", "builtins"), name]
+            return _ALLOWED_TYPES[module.replace("__builtin__", "builtins"), name]
         except KeyError:
-            raise BadPickle(f"it names {module}.{name}, which is no plain data") from None
+            raise BadPickle(f"it contains {module}.{name}, which is not plain data") from None
 
     def persistent_load(self, pid: Any) -> Any:
-        raise BadPickle("it refers to something outside")
+        raise BadPickle("it refers to an object outside the pickle")
 
 
 def loads(data: bytes) -> Any:
-    """The value. Raises BadPickle, with the reason, for whatever is not plain data."""
-    if len(data) > MOST_BYTES:
-        raise BadPickle(f"it has {len(data):,} bytes; at most {MOST_BYTES:,} are read")
+    """Return the value of a pickle. Raises BadPickle, with the reason, for anything but plain data."""
+    if len(data) > MAX_PICKLE_BYTES:
+        raise BadPickle(f"it has {len(data):,} bytes; at most {MAX_PICKLE_BYTES:,} are allowed")
     try:
-        return _Plain(io.BytesIO(data)).load()
+        return _PlainUnpickler(io.BytesIO(data)).load()
     except BadPickle:
         raise
     except Exception as fault:
         raise BadPickle(f"{type(fault).__name__}: {fault}") from None
 
 
-def _latin(text: Any, name: Any) -> bytes:
-    # How bytes travel in pickles of protocol 2 and older.
+def _latin1_bytes(text: Any, name: Any) -> bytes:
+    # Pickles of protocol 2 and older encode bytes as a call of _codecs.encode.
     if not isinstance(text, str) or name != "latin1":
-        raise BadPickle("it names _codecs.encode for something else than bytes")
+        raise BadPickle("it calls _codecs.encode for something other than bytes")
     return text.encode("latin1")
 
 
-AT_ONCE = 500
+_BATCH_SIZE = 500
 KEPT_SECONDS = 7 * 86400
-"""How long it is remembered what was imported, and how long dead letters are kept."""
+"""Lifetime of the digests of imported requests and of dead letters. An import that is repeated later than that imports
+the requests again."""
 
-_MOST_PRIORITY = 60_000
+_MAX_PRIORITY = 60_000
+"""Priorities beyond this, positive or negative, are set to it: scrapy-redis has no limit, the frontier has."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpiderLeftovers:
-    """What is there of one spider."""
+    """Keys and sizes of what scrapy-redis left of one spider."""
 
     queue: str
-    """Its key."""
+    """Key of the queue."""
     kind: str
-    """list, zset or none."""
+    """Type of the queue: list, zset or none."""
     requests: int
     dupefilter: str
     fingerprints: int
@@ -105,120 +108,126 @@ class SpiderLeftovers:
 
 @dataclass(slots=True)
 class ImportResult:
-    """What became of the requests."""
+    """Counts of an import."""
 
     read: int = 0
     added: int = 0
     known: int = 0
-    """Duplicates of what the frontier has seen."""
+    """Requests that the frontier has already seen."""
     before: int = 0
-    """Imported by an earlier run of this."""
+    """Requests that an earlier import brought in."""
     dead: int = 0
+    """Requests that could not be read; they are kept as dead letters."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRequest:
-    """A request as scrapy-redis stored it, read."""
+    """A request that scrapy-redis stored."""
 
     url: str
-    """Canonical."""
+    """In canonical form."""
     priority: int
     depth: int
     unfiltered: bool
     payload: Payload
 
 
-async def look(shards: Shards, *, queue: str, dupefilter: str, start_urls: str) -> SpiderLeftovers:
-    """What is there. Raises FrontierUnavailable, and BadInput for keys that are not scrapy-redis's."""
-    kind = await _kind(shards, queue, {"list": "LLEN", "zset": "ZCARD"})
-    seen = await _kind(shards, dupefilter, {"set": "SCARD"})
-    start = await _kind(shards, start_urls, {"list": "LLEN", "set": "SCARD", "zset": "ZCARD"})
-    return SpiderLeftovers(queue, kind[0], kind[1], dupefilter, seen[1], start_urls, start[1])
+async def find_leftovers(shards: Shards, *, queue: str, dupefilter: str, start_urls: str) -> SpiderLeftovers:
+    """Return what a spider left. Raises FrontierUnavailable, and BadInput for keys of another type."""
+    kind, requests = await _type_and_size(shards, queue, {"list": "LLEN", "zset": "ZCARD"})
+    _, fingerprints = await _type_and_size(shards, dupefilter, {"set": "SCARD"})
+    _, messages = await _type_and_size(shards, start_urls, {"list": "LLEN", "set": "SCARD", "zset": "ZCARD"})
+    return SpiderLeftovers(queue, kind, requests, dupefilter, fingerprints, start_urls, messages)
 
 
-async def _kind(shards: Shards, key: str, counted: Mapping[str, str]) -> tuple[str, int]:
+async def _type_and_size(shards: Shards, key: str, size_commands: Mapping[str, str]) -> tuple[str, int]:
     answer = await shards.command(key, "TYPE", key)
     kind = answer.decode() if isinstance(answer, bytes) else str(answer)
     if kind == "none":
         return kind, 0
-    if kind not in counted:
-        raise BadInput(f"{key} is a {kind}, not a {' or '.join(counted)}")
-    return kind, int(await shards.command(key, counted[kind], key))
+    if kind not in size_commands:
+        raise BadInput(f"{key} is a {kind}, not a {' or '.join(size_commands)}")
+    return kind, int(await shards.command(key, size_commands[kind], key))
 
 
 class ScrapyRedisImport:
-    """One run of it. Nothing is taken away from where it was; it may be repeated, and goes on where it was."""
+    """Import of one spider's requests. It deletes nothing, and may be repeated: it continues where it stopped."""
 
-    def __init__(self, shards: Shards, left: SpiderLeftovers, frontier: Frontier, crawl: Crawl, *, spider: str) -> None:
+    def __init__(
+        self, shards: Shards, leftovers: SpiderLeftovers, frontier: Frontier, crawl: Crawl, *, spider: str
+    ) -> None:
         self._shards = shards
-        self._left = left
+        self._leftovers = leftovers
         self._frontier = frontier
         self._crawl = crawl
         self._spider = spider
         self._seed = spider_seed(frontier.secret, spider)
         self._run: Run | None = None
         self._copies: Counter[bytes] = Counter()
-        self.done = ImportResult()
+        self.result = ImportResult()
 
-    async def run(self, *, dry: bool = False, say: Callable[[ImportResult], None] | None = None) -> ImportResult:
-        """Import all, or (dry) only read it. `say` hears of every step. Raises FrontierError and CrawlRefused."""
+    async def run(
+        self, *, dry_run: bool = False, on_progress: Callable[[ImportResult], None] | None = None
+    ) -> ImportResult:
+        """Import all requests, or only read them (`dry_run`). `on_progress` is called after every batch. Raises
+        FrontierError and CrawlRefused."""
         async for rows in self._rows():
-            await self._step(rows, dry=dry)
-            if say is not None:
-                say(self.done)
-        return self.done
+            await self._import_batch(rows, dry_run=dry_run)
+            if on_progress is not None:
+                on_progress(self.result)
+        return self.result
 
     async def _rows(self) -> AsyncIterator[list[bytes]]:
-        """In the order in which they are to be added: the one that came first into its queue first."""
-        key, count = self._left.queue, self._left.requests
-        for start in range(0, count, AT_ONCE):
-            if self._left.kind == "zset":
-                yield await self._shards.command(key, "ZRANGE", key, start, start + AT_ONCE - 1)
+        """Yield the entries of the queue in batches, the oldest entry first."""
+        key, count = self._leftovers.queue, self._leftovers.requests
+        for start in range(0, count, _BATCH_SIZE):
+            if self._leftovers.kind == "zset":
+                yield await self._shards.command(key, "ZRANGE", key, start, start + _BATCH_SIZE - 1)
             else:
-                rows = await self._shards.command(key, "LRANGE", key, -start - AT_ONCE, -start - 1)
+                rows = await self._shards.command(key, "LRANGE", key, -start - _BATCH_SIZE, -start - 1)
                 yield rows[::-1]
 
-    async def _step(self, rows: Sequence[bytes], *, dry: bool) -> None:
-        key = f"{self._left.queue}:migrated"
-        marks = [self._mark(row) for row in rows]
-        known = await self._shards.command(key, "SMISMEMBER", key, *marks) if marks else []
+    async def _import_batch(self, rows: Sequence[bytes], *, dry_run: bool) -> None:
+        key = f"{self._leftovers.queue}:migrated"
+        digests = [self._digest(row) for row in rows]
+        known = await self._shards.command(key, "SMISMEMBER", key, *digests) if digests else []
         batches: dict[tuple[str, int, int, bool], Batch] = {}
         letters: list[bytes] = []
         for row, before in zip(rows, known, strict=True):
-            self.done.read += 1
+            self.result.read += 1
             if before:
-                self.done.before += 1
+                self.result.before += 1
                 continue
             try:
                 request = read_request(row)
             except BadInput as fault:
-                self.done.dead += 1
+                self.result.dead += 1
                 letters.append(_letter(row, fault.detail or str(fault)))
                 continue
             self._append(batches, request)
-        if dry:
-            self.done.added += sum(len(batch.urls) for batch in batches.values())
+        if dry_run:
+            self.result.added += sum(len(batch.urls) for batch in batches.values())
             return
         if batches:
             await self._add(list(batches.values()))
         if letters:
-            dead = f"{self._left.queue}:dead"
+            dead = f"{self._leftovers.queue}:dead"
             await self._shards.command(dead, "RPUSH", dead, *letters)
             await self._shards.command(dead, "EXPIRE", dead, KEPT_SECONDS)
-        if marks:
-            await self._shards.command(key, "SADD", key, *marks)
+        if digests:
+            await self._shards.command(key, "SADD", key, *digests)
             await self._shards.command(key, "EXPIRE", key, KEPT_SECONDS)
 
     async def _add(self, batches: list[Batch]) -> None:
         if self._run is None:
             self._run = await self._frontier.open_crawl(self._crawl)
         added = await self._frontier.add(self._run, Terms(), batches, seeds=True)
-        self.done.added += added.added
-        self.done.known += added.duplicates
+        self.result.added += added.added
+        self.result.known += added.duplicates
 
     def _append(self, batches: dict[tuple[str, int, int, bool], Batch], request: StoredRequest) -> None:
         domain = registered_domain(host(request.url))
-        priority = request.priority if self._left.kind == "zset" else 0
+        priority = request.priority if self._leftovers.kind == "zset" else 0
         where = (domain, priority, request.depth, request.unfiltered)
         batch = batches.get(where)
         if batch is None:
@@ -226,31 +235,31 @@ class ScrapyRedisImport:
                 self._spider, domain, priority, request.depth, payloads=[], unfiltered=request.unfiltered
             )
         payload = request.payload
-        mark = scrapy_fingerprint(request.url, method=payload.method, body=payload.body)
+        project_fingerprint = scrapy_fingerprint(request.url, method=payload.method, body=payload.body)
         batch.urls.append(request.url)
-        batch.fingerprints.append(fingerprint(mark, seed=self._seed))
+        batch.fingerprints.append(fingerprint(project_fingerprint, seed=self._seed))
         batch.payloads.append(pack(payload))  # type: ignore[union-attr]
 
-    def _mark(self, row: bytes) -> bytes:
-        """A list may hold equal entries, so they are numbered."""
-        digest = imported_digest(self._frontier.secret, self._crawl.id, row)
+    def _digest(self, row: bytes) -> bytes:
+        """Return the digest of an entry. Equal entries of a list are numbered."""
+        digest = _imported_digest(self._frontier.secret, self._crawl.id, row)
         self._copies[digest] += 1
         return digest + self._copies[digest].to_bytes(4, "big")
 
 
 async def forget_imported(shards: Shards, queue: str, row: bytes, *, secret: int, crawl: CrawlId) -> bool:
-    """Return whether this entry of a queue was imported into the crawl before. It is asked once for an entry."""
-    mark = imported_digest(secret, crawl, row) + (1).to_bytes(4, "big")
-    return bool(await shards.command(f"{queue}:migrated", "SREM", f"{queue}:migrated", mark))
+    """Forget that an entry of a queue was imported into the crawl. Return whether it was."""
+    digest = _imported_digest(secret, crawl, row) + (1).to_bytes(4, "big")
+    return bool(await shards.command(f"{queue}:migrated", "SREM", f"{queue}:migrated", digest))
 
 
-def imported_digest(secret: int, crawl: CrawlId, row: bytes) -> bytes:
-    """Return the digest of an entry brought into this very crawl: a wrong name may be righted later."""
+def _imported_digest(secret: int, crawl: CrawlId, row: bytes) -> bytes:
+    """Return the digest of an entry for one crawl, so that the same queue can be imported into another crawl later."""
     return hashlib.blake2b(row, digest_size=16, key=secret.to_bytes(8, "big") + crawl.token.encode()).digest()
 
 
 def read_request(row: bytes) -> StoredRequest:
-    """Read a request as scrapy-redis pickled it, or as JSON. No code runs for what is in it. Raises BadInput."""
+    """Return the request in an entry, a pickle or JSON. No code from the entry is run. Raises BadInput."""
     fields = _fields(row)
     try:
         url = canonical(fields["url"])
@@ -282,7 +291,7 @@ def read_request(row: bytes) -> StoredRequest:
         raise BadInput(str(fault)) from None
     return StoredRequest(
         url,
-        max(-_MOST_PRIORITY, min(whole, _MOST_PRIORITY)),
+        max(-_MAX_PRIORITY, min(whole, _MAX_PRIORITY)),
         depth if type(depth) is int and 0 <= depth < 2**16 else 0,
         bool(fields.get("dont_filter")),
         Payload(method=method, body=body if method != "GET" else b"", scrapy=stored),
@@ -290,7 +299,7 @@ def read_request(row: bytes) -> StoredRequest:
 
 
 def crawl_of(*, appid: str, crawlid: str, order: Order) -> Crawl:
-    """The crawl as a Scrapy project of that name joins it."""
+    """Return the crawl that a Scrapy project with these ids joins."""
     identity = CrawlId(appid, crawlid)
     return Crawl(id=identity, pool=f"scrapy-{identity.token}", order=order)
 
@@ -300,11 +309,11 @@ def _fields(row: bytes) -> dict[str, Any]:
         try:
             found = json.loads(row)
         except ValueError as fault:
-            raise BadInput(f"it is no JSON: {fault}") from None
+            raise BadInput(f"it is not JSON: {fault}") from None
     else:
         found = loads(row)
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise BadInput("it is no request")
+        raise BadInput("it is not a request")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The bodies of statistics answers, as Scrapy Cluster's: counters over windows, processes alive, backlogs."""
+"""Statistics in Scrapy Cluster's form: counters over windows of time, living processes, and backlogs."""
 
 import asyncio
 import secrets
@@ -23,45 +23,47 @@ WINDOWS: tuple[tuple[int, str, int], ...] = (
     (24 * 3600, "q", 900),
     (7 * 24 * 3600, "h", 3600),
 )
-"""(seconds, which buckets, their seconds): Scrapy Cluster's windows. A window is exact to one of its buckets."""
+"""Scrapy Cluster's windows: (seconds, kind of bucket, seconds of a bucket). A window is exact to one of its buckets.
+The script `count` has the same buckets."""
 
 LIFE_SECONDS = 30 * 86400
-"""A counter that nobody raised for so long is forgotten, its lifetime count too."""
+"""A counter that did not change for this long is deleted, including its lifetime count."""
 
 SILENT_SECONDS = 120
-"""A process that said nothing for so long is gone; Scrapy Cluster's HEARTBEAT_TIMEOUT."""
+"""A process without a heartbeat for this long counts as gone; Scrapy Cluster's HEARTBEAT_TIMEOUT."""
 
 
 class Counters:
-    """Counts by group (`kafka-monitor`, `crawler` ...) and name. Raises FrontierUnavailable when its server is away.
+    """Counters by group (`kafka-monitor`, `crawler` ...) and name. Every call may raise FrontierUnavailable.
 
-    Keys: `{prefix:stats:group}` and `{prefix:stats:group}:name`, which live for LIFE_SECONDS after the last change;
-    `{prefix:nodes:role}`, for SILENT_SECONDS.
+    Keys: `{prefix:stats:group}` and `{prefix:stats:group}:name`, which expire LIFE_SECONDS after the last change;
+    `{prefix:nodes:role}`, which expires after SILENT_SECONDS.
     """
 
     def __init__(self, shards: Shards, *, prefix: str, clock: Callable[[], float] | None = None) -> None:
-        """`clock` (epoch seconds) stands in for the server's own, for tests only."""
+        """`clock`: returns epoch seconds in place of the server's clock; for tests only."""
         self._shards = shards
         self._prefix = prefix
         self._clock = clock
 
     async def add(self, group: str, counts: Mapping[str, int]) -> None:
-        """Raise counters. Not to be repeated after an error: it may have been done."""
+        """Increase counters. Do not repeat the call after an error: it may have been carried out."""
         if counts:
             pairs = [part for pair in counts.items() for part in pair]
             await self._call("count", self._group(group), LIFE_SECONDS, *pairs)
 
     async def read(self, group: str) -> dict[str, dict[str, int]]:
-        """Each counter's count by window (seconds, as text) and `lifetime`; a window without any is left out."""
+        """Return the counts of a group by counter and window (seconds, as a string, and `lifetime`). Windows without
+        any are left out."""
         now, rows = await self._call("read_counts", self._group(group))
         return {rows[at].decode(): _windows(rows[at + 1], now) for at in range(0, len(rows), 2)}
 
     async def beat(self, role: str, node: str) -> None:
-        """This process (`host:id`) lives."""
+        """Record that a process (`host:id`) is alive."""
         await self._call("heartbeat", self._role(role), SILENT_SECONDS, node)
 
     async def nodes(self, role: str) -> dict[str, list[str]]:
-        """The processes of a role that live: by host, their ids."""
+        """Return the living processes of a role: their ids by host."""
         found: dict[str, list[str]] = {}
         for node in await self._call("heartbeat", self._role(role), SILENT_SECONDS, ""):
             host, _, name = node.decode().rpartition(":")
@@ -69,7 +71,7 @@ class Counters:
         return found
 
     async def all_nodes(self, roles: tuple[str, ...]) -> dict[str, dict[str, list[str]]]:
-        """`nodes` of several roles."""
+        """Return `nodes` for several roles, by role."""
         return dict(zip(roles, await asyncio.gather(*map(self.nodes, roles)), strict=True))
 
     async def _call(self, script: str, key: str, *arguments: str | int) -> list:  # type: ignore[type-arg]
@@ -98,45 +100,45 @@ def _windows(row: list[bytes], now: int) -> dict[str, int]:
 
 
 KINDS = ("all", "kafka-monitor", "redis-monitor", "crawler", "spider", "machine", "queue", "rest")
-"""What can be asked for."""
+"""Kinds of statistics that a request may name."""
 
 INTAKE = "kafka-monitor"
 ACTIONS = "redis-monitor"
 CRAWLER = "crawler"
 REST = "rest"
-"""Groups of counters and roles of processes; the names are the original's, whatever the bus."""
+"""Groups of counters and roles of processes. The names are Scrapy Cluster's, whichever bus is used."""
 
-_PLUGINS = {
+_INTAKE_PLUGINS = {
     "crawl": "ScraperHandler",
     "action": "ActionHandler",
     "stats": "StatsHandler",
     "domain": "ZookeeperHandler",
 }
 
-MOST_DOMAINS = 1000
-"""Named of one spider's backlog."""
+MAX_NAMED_DOMAINS = 1000
+"""Domains listed in one spider's backlog."""
 
-_BETWEEN = "|"
-"""Parts of a name in the group `crawler`: host, spider, status code."""
+_SEPARATOR = "|"
+"""Separates host, spider and status code in the names of the group `crawler`."""
 
 
-def crawled(host: str, spider: str, code: int) -> str:
-    """The counter of a worker's pages with this status."""
-    return f"{host.replace(_BETWEEN, '_')}{_BETWEEN}{spider.replace(_BETWEEN, '_')}{_BETWEEN}{code}"
+def response_counter(host: str, spider: str, code: int) -> str:
+    """Return the counter of a host's responses to a spider with this status code."""
+    return f"{host.replace(_SEPARATOR, '_')}{_SEPARATOR}{spider.replace(_SEPARATOR, '_')}{_SEPARATOR}{code}"
 
 
 def worker_node(host: str, spider: str, name: str) -> str:
-    """How a worker that takes this spider's requests says that it lives, in the role `crawler`."""
-    return f"{host.replace(_BETWEEN, '_')}{_BETWEEN}{spider.replace(_BETWEEN, '_')}:{name}"
+    """Return the process, in the role `crawler`, of a worker that runs this spider."""
+    return f"{host.replace(_SEPARATOR, '_')}{_SEPARATOR}{spider.replace(_SEPARATOR, '_')}:{name}"
 
 
-def counted_as(kind: str) -> str:
-    """The counter in the group INTAKE of requests of this kind: by the original's name of the plug-in."""
-    return f"plugins:{_PLUGINS.get(kind, kind)}"
+def request_counter(kind: str) -> str:
+    """Return the counter of requests of this kind in the group INTAKE; it has the name of Scrapy Cluster's plug-in."""
+    return f"plugins:{_INTAKE_PLUGINS.get(kind, kind)}"
 
 
 async def body(frontier: Frontier, counters: Counters, kind: str) -> dict[str, Any]:
-    """The part of a stats answer that depends on what was asked, one of KINDS."""
+    """Return the part of a stats answer that depends on the kind, one of KINDS."""
     match kind:
         case "all":
             return {
@@ -165,20 +167,20 @@ async def body(frontier: Frontier, counters: Counters, kind: str) -> dict[str, A
 
 
 async def queues(frontier: Frontier) -> dict[str, Any]:
-    """The backlog of every spider with up to MOST_DOMAINS of its domains, the longest first among those that were
-    looked at."""
+    """Return the backlog of every spider with up to MAX_NAMED_DOMAINS domains, the longest backlogs first. If a spider
+    has more domains, these are not necessarily the longest of all."""
     found: dict[str, Any] = {"total_backlog": 0}
     for backlog in await frontier.backlog():
-        domains, cursor = await frontier.backlog_domains(backlog.spider, limit=MOST_DOMAINS)
-        while cursor and len(domains) < MOST_DOMAINS:
-            more, cursor = await frontier.backlog_domains(backlog.spider, cursor=cursor, limit=MOST_DOMAINS)
+        domains, cursor = await frontier.backlog_domains(backlog.spider, limit=MAX_NAMED_DOMAINS)
+        while cursor and len(domains) < MAX_NAMED_DOMAINS:
+            more, cursor = await frontier.backlog_domains(backlog.spider, cursor=cursor, limit=MAX_NAMED_DOMAINS)
             domains += more
         domains.sort(key=lambda pair: (-pair[1], pair[0]))
         found["total_backlog"] += backlog.queued
         found[f"queue_{backlog.spider}"] = {
             "spider_backlog": backlog.queued,
             "num_domains": backlog.domains,
-            "domains": [{"domain": domain, "backlog": count} for domain, count in domains[:MOST_DOMAINS]],
+            "domains": [{"domain": domain, "backlog": count} for domain, count in domains[:MAX_NAMED_DOMAINS]],
         }
     return found
 
@@ -198,12 +200,12 @@ def _service(counts: dict[str, dict[str, int]]) -> dict[str, Any]:
 async def _spiders(counters: Counters) -> dict[str, Any]:
     spiders: dict[str, Any] = {}
     for name, windows in (await counters.read(CRAWLER)).items():
-        _, spider, code = name.split(_BETWEEN)
+        _, spider, code = name.split(_SEPARATOR)
         _sum_into(spiders.setdefault(spider, {"count": 0}).setdefault(code, {}), windows)
     for place, names in (await counters.nodes(CRAWLER)).items():
-        _, spider = place.split(_BETWEEN)
+        _, spider = place.split(_SEPARATOR)
         spiders.setdefault(spider, {"count": 0})["count"] += len(names)
-    # A process may run several spiders; each counts, as in the original, where a process was a spider.
+    # A process that runs several spiders counts once for each: in Scrapy Cluster, a process is a spider.
     total = sum(spider["count"] for spider in spiders.values())
     return {"unique_spider_count": len(spiders), "total_spider_count": total, **spiders}
 
@@ -211,10 +213,10 @@ async def _spiders(counters: Counters) -> dict[str, Any]:
 async def _machines(counters: Counters) -> dict[str, Any]:
     machines: dict[str, Any] = {}
     for name, windows in (await counters.read(CRAWLER)).items():
-        host, _, code = name.split(_BETWEEN)
+        host, _, code = name.split(_SEPARATOR)
         _sum_into(machines.setdefault(host, {}).setdefault(code, {}), windows)
     for place in await counters.nodes(CRAWLER):
-        machines.setdefault(place.split(_BETWEEN)[0], {})
+        machines.setdefault(place.split(_SEPARATOR)[0], {})
     return {"count": len(machines), **machines}
 
 
@@ -253,7 +255,7 @@ class StatsReporter:
         """Report what was counted since the last report."""
         now = asyncio.get_running_loop().time()
         counts = {
-            crawled(self._host, spider, code): count
+            response_counter(self._host, spider, code): count
             for spider, codes in self._tally().statuses.items()
             for code, count in codes.items()
         }

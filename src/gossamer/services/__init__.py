@@ -1,1 +1,1 @@
-"""The long-lived roles beside the workers, one a file: each a `run_once` and a loop, several copies safe."""
+"""Background services: each is a Role with a `run_once` that is repeated, and any number of copies may run."""

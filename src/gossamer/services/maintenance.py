@@ -1,50 +1,69 @@
-"""Ends what has passed its time."""
+"""Periodic maintenance: expires and finishes crawls, reclaims leases of dead workers, and loads the policy file."""
 
+import asyncio
 import logging
+import os
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
-from gossamer.control import stats
+from gossamer.control import domains, stats
+from gossamer.control.domains import MAX_YAML_BYTES
 from gossamer.control.stats import Counters
-from gossamer.errors import FrontierUnavailable
+from gossamer.errors import BadInput, FrontierUnavailable
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import CrawlState
 from gossamer.model.messages import answers
 from gossamer.policy.timing import LivenessJudge
 from gossamer.services.reporter import OutboundPublisher
-from gossamer.services.role import EachShard
+from gossamer.services.role import PerShardRunner
 from gossamer.sinks.remote import BlobStore
 from gossamer.telemetry import logs as names
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.metrics import Metrics
 
+log = logging.getLogger("gossamer.services.maintenance")
+
+_BLOB_PURGE_SECONDS = 3600.0
+_LOOK_SECONDS = 0.3
+"""Interval at which the policy file is checked for changes."""
+_SETTLED_SECONDS = 0.2
+"""A file that did not change for this long is taken to be complete. May be longer; a program that writes in several
+steps needs at least the time between two of them."""
+_POLICY_TROUBLE = "policy-file"
+"""Must differ from the role's name: `run_role` ends the trouble of that name after every successful step."""
+
 
 class Expirer:
-    """Implements Role. The frontier hands out nothing that has expired, and ends as expired what ends after its time,
-    whether this role comes by or not; this role ends what would wait longer."""
+    """Implements Role. Expires crawls whose time is over.
+
+    The frontier itself hands out no expired request; this role ends crawls that would otherwise wait forever."""
 
     name = "expirer"
 
     def __init__(self, frontier: Frontier, troubles: Troubles, *, pause_seconds: float = 1.0) -> None:
-        """`pause_seconds`: the latest that an expired crawl is noticed."""
+        """`pause_seconds`: longest delay until an expired crawl is noticed."""
         self._frontier = frontier
         self.pause_seconds = pause_seconds
-        self._each_shard = EachShard(self.name, frontier.shard_count, self._expire, troubles)
+        self._shards = PerShardRunner(self.name, frontier.shard_count, self._expire, troubles)
 
     async def run_once(self) -> bool:
-        return await self._each_shard.run()
+        return await self._shards.run()
 
     async def _expire(self, shard: int) -> bool:
         return await self._frontier.expire_due(limit=100, shard=shard) > 0
 
     async def close(self) -> None:
-        await self._each_shard.close()
+        await self._shards.close()
 
 
 class Finisher:
-    """Implements Role. An event was decided with the crawl's end, so after its last page was published; it is told at
-    least once, under an `event_id` that stays the same."""
+    """Implements Role. Finishes idle runs and publishes the events of ended crawls.
+
+    The frontier creates an event when a crawl ends, after its last page was published. The event is published at least
+    once, always with the same `event_id`."""
 
     name = "finisher"
 
@@ -59,7 +78,7 @@ class Finisher:
         now: Callable[[], float],
         pause_seconds: float = 0.5,
     ) -> None:
-        """`pause_seconds`: how late an event may be told."""
+        """`now`: returns epoch seconds. `pause_seconds`: longest delay of an event."""
         self._frontier = frontier
         self._outbound = outbound
         self._counters = counters
@@ -67,16 +86,16 @@ class Finisher:
         self._now = now
         self._publisher = secrets.token_hex(8)
         self.pause_seconds = pause_seconds
-        self._each_shard = EachShard(self.name, frontier.shard_count, self._tell, troubles)
+        self._shards = PerShardRunner(self.name, frontier.shard_count, self._publish_events, troubles)
 
     async def run_once(self) -> bool:
-        return await self._each_shard.run()
+        return await self._shards.run()
 
-    async def _tell(self, shard: int) -> bool:
-        ended = await self._frontier.finish_idle(limit=100, shard=shard)
+    async def _publish_events(self, shard: int) -> bool:
+        finished = await self._frontier.finish_idle(limit=100, shard=shard)
         events = await self._frontier.pending_events(limit=100, shard=shard, publisher=self._publisher)
         if not events:
-            return ended > 0
+            return finished > 0
         await self._outbound.send(answers.event(event, now=self._now()) for event in events)
         await self._frontier.acknowledge_events(events)
         for event in events:
@@ -87,16 +106,11 @@ class Finisher:
         return True
 
     async def close(self) -> None:
-        await self._each_shard.close()
-
-
-log = logging.getLogger("gossamer.services.maintenance")
-
-_BLOBS_SECONDS = 3600.0
+        await self._shards.close()
 
 
 class Reaper:
-    """Implements Role."""
+    """Implements Role. Reclaims leases of dead workers, reports lost data, and deletes old blobs."""
 
     name = "reaper"
 
@@ -109,40 +123,147 @@ class Reaper:
         heartbeat_seconds: float,
         blob_retention_seconds: float,
     ) -> None:
-        """`heartbeat_seconds`: a round is done twice in it."""
+        """`heartbeat_seconds`: time without a heartbeat after which a worker counts as dead; the role runs twice in
+        it."""
         self._frontier = frontier
         self._blobs = blobs
         self._blob_retention_seconds = blob_retention_seconds
-        self._witnesses = [LivenessJudge(heartbeat_seconds) for _ in range(frontier.shard_count)]
-        self._each_shard = EachShard(self.name, frontier.shard_count, self._reclaim, troubles)
+        self._judges = [LivenessJudge(heartbeat_seconds) for _ in range(frontier.shard_count)]
+        self._shards = PerShardRunner(self.name, frontier.shard_count, self._maintain, troubles)
         self.pause_seconds = heartbeat_seconds / 2
-        self._swept = 0.0
+        self._purged_at = 0.0
         self._lost_shards = frontier.lost_shards
 
     async def run_once(self) -> bool:
-        await self._each_shard.run()
+        await self._shards.run()
         if self._frontier.lost_shards > self._lost_shards:
             log.error(
-                "%s The frontier lost its data (%d shards): its server was emptied, or restarted without them. Crawls, "
-                "policies and waiting requests are gone; the service goes on with the empty frontier.",
+                "%s The frontier lost the data of %d shards: its server was emptied, or restarted without its data. "
+                "Crawls, policies and waiting requests are gone; the service continues with the empty frontier.",
                 names.FRONTIER_LOST,
                 self._frontier.lost_shards - self._lost_shards,
             )
             self._lost_shards = self._frontier.lost_shards
-        if time.monotonic() - self._swept > _BLOBS_SECONDS or not self._swept:
+        if time.monotonic() - self._purged_at > _BLOB_PURGE_SECONDS or not self._purged_at:
             await self._blobs.purge(retention_seconds=self._blob_retention_seconds)
-            self._swept = time.monotonic()
+            self._purged_at = time.monotonic()
         return False
 
-    async def _reclaim(self, shard: int) -> bool:
-        witness = self._witnesses[shard]
+    async def _maintain(self, shard: int) -> bool:
+        judge = self._judges[shard]
         try:
-            await self._frontier.maintain(declare_dead=witness.is_fair(time.monotonic()), shard=shard)
+            await self._frontier.maintain(declare_dead=judge.is_fair(time.monotonic()), shard=shard)
         except FrontierUnavailable:
-            witness.failed()
+            judge.failed()
             raise
-        witness.answered(now=time.monotonic())
+        judge.answered(now=time.monotonic())
         return False
 
     async def close(self) -> None:
-        await self._each_shard.close()
+        await self._shards.close()
+
+
+_Stamp = tuple[int, int, int, int]
+"""Identity of a version of the file: modification time, change time, size, inode."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """A version of the policy file."""
+
+    stamp: _Stamp
+    text: bytes
+
+
+class PolicyFile:
+    """Implements Role. Keeps the domain policies equal to a YAML file, in place of Scrapy Cluster's ZooKeeper node.
+
+    The file's policies replace all others at the start, when the file changes, and when the frontier has lost its data.
+    The file is loaded when it is complete (see `load_policies`) and has not changed for 0.2 s. A file that is missing,
+    empty, incomplete or invalid changes nothing; that is reported once."""
+
+    name = "policies"
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        path: Path,
+        troubles: Troubles,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`monotonic`, `clock`: return seconds; `clock` must be the clock of the file's times."""
+        self._frontier = frontier
+        self._path = path
+        self._troubles = troubles
+        self._monotonic = monotonic
+        self._clock = clock
+        self._processed: _Stamp | None = None
+        """Stamp of the version that was loaded or rejected last."""
+        self._newest: tuple[_Content, float] | None = None
+        """A newer version, and when it was first seen."""
+        self._fault = ""
+        """Reason why the last version was rejected; empty: it was loaded."""
+        self._lost_shards = frontier.lost_shards
+
+    @property
+    def pause_seconds(self) -> float:
+        return _SETTLED_SECONDS if self._newest else _LOOK_SECONDS
+
+    async def run_once(self) -> bool:
+        if self._frontier.lost_shards != self._lost_shards:  # the policies are lost as well
+            self._lost_shards = self._frontier.lost_shards
+            self._processed = None
+        try:
+            content = await asyncio.to_thread(self._read_if_changed)
+        except OSError as error:
+            self._report(f"{self._path} cannot be read ({error.strerror}); the policies stay as they are")
+            return False
+        if content is None:  # not changed, but perhaps missing until now
+            if self._fault:
+                self._report(self._fault)
+            else:
+                self._report_loaded()
+        elif self._is_settled(content):
+            await self._load(content)
+        return False
+
+    async def close(self) -> None:
+        return
+
+    async def _load(self, content: _Content) -> None:
+        try:
+            version = await domains.replace_all(self._frontier, content.text, whole=True)
+        except BadInput as error:
+            self._fault = f"{self._path}: {error.detail}; the policies stay as they are"
+            self._report(self._fault)
+        else:
+            self._fault = ""
+            self._report_loaded()
+            log.info("%s %s version %d", names.POLICIES_LOADED, self._path, version)
+        self._processed, self._newest = content.stamp, None
+
+    def _is_settled(self, content: _Content) -> bool:
+        """Return whether the file seems complete. At the start its own times may show that without waiting."""
+        now = self._monotonic()
+        if self._newest is None or self._newest[0] != content:
+            self._newest = (content, now)
+        changed_at = max(content.stamp[:2]) / 1e9
+        is_old = self._processed is None and self._clock() - changed_at >= _SETTLED_SECONDS
+        return is_old or now - self._newest[1] >= _SETTLED_SECONDS
+
+    def _read_if_changed(self) -> _Content | None:
+        """Return the file's content; None if it is the version that was processed last."""
+        with self._path.open("rb") as stream:
+            facts = os.fstat(stream.fileno())
+            stamp = (facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size, facts.st_ino)
+            return None if stamp == self._processed else _Content(stamp, stream.read(MAX_YAML_BYTES + 1))
+
+    def _report_loaded(self) -> None:
+        self._troubles.end(_POLICY_TROUBLE, f"{self._path} is in force again.")
+
+    def _report(self, message: str) -> None:
+        if self._troubles.current.get(_POLICY_TROUBLE) != message:
+            self._troubles.current.pop(_POLICY_TROUBLE, None)  # another fault follows: it is reported as a new trouble
+            self._troubles.begin(_POLICY_TROUBLE, message)

@@ -1,4 +1,4 @@
-"""Says what the cluster is and does: heartbeats of this process, gauges, and statistics dumped into the log."""
+"""Reports of the services: heartbeats, gauges and statistics in the log; and publishing of answers and events."""
 
 import asyncio
 import logging
@@ -20,15 +20,20 @@ from gossamer.telemetry.metrics import Metrics
 
 log = logging.getLogger("gossamer.services.reporter")
 
-_SECONDS = 5.0
-_BEAT_SECONDS = 30.0
+_PAUSE_SECONDS = 5.0
+_HEARTBEAT_SECONDS = stats.SILENT_SECONDS / 4
+"""Time between two heartbeats: three of them may be lost before the process counts as gone."""
+_EXCERPT_CHARACTERS = 1000
+"""Longer strings are left out of a message that is too large for the bus; the whole message goes to the blob store."""
+
+_encoder = msgspec.json.Encoder()
 
 
 class ServiceReporter:
-    """Implements Role."""
+    """Implements Role. Reports the state of the cluster and of this process."""
 
     name = "reporter"
-    pause_seconds = _SECONDS
+    pause_seconds = _PAUSE_SECONDS
 
     def __init__(
         self,
@@ -40,34 +45,34 @@ class ServiceReporter:
         dump_seconds: float,
         id: str,
     ) -> None:
-        """`id`: 12 hex digits, as the original's; this process in the statistics.
-        `roles`: what this process is, for the heartbeats. `dump_seconds`: between two dumps; 0: none."""
+        """`id`: 12 hex digits that name this process in the statistics, as in Scrapy Cluster. `roles`: roles for which
+        the process sends heartbeats. `dump_seconds`: time between two dumps of the statistics; 0: no dumps."""
         self._frontier = frontier
         self._counters = counters
         self._metrics = metrics
         self._roles = roles
         self._dump_seconds = dump_seconds
         self._node = f"{socket.gethostname()}:{id}"
-        self._beaten = self._dumped = 0.0
+        self._heartbeat_at = self._dumped_at = 0.0
         self._spiders: set[str] = set()
-        """Spiders whose requests have ever waited since the start."""
+        """Spiders that have had waiting requests since the start; their gauges are set to 0 later."""
 
     async def run_once(self) -> bool:
         now = time.monotonic()
-        if not self._beaten or now - self._beaten >= _BEAT_SECONDS:
+        if not self._heartbeat_at or now - self._heartbeat_at >= _HEARTBEAT_SECONDS:
             for role in self._roles:
                 await self._counters.beat(role, self._node)
-            self._beaten = now
-        await self._measure()
-        if self._dump_seconds and now - self._dumped >= self._dump_seconds:
+            self._heartbeat_at = now
+        await self._set_gauges()
+        if self._dump_seconds and now - self._dumped_at >= self._dump_seconds:
             await self._dump()
-            self._dumped = now
+            self._dumped_at = now
         return False
 
     async def close(self) -> None:
         return
 
-    async def _measure(self) -> None:
+    async def _set_gauges(self) -> None:
         workers = await self._frontier.workers()
         self._metrics.workers.set(len(workers))
         self._metrics.leased.set(sum(worker.leased for worker in workers))
@@ -81,13 +86,13 @@ class ServiceReporter:
 
     async def _dump(self) -> None:
         for group, title in ((stats.INTAKE, "Kafka Monitor"), (stats.ACTIONS, "Redis Monitor")):
-            log.info("%s Stats Dump", title, extra=_flat(await self._counters.read(group)))
-        log.info("Crawler Stats Dump", extra=_crawler(await stats.body(self._frontier, self._counters, "spider")))
-        log.info("Queue Stats Dump", extra=_queues(await stats.queues(self._frontier)))
+            log.info("%s Stats Dump", title, extra=_flat_counts(await self._counters.read(group)))
+        log.info("Crawler Stats Dump", extra=_flat_crawler(await stats.body(self._frontier, self._counters, "spider")))
+        log.info("Queue Stats Dump", extra=_flat_queues(await stats.queues(self._frontier)))
 
 
-def _flat(counts: dict[str, dict[str, int]]) -> dict[str, int]:
-    """`total_900`, `fail_3600`, `plugin_ScraperHandler_lifetime` ...: the names that the original's dashboards know."""
+def _flat_counts(counts: dict[str, dict[str, int]]) -> dict[str, int]:
+    """Return counts by Scrapy Cluster's names, for its dashboards: `total_900`, `plugin_ScraperHandler_lifetime` ..."""
     found = {}
     for name, windows in counts.items():
         kind, _, plugin = name.partition(":")
@@ -96,7 +101,7 @@ def _flat(counts: dict[str, dict[str, int]]) -> dict[str, int]:
     return found
 
 
-def _crawler(body: dict[str, dict[str, object]]) -> dict[str, object]:
+def _flat_crawler(body: dict[str, dict[str, object]]) -> dict[str, object]:
     found: dict[str, object] = {}
     for spider, codes in body["spiders"].items():
         if not isinstance(codes, dict):
@@ -110,7 +115,7 @@ def _crawler(body: dict[str, dict[str, object]]) -> dict[str, object]:
     return found
 
 
-def _queues(body: dict[str, object]) -> dict[str, object]:
+def _flat_queues(body: dict[str, object]) -> dict[str, object]:
     found: dict[str, object] = {}
     for name, queue in body.items():
         if isinstance(queue, dict):
@@ -120,23 +125,17 @@ def _queues(body: dict[str, object]) -> dict[str, object]:
     return found
 
 
-_encoder = msgspec.json.Encoder()
-
-_SHORT = 1000
-"""Characters of a text that stays in the message when the rest of it is elsewhere."""
-
-
 class OutboundPublisher:
-    """Publishes messages. One without an `appid` goes to everybody's topic only, and so does a refusal whose
-    application has no topic yet.
+    """Publishes answers and events. A message goes to the common topic and to that of its `appid`; a rejection only if
+    the latter exists already.
 
-    Raises what the bus raises; repeating repeats messages."""
+    Raises errors of the bus. A call that is repeated may publish messages twice."""
 
     def __init__(
         self, bus: Bus, topics: Topics, blobs: BlobStore, *, firehose: bool = True, per_app: bool = True
     ) -> None:
-        """`blobs`: where a message goes that is larger than the bus takes. `firehose`, `per_app`: which topics are
-        written."""
+        """`blobs`: stores messages that are too large for the bus. `firehose`, `per_app`: publish to the common topic,
+        and to the applications' topics."""
         self._bus = bus
         self._topics = topics
         self._blobs = blobs
@@ -144,28 +143,28 @@ class OutboundPublisher:
         self._per_app = per_app
 
     async def send(self, messages: Iterable[dict[str, Any]]) -> None:
-        """All of them, durable when this returns."""
-        every = list(messages)
-        await self._fitting(lambda: self._send(every))
+        """Publish messages. They are durable when this returns."""
+        to_send = list(messages)
+        await self._retry_smaller(lambda: self._send(to_send))
 
     async def bury(self, letters: Iterable[dict[str, Any]]) -> None:
-        """Keep what was refused in the dead-letter topic."""
-        every = list(letters)
-        await self._fitting(lambda: self._bury(every))
+        """Publish dead letters of rejected requests."""
+        to_send = list(letters)
+        await self._retry_smaller(lambda: self._bury(to_send))
 
-    async def _fitting(self, put: Callable[[], Awaitable[None]]) -> None:
-        """Again, when a topic turned out to allow less than was known."""
+    async def _retry_smaller(self, publish: Callable[[], Awaitable[None]]) -> None:
+        """Publish, again if the first attempt found that a topic has a smaller limit than was known."""
         while True:
-            known = self._bus.max_message_bytes
+            known_limit = self._bus.max_message_bytes
             try:
-                return await put()
+                return await publish()
             except MessageTooLarge:
-                if self._bus.max_message_bytes >= known:
+                if self._bus.max_message_bytes >= known_limit:
                     raise
 
     async def _send(self, messages: Sequence[dict[str, Any]]) -> None:
         by_topic: dict[str, list[bytes]] = {}
-        doubtful: set[str] = set()
+        of_rejections: set[str] = set()
         for message in messages:
             value = await self._encoded(message)
             if self._firehose:
@@ -175,9 +174,9 @@ class OutboundPublisher:
                 topic = self._topics.outbound_to(appid)
                 by_topic.setdefault(topic, []).append(value)
                 if message.get("action") == answers.REJECTED:
-                    doubtful.add(topic)
-        if doubtful:  # a refused request may name any application: it must not make topics
-            for topic in doubtful - await self._bus.existing(doubtful):
+                    of_rejections.add(topic)
+        if of_rejections:  # an invalid request may name any application, so it must not create topics
+            for topic in of_rejections - await self._bus.existing(of_rejections):
                 del by_topic[topic]
         await asyncio.gather(*(self._bus.publish(topic, values) for topic, values in by_topic.items()))
 
@@ -187,18 +186,18 @@ class OutboundPublisher:
             await self._bus.publish(self._topics.dead_letter, values)
 
     async def _encoded(self, message: dict[str, Any]) -> bytes:
-        """As JSON; of one that is too large the short fields, and where all of it is."""
+        """Return the message as JSON; if it is too large, its short fields and the address of the whole message."""
         value = _encoder.encode(message)
         if len(value) <= self._bus.max_message_bytes:
             return value
         [address] = await self._blobs.put([value])
-        return _encoder.encode({name: _short(part) for name, part in message.items()} | {"whole_address": address})
+        return _encoder.encode({name: _shortened(part) for name, part in message.items()} | {"whole_address": address})
 
 
-def _short(part: Any) -> Any:
+def _shortened(part: Any) -> Any:
     match part:
         case dict() | list():
             return type(part)()
-        case str() if len(part) > _SHORT:
+        case str() if len(part) > _EXCERPT_CHARACTERS:
             return ""
     return part

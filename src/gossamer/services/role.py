@@ -1,4 +1,4 @@
-"""A long-lived role: the same small step again and again, through every outage, until told to stop."""
+"""The interface of a background service (a role), the loop that runs one, and its runner for the frontier's shards."""
 
 import asyncio
 import contextlib
@@ -14,31 +14,36 @@ from gossamer.telemetry.logs import Troubles
 
 log = logging.getLogger("gossamer.services")
 
-_AFTER_A_FAULT_SECONDS = 5.0
+_PAUSE_AFTER_BUG_SECONDS = 5.0
+"""Pause after an unexpected exception, so that a bug that recurs does not flood the log."""
+_ROUND_SECONDS = 1.0
+"""Longest wait of a round for its shards. Slower shards continue in the background."""
 
 
 class Role(Protocol):
-    """What a service does. Any number of copies may run, in any processes; killing one loses nothing."""
+    """A background service. Any number of copies may run, in any processes; killing one must lose nothing."""
 
     name: str
 
     @property
     def pause_seconds(self) -> float:
-        """Between two steps that found nothing to do."""
+        """Pause after a step that found nothing to do."""
         ...
 
     async def run_once(self) -> bool:
-        """One step; True when there may be more to do at once. Raises what the frontier and the bus raise: the step is
-        repeated, and must stand that."""
+        """Run one step. Return True if there may be more to do at once.
+
+        May raise errors of the frontier, the bus and the sinks; the step is then repeated, so it must be safe to
+        repeat."""
         ...
 
     async def close(self) -> None:
-        """Give back what it holds."""
+        """Release resources, such as membership of a consumer group."""
         ...
 
 
-async def keep(role: Role, *, stopping: asyncio.Event, troubles: Troubles) -> None:
-    """Run the role until `stopping`; a step under way is finished first. An outage pauses it and is said once."""
+async def run_role(role: Role, *, stopping: asyncio.Event, troubles: Troubles) -> None:
+    """Run the role until `stopping` is set; the current step is completed first. During an outage the role waits."""
     log.info("%s %s", names.SERVICE_STARTED, role.name)
     failures = 0
     try:
@@ -51,11 +56,11 @@ async def keep(role: Role, *, stopping: asyncio.Event, troubles: Troubles) -> No
                 await _sleep(outage_pause(failures, random=random.random()), stopping)
                 continue
             except Exception:
-                # A fault of ours in one step must not end the role: say it with all that is known, go on slowly.
+                # A bug in one step must not end the role.
                 log.exception("%s %s", names.SERVICE_BROKE, role.name)
-                await _sleep(_AFTER_A_FAULT_SECONDS, stopping)
+                await _sleep(_PAUSE_AFTER_BUG_SECONDS, stopping)
                 continue
-            troubles.end(role.name, f"The {role.name} goes on.")
+            troubles.end(role.name, f"The {role.name} continues.")
             failures = 0
             if not more:
                 await _sleep(role.pause_seconds, stopping)
@@ -73,65 +78,63 @@ async def _sleep(seconds: float, stopping: asyncio.Event) -> None:
             await stopping.wait()
 
 
-_WAIT_SECONDS = 1.0
-
-
-class EachShard:
-    """A shard that does not answer delays only its own step: the next rounds leave it out until that has ended."""
+class PerShardRunner:
+    """Runs a step for every shard in background tasks, so that an unresponsive shard delays only its own step."""
 
     def __init__(
-        self, name: str, shards: int, step: Callable[[int], Awaitable[bool]], troubles: Troubles | None = None
+        self, name: str, shard_count: int, step: Callable[[int], Awaitable[bool]], troubles: Troubles | None = None
     ) -> None:
-        """`step` is given a shard and returns whether there may be more to do at once. `name` is the service's;
-        `troubles` is told when some of the shards, and not all, are away."""
+        """`step`: called with a shard; returns True if there may be more to do at once. `name`: the role's name, for
+        messages. `troubles`: gets a message while some shards, but not all, are unavailable."""
         self._name = name
-        self._shards = shards
+        self._shard_count = shard_count
         self._step = step
         self._troubles = troubles
         self._running: dict[int, asyncio.Task[bool]] = {}
-        self._away: dict[int, FrontierUnavailable] = {}
+        self._unavailable: dict[int, FrontierUnavailable] = {}
 
     async def run(self) -> bool:
-        """One round; whether there may be more to do at once. Raises FrontierUnavailable when all shards are away, and
-        whatever else a step raises."""
-        begun = [shard for shard in range(self._shards) if shard not in self._running]
-        for shard in begun:
+        """Run one round. Return True if there may be more to do at once.
+
+        Raises FrontierUnavailable if all shards are unavailable, and any other error of a step."""
+        started = [shard for shard in range(self._shard_count) if shard not in self._running]
+        for shard in started:
             self._running[shard] = asyncio.ensure_future(self._step(shard))
-        if begun:
-            await asyncio.wait([self._running[shard] for shard in begun], timeout=_WAIT_SECONDS)
-        ended = {shard: task for shard, task in self._running.items() if task.done()}
-        self._running = {shard: task for shard, task in self._running.items() if shard not in ended}
+        if started:
+            await asyncio.wait([self._running[shard] for shard in started], timeout=_ROUND_SECONDS)
+        done = {shard: task for shard, task in self._running.items() if task.done()}
+        self._running = {shard: task for shard, task in self._running.items() if shard not in done}
         more = False
-        faults: list[BaseException] = []
-        for shard, task in ended.items():
-            fault = task.exception()
-            if isinstance(fault, FrontierUnavailable):
-                self._away[shard] = fault
+        errors: list[BaseException] = []
+        for shard, task in done.items():
+            error = task.exception()
+            if isinstance(error, FrontierUnavailable):
+                self._unavailable[shard] = error
                 continue
-            self._away.pop(shard, None)
-            if fault is None:
+            self._unavailable.pop(shard, None)
+            if error is None:
                 more = task.result() or more
             else:
-                faults.append(fault)
-        if faults:
-            raise faults[0]
-        if len(self._away) == self._shards:
-            raise next(iter(self._away.values()))
-        self._tell()
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        if len(self._unavailable) == self._shard_count:
+            raise next(iter(self._unavailable.values()))
+        self._report()
         return more
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self._troubles is None:
             return
-        name = f"{self._name}.shards"
-        if self._away:
-            why = str(next(iter(self._away.values()))).rstrip(".")
-            self._troubles.begin(name, f"{why}. The {self._name} goes on with the other shards.")
+        trouble = f"{self._name}.shards"
+        if self._unavailable:
+            reason = str(next(iter(self._unavailable.values()))).rstrip(".")
+            self._troubles.begin(trouble, f"{reason}. The {self._name} continues with the other shards.")
         else:
-            self._troubles.end(name, f"All shards answer the {self._name} again.")
+            self._troubles.end(trouble, f"The {self._name} reaches all shards again.")
 
     async def close(self) -> None:
-        """Cancel what is under way."""
+        """Cancel the running steps."""
         running = list(self._running.values())
         for task in running:
             task.cancel()

@@ -15,18 +15,16 @@ from gossamer.bus.base import Bus, Topics
 from gossamer.bus.streams import StreamsBus
 from gossamer.control import stats
 from gossamer.control.admission import RequestValidator
-from gossamer.control.dispatcher import CheckedHandler, Handler, RequestDispatcher
-from gossamer.control.handlers import built_in
+from gossamer.control.dispatcher import CheckedHandler, Handler, RequestDispatcher, built_in_handlers
 from gossamer.control.stats import Counters
 from gossamer.errors import BadInput
 from gossamer.fetch.guard import parse_networks
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.messages.reader import MessageReader, RequestKind, RequestLimits
 from gossamer.services.intake import Intake
-from gossamer.services.maintenance import Expirer, Finisher, Reaper
-from gossamer.services.policy_file import PolicyFile
+from gossamer.services.maintenance import Expirer, Finisher, PolicyFile, Reaper
 from gossamer.services.reporter import OutboundPublisher, ServiceReporter
-from gossamer.services.role import Role, keep
+from gossamer.services.role import Role, run_role
 from gossamer.settings import SERVICE_IDLE_SECONDS, STREAMS_BODY_BYTES, Settings
 from gossamer.sinks.bus import BusSink
 from gossamer.sinks.remote import BlobStore
@@ -244,14 +242,14 @@ def _dispatcher(settings: Settings, frontier: ValkeyFrontier, counters: Counters
         domain_max_pending=service.domain_max_pending,
         idle_seconds=SERVICE_IDLE_SECONDS if settings.crawl.idle_seconds is None else settings.crawl.idle_seconds,
     )
-    built_in_handlers = built_in(frontier, counters, now=time.time, default_policy=service.allow_default_policy)
+    built_in = built_in_handlers(frontier, counters, now=time.time, allow_default_policy=service.allow_default_policy)
     return RequestDispatcher(
         frontier,
         MessageReader(kinds, limits=limits),
         validator,
-        {**plugins, **built_in_handlers},
+        {**plugins, **built_in},
         now=time.time,
-        old=settings.topics.wire == "1.0",
+        format_1_0=settings.topics.wire == "1.0",
     )
 
 
@@ -281,7 +279,7 @@ def make_roles(settings: Settings, context: ServiceContext) -> list[Role]:
     roles: list[Role] = [
         Intake(
             bus, context.topics, context.dispatcher, outbound, counters, metrics,
-            group=settings.topics.group, batch=service.batch,
+            group=settings.topics.group, batch_size=service.batch,
         ),
         Expirer(frontier, troubles),
         Finisher(frontier, outbound, counters, metrics, troubles, now=time.time),
@@ -343,4 +341,4 @@ async def run_roles(roles: Sequence[Role], *, stopping: asyncio.Event, troubles:
     """Run the services until `stopping` is set."""
     async with asyncio.TaskGroup() as group:
         for role in roles:
-            group.create_task(keep(role, stopping=stopping, troubles=troubles))
+            group.create_task(run_role(role, stopping=stopping, troubles=troubles))

@@ -35,11 +35,11 @@ async def test_an_edit_whose_answer_was_lost_may_be_repeated(stage: Stage, domai
 @pytest.mark.parametrize("domain", ["a.test", None])
 async def test_many_editors_of_different_fields_lose_nothing(pair: Pair, domain: str | None) -> None:
     await asyncio.gather(
-        domains.change(pair.frontier, domain, DomainPolicy(hits=7)),
-        domains.change(pair.frontier, domain, DomainPolicy(window_seconds=0.1)),
-        domains.change(pair.frontier, domain, DomainPolicy(scale=0.5)),
-        domains.change(pair.frontier, domain, DomainPolicy(concurrency=3)),
-        domains.change(pair.frontier, domain, DomainPolicy(moderated=False)),
+        domains.change_policy(pair.frontier, domain, DomainPolicy(hits=7)),
+        domains.change_policy(pair.frontier, domain, DomainPolicy(window_seconds=0.1)),
+        domains.change_policy(pair.frontier, domain, DomainPolicy(scale=0.5)),
+        domains.change_policy(pair.frontier, domain, DomainPolicy(concurrency=3)),
+        domains.change_policy(pair.frontier, domain, DomainPolicy(moderated=False)),
     )
     assert await pair.frontier.domain_policy(domain) == DomainPolicy(
         hits=7, window_seconds=0.1, scale=0.5, concurrency=3, moderated=False
@@ -48,28 +48,29 @@ async def test_many_editors_of_different_fields_lose_nothing(pair: Pair, domain:
 
 async def test_the_blacklist_and_the_budget_are_edited_apart(pair: Pair) -> None:
     frontier = pair.frontier
-    await domains.blacklist(frontier, "a.test", blacklisted=True)
-    await domains.put(frontier, "a.test", DomainPolicy(hits=5, window_seconds=60.0))
+    await domains.set_blacklisted(frontier, "a.test", blacklisted=True)
+    await domains.replace_policy(frontier, "a.test", DomainPolicy(hits=5, window_seconds=60.0))
     assert await frontier.domain_policy("a.test") == DomainPolicy(hits=5, window_seconds=60.0, blacklisted=True)
-    await domains.remove(frontier, "a.test")
+    await domains.remove_policy(frontier, "a.test")
     assert await frontier.domain_policy("a.test") == DomainPolicy(blacklisted=True)
-    await domains.blacklist(frontier, "a.test", blacklisted=False)
+    await domains.set_blacklisted(frontier, "a.test", blacklisted=False)
     assert (await frontier.domain_policies())[1] == {}
 
 
 async def test_all_policies_are_replaced_at_once_unless_somebody_was_quicker(pair: Pair) -> None:
     frontier = pair.frontier
-    await domains.load(frontier, "default: {hits: 2}\ndomains: {a.test: {hits: 3}, b.test: {hits: 4}}")
-    text, version = await domains.dump(frontier)
-    await domains.change(frontier, "c.test", DomainPolicy(hits=5))
+    await domains.replace_all(frontier, "default: {hits: 2}\ndomains: {a.test: {hits: 3}, b.test: {hits: 4}}")
+    default, policies, version = await domains.snapshot(frontier)
+    text = domains.dump_policies(default, policies)
+    await domains.change_policy(frontier, "c.test", DomainPolicy(hits=5))
     with pytest.raises(PoliciesChanged):
-        await domains.load(frontier, "domains: {a.test: {hits: 9}}", expected_version=version)
+        await domains.replace_all(frontier, "domains: {a.test: {hits: 9}}", expected_version=version)
     assert (await frontier.domain_policies())[1]["a.test"] == DomainPolicy(hits=3)
-    _, version = await domains.dump(frontier)
-    await domains.load(frontier, "blacklist: [a.test]", expected_version=version)
+    *_, version = await domains.snapshot(frontier)
+    await domains.replace_all(frontier, "blacklist: [a.test]", expected_version=version)
     assert await frontier.domain_policies() == (DomainPolicy(), {"a.test": DomainPolicy(blacklisted=True)})
-    assert await domains.load(frontier, text) > version
-    assert (await domains.dump(frontier))[0] == text
+    assert await domains.replace_all(frontier, text) > version
+    assert (await domains.snapshot(frontier))[:2] == (default, policies)
 
 
 async def test_an_edit_beside_a_replacement_is_never_lost(pair: Pair) -> None:
@@ -78,9 +79,9 @@ async def test_an_edit_beside_a_replacement_is_never_lost(pair: Pair) -> None:
     text = "domains: {" + ", ".join(f"{name}: {{hits: 1}}" for name in names) + "}"
 
     async def edit(name: str) -> None:
-        await domains.change(frontier, name, DomainPolicy(scale=0.5))
+        await domains.change_policy(frontier, name, DomainPolicy(scale=0.5))
 
-    await asyncio.gather(domains.load(frontier, text), *(edit(name) for name in names))
+    await asyncio.gather(domains.replace_all(frontier, text), *(edit(name) for name in names))
     _, policies = await frontier.domain_policies()
     # Each edit came before the replacement took that state into account, or stands beside it.
     assert all(policies[name] in (DomainPolicy(hits=1), DomainPolicy(hits=1, scale=0.5)) for name in names)

@@ -19,8 +19,7 @@ from gossamer.api.server import serve_api
 from gossamer.bus.base import Topics
 from gossamer.bus.streams import StreamsBus
 from gossamer.control.admission import RequestValidator
-from gossamer.control.dispatcher import Handler, RequestDispatcher
-from gossamer.control.handlers import built_in
+from gossamer.control.dispatcher import Handler, RequestDispatcher, built_in_handlers
 from gossamer.control.stats import Counters
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.messages.reader import MessageReader, RequestKind
@@ -91,7 +90,7 @@ def make_parts(
             frontier,
             MessageReader(kinds),
             RequestValidator(now=time.time),
-            {**handlers, **built_in(frontier, counters, now=time.time)},
+            {**handlers, **built_in_handlers(frontier, counters, now=time.time)},
             now=time.time,
         ),
         metrics=Metrics(),

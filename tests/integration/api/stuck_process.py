@@ -9,7 +9,7 @@ from tests.integration.api.test_waiting import SLOW
 
 
 class _Stuck:
-    async def handle(self, request: dict[str, Any], *, old: bool) -> list[dict[str, Any]]:
+    async def handle(self, request: dict[str, Any], *, format_1_0: bool) -> list[dict[str, Any]]:
         await asyncio.Event().wait()
         return []
 

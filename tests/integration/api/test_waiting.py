@@ -37,7 +37,7 @@ class Slow:
         self.faults: list[Exception] = []
         self.let = asyncio.Event()
 
-    async def handle(self, request: dict[str, Any], *, old: bool) -> list[dict[str, Any]]:
+    async def handle(self, request: dict[str, Any], *, format_1_0: bool) -> list[dict[str, Any]]:
         self.asked += 1
         number = self.asked
         await self.let.wait()

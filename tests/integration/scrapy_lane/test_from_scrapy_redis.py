@@ -317,7 +317,7 @@ def test_a_pushed_request_that_cannot_be_read_is_kept_with_the_reason(
     assert [item["url"] for item in items(store, "myspider_redis:items")] == [at(web, "/good")]
     reasons = [json.loads(row)["reason"] for row in store.lrange("myspider_redis:requests:dead", 0, -1)]
     assert sorted(reasons) == [
-        "it names builtins.print, which is no plain data",
+        "it contains builtins.print, which is not plain data",
         "the spider myspider_redis has no method missing for its callback",
     ]
     assert done.stats["gossamer/pushed_requests"] == 1

@@ -28,7 +28,7 @@ async def test_what_waited_for_a_robots_txt_does_not_go_all_at_once(
     web.mount(HOST, "/robots.txt", Answer(headers=allowed.headers, body=allowed.body, delay_ms=ROBOTS_MS))
     async with asking(tmp_path, server) as frontier:
         policy = DomainPolicy(hits=HITS, window_seconds=WINDOW_SECONDS, moderated=False)
-        await domains.put(frontier, None, policy)
+        await domains.replace_policy(frontier, None, policy)
     seeds = [at(web, path) for path in paths]
     with scraper(tmp_path, server, "links", seeds, ROBOTSTXT_OBEY="true", CONCURRENT_REQUESTS_PER_DOMAIN="16") as one:
         await asyncio.to_thread(one.finish)

@@ -59,7 +59,7 @@ async def test_three_processes_keep_to_every_budget(tmp_path: Path, server: Serv
     }
     async with asking(tmp_path, server) as frontier:
         for name, policy in (*own.items(), (None, DEFAULT)):
-            await domains.put(frontier, name, policy)
+            await domains.replace_policy(frontier, name, policy)
         with contextlib.ExitStack() as stack, Stall() as stall:
             for number, egress in enumerate(EGRESSES):
                 agent = {"USER_AGENT": f"p{number}/{egress}", "GOSSAMER_EGRESS": egress}
@@ -71,7 +71,7 @@ async def test_three_processes_keep_to_every_budget(tmp_path: Path, server: Serv
             default = DEFAULT
             for changed, change in CHANGES.items():
                 asked = time.monotonic()
-                after = await domains.change(frontier, changed, change)
+                after = await domains.change_policy(frontier, changed, change)
                 answered = time.monotonic()
                 if changed is None:
                     default = after

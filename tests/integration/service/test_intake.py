@@ -11,10 +11,9 @@ import pytest
 
 from gossamer.bus.base import Topics
 from gossamer.bus.streams import StreamsBus
-from gossamer.control import handlers as crawls
+from gossamer.control import dispatcher as crawls
 from gossamer.control.admission import RequestValidator
-from gossamer.control.dispatcher import RequestDispatcher
-from gossamer.control.handlers import built_in
+from gossamer.control.dispatcher import RequestDispatcher, built_in_handlers
 from gossamer.control.stats import Counters
 from gossamer.errors import BusUnavailable, FrontierUnavailable, RequestRejected
 from gossamer.fetch.request import OWNED
@@ -42,7 +41,7 @@ GREETING = {
 class Greeter:
     """A plug-in: answers, fails, refuses or hangs, as it is asked."""
 
-    async def handle(self, request: dict[str, Any], *, old: bool) -> list[dict[str, Any]]:
+    async def handle(self, request: dict[str, Any], *, format_1_0: bool) -> list[dict[str, Any]]:
         match request["greet"]:
             case "fail":
                 raise ZeroDivisionError("of its own")
@@ -65,7 +64,7 @@ class Stage:
         counters = Counters(bus.shards, prefix=f"c{next(_numbers)}")
         kinds = [RequestKind("greeting", GREETING, 50, lambda given: given)]
         handlers = {
-            **built_in(frontier, counters, now=time.time, default_policy=default_policy),
+            **built_in_handlers(frontier, counters, now=time.time, allow_default_policy=default_policy),
             "greeting": Greeter(),
         }
         self.now: float | None = None
@@ -80,7 +79,7 @@ class Stage:
             counters,
             Metrics(),
             group="g",
-            batch=100,
+            batch_size=100,
         )
 
     def _clock(self) -> float:
@@ -373,7 +372,7 @@ async def test_the_door_names_the_fault(stage: Stage, fields: dict[str, Any], fi
     ("url", "reason"),
     [
         ("not a url", "this is not an http or https URL: 'http://not a url'"),
-        ("ftp://a.test/", "only http and https are crawled: 'ftp://a.test/'"),
+        ("ftp://a.test/", "only http and https URLs are crawled: 'ftp://a.test/'"),
         ("/a", "this is not an http or https URL: '/a' (write it as https://host/path)"),
     ],
 )
@@ -438,7 +437,7 @@ async def test_information_counts_a_request_that_waits_for_a_retry_in_its_domain
 async def test_information_on_an_application_pages_through_its_crawls_and_totals_all_of_them(
     stage: Stage, old: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crawls, "_PAGE", 40)
+    monkeypatch.setattr(crawls, "_PAGE_SIZE", 40)
     for first in (0, 100):  # a server gives a small set in one page
         await stage.take(*(a_crawl(f"c{n}", url=f"https://d{n % 4}.test/{n}") for n in range(first, first + 100)))
     await stage.take({"uuid": "stop", "appid": "app", "spiderid": "link", "action": "stop", "crawlid": "c0"})

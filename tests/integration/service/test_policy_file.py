@@ -10,8 +10,8 @@ import pytest
 from gossamer.control.domains import load_policies
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import DomainPolicy
-from gossamer.services.policy_file import PolicyFile
-from gossamer.services.role import keep
+from gossamer.services.maintenance import PolicyFile
+from gossamer.services.role import run_role
 from gossamer.telemetry.logs import Troubles
 from gossamer.valkey.shards import Shards
 from tests.servers.valkey import Server
@@ -47,7 +47,7 @@ async def frontier(one_server: Server) -> AsyncIterator[ValkeyFrontier]:
 async def watching(path: Path, frontier: ValkeyFrontier) -> AsyncIterator[Watched]:
     watched, stopping = Watched(path), asyncio.Event()
     troubles = Troubles(watched.say)
-    task = asyncio.create_task(keep(PolicyFile(frontier, path, troubles), stopping=stopping, troubles=troubles))
+    task = asyncio.create_task(run_role(PolicyFile(frontier, path, troubles), stopping=stopping, troubles=troubles))
     try:
         yield watched
     finally:
@@ -67,7 +67,7 @@ async def test_each_fault_is_said_once_and_its_end_once(tmp_path: Path, frontier
         await watched.hears(lambda: "cannot be read" in watched.said[-1])
         (tmp_path / "away").rename(path)
         await watched.hears(lambda: "in force" in watched.said[-1])
-    wrongs = ["cannot be read", "is no YAML", "in force again", "cannot be read", "in force again"]
+    wrongs = ["cannot be read", "not valid YAML", "in force again", "cannot be read", "in force again"]
     assert len(watched.said) == len(wrongs), watched.said
     assert all(wrong in sentence for wrong, sentence in zip(wrongs, watched.said, strict=True))
     assert (await frontier.domain_policies())[0] == DomainPolicy(hits=7)

@@ -17,7 +17,7 @@ class Echo:
     }
     rank = 50
 
-    async def handle(self, request, *, old):
+    async def handle(self, request, *, format_1_0):
         return [{"appid": request["appid"], "echoed": request["echo"]}]
 """
 

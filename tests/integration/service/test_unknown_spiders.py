@@ -58,7 +58,7 @@ async def test_it_is_refused_with_the_spiders_there_are(service: Up) -> None:
     code, said = feed(service, a_crawl("command", "typo"))
     assert code == 2
     for words in (messages[0]["reason"], answer.text, batch["items"][0]["reason"], old.text, said):
-        assert "no worker has announced the spider typo; there are link, shop, wandering" in words
+        assert "no worker has announced the spider typo; the known ones are link, shop, wandering" in words
 
 
 @pytest.mark.parametrize(("spider", "fields"), [("link", {}), ("wandering", {}), ("late", {"wait_for_spider": True})])

@@ -11,7 +11,7 @@ from rich.table import Table
 from gossamer.cli import options
 from gossamer.cli.asking import ask
 from gossamer.control import domains as control
-from gossamer.control.domains import checked_domain, fields_of, policy_of
+from gossamer.control.domains import parse_domain, parse_policy, policy_fields
 from gossamer.errors import BadInput
 from gossamer.model.crawl import BUILT_IN, DomainPolicy, WhenBlacklisted
 from gossamer.settings import Settings, load
@@ -41,7 +41,10 @@ def list_domains(
     settings = _settings(frontier, data_dir, config)
     default, policies = ask(settings, lambda cluster: cluster.frontier.domain_policies())
     if json:
-        shown = {"default": fields_of(default), "domains": {name: fields_of(p) for name, p in sorted(policies.items())}}
+        shown = {
+            "default": policy_fields(default),
+            "domains": {name: policy_fields(p) for name, p in sorted(policies.items())},
+        }
         print(msgspec.json.encode(shown).decode())
         return
     table = Table("domain", *_COLUMNS, box=None, padding=(0, 2, 0, 0))
@@ -95,11 +98,11 @@ def set_domain(
         "concurrency": concurrency,
         "when_blacklisted": when_blacklisted,
     }
-    changes = policy_of(given, where=domain or "default")
+    changes = parse_policy(given, where=domain or "default")
     if changes == DomainPolicy():
         raise BadInput("nothing is to be changed; name --hits, --window, --scale or another option")
     settings = _settings(frontier, data_dir, config)
-    _tell(domain, ask(settings, lambda cluster: control.change(cluster.frontier, domain, changes)), json=json)
+    _tell(domain, ask(settings, lambda cluster: control.change_policy(cluster.frontier, domain, changes)), json=json)
 
 
 @app.command("remove")
@@ -113,7 +116,7 @@ def remove(
 
     gossamer domains remove example.com
     """
-    ask(_settings(frontier, data_dir, config), lambda cluster: control.remove(cluster.frontier, domain))
+    ask(_settings(frontier, data_dir, config), lambda cluster: control.remove_policy(cluster.frontier, domain))
     print(f"{domain} has no policy of its own now.")
 
 
@@ -132,14 +135,14 @@ def blacklist(
     settings = _settings(frontier, data_dir, config)
 
     async def change(cluster: ServiceContext) -> dict[str, WhenBlacklisted]:
-        await control.blacklist(cluster.frontier, domain, blacklisted=not remove)
-        return await control.Blacklist(cluster.frontier).of([checked_domain(domain)])
+        await control.set_blacklisted(cluster.frontier, domain, blacklisted=not remove)
+        return await control.Blacklist(cluster.frontier).among([parse_domain(domain)])
 
     found = ask(settings, change)
     if remove:
         print(f"{domain} is fetched again.")
     else:
-        print(f"{domain} is not fetched any more; its requests are {found[checked_domain(domain)]}.")
+        print(f"{domain} is not fetched any more; its requests are {found[parse_domain(domain)]}.")
 
 
 @app.command("load")
@@ -158,7 +161,7 @@ def load_file(
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}") from None
     settings = _settings(frontier, data_dir, config)
-    version = ask(settings, lambda cluster: control.load(cluster.frontier, text))
+    version = ask(settings, lambda cluster: control.replace_all(cluster.frontier, text))
     print(f"{path} is in force (version {version}).")
 
 
@@ -172,8 +175,9 @@ def dump(
 
     gossamer domains dump
     """
-    text, _ = ask(_settings(frontier, data_dir, config), lambda cluster: control.dump(cluster.frontier))
-    print(text, end="")
+    settings = _settings(frontier, data_dir, config)
+    default, policies, _ = ask(settings, lambda cluster: control.snapshot(cluster.frontier))
+    print(control.dump_policies(default, policies), end="")
 
 
 def _settings(frontier: str | None, data_dir: Path | None, config: Path | None) -> Settings:
@@ -181,7 +185,7 @@ def _settings(frontier: str | None, data_dir: Path | None, config: Path | None) 
 
 
 def _tell(domain: str | None, policy: DomainPolicy, *, json: bool) -> None:
-    fields = fields_of(policy)
+    fields = policy_fields(policy)
     if json:
         print(msgspec.json.encode({"domain": domain, **fields}).decode())
     else:
@@ -202,7 +206,7 @@ _COLUMNS = {
 
 
 def _cells(policy: DomainPolicy, else_: DomainPolicy | None) -> list[str]:
-    fields = {**(fields_of(else_) if else_ else {}), **fields_of(policy)}
+    fields = {**(policy_fields(else_) if else_ else {}), **policy_fields(policy)}
     return [_shown(fields.get(name)) for name in _COLUMNS.values()]
 
 

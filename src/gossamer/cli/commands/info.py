@@ -54,7 +54,7 @@ def info(
         kind, read = cluster.dispatcher.read(request | ({"crawlid": crawlid} if crawlid else {}))
         # Messages name one spider; a person who names none asks for all.
         read = read if spider else msgspec.structs.replace(read, spiderid="")
-        [answer] = await cluster.dispatcher.handle(kind, read, old=None if json else False)
+        [answer] = await cluster.dispatcher.handle(kind, read, format_1_0=None if json else False)
         known = await cluster.frontier.crawl_info(CrawlId(appid, crawlid)) if crawlid else None
         return answer, known
 

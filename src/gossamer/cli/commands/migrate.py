@@ -10,7 +10,7 @@ from rich.console import Console
 from gossamer.cli import options, standard
 from gossamer.cli.interruption import Interruption
 from gossamer.cli.running import run as run_loop
-from gossamer.control.scrapy_redis import ImportResult, ScrapyRedisImport, SpiderLeftovers, crawl_of, look
+from gossamer.control.scrapy_redis import ImportResult, ScrapyRedisImport, SpiderLeftovers, crawl_of, find_leftovers
 from gossamer.errors import BadInput
 from gossamer.model.crawl import Order
 from gossamer.settings import load
@@ -79,13 +79,13 @@ def scrapy_redis(
         with Interruption(None, standard.say):
             shards = await Shards.connect(redis)
             try:
-                left = await look(shards, **keys)
+                left = await find_leftovers(shards, **keys)
                 found = await connect(settings, settings.frontier)
                 try:
                     order = Order.LIFO if lifo else Order.FIFO
                     target = crawl_of(appid=bot, crawlid=crawlid, order=order)
                     return left, await ScrapyRedisImport(shards, left, found, target, spider=spider).run(
-                        dry=dry_run, say=say
+                        dry_run=dry_run, on_progress=say
                     )
                 finally:
                     await found.close()

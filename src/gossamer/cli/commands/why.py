@@ -98,7 +98,7 @@ async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | 
         found["crawl"] = crawl.info.state.value if crawl.info else "forgotten: its retention is over"
         terms, refusal = _judged(crawl, url)
         found["scope"] = _scope(crawl, refusal)
-        found["blacklisted"] = (await Blacklist(frontier).of([found["domain"]])).get(found["domain"], "")
+        found["blacklisted"] = (await Blacklist(frontier).among([found["domain"]])).get(found["domain"], "")
         if known is not None:
             found["known"] = _known(known)
             found["waits"] = await _waits(settings, frontier, terms, url)

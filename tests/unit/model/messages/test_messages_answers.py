@@ -121,7 +121,7 @@ def test_rejected_names_what_it_can_of_the_request() -> None:
         "reason": "must be a string",
         "server_time": 1700000000,
     }
-    check("rejected", answers.rejected({}, field="", reason="this is no JSON", now=NOW))
+    check("rejected", answers.rejected({}, field="", reason="the message is not JSON", now=NOW))
 
 
 def test_duplicate() -> None:

@@ -1,1 +1,0 @@
-"""The counters' scripts, a command each."""
