@@ -9,21 +9,21 @@ STAMP := $(VENV)/.installed
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock pyproject.toml fakeweb/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Gossamer needs Python 3.11 or newer; set PYTHON=python3.x"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing what Gossamer needs into $(VENV) (about a minute)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@echo "Installing Gossamer into $(VENV) (a few seconds)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable ./fakeweb
 	@touch $@
 
 demo: setup  ## Start the fake web, crawl it, show where the pages are.
 	$(BIN)/gossamer demo
 
 check: setup  ## Lint, types, arrows.
-	$(BIN)/ruff check src tests bench tools
-	$(BIN)/ruff format --check src tests bench tools
+	$(BIN)/ruff check src fakeweb tests bench tools
+	$(BIN)/ruff format --check src fakeweb tests bench tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -19,11 +19,12 @@ from bench.results import Figure
 from bench.statistics import quantile
 from bench.table import number
 from gossamer.fakeweb import FakeWeb, WebSpec
-from gossamer.fakeweb.log import is_page
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, Terms
 from gossamer.model.request import Batch
 from gossamer.policy.urls import host, registered_domain
+from gossamer_fakeweb import graph
+from gossamer_fakeweb.log import is_page
 from tests.servers.scraping import Scraper, together
 from tests.servers.valkey import Server, standalone, wait_until
 
@@ -63,13 +64,13 @@ def _crawl(
     ]
     done = together(scrapers, 600.0)
     started = sorted(record.started for record in web.log()[before:] if is_page(record))
-    assert len(started) == len(web.graph()), f"{name}: {len(started)} of {len(web.graph())} pages"
+    assert len(started) == len(graph(web.site)), f"{name}: {len(started)} of {len(graph(web.site))} pages"
     return len(started) / (started[-1] - started[0]), [part.stats for part in done]
 
 
 def _together(folder: Path, server: Server, *, pages: int) -> Iterator[Figure]:
     with FakeWeb.start(WebSpec(hosts=40, pages=pages, page_bytes=4000, out_degree=10, latency_ms=300)) as web:
-        say(f"lane: {len(web.graph()):,} pages of hosts that take 300 ms, 16 requests in flight a process")
+        say(f"lane: {len(graph(web.site)):,} pages of hosts that take 300 ms, 16 requests in flight a process")
         one, _ = _crawl(folder, server.address, web, "alone")
         three, _ = _crawl(folder, server.address, web, "three", processes=3)
         say(f"  1 process: {one:.0f} pages/s, 3 processes: {three:.0f}")
@@ -109,7 +110,7 @@ async def _new_work(folder: Path, server: Server, *, count: int) -> list[Figure]
 
 def _slow_frontier(folder: Path, server: Server, *, pages: int) -> Iterator[Figure]:
     with FakeWeb.start(WebSpec(hosts=10, pages=pages // 2, page_bytes=12_000, out_degree=20, latency_ms=20)) as web:
-        say(f"lane: {len(web.graph()):,} pages, with and without 5 ms between process and frontier")
+        say(f"lane: {len(graph(web.site)):,} pages, with and without 5 ms between process and frontier")
         speeds: dict[bool, list[float]] = {False: [], True: []}
         stalls = []
         with _delayed(server.port, 5.0) as port:

@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.certificates import write_certificates
 from bench.errors import BenchFailed
 from bench.websites import Website
-from gossamer.fakeweb.page import Writer
+from gossamer.fakeweb.answers import Writer
 from gossamer.fakeweb.site import Page, Site
 
 LONELY = "/alone"

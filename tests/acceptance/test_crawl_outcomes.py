@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.fakeweb import Ends, Expected, Robots, WebSpec, fetched, fetches, repeated, serve
+from gossamer.fakeweb import Robots, WebSpec, serve
 from gossamer.fakeweb.site import Fate
 from gossamer.model.record import PageRecord
+from gossamer_fakeweb import Ends, Expected, expected, fetched, fetches, repeated
 from tests.servers.crawling import crawl
 
 REASONS = {
@@ -43,7 +44,7 @@ async def test_every_url_ends_as_it_must(name: str, tmp_path: Path) -> None:
     """One record each, with the right outcome, reason, depth and chain; nothing else was asked of the web."""
     spec = SPECS[name]
     async with serve(spec) as web:
-        expected = web.expected()
+        outcome = expected(web.site)
         crawled = await crawl(
             tmp_path, web.seeds(), web.resolve_overrides(), fetch__retries=3 if spec.errors_once else 0
         )
@@ -51,15 +52,15 @@ async def test_every_url_ends_as_it_must(name: str, tmp_path: Path) -> None:
     assert crawled.summary.finished
     assert crawled.summary.exit_code() == 0
     records = crawled.by_url()
-    assert records.keys() == expected.keys()
-    wrong = {url: (records[url].reason, end) for url, end in expected.items() if not _agrees(url, records[url], end)}
+    assert records.keys() == outcome.keys()
+    wrong = {url: (records[url].reason, end) for url, end in outcome.items() if not _agrees(url, records[url], end)}
     assert wrong == {}
-    assert set(asked) == fetched(expected)
+    assert set(asked) == fetched(outcome)
     if not spec.errors_once:
         assert repeated(web.log()) == {}
     assert crawled.summary.info is not None
     total = crawled.summary.info.total()
-    assert total.fetched == sum(end.ends is Ends.PAGE for end in expected.values())
+    assert total.fetched == sum(end.ends is Ends.PAGE for end in outcome.values())
     assert total.added == total.done
     assert (total.queued, total.later, total.leased) == (0, 0, 0)
 
@@ -75,15 +76,15 @@ async def test_every_url_ends_as_it_must_with_two_processes_on_a_sharded_frontie
         server_error=0.05,
     )
     async with serve(spec) as web:
-        expected = web.expected()
+        outcome = expected(web.site)
         crawled = await crawl(
             tmp_path, web.seeds(), web.resolve_overrides(), fetch__retries=0, worker__processes=2, shards=4
         )
         asked = fetches(web.log())
     records = crawled.by_url()
-    assert records.keys() == expected.keys()
-    assert {url for url, end in expected.items() if not _agrees(url, records[url], end)} == set()
-    assert set(asked) == fetched(expected)
+    assert records.keys() == outcome.keys()
+    assert {url for url, end in outcome.items() if not _agrees(url, records[url], end)} == set()
+    assert set(asked) == fetched(outcome)
     assert Counter(asked.values())[1] == len(asked)
 
 

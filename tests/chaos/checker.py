@@ -4,9 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gossamer.fakeweb.expected import Ends, Expected, fetched
-from gossamer.fakeweb.log import How, Record, by_domain, is_page
+from gossamer.fakeweb.journal import How, Record
 from gossamer.model.request import DEATHS
+from gossamer_fakeweb.expected import Ends, Expected, fetched
+from gossamer_fakeweb.log import by_domain, is_page
 from tests.chaos.repeats import Blow, by_cause, repeats, unexplained
 
 TWICE_AT_MOST = 0.02

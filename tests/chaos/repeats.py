@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gossamer.fakeweb.log import Record, arrived, is_page
+from gossamer.fakeweb.journal import Record
+from gossamer_fakeweb.log import arrived, is_page
 from tests.chaos.schedule import Kind
 
 SETTLES_WITHIN_SECONDS = 2.0

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gossamer.errors import FrontierError, GossamerError
-from gossamer.fakeweb import FakeWeb, Robots, WebSpec, fetched
+from gossamer.fakeweb import FakeWeb, Robots, WebSpec
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, DomainPolicy
+from gossamer_fakeweb import expected, fetched
 from tests.chaos import schedule
 from tests.chaos.acts import Acts
 from tests.chaos.checker import TWICE_AT_MOST, Evidence, Verdict, judge
@@ -207,7 +208,7 @@ class _Play:
         kept, unreadable = await lane.kept()
         endless = await crawls.left_behind(self._store.address) if info.state is CrawlState.FINISHED else []
         return Evidence(
-            expected=self._web.expected(),
+            expected=expected(self._web.site),
             log=await asyncio.to_thread(self._web.log),
             kept=kept,
             unreadable=unreadable,

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer_fakeweb import expected
 from tests import proof
 from tests.command import at_least, run_command
 from tests.hostile import namespace
@@ -81,7 +82,7 @@ def _run(options: argparse.Namespace, folder: Path) -> list[str]:
             targets=targets,
             links=links,
             names=names,
-            healthy=set(web.expected()),
+            healthy=set(expected(web.site)),
             before=before,
             crawled=crawled,
             pace=pace,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gossamer.fakeweb.hostile import addresses, bombs, gates, pages, robots, traps, wire
+from gossamer_fakeweb.hostile import addresses, bombs, gates, pages, robots, traps, wire
 
 PAGE = "page"
 CUT = "page, cut"

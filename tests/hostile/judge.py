@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from gossamer.fakeweb import Record
-from gossamer.fakeweb.hostile.addresses import FORMS
+from gossamer_fakeweb.hostile.addresses import FORMS
 from tests.hostile.expected import CUT, PAGE, WAITS, ends_of
 from tests.hostile.run import INTERRUPTED, Crawled, Line, Pace
 from tests.hostile.targets import Target

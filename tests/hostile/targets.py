@@ -5,9 +5,9 @@ from ipaddress import ip_address
 
 from gossamer.errors import BadUrl
 from gossamer.fakeweb import FakeWeb
-from gossamer.fakeweb.hostile.addresses import FORMS, form_url
-from gossamer.fakeweb.hostile.web import NUMBERED
 from gossamer.policy.urls import canonical
+from gossamer_fakeweb.hostile.addresses import FORMS, form_url
+from gossamer_fakeweb.hostile.web import NUMBERED
 
 PUBLIC = "93.184.215.14"
 """The one address on the public internet that is connected to; inside a network of one's own it is this machine."""

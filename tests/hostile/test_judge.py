@@ -6,7 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from gossamer.fakeweb.log import How, Record
+from gossamer.fakeweb.journal import How, Record
 from tests.hostile.judge import MEMORY_BYTES, Evidence, all_faults, judged
 from tests.hostile.run import Crawled, Line, Pace
 from tests.hostile.targets import Target

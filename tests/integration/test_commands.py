@@ -18,6 +18,7 @@ from gossamer.model.crawl import Crawl, CrawlId, Rate, Terms
 from gossamer.model.record import PageRecord
 from gossamer.model.request import Batch
 from gossamer.policy.urls import fingerprint, spider_seed
+from gossamer_fakeweb import graph
 from tests.servers.crawling import command, gossamer, records_of, resolving
 from tests.servers.valkey import Server
 
@@ -183,7 +184,7 @@ def test_standard_output_has_nothing_but_records(web: FakeWeb, tmp_path: Path) -
         "crawl", web.url(), *resolving(web.resolve_overrides()), "--rate", "1000/1", "-o", "-", cwd=tmp_path
     )
     assert result.returncode == 0
-    assert {json.loads(line)["url"] for line in result.stdout.splitlines()} == web.graph()
+    assert {json.loads(line)["url"] for line in result.stdout.splitlines()} == graph(web.site)
     assert "is finished" in result.stderr
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pyarrow import parquet
 
-from gossamer.fakeweb import FakeWeb, WebSpec, fetches
+from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer_fakeweb import fetches, graph
 from tests.servers.crawling import FAST_FLAGS, command, gossamer, records_of, resolving
 from tests.servers.small_disk import a_disk, full
 from tests.servers.small_disk import small_disk as small_disk
@@ -39,7 +40,7 @@ def test_a_full_disk_pauses_the_crawl(small_disk: Path, tmp_path: Path) -> None:
         assert "going on" in rest
         urls = [record.url for record in records_of(output)]
         assert len(urls) == len(set(urls))
-        assert set(urls) == web.graph()
+        assert set(urls) == graph(web.site)
         assert max(fetches(web.log()).values()) == 1
 
 
@@ -71,7 +72,7 @@ def test_one_disk_for_everything(tmp_path: Path) -> None:
         assert len(said) < 10, "it is not said at every attempt"
         urls = [record.url for record in records_of(disk / "pages.jsonl")]
         assert len(urls) == len(set(urls))
-        assert set(urls) == web.graph()
+        assert set(urls) == graph(web.site)
 
 
 def test_an_output_that_found_no_room_is_finished_by_the_same_command(small_disk: Path, tmp_path: Path) -> None:
@@ -89,4 +90,4 @@ def test_an_output_that_found_no_room_is_finished_by_the_same_command(small_disk
         again = gossamer("crawl", *flags, cwd=tmp_path)
         assert again.returncode == 0, again.stderr
         assert "finished already" in again.stdout
-        assert set(parquet.read_table(output, columns=["url"])["url"].to_pylist()) == web.graph()
+        assert set(parquet.read_table(output, columns=["url"])["url"].to_pylist()) == graph(web.site)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.fakeweb import Answer, WebSpec, fetches, html, plain, redirect, serve
+from gossamer.fakeweb import Answer, WebSpec, html, plain, redirect, serve
 from gossamer.fakeweb.server import Server as Web
+from gossamer_fakeweb import fetches
 from tests.servers.crawling import Crawled, crawl
 
 ONE = WebSpec(hosts=1, pages=1)

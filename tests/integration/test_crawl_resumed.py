@@ -10,11 +10,12 @@ from pathlib import Path
 
 import psutil
 
-from gossamer.fakeweb import FakeWeb, WebSpec, fetched, fetches
+from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.frontier.valkey.keys import Keys
 from gossamer.model.record import PageRecord
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
+from gossamer_fakeweb import expected, fetched, fetches, graph
 from tests.servers.crawling import command, crawl, gossamer, records_of, resolving
 from tests.servers.valkey import Server
 
@@ -66,14 +67,14 @@ def test_ctrl_c_drains_and_the_same_command_goes_on(tmp_path: Path) -> None:
         code, summary, said = end(first)
         assert (code, summary["state"]) == (130, "interrupted"), said
         done = lines(output)
-        assert 0 < done < len(web.graph())
+        assert 0 < done < len(graph(web.site))
         code, summary, said = end(begin(web, tmp_path))
         assert (code, summary["state"]) == (0, "finished"), said
         assert "Going on with" in said
         asked = fetches(web.log())
-        assert set(asked) == fetched(web.expected())
+        assert set(asked) == fetched(expected(web.site))
         assert {url: count for url, count in asked.items() if count > 1} == {}
-        assert len(pages(output)) == len({page.url for page in pages(output)}) == len(web.graph())
+        assert len(pages(output)) == len({page.url for page in pages(output)}) == len(graph(web.site))
 
 
 def test_a_finished_crawl_says_so_and_begins_anew_only_when_asked(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_twice_ctrl_c_stops_at_once_and_loses_nothing(tmp_path: Path) -> None:
         assert end(first)[0] == 130
         web.reset()
         assert end(begin(web, tmp_path, "--domain-concurrency", "64"))[0] == 0
-        assert {page.url for page in pages(output)} == web.graph()
+        assert {page.url for page in pages(output)} == graph(web.site)
 
 
 def test_a_killed_command_loses_nothing(tmp_path: Path) -> None:
@@ -135,12 +136,12 @@ def test_a_killed_command_loses_nothing(tmp_path: Path) -> None:
         first.communicate()
         code, _, said = end(begin(web, tmp_path))
         assert code == 0, said
-        expected = fetched(web.expected())
-        assert set(fetches(web.log())) == expected
+        wanted = fetched(expected(web.site))
+        assert set(fetches(web.log())) == wanted
         written = pages(output)
-        assert {page.url for page in written} == expected
+        assert {page.url for page in written} == wanted
         # A page may be there twice if we died between writing and settling it; its request id tells.
-        assert len({page.request_id for page in written}) == len(expected)
+        assert len({page.request_id for page in written}) == len(wanted)
 
 
 async def test_a_resumed_command_with_its_own_server_waits_for_no_heartbeat(tmp_path: Path) -> None:
@@ -160,7 +161,7 @@ async def test_a_resumed_command_with_its_own_server_waits_for_no_heartbeat(tmp_
             await shards.close()
         code, summary, said = end(begin(web, tmp_path, heartbeat_seconds=3600.0))
         assert (code, summary["state"]) == (0, "finished"), said
-        assert set(fetches(web.log())) == fetched(web.expected())
+        assert set(fetches(web.log())) == fetched(expected(web.site))
 
 
 def test_a_killed_worker_process_is_replaced_and_loses_nothing(tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_a_killed_worker_process_is_replaced_and_loses_nothing(tmp_path: Path) -
         code, summary, said = end(parent)
         assert code == 0, said
         assert "died (signal 9); starting another" in said
-        assert {page.url for page in pages(output)} == set(fetches(web.log())) == fetched(web.expected())
+        assert {page.url for page in pages(output)} == set(fetches(web.log())) == fetched(expected(web.site))
         assert summary["state"] == "finished"
 
 
@@ -196,7 +197,7 @@ def test_a_worker_that_was_taken_for_dead_starts_afresh(tmp_path: Path) -> None:
             sleeper.send_signal(signal.SIGCONT)
             code, summary, said = end(sleeper)
             assert (code, summary["state"]) == (0, "finished"), said
-            assert {page.url for output in outputs for page in pages(output)} == web.graph()
+            assert {page.url for output in outputs for page in pages(output)} == graph(web.site)
     finally:
         server.stop()
 
@@ -214,9 +215,9 @@ def test_two_commands_share_a_crawl(tmp_path: Path) -> None:
             for process in commands:
                 code, summary, said = end(process)
                 assert code == 0, said
-                assert summary["pages_in_all"] == len(web.graph()), said
+                assert summary["pages_in_all"] == len(graph(web.site)), said
             written = [page.url for name in ("a", "b") for page in pages(tmp_path / f"{name}.jsonl")]
-            assert len(written) == len(set(written)) == len(web.graph())
+            assert len(written) == len(set(written)) == len(graph(web.site))
             assert lines(tmp_path / "a.jsonl")
             assert lines(tmp_path / "b.jsonl")
             assert max(fetches(web.log()).values()) == 1
@@ -252,7 +253,7 @@ async def test_the_frontier_away_for_a_while_only_pauses_a_crawl(tmp_path: Path)
             code, summary, said = end(process)
             assert (code, summary["state"]) == (0, "finished"), said
             assert "back" in said
-            assert {page.url for page in pages(output)} == web.graph()
+            assert {page.url for page in pages(output)} == graph(web.site)
     finally:
         server.stop()
 

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from gossamer.fakeweb import FakeWeb, Robots, WebSpec, max_in_any_window
-from gossamer.fakeweb.log import is_page
+from gossamer.fakeweb import FakeWeb, Robots, WebSpec
+from gossamer_fakeweb import max_in_any_window
+from gossamer_fakeweb.log import is_page
 from tests.politeness.stalls import bursts
 from tests.servers.crawling import crawl
 

@@ -16,7 +16,6 @@ from gossamer.errors import FakeWebFailed
 from gossamer.fakeweb import (
     Answer,
     Ending,
-    Ends,
     FakeWeb,
     Fate,
     How,
@@ -25,16 +24,13 @@ from gossamer.fakeweb import (
     Robots,
     Server,
     WebSpec,
-    fetched,
-    fetches,
     html,
-    max_concurrency,
     plain,
     redirect,
-    repeated,
     serve,
 )
-from gossamer.fakeweb import log as log_reading
+from gossamer_fakeweb import Ends, expected, fetched, fetches, max_concurrency, repeated
+from gossamer_fakeweb import log as log_reading
 
 SPEC = WebSpec(hosts=3, pages=60, out_degree=6, page_bytes=4_000, subdomains=2)
 
@@ -155,17 +151,17 @@ def test_a_correct_crawler_finds_what_is_expected_and_the_log_shows_it(errors_on
         errors_once=errors_once,
     )
     with FakeWeb.start(spec) as web:
-        expected = web.expected()
-        assert {result.ends for result in expected.values()} == {Ends.PAGE, Ends.FAILED, Ends.DROPPED}
+        outcome = expected(web.site)
+        assert {result.ends for result in outcome.values()} == {Ends.PAGE, Ends.FAILED, Ends.DROPPED}
         ended = crawl(web)
         records = web.log()
     assert {
         url: Ends.DROPPED if status is None else Ends.PAGE if status == 200 else Ends.FAILED
         for url, status in ended.items()
-    } == {url: result.ends for url, result in expected.items()}
-    assert set(fetches(records)) == fetched(expected)
+    } == {url: result.ends for url, result in outcome.items()}
+    assert set(fetches(records)) == fetched(outcome)
     assert repeated(records) == {}
-    healing = {url for url, result in expected.items() if result.heals}
+    healing = {url for url, result in outcome.items() if result.heals}
     assert bool(healing) is errors_once
     assert all(fetches(records)[url] == 2 for url in healing)
 

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from gossamer.fakeweb import FakeWeb, How, WebSpec, serve
 from gossamer.fakeweb.server import Server
+from gossamer_fakeweb.hostile.gates import KINDS as GATES
 
 SPEC = WebSpec(hosts=1, pages=2, hostile=True)
 
@@ -48,11 +49,8 @@ async def test_a_reset_is_one() -> None:
 
 async def test_gates_do_what_they_say() -> None:
     async with serve(SPEC) as web:
-        assert web.hostile
-        ports = web.hostile.gate_ports
-        assert {urlsplit(place.url).port for place in web.hostile_places() if place.kind == "gates"} == {
-            *ports.values()
-        }
+        ports = {place.name: urlsplit(place.url).port for place in web.hostile_places() if place.kind == "gates"}
+        assert ports.keys() == GATES.keys()
         reader, writer = await asyncio.open_connection("127.0.0.1", ports["gate-early"])
         assert (await reader.readexactly(15)).startswith(b"HTTP/1.1 200 OK")
         writer.close()

@@ -14,12 +14,8 @@ from pathlib import Path
 import pytest
 
 from gossamer.errors import FakeWebFailed
-from gossamer.fakeweb import (
-    FakeWeb,
-    How,
-    Record,
-)
-from gossamer.fakeweb import log as log_reading
+from gossamer.fakeweb import FakeWeb, How, Record
+from gossamer_fakeweb import log as log_reading
 from tests.integration.test_fakeweb import SPEC, ask_control
 
 

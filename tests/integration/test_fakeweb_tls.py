@@ -6,12 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gossamer.fakeweb import (
-    FakeWeb,
-    How,
-    WebSpec,
-    html,
-)
+from gossamer.fakeweb import FakeWeb, How, WebSpec, html
 from tests.integration.test_fakeweb import SPEC, request
 
 

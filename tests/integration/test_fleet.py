@@ -14,6 +14,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, DomainPolicy, Terms
 from gossamer.model.record import PageRecord
 from gossamer.sinks.jsonl import read_records
+from gossamer_fakeweb import expected
 from tests.servers import crawls
 from tests.servers.fleet import Fleet
 from tests.servers.valkey import Server, standalone, wait_until
@@ -51,7 +52,7 @@ async def test_a_crawl_outlives_a_killed_and_a_frozen_worker(tmp_path: Path, ser
         await asyncio.to_thread(fleet.drain)
         assert [member.process.returncode for member in fleet.members[1:]] == [0, 0]
         records = [record for output in outputs if output.exists() for record in read_records(output)]
-        assert {record.url for record in records if isinstance(record, PageRecord)} == set(web.expected())
+        assert {record.url for record in records if isinstance(record, PageRecord)} == set(expected(web.site))
         assert [event.kind for event in await crawls.ends(frontier)] == [CrawlState.FINISHED]
         await frontier.close()
         assert await crawls.left_behind(server.address) == []

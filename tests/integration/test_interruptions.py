@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer_fakeweb import graph
 from tests.servers.crawling import command, gossamer, records_of, resolving
 from tests.servers.small_disk import small_disk as small_disk
 from tests.servers.valkey import Server
@@ -182,7 +183,7 @@ def test_a_full_disk_does_not_hold_up_the_end(
     again = begin("-o", str(output), "--processes", processes)
     _, said = again.communicate(timeout=60)
     assert again.returncode == 0, said
-    assert {record.url for record in records_of(output)} == web.graph()
+    assert {record.url for record in records_of(output)} == graph(web.site)
 
 
 def test_a_reader_that_sleeps_does_not_hold_up_the_end(begin: Begin) -> None:

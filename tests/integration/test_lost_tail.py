@@ -3,10 +3,11 @@
 import asyncio
 from pathlib import Path
 
-from gossamer.fakeweb import FakeWeb, WebSpec, fetched
+from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, DomainPolicy, Terms
 from gossamer.sinks.jsonl import read_records
+from gossamer_fakeweb import expected, fetched
 from tests.servers import crawls
 from tests.servers.fleet import Fleet
 from tests.servers.valkey import Server, standalone
@@ -22,7 +23,7 @@ async def test_what_the_server_forgot_is_done_again_and_nothing_is_missed(tmp_pa
         standalone(tcp=True, options={"dir": str(log)}) as server,
         Fleet(tmp_path, resolve=web.resolve_overrides()) as fleet,
     ):
-        pages = fetched(web.expected())
+        pages = fetched(expected(web.site))
         frontier = await ValkeyFrontier.connect(server.address, heartbeat_seconds=2.0)
         try:
             await frontier.set_domain_policy(None, DomainPolicy(hits=20, window_seconds=1.0, moderated=False))

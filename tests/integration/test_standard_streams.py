@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer_fakeweb import graph
 from tests.servers.crawling import command, gossamer, records_of, resolving
 
 SPEC = WebSpec(hosts=1, pages=60)
@@ -43,7 +44,7 @@ def test_a_crawl_without_standard_streams(
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr == b""
     assert (b"is finished" in ended.stdout) == (1 not in descriptors)
-    assert {record.url for record in records_of(tmp_path / "pages.jsonl")} == web.graph()
+    assert {record.url for record in records_of(tmp_path / "pages.jsonl")} == graph(web.site)
 
 
 def test_pages_for_a_standard_output_that_is_closed_are_refused(crawling: list[str], tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_words_that_nobody_reads_stop_no_crawl(crawling: list[str], web: FakeWeb
     folder = tmp_path / "made"
     ended = nobody_reads([*crawling, "-o", str(folder / "pages.jsonl")], tmp_path, errors_too=True)
     assert ended.returncode == 0
-    assert {record.url for record in records_of(folder / "pages.jsonl")} == web.graph()
+    assert {record.url for record in records_of(folder / "pages.jsonl")} == graph(web.site)
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("crawl", "--help"), ("--version",), ("fetch", "http://a.test/")])

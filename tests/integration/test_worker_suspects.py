@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 
 from gossamer.fakeweb import WebSpec, html, serve
-from gossamer.fakeweb.log import is_page
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, DomainPolicy, Run, Terms
 from gossamer.model.request import DEATHS
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.wiring.worker import open_worker
+from gossamer_fakeweb.log import is_page
 from tests.servers import crawls
 from tests.servers.crawling import settings_for
 

@@ -13,10 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from gossamer.fakeweb import FakeWeb, WebSpec
-from gossamer.fakeweb.log import domain_of, is_page
 from gossamer.fakeweb.site import Site as WebSite
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import DomainPolicy, Terms
+from gossamer_fakeweb.log import domain_of, is_page
 from tests.chaos.crew import Crew
 from tests.chaos.schedule import Fault as StoreFault
 from tests.chaos.schedule import Kind

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from gossamer.fakeweb import Record
-from gossamer.fakeweb.log import domain_of, is_page
 from gossamer.model.crawl import BudgetScope
+from gossamer_fakeweb.log import domain_of, is_page
 from tests.politeness.checker import BLUR_SECONDS, Change, Checked, Hit, check
 from tests.politeness.plan import SPIDERS, Plan, Site
 from tests.politeness.usage import Interval, Usage, usage

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer_fakeweb import graph
 from tests.scale.emptied import Emptied
 from tests.scale.trap import HOST, Trap
 from tests.servers.crawling import command
@@ -98,8 +99,8 @@ def endless(
                 process.kill()
                 process.wait()
         assert process.returncode in (0, 130), (folder / "log").read_text()
-    graph = web.graph()
-    return Endless(pages=len(graph), shares=shares, lost=len(graph - output.urls))
+    whole = graph(web.site)
+    return Endless(pages=len(whole), shares=shares, lost=len(whole - output.urls))
 
 
 def _watch(

@@ -11,12 +11,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gossamer.fakeweb import FakeWeb, WebSpec, repeated
-from gossamer.fakeweb.log import Record, is_page
+from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer.fakeweb.journal import Record
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import DomainPolicy
 from gossamer.telemetry import logs as names
 from gossamer.valkey.connection import retrying
+from gossamer_fakeweb import graph, repeated
+from gossamer_fakeweb.log import is_page
 from tests.scale.lanes import FastLane, Lane
 from tests.scale.stores import Stores, one_server
 from tests.servers import crawls
@@ -140,12 +142,12 @@ async def interrupted(
         await asyncio.to_thread(fleet.drain)
         log = [record for record in web.log() if is_page(record)]
         written, failed = lane.records([file for file in files if file.exists()])
-        graph = web.graph()
+        whole = graph(web.site)
         hosts = {record.host for record in log}
         spared = {host for host in hosts if store.spared(host)}
         return Interrupted(
-            pages=len(graph),
-            lost=len(graph - written.keys()),
+            pages=len(whole),
+            lost=len(whole - written.keys()),
             twice=len(repeated(log)),
             copies=written.total() - len(written),
             failed=failed,

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import psutil
 
-from gossamer.fakeweb import FakeWeb, WebSpec, max_concurrency
-from gossamer.fakeweb.log import Record, is_page
+from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer.fakeweb.journal import Record
+from gossamer_fakeweb import max_concurrency
+from gossamer_fakeweb.log import is_page
 from tests.servers.crawling import command
 from tests.servers.valkey import standalone, wait_until
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from gossamer.fakeweb.log import domain_of
 from gossamer.frontier.valkey.keys import shard_of
 from gossamer.valkey.topology import slot_of
+from gossamer_fakeweb.log import domain_of
 from tests.servers.cluster_faults import move_slot, primary_of
 from tests.servers.valkey import Server, cluster, standalone, wait_until
 

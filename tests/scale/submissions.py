@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gossamer.fakeweb import FakeWeb, WebSpec
-from gossamer.fakeweb.log import is_page
 from gossamer.frontier.base import Submission, SubmissionResult
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId, DomainPolicy, Terms
 from gossamer.model.request import Batch
 from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed
+from gossamer_fakeweb.log import is_page
 from tests.scale.sampling import Sampler, memory_of
 from tests.servers.crawling import command, resolving
 from tests.servers.valkey import standalone

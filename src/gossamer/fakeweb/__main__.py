@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import BadInput, FakeWebFailed
-from gossamer.fakeweb.arguments import add_spec_arguments, spec_from
 from gossamer.fakeweb.server import serve
-from gossamer.fakeweb.spec import WebSpec
-from gossamer.fakeweb.web import ADDRESS
+from gossamer.fakeweb.site import ADDRESS
+from gossamer.fakeweb.spec import WebSpec, add_spec_arguments, spec_from
 
 _DESCRIPTION = f"""\
 Serve a synthetic web on {ADDRESS}: many hosts (site0.test, site1.test ...) on one port, told apart by the Host header.

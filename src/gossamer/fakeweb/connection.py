@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import httptools
 
 from gossamer.fakeweb import control
-from gossamer.fakeweb.answer import Answer, Ending, encode
-from gossamer.fakeweb.log import How
-from gossamer.fakeweb.script import perform
+from gossamer.fakeweb.answer import Answer, Ending, encode, perform
+from gossamer.fakeweb.journal import How
 
 if TYPE_CHECKING:
     from gossamer.fakeweb.server import Server
@@ -134,12 +133,12 @@ class Connection(asyncio.Protocol):
             self._cookie = value
 
     def on_headers_complete(self) -> None:
-        if self._host.startswith(b"_") or self._server.estate:
+        if self._host.startswith(b"_") or any(site.wants_bodies for site in self._server.extra_sites):
             self._body = []
 
     def on_body(self, part: bytes) -> None:
         self._body_size += len(part)
-        # Only the control host and the estate want bodies; the others get theirs read and thrown away.
+        # Only the control host and some extra sites use bodies; the others get theirs read and thrown away.
         if self._body is not None and self._body_size <= _CONTROL_BODY:
             self._body.append(part)
 
@@ -187,11 +186,11 @@ class Connection(asyncio.Protocol):
             answer = control.answer(server, request.method, request.target, request.body)
             self._entry = -1
         else:
-            estate = server.estate_of(request.host)
-            if estate:
-                answer = estate.answer(request.method, request.target, body=request.body, cookie=request.cookie)
-            elif server.hostile and server.hostile.serves(request.host):
-                answer = server.hostile.answer(request.host, request.target)
+            extra = server.extra_site_of(request.host) if server.extra_sites else None
+            if extra:
+                answer = extra.answer(
+                    request.host, request.target, method=request.method, body=request.body, cookie=request.cookie
+                )
             else:
                 answer = server.answers.answer(request.host, request.target)
             delay = (answer.delay_ms + server.spec.latency_ms) / 1000

@@ -36,6 +36,15 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """What the server's whole process has used since it started; a reset does not clear it."""
 
 
+class HostilePlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one hostile host begins."""
+
+    name: str
+    kind: str
+    about: str
+    url: str
+
+
 class Mount(msgspec.Struct, frozen=True, kw_only=True):
     """Handmade answers for one address."""
 

@@ -3,12 +3,52 @@
 import time
 from array import array
 from collections.abc import Iterator
+from enum import StrEnum
 from io import BufferedWriter
 from pathlib import Path
 
 import msgspec
 
-from gossamer.fakeweb.log import How, Record
+
+class How(StrEnum):
+    """How a request ended. The middle ones are as the spec wanted them; LEFT is the client's doing."""
+
+    OPEN = "open"
+    """It is still being answered."""
+    WHOLE = "whole"
+    REFUSE = "refuse"
+    RESET = "reset"
+    CUT = "cut"
+    STALL = "stall"
+    LEFT = "left"
+    """The client closed the connection before it had the answer."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One request. Times in seconds; `started` and `ended` on the machine's monotonic clock, `wall` since 1970."""
+
+    url: str
+    host: str
+    """Lower case, without the port."""
+    path: str
+    """With the query."""
+    method: str
+    status: int
+    """0: no status was sent."""
+    how: How
+    started: float
+    """When the request was complete at the server."""
+    ended: float | None
+    """When the answer was handed to the kernel, or the connection was gone. None: not yet."""
+    wall: float
+    """`started` as wall time."""
+    agent: str
+    """User-Agent; empty if there was none."""
+    connection: int
+    """Connections are counted from 1; equal numbers mean that the connection was kept alive."""
+    sent: int = 0
+    """Bytes of the answer that were sent or on their way when it ended, framing included; inside TLS."""
+
 
 LIMIT = 5_000_000
 """Records kept in memory, at most. What does not fit is counted: an oracle must never forget silently."""

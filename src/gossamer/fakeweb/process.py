@@ -16,12 +16,10 @@ import msgspec
 from gossamer.errors import FakeWebFailed
 from gossamer.fakeweb import control
 from gossamer.fakeweb.answer import Answer, Mounts
-from gossamer.fakeweb.arguments import spec_arguments
-from gossamer.fakeweb.control import Mount, Stats
-from gossamer.fakeweb.hostile.web import Place
-from gossamer.fakeweb.log import Record
-from gossamer.fakeweb.spec import WebSpec
-from gossamer.fakeweb.web import ADDRESS, Web
+from gossamer.fakeweb.control import HostilePlace, Mount, Stats
+from gossamer.fakeweb.journal import Record
+from gossamer.fakeweb.site import ADDRESS, Web
+from gossamer.fakeweb.spec import WebSpec, spec_arguments
 
 _STOP_SECONDS = 10.0
 _ASK_SECONDS = 30.0
@@ -129,9 +127,9 @@ class FakeWeb(Web):
                 return records
             records += fresh
 
-    def hostile_places(self) -> list[Place]:
+    def hostile_places(self) -> list[HostilePlace]:
         """Where each hostile host begins; empty where the web has none."""
-        return msgspec.json.Decoder(Place).decode_lines(self._ask("GET", "/hostile"))
+        return msgspec.json.Decoder(HostilePlace).decode_lines(self._ask("GET", "/hostile"))
 
     def stats(self) -> Stats:
         """Counters of the server."""

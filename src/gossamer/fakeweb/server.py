@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
 from gossamer.errors import FakeWebFailed
 from gossamer.fakeweb import control
@@ -14,17 +15,57 @@ from gossamer.fakeweb.answer import Answer, Mounts
 from gossamer.fakeweb.answers import Answers
 from gossamer.fakeweb.authority import Authority
 from gossamer.fakeweb.connection import Connection
-from gossamer.fakeweb.control import Stats
-from gossamer.fakeweb.estate import HOSTS, Estate
-from gossamer.fakeweb.hostile.gates import Gates
-from gossamer.fakeweb.hostile.web import Hostile, Place
-from gossamer.fakeweb.journal import Journal
-from gossamer.fakeweb.log import Record
+from gossamer.fakeweb.control import HostilePlace, Stats
+from gossamer.fakeweb.journal import Journal, Record
+from gossamer.fakeweb.site import ADDRESS, Web
 from gossamer.fakeweb.spec import WebSpec
-from gossamer.fakeweb.web import ADDRESS, Web
 
 _BACKLOG = 4096
 _FLUSH_SECONDS = 1.0
+
+
+class ExtraSite(Protocol):
+    """A site with answers of its own beside the generated hosts. The package gossamer-fakeweb has two."""
+
+    wants_bodies: bool
+    """Whether `answer` needs the bodies of requests."""
+
+    def serves(self, host: str) -> bool:
+        """Return whether the site answers for this lower-case host name."""
+        ...
+
+    def answer(self, host: str, target: str, *, method: str, body: bytes, cookie: str) -> Answer:
+        """Return the answer to one request. `cookie` is the Cookie header, empty without one."""
+        ...
+
+    def places(self) -> list[HostilePlace]:
+        """Return where its hostile hosts begin; empty where it has none. Large bodies are made by then."""
+        ...
+
+    def reset(self) -> None:
+        """Forget what clients did."""
+        ...
+
+    async def open(self) -> None:
+        """Open the ports of its own, if it has any."""
+        ...
+
+    def close(self) -> None:
+        """Close the ports of its own."""
+        ...
+
+
+def _extra_sites(spec: WebSpec, port: int) -> list[ExtraSite]:
+    """Return the sites that `spec` asks for. Raises `FakeWebFailed` where their package is not installed."""
+    if not (spec.estate or spec.hostile):
+        return []
+    try:
+        from gossamer_fakeweb.sites import extra_sites
+    except ImportError:
+        raise FakeWebFailed(
+            "--estate and --hostile need the package gossamer-fakeweb: in a checkout, `pip install ./fakeweb`"
+        ) from None
+    return extra_sites(spec, port)
 
 
 class Server(Web):
@@ -34,10 +75,7 @@ class Server(Web):
         super().__init__(spec, scheme=scheme, port=port)
         self.loop = asyncio.get_running_loop()
         self.answers = Answers(self.site, mounts)
-        self.estate = Estate(spec.estate) if spec.estate else None
-        """The estate agent's site; None where the web has none."""
-        self.hostile = Hostile(port=port, private_port=spec.hostile_port) if spec.hostile else None
-        """The hostile hosts; None where the web has none."""
+        self.extra_sites = _extra_sites(spec, port)
         self.journal = Journal(base=self.site.base("{host}"), file=log_file)
         self.connections: set[Connection] = set()
         self.idle = asyncio.Event()
@@ -52,18 +90,17 @@ class Server(Web):
     def serves(self, host: str) -> bool:
         """Whether this host name is answered, the control host included."""
         known = host in (control.HOST, "localhost") or self.answers.serves(host)
-        return known or (self.hostile is not None and self.hostile.serves(host))
+        return known or self.extra_site_of(host) is not None
 
-    def hostile_places(self) -> list[Place]:
-        """Where each hostile host begins; empty where the web has none. Their large bodies are made by then."""
-        if self.hostile is None:
-            return []
-        self.hostile.prepare()
-        return self.hostile.places()
+    def hostile_places(self) -> list[HostilePlace]:
+        """Return where each hostile host begins; empty where the web has none. Their large bodies are made by then."""
+        return [place for site in self.extra_sites for place in site.places()]
 
-    def estate_of(self, host: str) -> Estate | None:
-        """The site that answers for this lower-case host name itself, bodies and cookies included."""
-        return self.estate if self.estate and host in HOSTS and not self.answers.serves(host) else None
+    def extra_site_of(self, host: str) -> ExtraSite | None:
+        """Return the extra site that answers for this lower-case host name; None: generated and mounted pages do."""
+        if self.answers.serves(host):
+            return None
+        return next((site for site in self.extra_sites if site.serves(host)), None)
 
     def accept(self) -> Connection:
         """The protocol of a new connection."""
@@ -98,7 +135,8 @@ class Server(Web):
         """Forget the log; pages that fail once fail again."""
         self.journal.clear()
         self.answers.reset()
-        self.estate = Estate(self.spec.estate) if self.spec.estate else None
+        for site in self.extra_sites:
+            site.reset()
         self._accepted = 0
 
     async def keep_flushing(self) -> None:
@@ -136,17 +174,16 @@ async def serve(
             authority = Authority(Path(folder), serves=web.serves)
             web.ca_path = authority.ca_path
             context = authority.context
-        gates = Gates(ADDRESS)
-        if web.hostile:
-            await gates.open()
-            web.hostile.gate_ports = gates.ports
+        for site in web.extra_sites:
+            await site.open()
         server = await web.loop.create_server(web.accept, sock=listening, ssl=context, backlog=_BACKLOG)
         flushing = web.loop.create_task(web.keep_flushing())
         try:
             yield web
         finally:
             flushing.cancel()
-            gates.close()
+            for site in web.extra_sites:
+                site.close()
             server.close()
             web.closing = True  # for connections still in their handshake
             for connection in list(web.connections):

@@ -215,3 +215,31 @@ def scramble(value: int) -> int:
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _MASK
     value = (value ^ value >> 27) * 0x94D049BB133111EB & _MASK
     return value ^ value >> 31
+
+
+ADDRESS = "127.0.0.1"
+"""Where a fake web listens: it is for one machine only."""
+
+
+class Web:
+    """Names, addresses and the expected outcome of one running fake web."""
+
+    def __init__(self, spec: WebSpec, *, scheme: str, port: int) -> None:
+        self.spec = spec
+        self.scheme = scheme
+        self.port = port
+        self.site = Site(spec, scheme=scheme, port=port)
+
+    def url(self, host: int | str = 0, page: int | str = 0) -> str:
+        """The URL of a generated page (host's number, page's number), or of any path (text) on any host (name)."""
+        return self.site.base(host) + (page if isinstance(page, str) else self.site.path(page))
+
+    def seeds(self) -> list[str]:
+        """The first page of every host."""
+        return self.site.seeds()
+
+    def resolve_overrides(self) -> list[str]:
+        """`host:address` for each generated host, as `gossamer crawl --resolve` takes it. The port is in the URLs."""
+        named = [f"{host}:{ADDRESS}" for host in self.site.hosts()]
+        # Hostile hosts make up names as they go.
+        return [*named, f"*.test:{ADDRESS}"] if self.spec.hostile else named

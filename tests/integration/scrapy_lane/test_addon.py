@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from gossamer.fakeweb import FakeWeb
-from gossamer.fakeweb.expected import fetched
-from gossamer.fakeweb.log import repeated
+from gossamer_fakeweb import expected
+from gossamer_fakeweb.expected import fetched
+from gossamer_fakeweb.log import repeated
 from tests.servers.scraping import Scraper, together
 from tests.servers.valkey import Server
 
@@ -29,7 +30,7 @@ async def test_three_processes_with_the_addon_share_a_crawl(tmp_path: Path, serv
         ]
     )
     items = [item["url"] for part in done for item in part.items]
-    assert sorted(items) == sorted(fetched(web.expected()))
+    assert sorted(items) == sorted(fetched(expected(web.site)))
     assert not repeated(web.log())
 
 

@@ -16,9 +16,10 @@ import scrapy_redis.queue
 from scrapy import Request, Spider
 
 from gossamer.fakeweb import FakeWeb, WebSpec
-from gossamer.fakeweb.expected import fetched
-from gossamer.fakeweb.log import fetches, repeated
 from gossamer.model.crawl import CrawlId
+from gossamer_fakeweb import expected
+from gossamer_fakeweb.expected import fetched
+from gossamer_fakeweb.log import fetches, repeated
 from tests.servers.scraping import Scraper, together
 from tests.servers.valkey import Server, wait_until
 
@@ -110,7 +111,7 @@ def test_the_redis_crawl_spider_in_two_processes(
     ):
         store.lpush("mycrawler:start_urls", *web.seeds())
         done = [one.finish(), two.finish()]
-    assert set(fetches(web.log())) == fetched(web.expected()), done[0].log
+    assert set(fetches(web.log())) == fetched(expected(web.site)), done[0].log
     assert len(items(store, "mycrawler_redis:items")) == len(
         {item["url"] for item in items(store, "mycrawler_redis:items")}
     )

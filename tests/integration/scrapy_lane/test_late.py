@@ -6,8 +6,8 @@ from pathlib import Path
 from gossamer.control import domains
 from gossamer.fakeweb import Answer, FakeWeb
 from gossamer.fakeweb.answer import plain
-from gossamer.fakeweb.log import is_page, max_in_any_window
 from gossamer.model.crawl import DomainPolicy
+from gossamer_fakeweb.log import is_page, max_in_any_window
 from tests.servers.valkey import Server
 
 from .lane import HOST, asking, at, page, scraper

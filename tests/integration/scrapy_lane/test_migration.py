@@ -17,7 +17,7 @@ from scrapy import Request, Spider
 
 from gossamer.fakeweb import FakeWeb
 from gossamer.fakeweb.answer import redirect
-from gossamer.fakeweb.log import fetches
+from gossamer_fakeweb.log import fetches
 from tests.servers.scraping import ROOT
 from tests.servers.valkey import Server
 

@@ -11,8 +11,8 @@ import pytest
 
 from gossamer.control import domains
 from gossamer.fakeweb import FakeWeb, WebSpec
-from gossamer.fakeweb.log import is_page
 from gossamer.model.crawl import BudgetScope, DomainPolicy
+from gossamer_fakeweb.log import is_page
 from tests.integration.scrapy_lane.lane import asking, scraper
 from tests.politeness.checker import BLUR_SECONDS, Change, check
 from tests.politeness.rules import rule_of

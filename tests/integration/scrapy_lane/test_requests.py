@@ -6,7 +6,7 @@ import pytest
 
 from gossamer.fakeweb import FakeWeb
 from gossamer.fakeweb.answer import Answer, Ending, plain, redirect
-from gossamer.fakeweb.log import fetches
+from gossamer_fakeweb.log import fetches
 from tests.servers.scraping import Scraped
 from tests.servers.valkey import Server
 

@@ -13,11 +13,12 @@ from scrapy.utils.request import fingerprint as scrapys_fingerprint
 from gossamer.errors import CrawlRefused
 from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.fakeweb.answer import plain
-from gossamer.fakeweb.expected import fetched
-from gossamer.fakeweb.log import fetches, max_concurrency, max_in_any_window, repeated
 from gossamer.model.crawl import Crawl, CrawlId, Order, Terms
 from gossamer.model.request import Batch
 from gossamer.scrapy.options import UNSPACED
+from gossamer_fakeweb import expected
+from gossamer_fakeweb.expected import fetched
+from gossamer_fakeweb.log import fetches, max_concurrency, max_in_any_window, repeated
 from tests.servers.scraping import together
 from tests.servers.valkey import Server, standalone, wait_until
 
@@ -31,7 +32,7 @@ TOGETHER = {"SCHEDULER_PERSIST": "True"}
 
 def whole(web: FakeWeb) -> set[str]:
     """Every page there is to find."""
-    return fetched(web.expected())
+    return fetched(expected(web.site))
 
 
 async def test_one_process_crawls_all_of_it_once(tmp_path: Path, server: Server, web: FakeWeb) -> None:

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from gossamer.fakeweb.expected import Ends, Expected
-from gossamer.fakeweb.log import How, Record
+from gossamer.fakeweb.journal import How, Record
+from gossamer_fakeweb.expected import Ends, Expected
 from tests.chaos.checker import Death, Evidence, Kept, judge
 from tests.chaos.repeats import Blow
 from tests.chaos.schedule import Kind

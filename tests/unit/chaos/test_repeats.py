@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gossamer.fakeweb.log import How, Record
+from gossamer.fakeweb.journal import How, Record
 from tests.chaos.repeats import Blow, by_cause, repeats, unexplained
 from tests.chaos.schedule import Kind
 

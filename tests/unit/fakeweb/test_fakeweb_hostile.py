@@ -7,12 +7,12 @@ import pytest
 
 from gossamer.errors import BadUrl
 from gossamer.fakeweb.answer import encode
-from gossamer.fakeweb.hostile.addresses import FORMS, form_url
-from gossamer.fakeweb.hostile.bombs import MIB, repeated
-from gossamer.fakeweb.hostile.case import Asked
-from gossamer.fakeweb.hostile.web import CASES, INDEX, KINDS, Hostile
 from gossamer.fetch.guard import host_address, refusal_reason
 from gossamer.policy.urls import canonical, host
+from gossamer_fakeweb.hostile.addresses import FORMS, form_url
+from gossamer_fakeweb.hostile.bombs import MIB, repeated
+from gossamer_fakeweb.hostile.case import Asked
+from gossamer_fakeweb.hostile.web import CASES, INDEX, KINDS, Hostile
 
 WEB = Hostile(port=8080, private_port=9090)
 

@@ -7,18 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.fakeweb.journal import Journal
-from gossamer.fakeweb.log import (
-    How,
-    Record,
-    by_domain,
-    domain_of,
-    fetches,
-    max_concurrency,
-    max_in_any_window,
-    read,
-    repeated,
-)
+from gossamer.fakeweb.journal import How, Journal, Record
+from gossamer_fakeweb.log import by_domain, domain_of, fetches, max_concurrency, max_in_any_window, read, repeated
 
 
 def record(

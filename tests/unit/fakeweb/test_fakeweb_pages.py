@@ -11,9 +11,9 @@ from selectolax.lexbor import LexborHTMLParser
 
 from gossamer.fakeweb.answer import Answer, Ending, html
 from gossamer.fakeweb.answers import Answers
-from gossamer.fakeweb.expected import graph
 from gossamer.fakeweb.site import Fate, Page, Site
 from gossamer.fakeweb.spec import Robots, Sitemap, WebSpec
+from gossamer_fakeweb.expected import graph
 
 
 def hrefs(body: bytes) -> list[str]:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.fakeweb.expected import Ends, expected, fetched, graph
 from gossamer.fakeweb.site import Fate, Page, Site
 from gossamer.fakeweb.spec import Robots, WebSpec
+from gossamer_fakeweb.expected import Ends, expected, fetched, graph
 
 
 def every_page(site: Site) -> list[Page]:

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.errors import BadInput
-from gossamer.fakeweb.arguments import add_spec_arguments, spec_arguments, spec_from
-from gossamer.fakeweb.spec import KNOBS, Robots, Sitemap, WebSpec
+from gossamer.fakeweb.spec import KNOBS, Robots, Sitemap, WebSpec, add_spec_arguments, spec_arguments, spec_from
 
 
 def parse(arguments: list[str]) -> WebSpec:

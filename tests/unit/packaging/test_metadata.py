@@ -12,8 +12,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[3]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-OPTIONAL = {"redis", "cryptography"}
-"""Imported where a project of the user's has it installed, and by the practice web where it serves HTTPS."""
+OPTIONAL = {"redis", "cryptography", "gossamer_fakeweb"}
+"""Imported on request: by a project of the user's, by the practice web for HTTPS and for its extra sites."""
 
 
 def _normal(name: str) -> str:

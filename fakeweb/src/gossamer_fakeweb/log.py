@@ -1,52 +1,12 @@
-"""Reading the access log: what was fetched, how often, how fast, how much at once. The oracle's questions."""
+"""Questions to a fake web's access log: what was fetched, how often, how fast, how much at once."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 from pathlib import Path
 
 import msgspec
 
-
-class How(StrEnum):
-    """How a request ended. The middle ones are as the spec wanted them; LEFT is the client's doing."""
-
-    OPEN = "open"
-    """It is still being answered."""
-    WHOLE = "whole"
-    REFUSE = "refuse"
-    RESET = "reset"
-    CUT = "cut"
-    STALL = "stall"
-    LEFT = "left"
-    """The client closed the connection before it had the answer."""
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. Times in seconds; `started` and `ended` on the machine's monotonic clock, `wall` since 1970."""
-
-    url: str
-    host: str
-    """Lower case, without the port."""
-    path: str
-    """With the query."""
-    method: str
-    status: int
-    """0: no status was sent."""
-    how: How
-    started: float
-    """When the request was complete at the server."""
-    ended: float | None
-    """When the answer was handed to the kernel, or the connection was gone. None: not yet."""
-    wall: float
-    """`started` as wall time."""
-    agent: str
-    """User-Agent; empty if there was none."""
-    connection: int
-    """Connections are counted from 1; equal numbers mean that the connection was kept alive."""
-    sent: int = 0
-    """Bytes of the answer that were sent or on their way when it ended, framing included; inside TLS."""
-
+from gossamer.fakeweb.journal import How, Record
 
 Counted = Callable[[Record], bool]
 

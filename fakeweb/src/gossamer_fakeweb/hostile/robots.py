@@ -2,11 +2,10 @@
 
 from functools import cache
 
-from gossamer.fakeweb.answer import Answer, html, plain, redirect
-from gossamer.fakeweb.hostile.addresses import FORMS, form_url
-from gossamer.fakeweb.hostile.bombs import repeated
-from gossamer.fakeweb.hostile.case import Answering, Asked, Case, Cases
-from gossamer.fakeweb.script import Reset, Send, Silence, Step
+from gossamer.fakeweb.answer import Answer, Reset, Send, Silence, Step, html, plain, redirect
+from gossamer_fakeweb.hostile.addresses import FORMS, form_url
+from gossamer_fakeweb.hostile.bombs import repeated
+from gossamer_fakeweb.hostile.case import Answering, Asked, Case, Cases
 
 _TEXT = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
 _PAGE = html("<html><p>Behind the robots.txt</p></html>")

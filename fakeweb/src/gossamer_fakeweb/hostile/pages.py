@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from functools import cache
 
-from gossamer.fakeweb.hostile.case import Case, Cases, always, page
+from gossamer_fakeweb.hostile.case import Case, Cases, always, page
 
 _BYTES = 2_000_000
 """Of most of them: about what a browser still parses."""

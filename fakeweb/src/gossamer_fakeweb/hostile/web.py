@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 
-import msgspec
-
 from gossamer.fakeweb.answer import Answer, html, plain
-from gossamer.fakeweb.hostile import addresses, bombs, gates, pages, robots, traps, wire
-from gossamer.fakeweb.hostile.addresses import FORMS
-from gossamer.fakeweb.hostile.case import Asked, Case, Cases, robots_of
+from gossamer.fakeweb.control import HostilePlace
+from gossamer_fakeweb.hostile import addresses, bombs, gates, pages, robots, traps, wire
+from gossamer_fakeweb.hostile.addresses import FORMS
+from gossamer_fakeweb.hostile.case import Asked, Case, Cases, robots_of
 
 INDEX = "hostile.test"
 """The host that lists the others."""
@@ -23,15 +22,6 @@ KINDS: Mapping[str, Cases] = {
 CASES: Cases = {name: case for cases in KINDS.values() for name, case in cases.items()}
 NUMBERED = ("private-redirect", "robots-to")
 """Cases that come in as many copies as there are private addresses to lead to."""
-
-
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one hostile host begins."""
-
-    name: str
-    kind: str
-    about: str
-    url: str
 
 
 class Hostile:
@@ -66,7 +56,7 @@ class Hostile:
             case.answer(asked)
             robots_of(case, asked)
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[HostilePlace]:
         """Every case, the gates too; of numbered ones each copy."""
         found = []
         for kind, cases in KINDS.items():
@@ -75,12 +65,13 @@ class Hostile:
                 if name in NUMBERED:
                     hosts = [f"bad-{name}-{number}.test" for number in range(len(FORMS))]
                 found += [
-                    Place(name=name, kind=kind, about=case.about, url=f"http://{host}:{self._port}/") for host in hosts
+                    HostilePlace(name=name, kind=kind, about=case.about, url=f"http://{host}:{self._port}/")
+                    for host in hosts
                 ]
         for name, port in self.gate_ports.items():
             kind_of = gates.KINDS[name]
             url = f"{kind_of.scheme}://bad-{name}.test:{port}/"
-            found.append(Place(name=name, kind="gates", about=kind_of.about, url=url))
+            found.append(HostilePlace(name=name, kind="gates", about=kind_of.about, url=url))
         return found
 
     def _index(self) -> Answer:

@@ -1,7 +1,7 @@
 """Spellings of addresses that a crawler of the public internet must not connect to, and pages that lead there."""
 
 from gossamer.fakeweb.answer import Answer, redirect
-from gossamer.fakeweb.hostile.case import Asked, Case, Cases, links
+from gossamer_fakeweb.hostile.case import Asked, Case, Cases, links
 
 _LOOPBACK = (
     "127.0.0.1", "127.0.0.2", "127.255.255.254", "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7F.1", "0177.0.0.1",
@@ -9,7 +9,7 @@ _LOOPBACK = (
     "127.000.000.001", "%31%32%37.0.0.1", "127%2e0%2e0%2e1", "１２７.０.０.１", "127。0。0。1", "127｡0｡0｡1",
     "①②⑦.⓪.⓪.①", "0x7f%2e1", "１２７.1", "127\u00ad.0.0.1",
 )  # fmt: skip
-_THIS = ("0", "0.0.0.0", "0x0", "00", "0.0.0.1", "0.", "0.1", "000.000.000.000")  # noqa: S104
+_THIS = ("0", "0.0.0.0", "0x0", "00", "0.0.0.1", "0.", "0.1", "000.000.000.000")
 _PRIVATE = (
     "10.0.0.1", "10.1", "167772161", "0xa.1", "012.0.0.1", "10.255.255.255", "172.16.0.1", "172.31.255.254",
     "0xac.0x10.1", "192.168.0.1", "192.168.1", "0xc0a80001", "3232235521", "0300.0250.0.1", "192.168.0.1.",

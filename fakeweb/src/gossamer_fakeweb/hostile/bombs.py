@@ -6,9 +6,8 @@ import zlib
 from collections.abc import Callable
 from functools import cache
 
-from gossamer.fakeweb.answer import Answer
-from gossamer.fakeweb.hostile.case import Asked, Case, Cases
-from gossamer.fakeweb.script import Send
+from gossamer.fakeweb.answer import Answer, Send
+from gossamer_fakeweb.hostile.case import Asked, Case, Cases
 
 MIB = 1024 * 1024
 _PAGE = b"<p>" + b"boom " * 200

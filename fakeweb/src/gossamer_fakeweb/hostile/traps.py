@@ -1,7 +1,7 @@
 """Webs without end: every page leads on to pages nobody has seen, or every redirect to another."""
 
 from gossamer.fakeweb.answer import Answer, html, plain, redirect
-from gossamer.fakeweb.hostile.case import Asked, Case, Cases, always, links
+from gossamer_fakeweb.hostile.case import Asked, Case, Cases, always, links
 
 _FOLLOWED = 20
 

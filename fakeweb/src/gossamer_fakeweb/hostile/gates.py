@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from gossamer.errors import FakeWebFailed
-from gossamer.fakeweb.script import Reset, Send, Silence, Step, perform
+from gossamer.fakeweb.answer import Reset, Send, Silence, Step, perform
 
 _LINGER_NOT = struct.pack("ii", 1, 0)
 _RECORD = b"\x16\x03\x03"

@@ -1,8 +1,7 @@
 """Hosts that break HTTP itself: they stall, reset, lie about lengths, or never come to an end."""
 
-from gossamer.fakeweb.answer import Answer
-from gossamer.fakeweb.hostile.case import Case, Cases, always
-from gossamer.fakeweb.script import Reset, Send, Silence, Step
+from gossamer.fakeweb.answer import Answer, Reset, Send, Silence, Step
+from gossamer_fakeweb.hostile.case import Case, Cases, always
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

@@ -14,8 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from gossamer.fakeweb.answer import Answer, html, redirect
-from gossamer.fakeweb.estate_words import ADDRESSES, KINDS, PLACES, TRAITS
 from gossamer.fakeweb.site import scramble
+from gossamer_fakeweb.estate_words import ADDRESSES, KINDS, PLACES, TRAITS
 
 HOSTS = frozenset({"estate.test", "localhost", "127.0.0.1"})
 """Where the site is. The last two need no name resolution of the client's own."""
