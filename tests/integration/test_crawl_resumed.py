@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from gossamer.fakeweb import FakeWeb, WebSpec
-from gossamer.frontier.valkey.keys import Keys
+from gossamer.frontier.valkey.keys import KeyPattern, ShardKeys
 from gossamer.model.record import PageRecord
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
@@ -153,7 +153,7 @@ async def test_a_resumed_command_with_its_own_server_waits_for_no_heartbeat(tmp_
         first.communicate()
         async with EmbeddedValkey(tmp_path / ".gossamer") as server:
             shards = await Shards.connect(server.address)
-            workers = Keys("gossamer", 0).workers
+            workers = ShardKeys("gossamer", 0).key(KeyPattern.WORKERS)
             silent = await shards.command(workers, "ZRANGE", workers, 0, -1)
             assert silent
             for worker in silent:  # for longer than the heartbeat

@@ -87,7 +87,7 @@ async def test_leases_and_settlements_of_the_other_shards_go_on(scene: Scene) ->
     with paused(scene.node):
         leases = first + await holder.lease(limit=4)
         assert len(leases) > len(first)
-        assert any(holder._sessions[shard].asking for shard in scene.away), "its answer was waited for"
+        assert any(holder._sessions[shard].lease_task for shard in scene.away), "its answer was waited for"
         leases += await lease_until(holder, here - {lease.domain for lease in leases})
         mine = [lease for lease in leases if not scene.stands(lease.domain)]
         async with asyncio.timeout(LONG_SECONDS):

@@ -1,6 +1,5 @@
 """Every key in the server has its name in keys.py, and its end."""
 
-import inspect
 import re
 from collections.abc import Callable
 
@@ -8,7 +7,7 @@ import pytest
 
 from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.base import Lane
-from gossamer.frontier.valkey.keys import Keys
+from gossamer.frontier.valkey.keys import KeyPattern, ShardKeys
 from gossamer.model.crawl import BudgetScope, CrawlId, DomainPolicy, Order, Rate, Terms
 from gossamer.model.request import Outcome, Settlement
 
@@ -17,28 +16,18 @@ from .pair import Clock
 from .stage import Stage
 
 PLAIN = Terms()
-OPTIONAL = {"egress", "only_spider"}
+NUMBERS = {"generation", "bucket", "band", "priority"}
 
 
 def documented() -> re.Pattern[str]:
     """What keys.py can spell, for any shard and any names."""
-    patterns = []
-    keys = Keys("PREFIX", 0)
-    for name, member in inspect.getmembers(Keys):
-        if name.startswith("_") or name in ("prefix", "shard", "base", "wake"):
-            continue
-        if isinstance(member, property):
-            patterns.append(re.escape(getattr(keys, name)))
-        elif inspect.isfunction(member):
-            names = [p for p in inspect.signature(member).parameters if p != "self"]
-            spelled = {
-                p: (10**8 + k if p in ("generation", "bucket", "band", "priority") else f"<{p}>")
-                for k, p in enumerate(names)
-            }
-            for given in (spelled, {p: v for p, v in spelled.items() if p not in OPTIONAL}):
-                pattern = re.escape(member(keys, **given))
-                patterns.append(re.sub(r"<\w+>", ".+", re.sub(r"10000000\d", r"-?\\d+", pattern)))
-    return re.compile("|".join(patterns).replace("PREFIX", r"t\d+").replace(r"\{0\}", r"\{\d+\}"))
+
+    def any_name(field: re.Match[str]) -> str:
+        return r"-?\d+" if field[1] in NUMBERS else ".+"
+
+    spelled = [re.sub(r"\\{(\w+)\\}", any_name, re.escape(pattern)) for pattern in KeyPattern]
+    base = re.escape(ShardKeys("PREFIX", 0).base).replace("PREFIX", r"t\d+").replace("0", r"\d+")
+    return re.compile(f"{base}(?:{'|'.join(spelled)})")
 
 
 @pytest.mark.parametrize("shards", [1, 3])

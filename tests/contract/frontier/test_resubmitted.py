@@ -141,16 +141,16 @@ async def test_a_fresh_request_joins_a_run_that_is_running(pair: Pair) -> None:
 async def test_a_fresh_request_that_is_repeated_after_its_run_begins_no_other(pair: Pair) -> None:
     await submit(pair, "seed")
     await work(pair)
-    assert (await submit(pair, "seed", fresh=True, name="first")).run.number == 2
-    assert (await submit(pair, "c", fresh=True, name="second", terms=DEEP)).joined_running
-    assert (await submit(pair, "a", fresh=True, name="third", terms=DEEP)).joined_running
+    assert (await submit(pair, "seed", fresh=True, idempotency_key="first")).run.number == 2
+    assert (await submit(pair, "c", fresh=True, idempotency_key="second", terms=DEEP)).joined_running
+    assert (await submit(pair, "a", fresh=True, idempotency_key="third", terms=DEEP)).joined_running
     await work(pair)
     for path, name in (("seed", "first"), ("c", "second"), ("a", "third")):
-        answer = await submit(pair, path, fresh=True, name=name, terms=DEEP)
+        answer = await submit(pair, path, fresh=True, idempotency_key=name, terms=DEEP)
         assert (answer.run.number, answer.added.duplicates) == (2, 1)
     await pair.frontier.maintain()
     assert await runs_told(pair) == [1, 2]
-    answer = await submit(pair, "seed", fresh=True, name="another")
+    answer = await submit(pair, "seed", fresh=True, idempotency_key="another")
     assert (answer.run.number, answer.added.added) == (3, 1)
 
 
@@ -160,7 +160,7 @@ async def test_a_fresh_request_that_came_to_nothing_is_taken_when_it_is_repeated
     await work(pair)
     await pair.frontier.open_crawl(a_crawl(), fresh=True, idempotency_key="first")
     await pair.frontier.stop_crawl(ONE, state=CrawlState.FINISHED)
-    answer = await submit(pair, "seed", fresh=True, name="first")
+    answer = await submit(pair, "seed", fresh=True, idempotency_key="first")
     assert answer.added.added == 1
     assert sorted(await work(pair)) == ["a", "b", "seed"]
 

@@ -9,6 +9,7 @@ import pytest
 from gossamer.frontier.base import RunFinished
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.commands import SCRIPTS
+from gossamer.frontier.valkey.keys import KeyPattern
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, DomainPolicy, Terms
 from gossamer.model.request import Batch, Lease, Outcome, Settlement
@@ -104,7 +105,7 @@ async def test_a_clock_that_was_set_back_while_no_process_looked_stops_nothing(
     await fetch(holder, starts, more=4 * HITS)
     set_clock(server, away)
     for _ in range(3):  # with the first one it reads its clock; what has expired by then is gone
-        server.command("EXISTS", frontier._commands.keys[0].clocks)
+        server.command("EXISTS", frontier._commands.keys[0].key(KeyPattern.CLOCKS))
     set_clock(server, -7200.0)
     late = await ValkeyFrontier.connect(server.address)
     newcomer = await late.open_leaseholder(pool="shared", spiders=["link"])

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from gossamer.errors import FrontierIncompatible
-from gossamer.frontier.valkey import codec, info
+from gossamer.frontier.valkey import codec
+from gossamer.frontier.valkey.queries import decode_share
 from gossamer.model.crawl import BudgetScope, Crawl, CrawlId, DomainPolicy, Order, Rate, Run, Terms
 
 CRAWL = Crawl(id=CrawlId("app", "one"), order=Order.LIFO, max_pages=3, rate=Rate(2, 1.5), concurrency=4)
@@ -35,7 +36,7 @@ def test_what_another_version_wrote_is_said_to_be_so(read: Callable[[bytes], obj
 def test_a_domains_record_of_another_version_is_said_to_be_so() -> None:
     for raw in (b"", b"\x01", b"\x93\x00\x00\x00", b"\x95\x00\x00\xa1a\xa1b\xa1c"):
         with pytest.raises(FrontierIncompatible, match="version"):
-            info.domain_info(b"a.test", raw)
+            decode_share(b"a.test", raw)
 
 
 def test_parts_are_read_whatever_their_bytes() -> None:

@@ -1,4 +1,4 @@
-"""The frontier on Valkey or Redis >= 7.0."""
+"""The frontier on Valkey or Redis 7.0 or newer."""
 
 from gossamer.frontier.valkey.frontier import ValkeyFrontier
 

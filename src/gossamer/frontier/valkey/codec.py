@@ -1,4 +1,8 @@
-"""How requests look on the wire between this room and its scripts."""
+"""Binary formats of the values that this package and its Lua scripts exchange and store.
+
+Running frontiers have values of these formats: a change needs a change of the scripts, and another `FORMAT` in
+`identity`.
+"""
 
 import hashlib
 import secrets
@@ -15,18 +19,20 @@ from gossamer.model.crawl import Crawl, CrawlId, DomainPolicy, Order, Rate, Run,
 from gossamer.model.request import Batch, Lease, request_id
 
 MAX_PAYLOAD = 1 << 20
-"""Bytes of payload an entry may carry."""
+"""Most bytes of payload in an entry."""
 
 _HEADER = struct.Struct(">BBHBH")  # flags, attempt, depth, number of the terms (high byte, low bytes)
 _TAIL = struct.Struct(">8sH")  # identity, length of the URL
 _EXTENDED = 1
 _SUSPECT = 8
-_PLAIN = bytes(8)
-"""The identity of an entry that nothing distinguishes but spider and URL."""
+_GROUP_PAYLOAD_BYTES = 4 * MAX_PAYLOAD
+"""Bounds the time that one call takes the server: more bytes make it longer. At least `MAX_PAYLOAD`."""
+_NO_IDENTITY = bytes(8)
+"""Stored identity of an entry that only its spider and URL distinguish."""
 
 
 class _CrawlRow(msgspec.Struct, array_like=True, frozen=True):
-    """A crawl as the servers keep it."""
+    """Stored form of a crawl."""
 
     appid: str
     crawlid: str
@@ -39,14 +45,14 @@ class _CrawlRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 _pack = msgspec.msgpack.Encoder().encode
-_crawl = msgspec.msgpack.Decoder(_CrawlRow).decode
-_terms = msgspec.msgpack.Decoder(Terms).decode
-_raws = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_decode_crawl_row = msgspec.msgpack.Decoder(_CrawlRow).decode
+_decode_terms = msgspec.msgpack.Decoder(Terms).decode
+_decode_raws = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
 @contextmanager
-def reading(what: str) -> Iterator[None]:
-    """What cannot be read was written by another version: FrontierIncompatible, and not the reader's own error."""
+def decoding(what: str) -> Iterator[None]:
+    """Turn every error of a decoder into FrontierIncompatible: another version wrote the value. `what` names it."""
     try:
         yield
     except (msgspec.MsgspecError, struct.error, UnicodeDecodeError, LookupError, TypeError, ValueError) as exc:
@@ -55,10 +61,12 @@ def reading(what: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class PackedTerms:
-    """One submission's terms as `add` sends them."""
+    """Terms of one submission as scripts take them."""
 
     digest: bytes
+    """Distinguishes the terms of a crawl."""
     blob: bytes
+    """The limits that scripts read, then the terms."""
 
 
 def pack_terms(terms: Terms) -> PackedTerms:
@@ -71,23 +79,24 @@ def _limit(value: int | None) -> int | bool:
     return False if value is None else value
 
 
-def weight_of_terms(blob: bytes) -> int:
-    """About how many bytes terms take in memory, packed and unpacked."""
+def terms_memory_bytes(blob: bytes) -> int:
+    """Estimate how many bytes terms take in memory, packed and unpacked."""
     return 1000 + 9 * len(blob)
 
 
 def unpack_terms(blob: bytes) -> Terms:
-    with reading("a submission's terms"):
-        return _terms(blob)
+    with decoding("a submission's terms"):
+        return _decode_terms(blob)
 
 
 def unpack_stored_terms(raw: bytes) -> Terms:
-    """From what `PackedTerms.blob` holds: the limits that the scripts read, and the terms."""
+    """Return the terms in a `PackedTerms.blob`."""
     return unpack_terms(unpack_parts(raw, 2)[1])
 
 
 def pack_crawl(crawl: Crawl) -> bytes:
-    """Short, for there are many: the servers keep a hash compact while no value in it is longer than 64 bytes."""
+    """Return the stored form of a crawl. It is short because the servers keep a hash compact while no value in it is
+    longer than 64 bytes, and there are many crawls."""
     rate = (crawl.rate.hits, crawl.rate.window_seconds, crawl.rate.moderated) if crawl.rate else None
     lifo = crawl.order is Order.LIFO
     idle_ms = round(crawl.idle_seconds * 1000)
@@ -97,8 +106,8 @@ def pack_crawl(crawl: Crawl) -> bytes:
 
 
 def unpack_crawl(blob: bytes) -> Crawl:
-    with reading("a crawl"):
-        row = _crawl(blob)
+    with decoding("a crawl"):
+        row = _decode_crawl_row(blob)
     return Crawl(
         id=CrawlId(row.appid, row.crawlid),
         pool=row.pool,
@@ -110,10 +119,15 @@ def unpack_crawl(blob: bytes) -> Crawl:
     )
 
 
+def hash_fields(row: Sequence[bytes]) -> dict[bytes, bytes]:
+    """Return the fields of a hash from the flat list that the server sends."""
+    return dict(zip(row[::2], row[1::2], strict=True))
+
+
 def pack_policy(policy: DomainPolicy) -> bytes:
-    names = {
+    fields = {
         "hits": policy.hits,
-        # Rounded, so that what was read back packs to the same bytes.
+        # Rounded, so that a decoded policy packs to the same bytes.
         "window": None if policy.window_seconds is None else round(policy.window_seconds * 1000, 3),
         "moderated": policy.moderated,
         "elastic": policy.elastic,
@@ -123,11 +137,11 @@ def pack_policy(policy: DomainPolicy) -> bytes:
         "blacklisted": policy.blacklisted,
         "when_blacklisted": None if policy.when_blacklisted is None else policy.when_blacklisted.value,
     }
-    return _pack({name: value for name, value in names.items() if value is not None})
+    return _pack({name: value for name, value in fields.items() if value is not None})
 
 
 def unpack_policy(blob: bytes) -> DomainPolicy:
-    with reading("a domain's policy"):
+    with decoding("a domain's policy"):
         row = msgspec.msgpack.decode(blob)
         if "window" in row:
             row["window_seconds"] = row.pop("window") / 1000
@@ -135,15 +149,17 @@ def unpack_policy(blob: bytes) -> DomainPolicy:
 
 
 def pack_tail(url: str, payload: bytes | None, identity: bytes) -> bytes:
-    """An entry behind its header, extended: 8 bytes of identity (empty: none beyond spider and URL), URL, payload."""
+    """Return an extended entry without its header: 8 bytes of identity, URL, payload. Empty `identity`: only spider and
+    URL distinguish the entry."""
     if payload is not None and len(payload) > MAX_PAYLOAD:
         raise BadInput(f"a request's payload is {len(payload)} bytes, at most {MAX_PAYLOAD} fit: {url[:200]}")
     encoded = url.encode()
-    return _TAIL.pack(identity or _PLAIN, len(encoded)) + encoded + (payload or b"")
+    return _TAIL.pack(identity or _NO_IDENTITY, len(encoded)) + encoded + (payload or b"")
 
 
 def batch_arguments(batch: Batch) -> list[bytes | str | int]:
-    """The arguments of one batch for `add`: extended entries where anything needs it."""
+    """Return the arguments of the `add` scripts for one batch. Entries are extended where one has a payload, or must be
+    added even when seen."""
     payloads = batch.payloads
     extended = batch.unfiltered or (payloads is not None and any(p is not None for p in payloads))
     head: list[bytes | str | int] = [
@@ -170,13 +186,11 @@ def batch_arguments(batch: Batch) -> list[bytes | str | int]:
     return head + rest
 
 
-def split_batches(
-    batches: Sequence[Batch], most: int, *, most_bytes: int = 4 * MAX_PAYLOAD
-) -> Iterator[list[tuple[int, int, Batch]]]:
-    """Groups of (index of the batch, offset in it, part), each with at most `most` URLs and about so many bytes of
-    payload, so that a call takes the server a bounded time."""
+def split_batches(batches: Sequence[Batch], max_urls: int) -> Iterator[list[tuple[int, int, Batch]]]:
+    """Yield groups of (index of the batch, offset in it, part) that one call may add. A group has at most `max_urls`
+    URLs and about `_GROUP_PAYLOAD_BYTES` of payload."""
     group: list[tuple[int, int, Batch]] = []
-    room, bytes_left = most, most_bytes
+    room, bytes_left = max_urls, _GROUP_PAYLOAD_BYTES
     for index, batch in enumerate(batches):
         offset = 0
         while offset < len(batch.urls):
@@ -188,13 +202,13 @@ def split_batches(
             room -= count
             if room == 0 or bytes_left <= 0:
                 yield group
-                group, room, bytes_left = [], most, most_bytes
+                group, room, bytes_left = [], max_urls, _GROUP_PAYLOAD_BYTES
     if group:
         yield group
 
 
 def _fitting(payloads: Sequence[bytes | None], bytes_left: int) -> tuple[int, int]:
-    """How many come before the bytes are used up, that one included; and what is left of them."""
+    """Return how many payloads use the bytes up (the one that exceeds them included), and how many bytes are left."""
     for count, payload in enumerate(payloads, 1):
         bytes_left -= len(payload or b"")
         if bytes_left <= 0:
@@ -218,12 +232,12 @@ def _part(batch: Batch, first: int, end: int) -> Batch:
 
 
 def decode_entry(entry: bytes) -> tuple[int, int, int, int, str, bytes | None, bytes]:
-    """(deaths, attempt, depth, number of the terms, URL, payload, identity)."""
+    """Return (deaths, attempt, depth, number of the terms, URL, payload, identity)."""
     flags, attempt, depth, high, low = _HEADER.unpack_from(entry)
     number = high << 16 | low
     deaths = flags >> 1 & 3
     rest = 7
-    if flags & _SUSPECT:  # as it is stored: names of workers come first
+    if flags & _SUSPECT:  # only in stored entries: names of workers come first
         rest = 9 + int.from_bytes(entry[7:9])
     if not flags & _EXTENDED:
         return deaths, attempt, depth, number, entry[rest:].decode(), None, b""
@@ -237,23 +251,23 @@ def decode_entry(entry: bytes) -> tuple[int, int, int, int, str, bytes | None, b
         number,
         entry[start:end].decode(),
         entry[end:] or None,
-        b"" if identity == _PLAIN else identity,
+        b"" if identity == _NO_IDENTITY else identity,
     )
 
 
 def unpack_parts(raw: bytes, count: int) -> list[bytes]:
-    """So many msgpack values, one behind the other, each as its bytes (a string without its header: it may be no
-    text). Raises FrontierIncompatible when they are not so many."""
-    with reading("a request"):
-        parts = _raws(bytes((0x90 | count,)) + raw)
+    """Return the bytes of each of `count` consecutive msgpack values; strings without their header, because they may be
+    binary. Raises FrontierIncompatible when there are fewer or more values."""
+    with decoding("a request"):
+        parts = _decode_raws(bytes((0x90 | count,)) + raw)
         if len(parts) != count:
             raise ValueError(f"{len(parts)} parts, not {count}")
         return [_unwrapped(bytes(part)) for part in parts]
 
 
 def unpack_number(part: bytes) -> int:
-    """One of `unpack_parts` that is a whole number."""
-    with reading("a request"):
+    """Return the integer in one of the parts that `unpack_parts` returned."""
+    with decoding("a request"):
         return int(msgspec.msgpack.decode(part))
 
 
@@ -265,12 +279,13 @@ def _unwrapped(part: bytes) -> bytes:
 
 
 LEASE_ROW = 9
-"""Fields of a lease in a reply."""
+"""Number of fields of a lease in a reply of `lease.lua`."""
 
 
 def decode_lease(shard: int, row: Sequence[Any], run: Run, terms: Terms, *, worker: str, charged: float) -> Lease:
-    """A lease from its row of a reply: id, token, run, spider, domain, priority, entry, start and even gap in us."""
-    try:  # not `reading`: this is done for every request
+    """Return a lease from its row of a reply: id, token, run, spider, domain, priority, entry, start and even gap in
+    us."""
+    try:  # not `decoding`: this runs for every request
         deaths, attempt, depth, _, url, payload, identity = decode_entry(row[6])
     except (struct.error, UnicodeDecodeError) as exc:
         raise FrontierIncompatible(f"a request in it cannot be read ({exc}); use the version that wrote it") from exc

@@ -1,14 +1,18 @@
-"""Calls scripts on a shard: the one place that knows what every script is given first."""
+"""Calls of scripts and commands on the shards of one frontier.
+
+Also keeps each shard's time even: a call whose shard shows another time than this process expects is not carried out,
+because the server's clock was set or the call was held up.
+"""
 
 import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from gossamer.frontier.valkey.keys import Keys
+from gossamer.frontier.valkey.keys import ShardKeys
 from gossamer.policy.timing import ServerClock
 from gossamer.telemetry import logs as names
 from gossamer.valkey.client import Script, load_scripts
@@ -18,41 +22,45 @@ SCRIPTS: dict[str, Script] = load_scripts(resources.files("gossamer.frontier.val
 
 Argument = bytes | str | int | float
 
-_REFUSED = b"CLOCK"
-"""Answer of a script that did nothing: the shard's time is not what the caller expected."""
+T = TypeVar("T")
+
+_WRONG_TIME = b"CLOCK"
+"""Answer of a script that did nothing, because the shard's time is not what the caller expected."""
 
 log = logging.getLogger("gossamer.frontier")
 
 
 class ScriptCommands:
-    """The scripts of one frontier. `clock` (epoch seconds) stands in for the servers' own, for tests only."""
+    """Scripts and commands of one frontier. `clock` (epoch seconds) replaces the servers' clocks, for tests only."""
 
     def __init__(self, shards: Shards, *, prefix: str, count: int, clock: Callable[[], float] | None = None) -> None:
         self.shards = shards
         self.prefix = prefix
         self.count = count
-        self.keys = [Keys(prefix, shard) for shard in range(count)]
+        self.keys = [ShardKeys(prefix, shard) for shard in range(count)]
         self._bases = [[keys.base] for keys in self.keys]
         self._clock = clock
-        self._name = secrets.token_hex(8)
+        self._process = secrets.token_hex(8)
         self._server_clocks = [ServerClock() for _ in range(count)]
-        self._looking = [asyncio.Lock() for _ in range(count)]
+        self._clock_locks = [asyncio.Lock() for _ in range(count)]
 
     @property
     def has_own_clock(self) -> bool:
-        """Whether the servers are told the time."""
+        """True in tests that set the time themselves."""
         return self._clock is not None
 
     async def call(self, shard: int, script: str, *arguments: Argument) -> Any:
-        """Run a script. Raises FrontierUnavailable when nobody knows whether it ran: repeat it."""
-        return await self._in_time(
+        """Run a script. Raises FrontierUnavailable when the script may or may not have run: repeat the call."""
+        return await self._call_on_time(
             shard,
             lambda now: self.shards.call(shard, SCRIPTS[script], self._bases[shard], [now, self.prefix, *arguments]),
         )
 
     async def call_confirmed(self, shard: int, script: str, *arguments: Argument, since: int | None = None) -> Any:
-        """The same, and what it wrote is on a replica where there is one. `since`: not in a later era than this."""
-        return await self._in_time(
+        """Run a script, and wait until its writes are on a replica where there is one.
+
+        `since`: an era; raises FrontierForgot when a later one has begun."""
+        return await self._call_on_time(
             shard,
             lambda now: self.shards.call_confirmed(
                 shard, SCRIPTS[script], self._bases[shard], [now, self.prefix, *arguments], since=since
@@ -64,43 +72,43 @@ class ScriptCommands:
         return await asyncio.gather(*(self.call(shard, script, *arguments) for shard in range(self.count)))
 
     async def plain(self, shard: int, *command: Argument) -> Any:
-        """A plain command on a shard's node; its first key says which."""
+        """Run a plain command, such as HGETALL, on the server that holds the shard."""
         return await self.shards.command(self._bases[shard][0], *command)
 
     # --- the servers' clocks ------------------------------------------------------------------------------------------
 
-    async def _in_time(self, shard: int, ask: Callable[[str], Awaitable[Any]]) -> Any:
+    async def _call_on_time(self, shard: int, call: Callable[[str], Awaitable[Any]]) -> Any:
         """Make a call with the time that this process expects on the shard.
 
-        A script does nothing when its shard's time is another: the server's clock was set, which is corrected then, or
-        the call was held up on its way.
+        A script does nothing when its shard's time is another one. Then the server's clock was set, and the shard's
+        offset is corrected, or the call was held up on its way; the call is made again without an expected time.
         """
         if self._clock is not None:
-            return await ask(repr(self._clock() * 1000))
-        clock, asked = self._server_clocks[shard], _steady()
-        if clock.is_due(asked):
-            await self._look(shard, since=asked)
-            asked = _steady()
-        expected = clock.expected(asked)
+            return await call(repr(self._clock() * 1000))
+        clock, called_at = self._server_clocks[shard], _steady()
+        if clock.is_due(called_at):
+            await self._compare_clocks(shard, since=called_at)
+            called_at = _steady()
+        expected = clock.expected(called_at)
         assert expected is not None
-        reply = await ask(f"~{expected * 1000:.3f}")
-        if reply != _REFUSED:
+        reply = await call(f"~{expected * 1000:.3f}")
+        if reply != _WRONG_TIME:
             return reply
-        await self._look(shard, since=asked, again=True)
-        return await ask("")
+        await self._compare_clocks(shard, since=called_at, again=True)
+        return await call("")
 
-    async def _look(self, shard: int, *, since: float, again: bool = False) -> None:
+    async def _compare_clocks(self, shard: int, *, since: float, again: bool = False) -> None:
         """Compare the shard's time with this process's clock, unless another call has done so `since`."""
         clock = self._server_clocks[shard]
-        async with self._looking[shard]:
+        async with self._clock_locks[shard]:
             if not clock.is_due(since) and not (again and clock.looked <= since):
                 return
             sent = _steady()
-            shown, corrections, corrected = await self._ask_time(shard, clock.expected(sent), "", 0)
+            shown, corrections, corrected = await self._read_time(shard, clock.expected(sent), "", 0)
             wanted = clock.look(sent=sent, received=_steady(), shown=shown, corrections=corrections)
             if wanted:
                 sent = _steady()
-                shown, corrections, corrected = await self._ask_time(
+                shown, corrections, corrected = await self._read_time(
                     shard, clock.expected(sent), f"{wanted * 1000:.3f}", corrections
                 )
                 clock.adopt(sent=sent, received=_steady(), shown=shown, corrections=corrections)
@@ -110,15 +118,27 @@ class ScriptCommands:
                 names.CLOCK_SET, shard, "back" if corrected > 0 else "forward", abs(corrected),
             )  # fmt: skip
 
-    async def _ask_time(
+    async def _read_time(
         self, shard: int, expected: float | None, wanted: str, corrections: int
     ) -> tuple[float, int, float]:
-        arguments: list[Argument] = ["", self.prefix, self._name]
+        """Return the shard's time (s), the number of its corrections, and by how much it was corrected now (s)."""
+        arguments: list[Argument] = ["", self.prefix, self._process]
         arguments += ["" if expected is None else f"{expected * 1000:.3f}", wanted, corrections]
         reply = await self.shards.call(shard, SCRIPTS["clock"], self._bases[shard], arguments)
         return float(reply[0]) / 1000, reply[1], float(reply[2]) / 1000
 
 
 def _steady() -> float:
-    """Seconds on a clock that nobody sets. Where there is one, it goes on while the machine is suspended."""
+    """Return the seconds of a clock that is never set. Where the system has one, it goes on while the machine is
+    suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+async def gather_all(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run calls concurrently and return their results. Waits for all of them also when one fails, and then raises the
+    first error: a caller that repeats the calls never runs beside an earlier attempt."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return cast(list[T], results)

@@ -1,4 +1,5 @@
-"""The frontier on Valkey or Redis: every verb is one script per shard; what crosses shards is in `finishing`."""
+"""The frontier on Valkey or Redis: every operation is one script per shard; operations on several shards are in
+`runs`."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -7,47 +8,33 @@ from typing import Self
 import msgspec
 
 from gossamer.errors import BadInput, CrawlRefused
-from gossamer.frontier.base import AddResult, ClaimResult, RunFinished, Submission, SubmissionResult
-from gossamer.frontier.valkey import codec, info, listing
-from gossamer.frontier.valkey import info as run_events
-from gossamer.frontier.valkey import listing as lookup
-from gossamer.frontier.valkey.adding import RequestAdder
+from gossamer.frontier.base import AddResult, ClaimResult, Submission, SubmissionResult
+from gossamer.frontier.valkey import codec, queries, runs
+from gossamer.frontier.valkey import policies as policy_store
+from gossamer.frontier.valkey.additions import RequestAdder
 from gossamer.frontier.valkey.commands import ScriptCommands
-from gossamer.frontier.valkey.finishing import carry_out, finish_idle, read_home
-from gossamer.frontier.valkey.identity import FrontierIdentity
-from gossamer.frontier.valkey.keys import home_shard, shard_of
+from gossamer.frontier.valkey.identity import FrontierIdentity, ValkeySpiderRegistry
+from gossamer.frontier.valkey.keys import KeyPattern, check_names, home_shard, shard_of
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.frontier.valkey.maintenance import ShardMaintenance
-from gossamer.frontier.valkey.policies import (
-    policies_version,
-    read_policies,
-    read_policy,
-    replace_policies,
-    set_policy,
-)
-from gossamer.frontier.valkey.resubmitting import FinishedRun, is_wider, recall
-from gossamer.frontier.valkey.submitting import ValkeySpiderRegistry, check_names, every, submit
+from gossamer.frontier.valkey.submissions import RequestSubmitter
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, DomainPolicy, Rate, Run, Terms
 from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
 from gossamer.model.request import Batch
 from gossamer.valkey.shards import Shards
 
-_MOST_TERMS = 100
-_EVER = 1e12
-"""Seconds: longer than any run has been over."""
-
-_ROBOTS_BYTES_A_DOMAIN = 8 * 1024 * 1024
-"""About as much as a domain's robots.txt records may take together: tens of thousands that are absent, as where every
-user has a host, but not 500 KiB for each of the hosts that somebody makes up without end."""
-_CRAWL_DELAY_LIFE_MS = 24 * 3600 * 1000
-
-
+_MAX_TERMS = 100
 _CLAIM_MS = 20_000
 _CLAIMS_KEPT_MS = 30 * 86400 * 1000
+_CRAWL_DELAY_KEPT_MS = 24 * 3600 * 1000
+_ROBOTS_BYTES_A_DOMAIN = 8 * 1024 * 1024
+"""About as many bytes as the robots.txt records of one domain may take together. That is enough for tens of thousands
+of records of an absent robots.txt, as on a site with a host for every user, and bounds a site that invents hosts with
+500 KiB of robots.txt each. May be changed."""
 
 
 class ValkeyFrontier:
-    """Implements Frontier. Use `connect`."""
+    """Implements Frontier. Made by `connect`."""
 
     def __init__(
         self,
@@ -66,8 +53,9 @@ class ValkeyFrontier:
         self._retention_ms = int(retention_seconds * 1000)
         self._stop_marker_ms = int(stop_marker_seconds * 1000)
         self._clock = clock
-        self._adding = RequestAdder(commands, retention_ms=self._retention_ms)
-        self._keeping = ShardMaintenance(
+        self._adder = RequestAdder(commands, retention_ms=self._retention_ms)
+        self._submitter = RequestSubmitter(commands, self._adder, retention_ms=self._retention_ms)
+        self._maintenance = ShardMaintenance(
             commands, identity, heartbeat_ms=self._heartbeat_ms, retention_ms=self._retention_ms
         )
 
@@ -83,11 +71,11 @@ class ValkeyFrontier:
         stop_marker_seconds: float = 30 * 86400.0,
         clock: Callable[[], float] | None = None,
     ) -> Self:
-        """Join the frontier at this address, or make it with so many shards (None: as it is, or 1).
+        """Join the frontier at this address, or create it with so many shards (None: as it is, or 1).
 
-        `heartbeat_seconds`: after so long without a sign a worker counts as dead; `retention_seconds`: how long a
-        finished crawl is remembered; `stop_marker_seconds`: how long a stopped one is refused. `clock`: for tests only.
-        Raises FrontierUnavailable, FrontierIncompatible, BadInput for an address that is none.
+        `heartbeat_seconds`: a worker that is silent for longer counts as dead; `retention_seconds`: how long a finished
+        crawl is remembered; `stop_marker_seconds`: how long a stopped crawl is refused. `clock`: for tests only. Raises
+        FrontierUnavailable, FrontierIncompatible, and BadInput for an invalid address.
         """
         connection = await Shards.connect(address)
         try:
@@ -116,7 +104,7 @@ class ValkeyFrontier:
         stop_marker_seconds: float = 30 * 86400.0,
         clock: Callable[[], float] | None = None,
     ) -> Self:
-        """The same over connections that are there already; closed with the frontier."""
+        """Join the frontier over open connections, as `connect` does. Closing the frontier closes them."""
         commands, identity = await FrontierIdentity.open(connection, prefix=prefix, shards=shards, clock=clock)
         return cls(
             commands,
@@ -137,7 +125,7 @@ class ValkeyFrontier:
 
     @property
     def reclaimed(self) -> int:
-        return self._keeping.reclaimed
+        return self._maintenance.reclaimed
 
     @property
     def lost_shards(self) -> int:
@@ -148,12 +136,12 @@ class ValkeyFrontier:
 
     @property
     def connection(self) -> Shards:
-        """The connections to its servers; closed with the frontier."""
+        """The connections to the frontier's servers. Closed with the frontier."""
         return self._commands.shards
 
     @property
     def memory_only_servers(self) -> Sequence[str]:
-        """The servers that kept nothing on disk when they were connected to."""
+        """The servers that kept nothing on disk when this process connected."""
         return self._commands.shards.memory_only
 
     @property
@@ -174,7 +162,7 @@ class ValkeyFrontier:
         process_age_seconds: float | None = None,
         idempotency_key: str = "",
     ) -> Run:
-        return await self._adding.open_crawl(
+        return await self._adder.open_crawl(
             crawl,
             fresh=fresh,
             expires=expires,
@@ -184,69 +172,22 @@ class ValkeyFrontier:
 
     async def set_crawl_limits(self, run: Run, *, rate: Rate | None, concurrency: int | None) -> Run:
         crawl = msgspec.structs.replace(run.crawl, rate=rate, concurrency=concurrency)
-        home = await read_home(self._commands, crawl.id.token)
-        shards = {home_shard(crawl.id.token, self._commands.count), *(home.shards if home else ())}
-        wish = (crawl.id.token, run.number, codec.pack_crawl(crawl))
-        await asyncio.gather(*(self._commands.call_confirmed(shard, "set_requested_rate", *wish) for shard in shards))
+        token = crawl.id.token
+        home = await runs.read_home(self._commands, token)
+        shards = {home_shard(token, self._commands.count), *(home.shards if home else ())}
+        arguments = (token, run.number, codec.pack_crawl(crawl))
+        await asyncio.gather(
+            *(self._commands.call_confirmed(shard, "set_requested_rate", *arguments) for shard in shards)
+        )
         return msgspec.structs.replace(run, crawl=crawl)
 
     async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> AddResult:
-        return await self._adding.add(run, terms, batches, seeds=seeds)
+        return await self._adder.add(run, terms, batches, seeds=seeds)
 
     async def submit(self, submissions: Sequence[Submission]) -> list[SubmissionResult | CrawlRefused | BadInput]:
-        answers = await submit(
-            self._commands,
-            submissions,
-            pack_terms=self._adding.pack_terms,
-            retention_ms=self._retention_ms,
-            one=self._submit_one,
-        )
-        for submission, answer in zip(submissions, answers, strict=True):
-            if isinstance(answer, SubmissionResult) and answer.added.has_other_terms:
-                answer.exceeds_earlier_terms = await self._is_wider(submission)
-        return answers
+        return await self._submitter.submit(submissions)
 
-    async def _is_wider(self, submission: Submission) -> bool:
-        token, terms = submission.crawl.id.token, submission.terms
-        shards = {shard_of(batch.domain, self._commands.count) for batch in submission.batches}
-        packed = self._adding.pack_terms(terms)
-        found = await every(is_wider(self._commands, shard, token, terms, packed) for shard in shards)
-        return any(found)
-
-    async def _submit_one(self, submission: Submission) -> SubmissionResult:
-        expires = submission.expires
-        spiders = {} if expires is None else {batch.spider: expires for batch in submission.batches}
-        crawl, terms, batches = submission.crawl, submission.terms, submission.batches
-        fresh, begin = submission.fresh, submission.fresh
-        while True:
-            try:
-                age_seconds = None if begin else _EVER
-                run = await self.open_crawl(
-                    crawl,
-                    fresh=fresh,
-                    expires=spiders,
-                    process_age_seconds=age_seconds,
-                    idempotency_key=submission.idempotency_key,
-                )
-                break
-            except RunFinished as finished:
-                verdict = await recall(self._commands, self._adding, finished.run, terms, batches)
-                repeated = fresh  # its fresh run has finished; only what did not get into that is added
-                if (
-                    verdict is not FinishedRun.NEW
-                    if repeated
-                    else verdict is FinishedRun.KNOWN and not submission.fresh
-                ):
-                    return SubmissionResult(finished.run, _all_known(batches))
-                fresh, begin = not repeated and (submission.fresh or verdict is FinishedRun.WIDER), True
-            except CrawlRefused:
-                if not fresh:
-                    raise
-                fresh = begin = False  # a run is running: join it
-        added = await self._adding.add(run, terms, batches, seeds=True)
-        return SubmissionResult(run, added, joined_running=submission.fresh and not fresh)
-
-    # --- working ------------------------------------------------------------------------------------------------------
+    # --- workers ------------------------------------------------------------------------------------------------------
 
     async def open_leaseholder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> ValkeyLeaseholder:
         check_names(pool, egress, *spiders)
@@ -262,8 +203,8 @@ class ValkeyFrontier:
         await holder.start()
         return holder
 
-    async def heartbeat_for(self, shard: int, name: str) -> None:
-        await self._commands.call(shard, "heartbeat", name, self._heartbeat_ms)
+    async def heartbeat_for(self, shard: int, session_name: str) -> None:
+        await self._commands.call(shard, "heartbeat", session_name, self._heartbeat_ms)
 
     async def claim(self, run: Run, names: Sequence[str], *, owner: str) -> list[ClaimResult]:
         token = run.crawl.id.token
@@ -290,71 +231,60 @@ class ValkeyFrontier:
         )
 
     async def maintain(self, *, declare_dead: bool = True, shard: int | None = None) -> int:
-        return await self._keeping.maintain(declare_dead=declare_dead, shard=shard)
+        return await self._maintenance.maintain(declare_dead=declare_dead, shard=shard)
 
-    # --- asking -------------------------------------------------------------------------------------------------------
+    # --- reading ------------------------------------------------------------------------------------------------------
 
     async def crawl_info(self, crawl: CrawlId) -> CrawlInfo | None:
-        [found] = await listing.crawl_infos(self._commands, [crawl])
-        return found
+        [info] = await queries.crawl_infos(self._commands, [crawl])
+        return info
 
     async def list_crawls(
         self, *, appid: str | None = None, state: CrawlState | None = None, cursor: str = "", limit: int = 100
     ) -> tuple[list[CrawlInfo], str]:
-        return await listing.crawl_page(self._commands, appid=appid, state=state, cursor=cursor, limit=limit)
+        return await queries.list_crawls(self._commands, appid=appid, state=state, cursor=cursor, limit=limit)
 
     async def app_info(self, appid: str, *, spider: str = "") -> AppInfo:
-        return await listing.app_info(self._commands, appid, spider=spider)
+        return await queries.app_info(self._commands, appid, spider=spider)
 
     async def first_domains(self, crawls: Sequence[CrawlId], *, limit: int) -> list[list[DomainInfo]]:
-        return await listing.first_domains(self._commands, crawls, limit=limit)
+        return await queries.first_domains(self._commands, crawls, limit=limit)
 
     async def crawl_domains(
         self, crawl: CrawlId, *, cursor: str = "", limit: int = 100
     ) -> tuple[list[DomainInfo], str]:
-        token = crawl.token
-        at, inner = listing.read_cursor(cursor, self._commands.count, begin="0")
-        domains: list[DomainInfo] = []
-        while at < self._commands.count and len(domains) < limit:
-            inner_bytes, row = await self._commands.plain(
-                at, "HSCAN", self._commands.keys[at].shares(token), inner, "COUNT", limit
-            )
-            domains += [d for d in (info.domain_info(k, v) for k, v in info.pairs(row).items()) if d.by_priority]
-            inner = inner_bytes.decode()
-            if inner == "0":
-                at += 1
-        return domains, listing.next_cursor(at, inner, self._commands.count)
+        return await queries.crawl_domains(self._commands, crawl, cursor=cursor, limit=limit)
 
     async def list_crawl_ids(
         self, *, appid: str | None = None, cursor: str = "", limit: int = 100
     ) -> tuple[list[CrawlId], str]:
-        return await listing.crawls(self._commands, appid=appid, cursor=cursor, limit=limit)
+        return await queries.list_crawl_ids(self._commands, appid=appid, cursor=cursor, limit=limit)
 
     async def latest_run(self, crawl: CrawlId) -> Run | None:
-        home = await read_home(self._commands, crawl.token)
+        home = await runs.read_home(self._commands, crawl.token)
         return Run(home.crawl, home.run, home.generation) if home else None
 
     async def crawl_terms(self, crawl: CrawlId) -> list[Terms]:
-        return await listing.terms_of(self._commands, crawl, most=_MOST_TERMS)
+        return await queries.crawl_terms(self._commands, crawl, limit=_MAX_TERMS)
 
     async def workers(self) -> list[WorkerInfo]:
-        return await listing.workers(self._commands, heartbeat_ms=self._heartbeat_ms)
+        return await queries.workers(self._commands, heartbeat_ms=self._heartbeat_ms)
 
     async def backlog(self) -> list[Backlog]:
-        return await listing.backlog(self._commands)
+        return await queries.backlog(self._commands)
 
     async def backlog_domains(
         self, spider: str, *, cursor: str = "", limit: int = 100
     ) -> tuple[list[tuple[str, int]], str]:
-        return await listing.backlog_domains(self._commands, spider, cursor=cursor, limit=limit)
+        return await queries.backlog_domains(self._commands, spider, cursor=cursor, limit=limit)
 
     async def find_url(self, run: Run, *, spider: str, domain: str, url: str, fingerprint: int) -> UrlInfo:
         shard = shard_of(domain, self._commands.count)
-        return await lookup.find(
+        return await queries.find_url(
             self._commands, shard, run, spider=spider, domain=domain, url=url, fingerprint=fingerprint
         )
 
-    # --- steering -----------------------------------------------------------------------------------------------------
+    # --- ending crawls ------------------------------------------------------------------------------------------------
 
     async def stop_crawl(
         self, crawl: CrawlId, *, spider: str | None = None, state: CrawlState = CrawlState.STOPPED
@@ -364,10 +294,10 @@ class ValkeyFrontier:
         known = await self._commands.call_confirmed(
             home, "stop_crawl", token, state.value, spider or "", self._stop_marker_ms, self._retention_ms
         )
-        return await carry_out(self._commands, token, retention_ms=self._retention_ms) if known else 0
+        return await runs.carry_out_stop(self._commands, token, retention_ms=self._retention_ms) if known else 0
 
     async def expire_due(self, *, limit: int = 100, shard: int | None = None) -> int:
-        return await run_events.expire_due(
+        return await runs.expire_due(
             self._commands,
             limit=limit,
             stop_marker_ms=self._stop_marker_ms,
@@ -377,72 +307,69 @@ class ValkeyFrontier:
 
     async def finish_idle(self, *, limit: int = 100, shard: int | None = None) -> int:
         shards = range(self._commands.count) if shard is None else (shard,)
-        retention_ms = self._retention_ms
-        return sum(
-            await asyncio.gather(
-                *(finish_idle(self._commands, one, limit=limit, retention_ms=retention_ms) for one in shards)
-            )
-        )
+        calls = (runs.finish_idle(self._commands, one, limit=limit, retention_ms=self._retention_ms) for one in shards)
+        return sum(await asyncio.gather(*calls))
 
     async def pending_events(
         self, *, limit: int = 100, shard: int | None = None, publisher: str = ""
     ) -> list[CrawlEvent]:
-        return await run_events.untold(self._commands, limit=limit, shard=shard, publisher=publisher)
+        return await runs.pending_events(self._commands, limit=limit, shard=shard, publisher=publisher)
 
     async def acknowledge_events(self, events: Sequence[CrawlEvent]) -> None:
-        await run_events.forget(self._commands, events)
+        await runs.acknowledge_events(self._commands, events)
+
+    # --- politeness ---------------------------------------------------------------------------------------------------
 
     async def domain_policy(self, domain: str | None) -> DomainPolicy:
-        return await read_policy(self._commands, domain)
+        return await policy_store.read_policy(self._commands, domain)
 
     async def set_domain_policy(
         self, domain: str | None, policy: DomainPolicy | None, *, expected: DomainPolicy | None = None
     ) -> None:
-        await set_policy(self._commands, domain, policy, expected=expected)
+        await policy_store.set_policy(self._commands, domain, policy, expected=expected)
 
     async def domain_policies(self) -> tuple[DomainPolicy, dict[str, DomainPolicy]]:
-        return await read_policies(self._commands)
+        return await policy_store.read_policies(self._commands)
 
     async def policies_version(self) -> int:
-        return await policies_version(self._commands)
+        return await policy_store.policies_version(self._commands)
 
     async def replace_policies(
         self, default: DomainPolicy, policies: Mapping[str, DomainPolicy], *, expected_version: int
     ) -> int:
-        return await replace_policies(self._commands, default, policies, expected_version=expected_version)
+        return await policy_store.replace_policies(self._commands, default, policies, expected_version=expected_version)
 
     async def block_domain(self, domain: str, *, seconds: float) -> None:
-        shard = shard_of(domain, self._commands.count)
-        await self._commands.call_confirmed(shard, "block_domain", domain, seconds * 1000, "", _CRAWL_DELAY_LIFE_MS)
+        await self._block(domain, seconds * 1000, "")
 
     async def set_crawl_delay(self, domain: str, *, seconds: float) -> None:
+        await self._block(domain, "", seconds * 1000)
+
+    async def _block(self, domain: str, block_ms: float | str, delay_ms: float | str) -> None:
+        """Set the block and the crawl delay of a domain; "": unchanged."""
         shard = shard_of(domain, self._commands.count)
-        await self._commands.call_confirmed(shard, "block_domain", domain, "", seconds * 1000, _CRAWL_DELAY_LIFE_MS)
+        await self._commands.call_confirmed(shard, "block_domain", domain, block_ms, delay_ms, _CRAWL_DELAY_KEPT_MS)
 
     async def load_robots(self, domain: str, origin: str) -> bytes | None:
         shard = shard_of(domain, self._commands.count)
-        record: bytes | None = await self._commands.plain(shard, "GET", self._commands.keys[shard].robots(origin))
+        key = self._commands.keys[shard].key(KeyPattern.ROBOTS, origin=origin)
+        record: bytes | None = await self._commands.plain(shard, "GET", key)
         return record
 
     async def claim_robots(self, domain: str, origin: str, *, seconds: float) -> bool:
         shard = shard_of(domain, self._commands.count)
-        key = self._commands.keys[shard].robots_claim(origin)
+        key = self._commands.keys[shard].key(KeyPattern.ROBOTS_CLAIM, origin=origin)
         return await self._commands.plain(shard, "SET", key, "1", "NX", "PX", int(seconds * 1000)) is not None
 
     async def save_robots(self, domain: str, origin: str, record: bytes, *, ttl_seconds: float) -> None:
         shard = shard_of(domain, self._commands.count)
-        life_ms = max(1, int(ttl_seconds * 1000))
-        await self._commands.call(shard, "save_robots", domain, origin, record, life_ms, _ROBOTS_BYTES_A_DOMAIN)
+        ttl_ms = max(1, int(ttl_seconds * 1000))
+        await self._commands.call(shard, "save_robots", domain, origin, record, ttl_ms, _ROBOTS_BYTES_A_DOMAIN)
 
     async def release_robots_claim(self, domain: str, origin: str) -> None:
         shard = shard_of(domain, self._commands.count)
-        await self._commands.plain(shard, "DEL", self._commands.keys[shard].robots_claim(origin))
+        key = self._commands.keys[shard].key(KeyPattern.ROBOTS_CLAIM, origin=origin)
+        await self._commands.plain(shard, "DEL", key)
 
     async def close(self) -> None:
         await self._commands.shards.close()
-
-
-def _all_known(batches: Sequence[Batch]) -> AddResult:
-    """Every URL is a duplicate."""
-    known = [(index, position) for index, batch in enumerate(batches) for position in range(len(batch.urls))]
-    return AddResult(duplicates=len(known), duplicate_positions=known)

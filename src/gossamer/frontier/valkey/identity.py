@@ -1,20 +1,34 @@
-"""Recognises a frontier whose server lost its data."""
+"""Facts that every process of a frontier shares: its secret, its shards' ids, and which spiders run where.
+
+The fingerprints of requests depend on the secret and on the spiders. The ids tell a frontier that lost its data.
+"""
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from typing import Self
 
 from gossamer.errors import FrontierIncompatible
+from gossamer.frontier.base import Lane
 from gossamer.frontier.valkey.commands import ScriptCommands
+from gossamer.frontier.valkey.keys import KeyPattern
+from gossamer.model.crawl import QueryOrder
+from gossamer.policy.scrapy_urls import scrapy_fingerprint
+from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
 from gossamer.valkey.shards import Shards
 
 FORMAT = "2"
-"""Format of the keys. A frontier of another format is recognised before the first write."""
+"""Version of the keys and of what they hold. Increase it with every change that an older version could not read; a
+frontier of another format is refused before the first write."""
+
+_ANNOUNCED_MS = 30 * 86400 * 1000
+_REFRESH_SECONDS = 10.0
+"""Longest time for which announcements of spiders are not read again. A shorter one only costs more calls."""
 
 
 class FrontierIdentity:
-    """What distinguishes this frontier from another one at the same address: its secret, and an id of each shard.
+    """Secret and shard ids, which distinguish this frontier from another one at the same address.
 
     A shard's id is written when the shard is first opened and never again. A shard without it, or with another one, was
     emptied since this process last looked (FLUSHALL, a server that restarted without its data). A restored backup has
@@ -34,10 +48,10 @@ class FrontierIdentity:
     ) -> tuple[ScriptCommands, Self]:
         """Open the frontier, or create it with so many shards (None: as it is, or 1). Raises FrontierIncompatible."""
         first = ScriptCommands(connection, prefix=prefix, count=1, clock=clock)
-        form, stored_count, secret, first_id = await _open_shard(first, 0, shards or 1, secrets.randbits(64))
-        if form.decode() != FORMAT:
+        stored_format, stored_count, secret, first_id = await _open_shard(first, 0, shards or 1, secrets.randbits(64))
+        if stored_format.decode() != FORMAT:
             raise FrontierIncompatible(
-                f"its format is {form.decode()}, this Gossamer writes {FORMAT}; use the version that made it, "
+                f"its format is {stored_format.decode()}, this Gossamer writes {FORMAT}; use the version that made it, "
                 f"or another prefix than {prefix!r}"
             )
         count = int(stored_count)
@@ -48,27 +62,29 @@ class FrontierIdentity:
         return commands, cls(commands, int(secret), [first_id, *(shard_id for *_, shard_id in others)])
 
     async def check(self) -> None:
-        """Look at every shard. Raises what `compare` raises, and FrontierUnavailable."""
-        keys = self._commands.keys
-        ids = await asyncio.gather(
-            *(self._commands.plain(s, "HGET", keys[s].meta, "id") for s in range(self._commands.count))
-        )
+        """Check the id of every shard. Raises what `compare` raises, and FrontierUnavailable."""
+        meta = [keys.key(KeyPattern.META) for keys in self._commands.keys]
+        ids = await asyncio.gather(*(self._commands.plain(s, "HGET", key, "id") for s, key in enumerate(meta)))
         for shard, shard_id in enumerate(ids):
             await self.compare(shard, shard_id)
 
     async def compare(self, shard: int, shard_id: bytes | None) -> None:
-        """Take note of a shard's id as it is now. An emptied shard is counted and opened again, with the secret that
-        this process knows unless another process was faster; and the frontier's next era begins, since nothing that was
-        remembered of the shard holds. Raises FrontierIncompatible where the frontier was made anew in another shape."""
+        """Compare a shard's id with the known one.
+
+        A shard with another id or none was emptied. It is counted and opened again, with the secret that this process
+        knows unless another process was faster; and the next era begins, because caches of the shard's content are
+        wrong. Raises FrontierIncompatible where another process created the frontier anew with another number of shards
+        or format.
+        """
         if shard_id == self._ids[shard]:
             return
         count = self._commands.count
-        form, stored_count, secret, current = await _open_shard(self._commands, shard, count, self.secret)
-        if (form.decode(), int(stored_count)) != (FORMAT, count):
+        stored_format, stored_count, secret, current = await _open_shard(self._commands, shard, count, self.secret)
+        if (stored_format.decode(), int(stored_count)) != (FORMAT, count):
             raise FrontierIncompatible(
                 f"it lost its data and was made anew with {int(stored_count)} shards, not {count}; start again"
             )
-        if current != self._ids[shard]:  # else a concurrent check has noted it
+        if current != self._ids[shard]:  # else a concurrent check has counted it
             self._ids[shard] = current
             self.lost_shards += 1
             self._commands.shards.begin_era()
@@ -79,8 +95,60 @@ class FrontierIdentity:
 async def _open_shard(
     commands: ScriptCommands, shard: int, count: int, secret: int
 ) -> tuple[bytes, bytes, bytes, bytes]:
-    """Format, number of shards, secret and id of the shard, which are written where they are missing."""
-    form, stored_count, stored_secret, shard_id = await commands.call_confirmed(
+    """Return format, number of shards, secret and id of the shard. Writes those that are missing."""
+    stored_format, stored_count, stored_secret, shard_id = await commands.call_confirmed(
         shard, "meta", FORMAT, count, secret, secrets.token_hex(8)
     )
-    return form, stored_count, stored_secret, shard_id
+    return stored_format, stored_count, stored_secret, shard_id
+
+
+class ValkeySpiderRegistry:
+    """Implements SpiderRegistry. All announcements are on shard 0."""
+
+    def __init__(self, commands: ScriptCommands, identity: FrontierIdentity) -> None:
+        self._commands = commands
+        self._identity = identity
+        self._announced: dict[str, frozenset[Lane]] = {}
+        self._read_at = float("-inf")
+
+    async def announce(self, lane: Lane, names: Collection[str]) -> None:
+        await self._call(lane, *names)
+
+    async def refresh(self, names: Collection[str]) -> None:
+        stale = time.monotonic() - self._read_at >= _REFRESH_SECONDS
+        if stale or not all(name in self._announced for name in names):
+            await self._call()
+
+    def lanes(self, name: str) -> frozenset[Lane]:
+        return self._announced.get(name, frozenset())
+
+    def names(self) -> frozenset[str]:
+        return frozenset(self._announced)
+
+    def fingerprint(
+        self,
+        spider: str,
+        url: str,
+        *,
+        method: str = "GET",
+        body: bytes = b"",
+        query_order: QueryOrder = QueryOrder.SIGNIFICANT,
+    ) -> int:
+        seed = spider_seed(self._identity.secret, spider)
+        if self.lanes(spider) == {Lane.SCRAPY}:
+            return fingerprint(scrapy_fingerprint(url, method=method, body=body), seed=seed)
+        if query_order is QueryOrder.IGNORED:
+            url = with_sorted_query(url)
+        return fingerprint(url, seed=seed, method=method, body=body)
+
+    async def _call(self, *announcement: str) -> None:
+        """Announce spiders (lane, names...; empty: none) and read all announcements."""
+        fast, scrapy = (
+            {name.decode() for name in names}
+            for names in await self._commands.call(0, "announce_spiders", _ANNOUNCED_MS, *announcement)
+        )
+        self._announced = {
+            name: frozenset(lane for lane, known in ((Lane.FAST, fast), (Lane.SCRAPY, scrapy)) if name in known)
+            for name in fast | scrapy
+        }
+        self._read_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""A worker's place at the frontier: leases from many shards as if they were one."""
+"""A worker's client of the frontier: leases requests from many shards as if they were one, and settles them."""
 
 import asyncio
 import contextlib
@@ -15,31 +15,35 @@ from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.base import RedirectPermit
 from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import Argument, ScriptCommands
-from gossamer.frontier.valkey.finishing import rebalance, try_finish
-from gossamer.frontier.valkey.keys import shard_of
-from gossamer.frontier.valkey.session import SETTLE_AT_ONCE, BackgroundSteps, ShardSession, forwarded
-from gossamer.frontier.valkey.submitting import check_names
+from gossamer.frontier.valkey.keys import check_names, shard_of
+from gossamer.frontier.valkey.runs import rebalance_budget, try_finish
+from gossamer.frontier.valkey.session import SETTLEMENTS_A_CALL, BackgroundSteps, ShardSession, forwarded
 from gossamer.model.crawl import Run, Terms
 from gossamer.model.request import DEATHS, Lease, Settled, Settlement
 from gossamer.policy.cache import BoundedCache
 from gossamer.policy.timing import is_late
 
-_NAMELESS = "default"
+_NO_EGRESS = "default"
+"""Name of an egress address that has none. It is in keys of running frontiers."""
 _SHARDS_AT_ONCE = 8
 _CACHED_RUNS = 5000
-_CACHED_BYTES = 5 * 1024 * 1024
-"""Of the terms of submissions."""
-_SHORTLY_SECONDS = 0.001
+_CACHED_TERMS_BYTES = 5 * 1024 * 1024
+_SOON_SECONDS = 0.001
 _NEAR_SECONDS = 0.003
-"""A frontier whose answers take no longer is asked when work is due; one further away so much earlier."""
+"""A frontier whose replies take no longer is asked when requests are due; one further away so much earlier."""
 _ASK_AGAIN_SECONDS = 30.0
-"""A shard that has nothing due is asked again after so long, woken or not: between the nodes of a cluster the message
-that there is work may be lost, and is sent once. (A shard remembers for an hour who waits.)"""
-_COMPANY_SECONDS = 0.02
-"""How long the first answer of a shard waits for those of others: what was leased may have to start that soon."""
+"""A shard that has nothing due is asked again after so long, also without an announcement: between the nodes of a
+cluster the announcement may be lost, and it is sent once. Must be shorter than the hour for which a shard remembers who
+waits."""
+_GATHER_SECONDS = 0.02
+"""Time for which the first reply of a shard waits for those of others. Not longer, because a leased request may have to
+start within this time."""
 _LATE_SECONDS = 0.5
-"""How long a shard is waited for while nothing was leased. From then on the others do not wait for it."""
+"""Longest wait for a shard while no request was leased. From then on calls do not wait for it."""
 _LEAVE_SECONDS = 5.0
+"""Longest wait for a shard when closing. The reaper takes back the leases that it does not put back in time."""
+_LEASES_A_STEP = 200
+_BUDGET_RETRY_SECONDS = 1.0
 
 
 class ValkeyLeaseholder:
@@ -58,44 +62,47 @@ class ValkeyLeaseholder:
     ) -> None:
         self._commands = commands
         self._pool = pool
-        self._egress = egress or _NAMELESS
+        self._egress = egress or _NO_EGRESS
         self._heartbeat_ms = heartbeat_ms
         self._retention_ms = retention_ms
         self._time = clock or time.monotonic
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._woken = asyncio.Event()
+        """Set when `wait_for_work` is to return."""
         self._sessions = [
-            ShardSession(commands, shard, worker=self.worker, spiders=spiders, lost=self._forget_lost)
+            ShardSession(commands, shard, worker=self.worker, spiders=spiders, on_lost=self._drop_lost)
             for shard in range(commands.count)
         ]
-        self._errands = BackgroundSteps(self._woken.set)
+        self._background = BackgroundSteps(self._woken.set)
         self._listener: asyncio.Task[None] | None = None
         self._next_shard = 0
-        self._found: deque[Lease] = deque()
+        self._leased: deque[Lease] = deque()
+        """Leases that `lease` has not returned yet."""
         self._independent = commands.count > 1 and commands.shards.address.cluster
-        """The shards may be on several servers. Those of one server answer together or not at all."""
+        """The shards may be on several servers. Shards of one server answer together or not at all."""
         self._leasing = False
         self._fault: Exception | None = None
+        """Unexpected error of a lease call, for the next `lease` to raise."""
         self._runs: OrderedDict[tuple[bytes, bytes], Run] = OrderedDict()
-        self._terms: BoundedCache[tuple[bytes, bytes], Terms] = BoundedCache(_CACHED_BYTES)
+        self._terms: BoundedCache[tuple[bytes, bytes], Terms] = BoundedCache(_CACHED_TERMS_BYTES)
 
     async def start(self) -> None:
-        """Listen for work that arrives while nothing is due."""
+        """Begin to listen for announcements of new requests."""
         ready = asyncio.Event()
         self._listener = asyncio.create_task(self._listen(ready))
         await ready.wait()
 
     async def _listen(self, ready: asyncio.Event) -> None:
-        channel = self._commands.keys[0].wake(self._pool)
+        channel = self._commands.keys[0].wake_channel(self._pool)
         async for message in self._commands.shards.subscribe(channel, ready):
-            if message is None:  # a gap: anything may have been said
+            if message is None:  # a gap: any shard may have announced requests
                 self._wake(self._sessions)
             else:
                 self._wake((self._sessions[int(message)],))
 
     def _wake(self, sessions: Iterable[ShardSession]) -> None:
         for session in sessions:
-            session.woken += 1
+            session.announcements += 1
             session.due = 0.0
         self._woken.set()
 
@@ -105,105 +112,105 @@ class ValkeyLeaseholder:
         self._woken.clear()
         self._leasing = True
         try:
-            await self._find(limit)
+            await self._lease(limit)
         finally:
             self._leasing = False
         if self._fault is not None:
             fault, self._fault = self._fault, None
             raise fault
-        leases = self._take(limit)
+        leases = [self._leased.popleft() for _ in range(min(limit, len(self._leased)))]
         errors = [session.error for session in self._sessions if session.error]
         if not leases and len(errors) == len(self._sessions):
             raise FrontierUnavailable(errors[0].detail)
         return leases
 
-    async def _find(self, limit: int) -> None:
-        await self._feed_starving()
-        pending = deque(self._turn())
-        while pending and (left := limit - len(self._found)) > 0:
+    async def _lease(self, limit: int) -> None:
+        """Lease requests into `_leased`, from one group of shards after the other until there are enough."""
+        await self._rebalance_starving()
+        pending = deque(self._sessions_to_ask())
+        while pending and (left := limit - len(self._leased)) > 0:
             group = [pending.popleft() for _ in range(min(_SHARDS_AT_ONCE, left, len(pending)))]
             share = left // len(group)
-            counts = await self._ask(group, share)
-            pending.extend(session for session, found in zip(group, counts, strict=True) if found == share)
+            counts = await self._lease_from_group(group, share)
+            pending.extend(session for session, count in zip(group, counts, strict=True) if count == share)
             self._next_shard = (group[-1].shard + 1) % len(self._sessions)
-        last = time.monotonic() + _LATE_SECONDS
-        while not self._found and (asking := [s.asking for s in self._sessions if s.asking and s.healthy]):
-            _, late = await asyncio.wait(asking, timeout=last - time.monotonic(), return_when=asyncio.FIRST_COMPLETED)
-            if late and time.monotonic() >= last:
+        deadline = time.monotonic() + _LATE_SECONDS
+        while not self._leased and (tasks := [s.lease_task for s in self._sessions if s.lease_task and s.responsive]):
+            _, running = await asyncio.wait(
+                tasks, timeout=deadline - time.monotonic(), return_when=asyncio.FIRST_COMPLETED
+            )
+            if running and time.monotonic() >= deadline:
                 for session in self._sessions:
-                    session.late = session.asking is not None
+                    session.late = session.lease_task is not None
 
-    def _turn(self) -> list[ShardSession]:
-        """Shards to ask, in order. While some of them answer, the others are asked after pauses."""
+    def _sessions_to_ask(self) -> list[ShardSession]:
+        """Return the sessions to lease from, in order. While some shards answer, the others are asked after pauses."""
         count = len(self._sessions)
         turn = [self._sessions[(self._next_shard + i) % count] for i in range(count)]
         if count > _SHARDS_AT_ONCE:
             now = self._time()
             turn = [session for session in turn if session.due <= now]
-        answering = any(session.healthy for session in self._sessions)
+        some_answer = any(session.responsive for session in self._sessions)
         now = time.monotonic()
-        return [s for s in turn if s.asking is None and not (answering and s.retry_at > now)]
+        return [s for s in turn if s.lease_task is None and not (some_answer and s.retry_at > now)]
 
-    async def _ask(self, group: Sequence[ShardSession], share: int) -> list[int]:
-        """Ask these shards for so many requests each. How many of them each gave; 0 where it has not answered yet."""
+    async def _lease_from_group(self, group: Sequence[ShardSession], share: int) -> list[int]:
+        """Lease `share` requests from each shard; returns how many each gave, 0 for one that has not answered yet."""
         tasks = [asyncio.create_task(self._lease_from(session, share)) for session in group]
         for session, task in zip(group, tasks, strict=True):
-            session.asking = task
-        # A shard that is away is asked as well, but waited for only where no other one is.
-        waited = [task for session, task in zip(group, tasks, strict=True) if session.healthy] or tasks
+            session.lease_task = task
+        # An unresponsive shard is asked as well, but waited for only where no other one is.
+        waited = [task for session, task in zip(group, tasks, strict=True) if session.responsive] or tasks
         if self._independent:
-            _, left = await asyncio.wait(waited, timeout=_LATE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            waited = list(left)
+            _, running = await asyncio.wait(waited, timeout=_LATE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            waited = list(running)
         if waited:
-            await asyncio.wait(waited, timeout=_COMPANY_SECONDS if self._independent else None)
+            await asyncio.wait(waited, timeout=_GATHER_SECONDS if self._independent else None)
         return [task.result() if task.done() else 0 for task in tasks]
 
     async def _lease_from(self, session: ShardSession, limit: int) -> int:
-        """How many were found. They are in `_found` then, also when nobody waits for this any more."""
+        """Lease from a shard into `_leased`, also when `lease` does not wait for this any more; returns how many."""
         try:
             return await self._lease_shard(session, limit)
         except FrontierUnavailable as error:
-            session.failed(error)
+            session.on_failure(error)
         except Exception as fault:
             self._fault = fault
         finally:
-            session.asking, session.late = None, False
+            session.lease_task, session.late = None, False
             if not self._leasing:
                 self._woken.set()
         return 0
 
     async def _lease_shard(self, session: ShardSession, limit: int) -> int:
-        woken = session.woken
+        announcements = session.announcements
         answer = await session.lease(limit, self._pool, self._egress, self._retention_ms)
-        session.answered()
-        if answer is None:  # what was held there is lost; the next call asks under the new name
+        session.on_reply()
+        if answer is None:  # its leases there are lost; the next call asks under the new name
             return 0
         (_, due, rows, crawls, terms, starved, idle, enroll), name, charged = answer
         leases = self._decode(session.shard, rows, crawls, terms, worker=name, charged=charged)
         session.held.update([lease.id for lease in leases])
-        self._found += leases
-        found = len(rows) // codec.LEASE_ROW
-        if found >= limit or session.woken != woken:  # it may have more, or got some while it answered
+        self._leased += leases
+        count = len(rows) // codec.LEASE_ROW
+        if count >= limit or session.announcements != announcements:  # more may be due, or arrived during the call
             session.due = 0.0
         else:
             seconds = _ASK_AGAIN_SECONDS if due == b"" else min(float(due) / 1000, _ASK_AGAIN_SECONDS)
-            # The next call travels, too: it should arrive when the work is due.
+            # Subtract the next call's way, so that it arrives when the requests are due.
             session.due = self._time() + seconds - max(0.0, session.usual_seconds - _NEAR_SECONDS)
         if len(self._sessions) > 1:
             for token in starved:
                 session.starving.setdefault(token.decode(), 0.0)
         for token in idle:
-            await self._finish(token.decode())
+            await self._try_finish(token.decode())
         if enroll:
-            await self._enroll(session)
-        return found
+            await self._enroll_egress(session)
+        return count
 
-    def _take(self, limit: int) -> list[Lease]:
-        return [self._found.popleft() for _ in range(min(limit, len(self._found)))]
-
-    def _forget_lost(self) -> None:
-        """A shard has declared a name of this worker dead: what was leased under it is not handed out."""
-        self._found = deque(filter(self.holds, self._found))
+    def _drop_lost(self) -> None:
+        """Drop leases of a name that its shard declared dead: `lease` does not return them."""
+        self._leased = deque(filter(self.holds, self._leased))
         self._woken.set()
 
     def holds(self, lease: Lease) -> bool:
@@ -220,23 +227,27 @@ class ValkeyLeaseholder:
         worker: str,
         charged: float,
     ) -> list[Lease]:
-        shown: dict[bytes, tuple[bytes, bytes]] = {
+        generations_and_crawls: dict[bytes, tuple[bytes, bytes]] = {
             crawls[i]: (crawls[i + 1], crawls[i + 2]) for i in range(0, len(crawls), 3)
         }
-        told: dict[tuple[bytes, int], Terms] = {}
+        terms_by_number: dict[tuple[bytes, int], Terms] = {}
         for i in range(0, len(terms), 3):
-            told[terms[i], int(terms[i + 1])] = self._terms_of(terms[i], terms[i + 2])
+            terms_by_number[terms[i], int(terms[i + 1])] = self._decode_terms(terms[i], terms[i + 2])
         leases = []
         for i in range(0, len(rows), codec.LEASE_ROW):
             row = rows[i : i + codec.LEASE_ROW]
-            token, run = row[1], row[2]
+            token, number = row[1], row[2]
             entry = row[6]
-            number = entry[4] << 16 | entry[5] << 8 | entry[6]
-            known = self._run_of(token, run, *shown[token])
-            leases.append(codec.decode_lease(shard, row, known, told[token, number], worker=worker, charged=charged))
+            terms_number = entry[4] << 16 | entry[5] << 8 | entry[6]
+            run = self._decode_run(token, number, *generations_and_crawls[token])
+            leases.append(
+                codec.decode_lease(
+                    shard, row, run, terms_by_number[token, terms_number], worker=worker, charged=charged
+                )
+            )
         return leases
 
-    def _run_of(self, token: bytes, number: bytes, generation: bytes, blob: bytes) -> Run:
+    def _decode_run(self, token: bytes, number: bytes, generation: bytes, blob: bytes) -> Run:
         key = (token, number)
         run = self._runs.get(key)
         if run is None or run.generation != int(generation):
@@ -246,15 +257,15 @@ class ValkeyLeaseholder:
                 self._runs.popitem(last=False)
         return run
 
-    def _terms_of(self, token: bytes, blob: bytes) -> Terms:
+    def _decode_terms(self, token: bytes, blob: bytes) -> Terms:
         key = (token, blob)
         terms = self._terms.get(key)
         if terms is None:
             terms = codec.unpack_terms(blob)
-            self._terms.put(key, terms, codec.weight_of_terms(blob))
+            self._terms.put(key, terms, codec.terms_memory_bytes(blob))
         return terms
 
-    async def _enroll(self, session: ShardSession) -> None:
+    async def _enroll_egress(self, session: ShardSession) -> None:
         cursor = ""
         while True:
             cursor = (await self._commands.call(session.shard, "enroll_egress", self._egress, cursor, 500)).decode()
@@ -263,29 +274,26 @@ class ValkeyLeaseholder:
                 self._woken.set()
                 return
 
-    async def _finish(self, token: str) -> None:
-        """Decide that a run is finished if it is."""
+    async def _try_finish(self, token: str) -> None:
         step = partial(try_finish, self._commands, token, retention_ms=self._retention_ms)
-        await self._errands.run(token, step)
+        await self._background.run(token, step)
 
-    async def _rebalance(self, session: ShardSession, token: str) -> None:
-        """Get a shard a share of a crawl's page budget."""
-
+    async def _rebalance_budget(self, session: ShardSession, token: str) -> None:
         async def step() -> None:
-            if await rebalance(self._commands, token, session.shard, retention_ms=self._retention_ms):
+            if await rebalance_budget(self._commands, token, session.shard, retention_ms=self._retention_ms):
                 session.starving.pop(token, None)
                 session.due = 0.0
 
-        await self._errands.run((token, session.shard), step)
+        await self._background.run((token, session.shard), step)
 
-    async def _feed_starving(self) -> None:
-        """Ask again for pages of a budget where requests wait for one, once a second."""
+    async def _rebalance_starving(self) -> None:
+        """Ask again for shares of page budgets where requests wait for one, at most once a second for each."""
         now = self._time()
         for session in self._sessions:
             for token, due in list(session.starving.items()):
                 if due <= now:
-                    session.starving[token] = now + 1.0
-                    await self._rebalance(session, token)
+                    session.starving[token] = now + _BUDGET_RETRY_SECONDS
+                    await self._rebalance_budget(session, token)
 
     # --- settling -----------------------------------------------------------------------------------------------------
 
@@ -295,14 +303,14 @@ class ValkeyLeaseholder:
         for index, settlement in enumerate(settlements):
             groups.setdefault((settlement.lease.shard, settlement.lease.worker), []).append(index)
 
-        async def settle_all(shard: int, worker: str, indexes: list[int]) -> None:
-            for first in range(0, len(indexes), SETTLE_AT_ONCE):
-                some = indexes[first : first + SETTLE_AT_ONCE]
+        async def settle_group(shard: int, worker: str, indexes: list[int]) -> None:
+            for first in range(0, len(indexes), SETTLEMENTS_A_CALL):
+                some = indexes[first : first + SETTLEMENTS_A_CALL]
                 settled = await self._settle_some(shard, worker, [settlements[index] for index in some], era)
                 for index, answer in zip(some, settled, strict=True):
                     answers[index] = answer
 
-        await asyncio.gather(*(settle_all(*key, indexes) for key, indexes in groups.items()))
+        await asyncio.gather(*(settle_group(*key, indexes) for key, indexes in groups.items()))
         return answers
 
     async def _settle_some(
@@ -328,54 +336,56 @@ class ValkeyLeaseholder:
         if reply is None:
             return None
         codes: Sequence[int]
-        codes, idle, spent = reply
+        codes, idle, budget_used = reply
         for token in idle:
-            await self._finish(token.decode())
-        for token in spent:
-            await self._rebalance(session, token.decode())
+            await self._try_finish(token.decode())
+        for token in budget_used:
+            await self._rebalance_budget(session, token.decode())
         return codes
+
+    # --- hits that do not come from a queue ---------------------------------------------------------------------------
 
     async def request_redirect(self, lease: Lease, *, fingerprint: int, payload: bytes) -> RedirectPermit:
         tail = codec.pack_tail(lease.url, payload, lease.identity)
         answer, charged = await self._sessions[lease.shard].hop(lease.worker, lease.id, fingerprint, tail)
-        hop = (RedirectPermit.SEEN, RedirectPermit.GRANTED, RedirectPermit.WAIT)[answer]
+        permit = (RedirectPermit.SEEN, RedirectPermit.GRANTED, RedirectPermit.WAIT)[answer]
         late = is_late(charged, lease.spacing_seconds, now=time.monotonic())
-        return RedirectPermit.WAIT if hop is RedirectPermit.GRANTED and late else hop
+        return RedirectPermit.WAIT if permit is RedirectPermit.GRANTED and late else permit
 
     async def charge_hit(self, run: Run, *, spider: str, domain: str) -> float | None:
         rate = run.crawl.rate
-        wish = ("", "", "") if rate is None else (rate.hits, rate.window_seconds * 1000, int(rate.moderated))
-        shard, asked = shard_of(domain, self._commands.count), time.monotonic()
-        granted, wait = await self._commands.call(
-            shard, "charge_hit", run.crawl.id.token, spider, domain, self._egress, *wish
+        requested = ("", "", "") if rate is None else (rate.hits, rate.window_seconds * 1000, int(rate.moderated))
+        shard, sent_at = shard_of(domain, self._commands.count), time.monotonic()
+        granted, wait_ms = await self._commands.call(
+            shard, "charge_hit", run.crawl.id.token, spider, domain, self._egress, *requested
         )
         if not granted:
-            return None if wait == b"" else max(float(wait) / 1000, _SHORTLY_SECONDS)
-        start = self._sessions[shard].charged(asked) + float(wait) / 1000
+            return None if wait_ms == b"" else max(float(wait_ms) / 1000, _SOON_SECONDS)
+        start = self._sessions[shard].charged_at(sent_at) + float(wait_ms) / 1000
         if (ahead := start - time.monotonic()) > 0:
             await asyncio.sleep(ahead)
-        return _SHORTLY_SECONDS if is_late(start, now=time.monotonic()) else 0.0
+        return _SOON_SECONDS if is_late(start, now=time.monotonic()) else 0.0
 
-    # --- living -------------------------------------------------------------------------------------------------------
+    # --- waiting and heartbeats ---------------------------------------------------------------------------------------
 
     def set_egress(self, egress: str) -> None:
         check_names(egress)
-        self._egress = egress or _NAMELESS
-        # What is due for one egress may not be for another.
+        self._egress = egress or _NO_EGRESS
+        # Requests that are due for one egress may not be for another.
         for session in self._sessions:
             session.due = 0.0
         self._woken.set()
 
     async def wait_for_work(self, *, timeout_seconds: float) -> None:
-        seconds = min([timeout_seconds, *map(self._until_due, self._sessions)])
+        seconds = min([timeout_seconds, *map(self._seconds_until_due, self._sessions)])
         if seconds > 0 and not self._woken.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._woken.wait()
 
-    def _until_due(self, session: ShardSession) -> float:
-        """Seconds until it makes sense to ask this shard. Its answer to a call under way ends the wait by itself."""
-        if session.asking is not None:
+    def _seconds_until_due(self, session: ShardSession) -> float:
+        """Return the seconds until this shard is worth asking. A lease call under way sets `_woken` when it ends."""
+        if session.lease_task is not None:
             return math.inf
         due = min([session.due, *session.starving.values()]) - self._time()
         return due if session.error is None else max(due, session.retry_at - time.monotonic())
@@ -385,11 +395,11 @@ class ValkeyLeaseholder:
 
     async def heartbeat(self, shard: int | None = None) -> float:
         if shard is None:
-            return min(await asyncio.gather(*(self._beat(session) for session in self._sessions)))
-        return await self._beat(self._sessions[shard])
+            return min(await asyncio.gather(*map(self._send_heartbeat, self._sessions)))
+        return await self._send_heartbeat(self._sessions[shard])
 
-    async def _beat(self, session: ShardSession) -> float:
-        # Not longer than to the next beat.
+    async def _send_heartbeat(self, session: ShardSession) -> float:
+        # Not longer than until the next heartbeat is sent.
         try:
             async with asyncio.timeout(max(1.0, self._heartbeat_ms / 3000)):
                 answer = await session.heartbeat(self._heartbeat_ms)
@@ -397,15 +407,15 @@ class ValkeyLeaseholder:
             raise FrontierUnavailable(f"shard {session.shard} did not answer a heartbeat in time") from None
         if answer is None:
             return self._heartbeat_ms / 1000
-        count, left = answer
+        count, left_ms = answer
         if count > len(session.held):
-            await self._give_back_forgotten(session)
-        return left / 1000
+            await self._put_back_not_held(session)
+        return left_ms / 1000
 
-    async def _give_back_forgotten(self, session: ShardSession) -> None:
-        name, leases = await session.forgotten()
-        for first in range(0, len(leases), SETTLE_AT_ONCE):
-            some = leases[first : first + SETTLE_AT_ONCE]
+    async def _put_back_not_held(self, session: ShardSession) -> None:
+        name, leases = await session.leases_not_held()
+        for first in range(0, len(leases), SETTLEMENTS_A_CALL):
+            some = leases[first : first + SETTLEMENTS_A_CALL]
             await self._settle_rows(session.shard, name, some, forwarded(some))
 
     async def ping(self) -> None:
@@ -417,39 +427,48 @@ class ValkeyLeaseholder:
             for call in asyncio.as_completed(calls):
                 try:
                     await call
-                except FrontierUnavailable as error:
-                    trouble = error
+                except FrontierUnavailable as exc:
+                    error = exc
                 else:
                     return
-            raise trouble
+            raise error
         finally:
             for call in calls:
                 call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
 
+    # --- closing ------------------------------------------------------------------------------------------------------
+
     async def close(self) -> None:
-        asking = [session.asking for session in self._sessions if session.asking]
-        for task in (*asking, *((self._listener,) if self._listener else ())):
+        tasks = [session.lease_task for session in self._sessions if session.lease_task]
+        for task in (*tasks, *((self._listener,) if self._listener else ())):
             task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._listener is not None:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._listener
             self._listener = None
-        await self._errands.close()
-        # What is not given back now, the reaper takes back later.
+        await self._background.close()
         await asyncio.gather(*map(self._leave, self._joined()))
 
     def _joined(self) -> list[ShardSession]:
         return [session for session in self._sessions if session.joined]
 
     async def _leave(self, session: ShardSession) -> None:
+        """Put the session's leases back, as if it were dead. Leases that remain are reclaimed later."""
         more = 1
         with contextlib.suppress(FrontierUnavailable, TimeoutError):
             async with asyncio.timeout(_LEAVE_SECONDS):
                 while more:
                     reply = await self._commands.call(
-                        session.shard, "reclaim", self._heartbeat_ms, self._retention_ms, 200, session.name, 0, DEATHS
+                        session.shard,
+                        "reclaim",
+                        self._heartbeat_ms,
+                        self._retention_ms,
+                        _LEASES_A_STEP,
+                        session.name,
+                        0,
+                        DEATHS,
                     )
                     more = reply[1]
                     for token in reply[3:]:

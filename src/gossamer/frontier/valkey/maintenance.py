@@ -1,4 +1,5 @@
-"""What somebody has to do now and then, whoever it is: the dead's work back, ends noticed, what was begun ended."""
+"""Periodic maintenance of a shard: reclaims leases of dead workers, finishes idle runs, resumes interrupted operations,
+and deletes what is past its retention."""
 
 import asyncio
 import time
@@ -6,23 +7,29 @@ from collections.abc import Sequence
 from typing import Any
 
 from gossamer.frontier.valkey.commands import ScriptCommands
-from gossamer.frontier.valkey.finishing import (
-    carry_out,
+from gossamer.frontier.valkey.identity import FrontierIdentity
+from gossamer.frontier.valkey.keys import KeyPattern
+from gossamer.frontier.valkey.policies import rescore
+from gossamer.frontier.valkey.runs import (
+    carry_out_stop,
     finish_idle,
-    left_for_later,
-    purge,
+    left_to_maintenance,
+    purge_queues,
     read_home,
-    rebalance,
+    rebalance_budget,
     try_finish,
 )
-from gossamer.frontier.valkey.identity import FrontierIdentity
-from gossamer.frontier.valkey.policies import rescore
 from gossamer.model.crawl import CrawlState
 from gossamer.model.request import DEATHS
 
+_LEASES_A_STEP = 200
+_RUNS_A_STEP = 100
+_KEYS_A_STEP = 1000
+"""Amounts that one call reclaims, finishes and deletes. More make the call longer."""
+
 
 class ShardMaintenance:
-    """`maintain` of the Frontier; promises are there."""
+    """Implements `Frontier.maintain`."""
 
     def __init__(
         self, commands: ScriptCommands, identity: FrontierIdentity, *, heartbeat_ms: int, retention_ms: int
@@ -32,70 +39,81 @@ class ShardMaintenance:
         self._heartbeat_ms = heartbeat_ms
         self._retention_ms = retention_ms
         self.reclaimed = 0
-        self._server_times: dict[int, tuple[float, float]] = {}
+        """Number of requests taken back from dead workers."""
+        self._shard_times: dict[int, tuple[float, float]] = {}
+        """By shard, at its last reply: the shard's time (ms) and this process's monotonic time (s)."""
 
-    async def maintain(self, *, declare_dead: bool = True, shard: int | None = None) -> int:
+    async def maintain(self, *, declare_dead: bool, shard: int | None) -> int:
         shards = range(self._commands.count) if shard is None else (shard,)
-        return sum(await asyncio.gather(*(self._keep_shard(one, declare_dead) for one in shards)))
+        return sum(await asyncio.gather(*(self._maintain_shard(one, declare_dead) for one in shards)))
 
-    async def _keep_shard(self, shard: int, declare_dead: bool) -> int:
+    async def _maintain_shard(self, shard: int, declare_dead: bool) -> int:
         call = self._commands.call
-        asked = time.monotonic()
-        *noted, shard_id = await call(shard, "pending_work", self._retention_ms)
-        # A server that hung until now has not heard anybody; what they said meanwhile may be behind this at its door.
-        hung = time.monotonic() - asked > self._heartbeat_ms / 3000
+        sent_at = time.monotonic()
+        *pending, shard_id = await call(shard, "pending_work", self._retention_ms)
+        # While a server hangs, it processes no heartbeats; those sent meanwhile may be queued behind this call.
+        hung = time.monotonic() - sent_at > self._heartbeat_ms / 3000
         await self._identity.compare(shard, shard_id)
-        total, more = 0, not hung
-        latest = self._in_time(shard) if declare_dead else 0.0
+        reclaimed = 0 if hung else await self._reclaim(shard, declare_dead)
+        await self._resume(shard, pending)
+        while await finish_idle(self._commands, shard, limit=_RUNS_A_STEP, retention_ms=self._retention_ms):
+            pass
+        while await call(shard, "sweep", _KEYS_A_STEP, self._retention_ms):
+            pass
+        return reclaimed
+
+    async def _reclaim(self, shard: int, declare_dead: bool) -> int:
+        """Take back the leases of dead workers; returns their number."""
+        total, more = 0, True
+        latest = self._latest_arrival(shard) if declare_dead else 0.0
         while more:
-            reply = await call(shard, "reclaim", self._heartbeat_ms, self._retention_ms, 200, "", latest, DEATHS)
-            count, more = reply[0], reply[1]
-            now = float(reply[2])
-            self._server_times[shard] = (now, time.monotonic())
+            count, more, shard_time, *idle = await self._commands.call(
+                shard, "reclaim", self._heartbeat_ms, self._retention_ms, _LEASES_A_STEP, "", latest, DEATHS
+            )
+            now = float(shard_time)
+            self._shard_times[shard] = (now, time.monotonic())
             if isinstance(latest, float) and now > latest:
                 latest = 0.0
             total += count
             self.reclaimed += count
-            for token in reply[3:]:
-                with left_for_later():
+            for token in idle:
+                with left_to_maintenance():
                     await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
-        await self._chores(shard, noted)
-        while await finish_idle(self._commands, shard, limit=100, retention_ms=self._retention_ms):
-            pass
-        while await call(shard, "sweep", 1000, self._retention_ms):
-            pass
         return total
 
-    def _in_time(self, shard: int) -> float | str:
-        """Until when, on the shard's clock, who is silent may be taken for dead by a call that leaves now; "": whenever
-        it arrives. One that lay about in a server that stood still meets workers that could not say anything."""
-        known = self._server_times.get(shard)
+    def _latest_arrival(self, shard: int) -> float | str:
+        """Return the latest time (ms, on the shard's clock) at which a call that is sent now may declare silent workers
+        dead; "": any.
+
+        A call that was delayed in a server that stood still finds workers that could not send heartbeats.
+        """
+        known = self._shard_times.get(shard)
         if known is None or self._commands.has_own_clock:
             return ""
-        server_ms, then = known
-        return server_ms + (time.monotonic() - then) * 1000 + self._heartbeat_ms / 2
+        shard_time, then = known
+        return shard_time + (time.monotonic() - then) * 1000 + self._heartbeat_ms / 2
 
-    async def _chores(self, shard: int, noted: Sequence[Any]) -> None:
-        """Go on with what somebody began and did not end."""
+    async def _resume(self, shard: int, pending: Sequence[Any]) -> None:
+        """Resume the operations that a process began and did not complete."""
         commands, retention_ms = self._commands, self._retention_ms
-        halting, idle, opened, starving, purging, rescoring = noted
+        halting, idle, opened, starving, purging, rescoring = pending
         for token in halting:
-            with left_for_later():
-                await carry_out(commands, token.decode(), retention_ms=retention_ms)
+            with left_to_maintenance():
+                await carry_out_stop(commands, token.decode(), retention_ms=retention_ms)
         if purging:
-            await purge(commands, shard)
+            await purge_queues(commands, shard)
         for token in idle:
-            with left_for_later():
+            with left_to_maintenance():
                 await try_finish(commands, token.decode(), retention_ms=retention_ms)
         for token in opened:
-            with left_for_later():
+            with left_to_maintenance():
                 home = await read_home(commands, token.decode())
                 if home is not None and home.state is CrawlState.RUNNING:
-                    await try_finish(commands, token.decode(), retention_ms=retention_ms, abandoned=True)
-                await commands.plain(shard, "ZREM", commands.keys[shard].opened, token)
+                    await try_finish(commands, token.decode(), retention_ms=retention_ms, even_if_empty=True)
+                await commands.plain(shard, "ZREM", commands.keys[shard].key(KeyPattern.OPENED), token)
         if commands.count > 1:
             for token in starving:
-                with left_for_later():
-                    await rebalance(commands, token.decode(), shard, retention_ms=retention_ms)
+                with left_to_maintenance():
+                    await rebalance_budget(commands, token.decode(), shard, retention_ms=retention_ms)
         if rescoring:
             await rescore(commands, shard)

@@ -1,28 +1,36 @@
-"""The operator's policies: a domain's on its shard; the default on all, where shard 0 decides between two changes."""
+"""The operator's policies: a domain's policy is on its shard; the default is on all shards, and shard 0's counts.
+
+A change of the default moves the waiting domains of every shard (`rescore`); maintenance resumes an interrupted move.
+"""
 
 import asyncio
 from collections.abc import Mapping
 
 from gossamer.errors import PoliciesChanged
-from gossamer.frontier.valkey import codec, info
+from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import Argument, ScriptCommands
-from gossamer.frontier.valkey.keys import shard_of
+from gossamer.frontier.valkey.keys import KeyPattern, shard_of
 from gossamer.model.crawl import DomainPolicy
 
+_DEFAULT = "*"
+_DOMAIN = "d:"
+"""Fields of the policy hash: the default, and prefix of a domain's."""
 _DOMAINS_A_STEP = 300
+"""Domains that one call moves after a change of the default. More make the call longer."""
 
 
 async def read_policy(commands: ScriptCommands, domain: str | None) -> DomainPolicy:
-    """The default's for None; nothing set: one without a field."""
-    shard, field = (0, "*") if domain is None else (shard_of(domain, commands.count), f"d:{domain}")
-    blob = await commands.plain(shard, "HGET", commands.keys[shard].policy, field)
+    """Return a domain's policy (None: the default); an empty one where none is set."""
+    shard, field = (0, _DEFAULT) if domain is None else (shard_of(domain, commands.count), _DOMAIN + domain)
+    blob = await commands.plain(shard, "HGET", commands.keys[shard].key(KeyPattern.POLICY), field)
     return DomainPolicy() if blob is None else codec.unpack_policy(blob)
 
 
 async def set_policy(
-    commands: ScriptCommands, domain: str | None, policy: DomainPolicy | None, *, expected: DomainPolicy | None = None
+    commands: ScriptCommands, domain: str | None, policy: DomainPolicy | None, *, expected: DomainPolicy | None
 ) -> None:
-    """`expected`: only if it is what is there, or the new one already; else PoliciesChanged. May be repeated."""
+    """Set or (None) remove a policy. `expected`: raise PoliciesChanged unless it or the new policy is set. May be
+    repeated."""
     wanted = [policy or DomainPolicy(), *([] if expected is None else [expected])]
     arguments: list[Argument] = [b"" if p == DomainPolicy() else codec.pack_policy(p) for p in wanted]
     name = domain or ""
@@ -35,15 +43,18 @@ async def set_policy(
 
 
 async def read_policies(commands: ScriptCommands) -> tuple[DomainPolicy, dict[str, DomainPolicy]]:
-    """The default, and those of domains by name."""
+    """Return the default, and the policies of domains by name."""
     default, domains, _ = await _read(commands)
     return default, domains
 
 
 async def policies_version(commands: ScriptCommands) -> int:
-    """Grows with every change on any shard."""
+    """Return the sum of the shards' versions, which grows with every change on any shard."""
     versions = await asyncio.gather(
-        *(commands.plain(shard, "HGET", keys.policy, "version") for shard, keys in enumerate(commands.keys))
+        *(
+            commands.plain(shard, "HGET", keys.key(KeyPattern.POLICY), "version")
+            for shard, keys in enumerate(commands.keys)
+        )
     )
     return sum(int(version or 0) for version in versions)
 
@@ -51,7 +62,8 @@ async def policies_version(commands: ScriptCommands) -> int:
 async def replace_policies(
     commands: ScriptCommands, default: DomainPolicy, policies: Mapping[str, DomainPolicy], *, expected_version: int
 ) -> int:
-    """All at once, one by one; the new version. Raises PoliciesChanged when somebody else changed one meanwhile."""
+    """Replace all policies, one after the other; returns the new version. Raises PoliciesChanged when another caller
+    changes one meanwhile."""
     old_default, old, version = await _read(commands)
     if version != expected_version:
         raise PoliciesChanged(f"they are at version {version}, no longer at {expected_version}")
@@ -67,20 +79,22 @@ async def replace_policies(
 
 
 async def _read(commands: ScriptCommands) -> tuple[DomainPolicy, dict[str, DomainPolicy], int]:
+    """Return the default, the policies of domains, and the version."""
     default, domains, version = DomainPolicy(), {}, 0
     for shard, keys in enumerate(commands.keys):
-        row = info.pairs(await commands.plain(shard, "HGETALL", keys.policy))
-        for field, value in row.items():
-            if field == b"*":
+        row = codec.hash_fields(await commands.plain(shard, "HGETALL", keys.key(KeyPattern.POLICY)))
+        for field_bytes, value in row.items():
+            field = field_bytes.decode()
+            if field == _DEFAULT:
                 default = codec.unpack_policy(value)
-            elif field.startswith(b"d:"):
-                domains[field[2:].decode()] = codec.unpack_policy(value)
+            elif field.startswith(_DOMAIN):
+                domains[field.removeprefix(_DOMAIN)] = codec.unpack_policy(value)
             else:
                 version += int(value)
     return default, domains, version
 
 
 async def rescore(commands: ScriptCommands, shard: int) -> None:
-    """After a change of the default: put the shard's domains where it says now. May be repeated, by anybody."""
+    """Move a shard's waiting domains to the places that the new default gives them. May be repeated by any process."""
     while await commands.call(shard, "apply_default_policy", _DOMAINS_A_STEP):
         pass

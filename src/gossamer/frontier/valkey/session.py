@@ -1,4 +1,4 @@
-"""A worker's registration on one shard: the name it has there, what it holds there, whether the shard answers."""
+"""A worker's session on one shard: its name there, the leases that it holds there, and whether the shard answers."""
 
 import asyncio
 import logging
@@ -9,6 +9,7 @@ from typing import Any
 
 from gossamer.errors import FrontierError, FrontierUnavailable, LeaseLost
 from gossamer.frontier.valkey.commands import Argument, ScriptCommands
+from gossamer.frontier.valkey.keys import KeyPattern
 from gossamer.model.request import Outcome
 from gossamer.policy.retry import outage_pause
 from gossamer.policy.timing import usual_seconds
@@ -16,146 +17,150 @@ from gossamer.telemetry import logs as names
 
 log = logging.getLogger("gossamer.worker")
 
-SETTLE_AT_ONCE = 256
-_CALL = 2**20
-"""A lease's id is the number of the call that got it, times this, and its place among those; see `lease.lua`."""
+SETTLEMENTS_A_CALL = 256
+"""Settlements that one call reports. More make the call longer."""
+_IDS_A_CALL = 2**20
+"""Lease ids that belong to one lease call: an id is the call's number times this, plus the lease's place in the reply.
+Must be the `CALL` of `lease.lua`."""
 
 
-def worker_of(name: str) -> str:
-    """The worker that a shard knows under this name."""
-    return name.rpartition("-")[0]
+def worker_of(session: str) -> str:
+    """Return the worker that a session name belongs to."""
+    return session.rpartition("-")[0]
 
 
 class ShardSession:
-    """State of one worker on one shard. Sessions know nothing of each other.
+    """One worker's state on one shard. Sessions do not know each other.
 
-    The shard knows the worker under `name`, and every lease carries the name that it was leased under. When the shard
-    declares a name dead, its leases are lost and the session continues under a new name. A late answer to an old name
-    therefore says nothing about the new one.
+    The shard knows the worker under `name`, and every lease carries the name that leased it. When the shard declares a
+    name dead, the leases of this name are lost and the session continues under a new one. A late reply to an old name
+    therefore does not concern the new one.
     """
 
     def __init__(
-        self, commands: ScriptCommands, shard: int, *, worker: str, spiders: Sequence[str], lost: Callable[[], None]
+        self, commands: ScriptCommands, shard: int, *, worker: str, spiders: Sequence[str], on_lost: Callable[[], None]
     ) -> None:
-        """`lost` is called when a name was declared dead."""
+        """`on_lost` is called when a name was declared dead."""
         self.shard = shard
         self._commands = commands
         self._worker = worker
-        self._lost = lost
+        self._on_lost = on_lost
         self._spiders = list(spiders)
         self._epoch = 1
         self.name = f"{worker}-1"
-        """The worker's name on this shard, now."""
+        """The worker's current name on this shard."""
         self._number = 0
-        """Of the last lease call. It grows through all epochs: no lease id is used twice."""
+        """Number of the last lease call. It grows through all epochs: no lease id is used twice."""
         self._first = 1
         """Number of the first lease call of this epoch."""
-        self._asked: float | None = None
-        """When the lease call was first made that has no answer yet."""
+        self._sent_at: float | None = None
+        """When the lease call without a reply was first sent. None: all were answered."""
         self.usual_seconds = 0.0
-        """How long an answer usually takes."""
+        """Estimate of the round-trip time."""
         self.held: set[int] = set()
-        """Ids of what was leased under `name` and is not settled yet."""
+        """Ids of unsettled leases of `name`."""
         self.due = 0.0
-        """When the shard has work again, as far as it said."""
-        self.woken = 0
-        """How often the shard has announced work."""
-        self.asking: asyncio.Task[int] | None = None
+        """When the shard has requests again, as far as it announced."""
+        self.announcements = 0
+        """Number of times the shard announced requests."""
+        self.lease_task: asyncio.Task[int] | None = None
         """The lease call under way."""
         self.late = False
-        """That call takes so long that nobody waits for it any more."""
+        """The lease call under way takes so long that `lease` does not wait for it."""
         self.error: FrontierUnavailable | None = None
-        """Why the last lease call failed. None: it was answered."""
+        """Failure of the last lease call. None: it was answered."""
         self._failures = 0
+        self.retry_at = 0.0
+        """The shard is not asked before (monotonic)."""
         self.starving: dict[str, float] = {}
         """Crawls whose requests wait for a share of the page budget, and when to ask for one again."""
-        self.retry_at = 0.0
-        """Do not ask again before (monotonic)."""
 
     @property
     def joined(self) -> bool:
-        """Whether the shard may know this name."""
+        """True if the shard may know the current name."""
         return self._number >= self._first
 
     @property
-    def healthy(self) -> bool:
-        """Whether the shard answers, as far as is known."""
+    def responsive(self) -> bool:
+        """True if the last lease call was answered and the current one is not late."""
         return self.error is None and not self.late
 
-    def retire(self, name: str) -> None:
-        """The shard has declared this name dead: forget what was held under it. Does nothing for an older name."""
+    def renew(self, name: str) -> None:
+        """Continue under a new name, because the shard has declared this one dead. Does nothing for an older name."""
         if name != self.name:
             return
         log.warning("%s %s", names.WORKER_STALE, name)
         self._epoch += 1
         self.name = f"{self._worker}-{self._epoch}"
         self._first = self._number + 1
-        self._asked = None
+        self._sent_at = None
         self.held = set()
         self.due = 0.0
         self.starving = {}
-        self._lost()
+        self._on_lost()
 
-    def failed(self, error: FrontierUnavailable) -> None:
-        """A lease call failed. The first failure is retried at once, the next ones after growing pauses."""
+    def on_failure(self, error: FrontierUnavailable) -> None:
+        """Record that a lease call failed. The first failure is retried at once, the next ones after growing pauses."""
         self.error = error
         self._failures += 1
         pause = outage_pause(self._failures - 1, random=random.random()) if self._failures > 1 else 0.0
         self.retry_at = time.monotonic() + pause
 
-    def answered(self) -> None:
-        """A lease call was answered."""
+    def on_reply(self) -> None:
+        """Record that a lease call was answered."""
         self.error, self._failures, self.retry_at = None, 0, 0.0
 
-    def charged(self, asked: float) -> float:
-        """When a call that was made at `asked`, and is answered now, was carried out, at the earliest."""
-        took = time.monotonic() - asked
+    def charged_at(self, sent_at: float) -> float:
+        """Return the earliest time at which a call that is answered now, and was sent at `sent_at`, was carried out."""
+        took = time.monotonic() - sent_at
         self.usual_seconds = usual = usual_seconds(self.usual_seconds, took)
-        return asked + usual
+        return sent_at + usual
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def lease(self, limit: int, pool: str, egress: str, retention_ms: int) -> tuple[Any, str, float] | None:
-        """Ask for requests: the reply, the name that they are leased under, and when their hits were charged. None: the
-        name was declared dead, ask again."""
-        if self._asked is None:
+        """Lease requests; returns the reply, the name that holds the leases, and when their hits were charged. None:
+        the name was declared dead, ask again."""
+        if self._sent_at is None:
             self._number += 1
-            self._asked = time.monotonic()
-        name, asked = self.name, self._asked
+            self._sent_at = time.monotonic()
+        name, sent_at = self.name, self._sent_at
         reply = await self._commands.call(
             self.shard, "lease", name, self._number, limit, pool, egress, retention_ms, 1,
             int(self._number == self._first), *self._spiders,
         )  # fmt: skip
-        charged = self.charged(asked)
+        charged = self.charged_at(sent_at)
         if reply[0] == b"stale":
-            self.retire(name)
+            self.renew(name)
         if name != self.name:
             return None
-        self._asked = None
+        self._sent_at = None
         self._spiders.append(self._spiders.pop(0))
         return reply, name, charged
 
     async def settle(
         self, name: str, ids: Sequence[int], rows: Sequence[Argument], *, retention_ms: int, era: int | None = None
     ) -> Any:
-        """Report what became of these leases of `name`: { for each 1 or 0, idle tokens, spent tokens }. None: the name
-        was declared dead.
+        """Report outcomes of leases of `name`; returns (1 or 0 for each, idle crawls, crawls whose budget is used).
+        None: the name was declared dead.
 
-        Confirmed by a replica where there is one: what a failover forgot would be fetched again."""
+        A replica confirms the call where there is one: a failover that forgot it would make the pages be fetched
+        again."""
         held = self.held
         reply = await self._commands.call_confirmed(self.shard, "settle", name, retention_ms, *rows, since=era)
         if reply[0] == b"stale":
-            self.retire(name)
+            self.renew(name)
             return None
         if name == self.name:
             held.difference_update(ids)
         return reply
 
     async def hop(self, name: str, lease: int, fingerprint: int, tail: bytes) -> tuple[int, float]:
-        """The answer of `hop.lua`, and when its hit was charged. Raises LeaseLost."""
-        asked = time.monotonic()
+        """Request a hit for a redirect; returns the answer of `hop.lua`, and when the hit was charged. Raises
+        LeaseLost."""
+        sent_at = time.monotonic()
         answer = await self._commands.call(self.shard, "hop", name, lease, fingerprint, tail)
-        charged = self.charged(asked)
+        charged = self.charged_at(sent_at)
         if answer < 0:
             if name == self.name:
                 self.held.discard(lease)
@@ -163,61 +168,63 @@ class ShardSession:
         return answer, charged
 
     async def heartbeat(self, heartbeat_ms: int) -> tuple[int, int] | None:
-        """{ number of leases on the shard, ms until a silent worker counts as dead }. None: the shard does not know the
-        worker yet, or declared it dead.
+        """Send a heartbeat; returns the number of leases on the shard, and the ms until a silent worker counts as dead.
+        None: the shard does not know the name yet, or declared it dead.
 
-        Asks the shard also where the worker has not joined it: an answer is proof that the shard can be reached."""
+        The call is sent also where the worker has not joined the shard: a reply proves that the shard can be
+        reached."""
         name, joined = self.name, self.joined
-        count, left = await self._commands.call(self.shard, "heartbeat", name, heartbeat_ms)
+        count, left_ms = await self._commands.call(self.shard, "heartbeat", name, heartbeat_ms)
         if count >= 0:
-            return count, left
+            return count, left_ms
         # A shard that has not answered the first lease call may not know the worker yet.
-        if joined and self._asked is None:
-            self.retire(name)
+        if joined and self._sent_at is None:
+            self.renew(name)
         return None
 
-    async def forgotten(self) -> tuple[str, list[int]]:
-        """Name, and leases of it on the shard that this worker does not hold: they are settled, and a failover or a
-        restore forgot that."""
-        name, answered = self.name, self._number - (self._asked is not None)
-        key = self._commands.keys[self.shard].leases(name)
+    async def leases_not_held(self) -> tuple[str, list[int]]:
+        """Return the name, and its leases on the shard that the worker does not hold: they are settled, and a failover
+        or a restore forgot that."""
+        name, answered = self.name, self._number - (self._sent_at is not None)
+        key = self._commands.keys[self.shard].key(KeyPattern.LEASES, worker=name)
         listed = [int(field) for field in await self._commands.plain(self.shard, "HKEYS", key) if field != b"last"]
         if name != self.name:
             return name, []
-        return name, [lease for lease in listed if lease // _CALL <= answered and lease not in self.held]
+        return name, [lease for lease in listed if lease // _IDS_A_CALL <= answered and lease not in self.held]
 
 
 def forwarded(leases: Sequence[int]) -> list[Argument]:
-    """Rows of `settle.lua` that put leases back in front of their queues. Not as returned: their hits were used."""
+    """Return rows of `settle.lua` that put leases back in front of their queues. As forwarded, not as returned, because
+    their hits were used."""
     return [part for lease in leases for part in (lease, Outcome.FORWARDED.value, "", 0, b"", 0)]
 
 
-_WAIT_SECONDS = 0.25
+_STEP_WAIT_SECONDS = 0.25
+"""Longest wait of a caller for a step. A longer wait delays `lease` and `settle` more when a shard is unresponsive."""
 
 
 class BackgroundSteps:
-    """Runs such steps beside the call that asked for them: a shard that does not answer delays only the steps that
-    need it.
+    """Runs steps in background tasks, so that an unresponsive shard delays only the steps that need it.
 
-    A failure ends the step quietly. The frontier has noted what is to be done, and housekeeping repeats it.
+    A step that fails ends quietly: the frontier has recorded what is to be done, and maintenance repeats it.
     """
 
-    def __init__(self, done: Callable[[], None]) -> None:
-        """`done` is called after each step."""
-        self._done = done
+    def __init__(self, on_end: Callable[[], None]) -> None:
+        """`on_end` is called after each step."""
+        self._on_end = on_end
         self._running: dict[Hashable, asyncio.Task[None]] = {}
         self._again: set[Hashable] = set()
 
     async def run(self, name: Hashable, step: Callable[[], Awaitable[object]]) -> None:
-        """Run the step. Returns when it has ended, or when it has become clear that it takes longer.
+        """Run the step, and return when it has ended or takes longer than `_STEP_WAIT_SECONDS`.
 
-        Where a step of this name is running already, it is repeated afterwards, and nobody waits for it.
+        A step of this name that is running already is repeated afterwards; then this returns at once.
         """
         if name in self._running:
             self._again.add(name)
             return
         task = self._running[name] = asyncio.create_task(self._repeat(name, step))
-        await asyncio.wait((task,), timeout=_WAIT_SECONDS)
+        await asyncio.wait((task,), timeout=_STEP_WAIT_SECONDS)
         if task.done():
             task.result()
 
@@ -232,10 +239,10 @@ class BackgroundSteps:
             pass
         finally:
             del self._running[name]
-            self._done()
+            self._on_end()
 
     async def close(self) -> None:
-        """Cancel what is running."""
+        """Cancel the running steps."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()

@@ -1,0 +1,314 @@
+"""Opens crawls and adds requests, with a cache of what the frontier's shards know of a run already."""
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from gossamer.errors import CrawlRefused, FrontierFull
+from gossamer.frontier.base import AddResult, RunFinished
+from gossamer.frontier.valkey import codec
+from gossamer.frontier.valkey.commands import Argument, ScriptCommands, gather_all
+from gossamer.frontier.valkey.keys import check_batch, check_names, home_shard, shard_of
+from gossamer.frontier.valkey.queries import name_largest_crawl
+from gossamer.frontier.valkey.runs import call_after_purge, carry_out_stop, left_to_maintenance, try_finish
+from gossamer.model.crawl import Crawl, CrawlState, Run, Terms
+from gossamer.model.request import Batch
+from gossamer.policy.cache import BoundedCache
+
+URLS_A_CALL = 1280
+"""URLs that one call adds, which takes the server a few milliseconds. More make the call longer."""
+_CACHED_RUNS = 10_000
+_CACHED_TERMS_BYTES = 2 * 1024 * 1024
+
+Group = list[tuple[int, int, Batch]]
+"""Content of one call: (index of the batch, offset in it, part of the batch)."""
+
+
+class _AddCall(NamedTuple):
+    """One call of the script `add`."""
+
+    group: Group
+    name: str
+    """Name under which the server keeps the answer. Empty: it does not."""
+    number: int
+    """Distinguishes successive calls of one name."""
+
+
+class _AdditionNames:
+    """Names of additions whose answer is not known yet, so that a repeated addition gets its first answer.
+
+    A later addition takes a free name again. So the servers keep no more answers than there are additions under way,
+    and those that were given up in the last hour.
+    """
+
+    def __init__(self) -> None:
+        self._client = secrets.token_hex(8)
+        self._free: list[str] = []
+        self._names = 0
+        self._number = 0
+
+    def begin(self, first: Batch) -> None:
+        """Name an addition by its first batch. A repeated one has its name already."""
+        if first.attempt is not None:
+            return
+        if not self._free:
+            self._free.append(f"{self._client}.{self._names}")
+            self._names += 1
+        self._number += 1
+        first.attempt = (self._free.pop(), self._number)
+
+    def end(self, first: Batch) -> None:
+        """Free the name of an addition whose answer is known."""
+        if first.attempt is not None:
+            self._free.append(first.attempt[0])
+            first.attempt = None
+
+
+class RequestAdder:
+    """Implements `Frontier.open_crawl` and `Frontier.add`."""
+
+    def __init__(self, commands: ScriptCommands, *, retention_ms: int) -> None:
+        self._commands = commands
+        self._retention_ms = retention_ms
+        self._touched: OrderedDict[tuple[str, int, int], set[int]] = OrderedDict()
+        """By run: the shards that the run's home record lists."""
+        self._ended: dict[tuple[str, int, int], str] = {}
+        """By run: spiders whose part has ended, each behind the letter of how, joined by commas."""
+        self._cache_era = 0
+        self._fresh_keys: dict[str, str] = {}
+        """By crawl: idempotency key of a fresh run whose opening is not answered yet."""
+        self._names = _AdditionNames()
+        self._packed: BoundedCache[int, tuple[Terms, codec.PackedTerms]] = BoundedCache(_CACHED_TERMS_BYTES)
+
+    # --- opening ------------------------------------------------------------------------------------------------------
+
+    async def open_crawl(
+        self,
+        crawl: Crawl,
+        *,
+        fresh: bool,
+        expires: Mapping[str, float] | None,
+        process_age_seconds: float | None,
+        idempotency_key: str,
+    ) -> Run:
+        check_names(crawl.pool, *(expires or ()))
+        token = crawl.id.token
+        # The key is kept until the call is answered, so that a repeated call is not refused because of the run that the
+        # first one began.
+        if fresh and not idempotency_key:
+            idempotency_key = self._fresh_keys.setdefault(token, secrets.token_hex(8))
+        try:
+            touch = [0] if self._commands.count == 1 else []
+            age_ms = -1.0 if process_age_seconds is None else process_age_seconds * 1000
+            run, _ = await self._open(
+                crawl, key=idempotency_key, fresh=fresh, touch=touch, expires=expires or {}, age_ms=age_ms
+            )
+        except (CrawlRefused, RunFinished):
+            self._fresh_keys.pop(token, None)
+            raise
+        self._fresh_keys.pop(token, None)
+        return run
+
+    async def _open(
+        self,
+        crawl: Crawl,
+        *,
+        touch: Sequence[int],
+        key: str = "",
+        fresh: bool = False,
+        expected: int = 0,
+        expires: Mapping[str, float] = MappingProxyType({}),
+        age_ms: float = -1.0,
+    ) -> tuple[Run, int]:
+        """Open a crawl on its home shard; returns the run, and the version of the home record that confirms it.
+
+        `touch`: shards to list in the home record. `expected`: number of the only run that may be joined; 0: any.
+        `age_ms`: age of the process that joins; negative: unknown.
+        """
+        token = crawl.id.token
+        home = home_shard(token, self._commands.count)
+        touched = ",".join(map(str, touch))
+        arguments: list[Argument] = [token, codec.pack_crawl(crawl), key, touched, expected, age_ms, int(fresh)]
+        for spider, at in expires.items():
+            arguments += (spider, round(at * 1000))
+        self._drop_old_cache()
+        era = self._commands.shards.era
+        while (reply := await self._commands.call_confirmed(home, "open_run", *arguments))[0] == b"halting":
+            await carry_out_stop(self._commands, token, retention_ms=self._retention_ms)
+        if reply[0] == b"refused":
+            state = reply[1].decode()
+            can_finish = fresh and state == CrawlState.RUNNING
+            hint = "; it can start afresh when it is finished or given up" if can_finish else ""
+            raise CrawlRefused(refusal(crawl, reply) + hint)
+        run = Run(codec.unpack_crawl(reply[4]), int(reply[1]), int(reply[2]))
+        if reply[0] == b"finished":
+            raise RunFinished(run)
+        run_key = (token, run.generation, run.number)
+        self._touched.setdefault(run_key, set()).update(touch if era == self._commands.shards.era else ())
+        self._ended[run_key] = ",".join(spider.decode() for spider in reply[5:])
+        if len(self._touched) > _CACHED_RUNS:
+            oldest, _ = self._touched.popitem(last=False)
+            self._ended.pop(oldest, None)
+        return run, int(reply[3])
+
+    def _drop_old_cache(self) -> None:
+        """Empty the cache when a new era has begun: the home shards may have lost what they confirmed."""
+        if self._cache_era != self._commands.shards.era:
+            self._cache_era = self._commands.shards.era
+            self._touched.clear()
+            self._ended.clear()
+
+    # --- adding -------------------------------------------------------------------------------------------------------
+
+    async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool) -> AddResult:
+        if not batches:
+            return AddResult()
+        self._names.begin(batches[0])
+        result = await self._add(run, terms, batches, seeds=seeds)
+        self._names.end(batches[0])
+        return result
+
+    async def _add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool) -> AddResult:
+        result = AddResult()
+        by_shard: dict[int, list[tuple[int, Batch]]] = {}
+        for index, batch in enumerate(batches):
+            check_batch(batch)
+            if batch.unfiltered and not batch.call:
+                batch.call = secrets.token_hex(8)
+            by_shard.setdefault(shard_of(batch.domain, self._commands.count), []).append((index, batch))
+        # The home record lists the shards that a run touched before these have requests of it.
+        self._drop_old_cache()
+        listed = self._touched.get((run.crawl.id.token, run.generation, run.number), ())
+        if new := [shard for shard in by_shard if shard not in listed]:
+            confirmed = await self._confirm(run, new, seeds=seeds)
+            if confirmed is None:
+                _reject(result, [(index, 0, batch) for index, batch in enumerate(batches)])
+                return result
+            run, _ = confirmed
+        calls = {shard: _split_into_calls(batches[0].attempt, part) for shard, part in by_shard.items()}
+        single = sum(map(len, calls.values())) == 1
+        await gather_all(self._add_shard(run, terms, shard, few, result, seeds, single) for shard, few in calls.items())
+        if not single and result.added == 0:  # a last call, because only now is it known that no URL was new
+            await self._add_shard(run, terms, next(iter(calls)), [_AddCall([], "", 0)], result, False, True)
+        return result
+
+    async def _confirm(self, run: Run, touch: Sequence[int], *, seeds: bool) -> tuple[Run, int] | None:
+        """Confirm the run on its home shard. None: the run is over, and the URLs are late outlinks."""
+        try:
+            return await self._open(run.crawl, touch=touch, expected=0 if seeds else run.number)
+        except CrawlRefused:
+            if seeds:
+                raise
+            return None
+
+    async def _add_shard(
+        self, run: Run, terms: Terms, shard: int, calls: list[_AddCall], result: AddResult, seeds: bool, last: bool
+    ) -> None:
+        for call in calls:
+            version = 0
+            while (reply := await self._call(run, terms, shard, call, version, last=last, seeds=seeds))[0] == b"closed":
+                confirmed = await self._confirm(run, [shard], seeds=seeds)
+                if confirmed is None:
+                    break
+                run, version = confirmed
+            if reply[0] == b"closed":
+                _reject(result, call.group)
+                continue
+            if record_added(result, reply, call.group):
+                with left_to_maintenance():
+                    await try_finish(self._commands, run.crawl.id.token, retention_ms=self._retention_ms)
+
+    async def _call(
+        self, run: Run, terms: Terms, shard: int, call: _AddCall, version: int, *, last: bool, seeds: bool
+    ) -> Any:
+        packed = self.pack_terms(terms)
+        token = run.crawl.id.token
+        arguments: list[Argument] = [
+            token,
+            run.number,
+            run.generation,
+            int(self._commands.count == 1),
+            codec.pack_crawl(run.crawl),
+            packed.digest,
+            packed.blob,
+            version,
+            call.name,
+            call.number,
+            self._ended.get((token, run.generation, run.number), ""),
+            self._retention_ms,
+            int(last),
+            int(seeds),
+        ]
+        for _, _, batch in call.group:
+            arguments += codec.batch_arguments(batch)
+        try:
+            return await call_after_purge(
+                self._commands,
+                shard,
+                lambda: self._commands.call_confirmed(shard, "add", *arguments),
+                blocked=b"purging",
+            )
+        except FrontierFull as exc:
+            raise await name_largest_crawl(self._commands, shard, exc) from None
+
+    def pack_terms(self, terms: Terms) -> codec.PackedTerms:
+        """Return the terms as scripts take them. The same object is packed once."""
+        known = self._packed.get(id(terms))
+        if known is not None and known[0] is terms:
+            return known[1]
+        packed = codec.pack_terms(terms)
+        self._packed.put(id(terms), (terms, packed), codec.terms_memory_bytes(packed.blob))
+        return packed
+
+
+def _split_into_calls(addition: tuple[str, int] | None, part: list[tuple[int, Batch]]) -> list[_AddCall]:
+    """Split one shard's batches into calls. A batch with a name of its own gets calls of its own."""
+    name, number = addition or ("", 0)
+    groups = _groups([pair for pair in part if not pair[1].call])
+    calls = [_AddCall(group, f"{name}.{index}", number) for index, group in enumerate(groups)]
+    for pair in part:
+        if pair[1].call:
+            calls += [_AddCall(group, f"{pair[1].call}.{group[0][1]}", 0) for group in _groups([pair])]
+    return calls
+
+
+def _groups(part: list[tuple[int, Batch]]) -> list[Group]:
+    return [
+        [(part[index][0], offset, batch) for index, offset, batch in group]
+        for group in codec.split_batches([batch for _, batch in part], URLS_A_CALL)
+    ]
+
+
+# --- replies ----------------------------------------------------------------------------------------------------------
+
+
+def refusal(crawl: Crawl, reply: Sequence[bytes]) -> str:
+    """Return why a home shard refused to open a crawl, from its reply."""
+    subject = f"this spider's part of {crawl.id}" if len(reply) > 2 else f"{crawl.id}"
+    return f"{subject} is {reply[1].decode()}"
+
+
+def record_added(result: AddResult, reply: Sequence[Any], parts: Sequence[tuple[int, int, Batch]]) -> bool:
+    """Add an "ok" reply of `add` to the result. `parts`: what was sent, as (index of the batch, offset in it, part).
+
+    Returns whether the shard became idle."""
+    _, new, duplicates, idle, known, rejected, strange = reply
+    result.has_other_terms |= bool(strange)
+    result.added += new
+    result.duplicates += duplicates
+    if known or rejected:
+        places = [(index, offset + k) for index, offset, batch in parts for k in range(len(batch.urls))]
+        result.duplicate_positions += [places[position] for position in known]
+        result.rejected.update(
+            (places[position], reason.decode()) for position, reason in zip(rejected[::2], rejected[1::2], strict=True)
+        )
+    return bool(idle)
+
+
+def _reject(result: AddResult, group: Group) -> None:
+    """Record all URLs of a group as rejected, because the run is over."""
+    for index, offset, batch in group:
+        for position in range(offset, offset + len(batch.urls)):
+            result.rejected[index, position] = "stopped"

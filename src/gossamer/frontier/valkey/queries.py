@@ -1,0 +1,465 @@
+"""Reads of the frontier's state: crawls, domains, workers, backlogs, one URL. They change nothing.
+
+A page of a listing goes from shard to shard; its cursor is "<shard>:<position on that shard>".
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from gossamer.errors import BadInput, FrontierFull
+from gossamer.frontier.valkey import codec
+from gossamer.frontier.valkey.commands import ScriptCommands
+from gossamer.frontier.valkey.keys import KeyPattern, crawl_token, home_shard
+from gossamer.frontier.valkey.runs import CrawlHome, decode_home, read_home
+from gossamer.frontier.valkey.session import worker_of
+from gossamer.model.crawl import CrawlId, CrawlState, Run, Terms
+from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, SpiderCounts, UrlInfo, WorkerInfo
+
+_TERMS_A_STEP = 200
+_RECORDS_A_CALL = 100
+"""Records of crawls that one call reads. More make the call longer."""
+_CRAWLS_LOOKED_AT = 2000
+"""Crawls that are looked at for one page of those in one state."""
+_ENTRIES_LOOKED_AT = 100_000
+"""Entries of each queue, and retries, that are searched for one URL."""
+_ENTRIES_A_CALL = 1000
+_KEYS_SAMPLED = 128
+"""Random keys that the search for the largest crawl looks at. A large crawl has one key for every few hundred URLs that
+it saw, and for every domain where some wait."""
+_CRAWLS_MEASURED = 3
+
+_COUNTERS = {b"a": "added", b"q": "queued", b"l": "later", b"h": "leased", b"f": "fetched"}
+_COUNTERS_BY_REASON = {b"F": "failed", b"D": "dropped", b"L": "links_dropped"}
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+def _read_cursor(cursor: str, shard_count: int, *, begin: str = "") -> tuple[int, str]:
+    """Return the shard on which a page begins, and the position there (`begin`: at the start). Raises BadInput for an
+    invalid cursor."""
+    shard, separator, position = (cursor or f"0:{begin}").partition(":")
+    if not separator or not (shard.isascii() and shard.isdigit()) or int(shard) >= shard_count:
+        raise BadInput(f"not a cursor of an earlier page: {cursor[:100]!r}")
+    return int(shard), position
+
+
+def _next_cursor(shard: int, position: str, shard_count: int) -> str:
+    """Return the cursor of the next page; '' after the last shard."""
+    return f"{shard}:{position}" if shard < shard_count else ""
+
+
+async def list_crawl_ids(
+    commands: ScriptCommands, *, appid: str | None, cursor: str, limit: int, running: bool = False
+) -> tuple[list[CrawlId], str]:
+    """Return about `limit` crawls, none of them twice on a page. `running`: only those that run."""
+    shard, position = _read_cursor(cursor, commands.count)
+    found: dict[CrawlId, None] = {}
+    while shard < commands.count and len(found) < limit:
+        next_position, blobs = await commands.call(
+            shard, "list_crawls", appid or "", position, limit - len(found), int(running)
+        )
+        found |= dict.fromkeys(codec.unpack_crawl(blob).id for blob in blobs)
+        position = next_position.decode()
+        if not position:
+            shard += 1
+    return list(found), _next_cursor(shard, position, commands.count)
+
+
+async def list_crawls(
+    commands: ScriptCommands, *, appid: str | None, state: CrawlState | None, cursor: str, limit: int
+) -> tuple[list[CrawlInfo], str]:
+    """Return about `limit` crawls in one state or any. A page may be short or empty and have a next one."""
+    found: list[CrawlInfo] = []
+    looked_at = 0
+    while True:
+        size = max(limit - len(found), min(limit, 100))
+        page, cursor = await list_crawl_ids(
+            commands, appid=appid, cursor=cursor, limit=size, running=state is CrawlState.RUNNING
+        )
+        infos = await crawl_infos(commands, page)
+        found += [one for one in infos if one is not None and state in (None, one.state)]
+        looked_at += len(page)
+        if not cursor or len(found) >= limit or looked_at >= _CRAWLS_LOOKED_AT:
+            return found, cursor
+
+
+# --- crawls -----------------------------------------------------------------------------------------------------------
+
+
+async def crawl_infos(commands: ScriptCommands, crawls: Sequence[CrawlId]) -> list[CrawlInfo | None]:
+    """Return state and counters of these crawls, in a few calls for all of them; None for an unknown crawl."""
+    homes = await _read_homes(commands, crawls)
+    infos = [_info_from_home(home, crawl) if home else None for home, crawl in zip(homes, crawls, strict=True)]
+    places = [(shard, index) for index, home in enumerate(homes) if home for shard in home.shards]
+    rows = await _read_records(commands, KeyPattern.COUNTERS, [(shard, crawls[index].token) for shard, index in places])
+    for (_, index), row in zip(places, rows, strict=True):
+        home, info, counters = homes[index], infos[index], codec.hash_fields(row)
+        if home is not None and info is not None and counters.get(b"run") == home.fields[b"run"]:
+            _add_counters(info, counters)
+    for home, info in zip(homes, infos, strict=True):
+        if home is not None and info is not None:
+            _set_early_end(info, home.parts)
+    return infos
+
+
+def _info_from_home(home: CrawlHome, crawl: CrawlId) -> CrawlInfo:
+    ended = home.fields.get(b"ended")
+    return CrawlInfo(
+        crawl=crawl,
+        pool=home.crawl.pool,
+        state=home.state,
+        run=home.run,
+        started=float(home.fields.get(b"started", home.fields[b"gen"])) / 1000,
+        ended=None if ended is None else float(ended) / 1000,
+        domains=0,
+        seen=0,
+        expires=home.expires,
+    )
+
+
+def _add_counters(info: CrawlInfo, counters: Mapping[bytes, bytes]) -> None:
+    """Add one shard's counters of a crawl."""
+    info.domains += int(counters.get(b"doms", 0))
+    info.seen += int(counters.get(b"n", 0))
+    for field, value in counters.items():
+        kind, _, rest = field.partition(b":")
+        if not rest:
+            continue
+        if kind in _COUNTERS:
+            part = info.spiders.setdefault(rest.decode(), SpiderCounts())
+            name = _COUNTERS[kind]
+            setattr(part, name, getattr(part, name) + int(value))
+        elif kind in _COUNTERS_BY_REASON:
+            spider, _, reason = rest.rpartition(b":")
+            part = info.spiders.setdefault(spider.decode(), SpiderCounts())
+            counts = getattr(part, _COUNTERS_BY_REASON[kind])
+            counts[reason.decode()] = counts.get(reason.decode(), 0) + int(value)
+        elif kind == b"p":
+            priority = int(rest.rpartition(b":")[2])
+            info.queued_by_priority[priority] = info.queued_by_priority.get(priority, 0) + int(value)
+
+
+def _set_early_end(info: CrawlInfo, parts: Mapping[str, str]) -> None:
+    """Set the state of a finished run to stopped or expired where each part that had requests was stopped or has
+    expired.
+
+    `parts`: spider -> letter of how its part ended.
+    """
+    letters = {parts.get(spider, "") for spider, counts in info.spiders.items() if counts.added}
+    if info.state is CrawlState.FINISHED and letters and "" not in letters:
+        info.state = CrawlState.EXPIRED if letters == {"e"} else CrawlState.STOPPED
+
+
+async def app_info(commands: ScriptCommands, appid: str, *, spider: str) -> AppInfo:
+    """Return how much of an application waits, in one call for each shard."""
+    rows = await commands.everywhere("app_info", appid, spider)
+    waiting, domains, crawls = (sum(row[part] for row in rows) for part in range(3))
+    return AppInfo(waiting=waiting, crawls=crawls, domains=domains)
+
+
+async def _read_homes(commands: ScriptCommands, crawls: Sequence[CrawlId]) -> list[CrawlHome | None]:
+    places = [(home_shard(crawl.token, commands.count), crawl.token) for crawl in crawls]
+    rows = await _read_records(commands, KeyPattern.HOME, places)
+    return [decode_home(token, row) for (_, token), row in zip(places, rows, strict=True)]
+
+
+async def _read_records(
+    commands: ScriptCommands, pattern: KeyPattern, places: Sequence[tuple[int, str]], *, max_fields: int = 0
+) -> list[Sequence[bytes]]:
+    """Return the hashes of this pattern at (shard, token), in order. `max_fields` (about) bounds each of SHARES."""
+    records: list[Sequence[bytes]] = [()] * len(places)
+    by_shard: dict[int, list[int]] = {}
+    for index, (shard, _) in enumerate(places):
+        by_shard.setdefault(shard, []).append(index)
+
+    async def read(shard: int, part: list[int]) -> None:
+        tokens = [places[index][1] for index in part]
+        rows = await commands.call(shard, "read_crawls", pattern.kind, max_fields, *tokens)
+        for index, row in zip(part, rows, strict=True):
+            records[index] = row
+
+    await asyncio.gather(
+        *(
+            read(shard, part[first : first + _RECORDS_A_CALL])
+            for shard, part in by_shard.items()
+            for first in range(0, len(part), _RECORDS_A_CALL)
+        )
+    )
+    return records
+
+
+# --- terms ------------------------------------------------------------------------------------------------------------
+
+
+async def crawl_terms(commands: ScriptCommands, crawl: CrawlId, *, limit: int) -> list[Terms]:
+    """Return at most `limit` distinct terms of a crawl. Reads shard after shard until there are enough."""
+    home = await read_home(commands, crawl.token)
+    found: dict[bytes, None] = {}
+    for shard in home.shards if home else ():
+        if len(found) < limit:
+            found |= dict.fromkeys(await stored_terms(commands, shard, crawl.token, limit=limit))
+    return [codec.unpack_stored_terms(raw) for raw in list(found)[:limit]]
+
+
+async def stored_terms(commands: ScriptCommands, shard: int, token: str, *, limit: int) -> list[bytes]:
+    """Return the packed terms of a crawl on one shard; `limit` of them or a few more, where there are so many."""
+    keys, cursor = commands.keys[shard], b"0"
+    first = await commands.plain(shard, "HGET", keys.key(KeyPattern.COUNTERS, token=token), "t")
+    found = [] if first is None else [first]
+    key = keys.key(KeyPattern.TERMS, token=token)
+    while len(found) < limit:
+        cursor, row = await commands.plain(shard, "HSCAN", key, cursor, "COUNT", _TERMS_A_STEP)
+        # The hash has number -> terms, and digest -> number.
+        found += [row[i + 1] for i in range(0, len(row), 2) if not row[i].startswith(b"d")]
+        if cursor == b"0":
+            break
+    return found
+
+
+# --- domains ----------------------------------------------------------------------------------------------------------
+
+
+async def first_domains(commands: ScriptCommands, crawls: Sequence[CrawlId], *, limit: int) -> list[list[DomainInfo]]:
+    """Return for each crawl at most `limit` of the domains where requests wait, in a few calls for all crawls."""
+    homes = await _read_homes(commands, crawls)
+    places = [(shard, index) for index, home in enumerate(homes) if home for shard in home.shards]
+    rows = await _read_records(
+        commands, KeyPattern.SHARES, [(shard, crawls[index].token) for shard, index in places], max_fields=limit
+    )
+    found: list[list[DomainInfo]] = [[] for _ in crawls]
+    for (_, index), row in zip(places, rows, strict=True):
+        found[index] += _waiting_domains(row)
+    return [domains[:limit] for domains in found]
+
+
+async def crawl_domains(
+    commands: ScriptCommands, crawl: CrawlId, *, cursor: str, limit: int
+) -> tuple[list[DomainInfo], str]:
+    """Return a page of about `limit` domains where requests of a crawl wait."""
+    shard, position = _read_cursor(cursor, commands.count, begin="0")
+    domains: list[DomainInfo] = []
+    while shard < commands.count and len(domains) < limit:
+        key = commands.keys[shard].key(KeyPattern.SHARES, token=crawl.token)
+        next_position, row = await commands.plain(shard, "HSCAN", key, position, "COUNT", limit)
+        domains += _waiting_domains(row)
+        position = next_position.decode()
+        if position == "0":
+            shard += 1
+    return domains, _next_cursor(shard, position, commands.count)
+
+
+def _waiting_domains(row: Sequence[bytes]) -> list[DomainInfo]:
+    """Return the domains with waiting requests from a crawl's shares."""
+    domains = (decode_share(domain, share) for domain, share in codec.hash_fields(row).items())
+    return [domain for domain in domains if domain.by_priority]
+
+
+def decode_share(domain: bytes, row: bytes) -> DomainInfo:
+    """Decode a row of a crawl's shares: [reserved, fetched, spider, priority, count, ...]. The priority of requests
+    that wait for a retry begins with `l`."""
+    with codec.decoding("a domain's record"):
+        share = msgspec.msgpack.decode(row)
+        found = DomainInfo(domain.decode(), pages=int(share[0]))
+        for index in range(2, len(share), 3):
+            spider, place, count = str(share[index]), str(share[index + 1]), int(share[index + 2])
+            priority = int(place.removeprefix("l"))
+            if place.startswith("l"):
+                found.later += count
+            else:
+                found.queued += count
+            found.by_priority[priority] = found.by_priority.get(priority, 0) + count
+            shares = found.by_spider.setdefault(spider, {})
+            shares[priority] = shares.get(priority, 0) + count
+        return found
+
+
+# --- workers and backlogs ---------------------------------------------------------------------------------------------
+
+
+async def workers(commands: ScriptCommands, *, heartbeat_ms: int) -> list[WorkerInfo]:
+    """Return the workers that sent a heartbeat in time, by name."""
+    found: dict[str, WorkerInfo] = {}
+    for row in await commands.everywhere("list_workers", heartbeat_ms):
+        for index in range(0, len(row), 3):
+            name, silent, leased = worker_of(row[index].decode()), row[index + 1] / 1000, row[index + 2]
+            worker = found.setdefault(name, WorkerInfo(name, silent, 0))
+            worker.silent_seconds = min(worker.silent_seconds, silent)
+            worker.leased += leased
+    return [found[name] for name in sorted(found)]
+
+
+async def backlog(commands: ScriptCommands) -> list[Backlog]:
+    """Return what waits for each spider, by name."""
+    found: dict[str, Backlog] = {}
+    for row in await commands.everywhere("backlog"):
+        for index in range(0, len(row), 3):
+            spider = row[index].decode().partition("|")[2]
+            part = found.setdefault(spider, Backlog(spider, 0, 0))
+            part.queued += int(row[index + 1])
+            part.domains += row[index + 2]
+    return [found[spider] for spider in sorted(found)]
+
+
+async def backlog_domains(
+    commands: ScriptCommands, spider: str, *, cursor: str, limit: int
+) -> tuple[list[tuple[str, int]], str]:
+    """Return about `limit` domains where requests of a spider wait, none of them twice on a page."""
+    shard, position = _read_cursor(cursor, commands.count)
+    found: dict[str, int] = {}
+    while shard < commands.count and len(found) < limit:
+        next_position, row = await commands.call(shard, "backlog_domains", spider, position, max(1, limit - len(found)))
+        for index in range(0, len(row), 2):  # a domain may be in several pools
+            domain = row[index].decode()
+            found[domain] = found.get(domain, 0) + int(row[index + 1])
+        position = next_position.decode()
+        if not position:
+            shard += 1
+    return list(found.items()), _next_cursor(shard, position, commands.count)
+
+
+# --- one URL ----------------------------------------------------------------------------------------------------------
+
+
+async def find_url(
+    commands: ScriptCommands, shard: int, run: Run, *, spider: str, domain: str, url: str, fingerprint: int
+) -> UrlInfo:
+    """Look for a URL in the seen-set, then where its request can be: its queues, the retries, the workers' leases."""
+    seen = bool(await commands.call(shard, "is_seen", run.crawl.id.token, fingerprint))
+    info = UrlInfo(seen=seen, place="unknown")
+    blocked, due, clock_offset = await commands.call(shard, "domain_due", run.crawl.pool, spider, domain)
+    info.blocked_until = float(blocked) / 1000 if blocked else None
+    if not seen:
+        return info
+    search = _UrlSearch(commands, shard, run, spider=spider, url=url)
+    if (queued := await search.in_queues(domain)) is not None:
+        info.place = "queued"
+        info.priority, info.position = queued
+        info.due = float(due) / 1000 if due else None
+    elif (retry_at := await search.in_retries()) is not None:
+        info.place, info.due = "later", (retry_at + float(clock_offset)) / 1000
+    elif (worker := await search.in_leases()) is not None:
+        info.place, info.held_by = "leased", worker
+    else:
+        info.place = "done"
+    return info
+
+
+class _UrlSearch:
+    """Search for one request of a run on its shard."""
+
+    def __init__(self, commands: ScriptCommands, shard: int, run: Run, *, spider: str, url: str) -> None:
+        self._commands = commands
+        self._shard = shard
+        self._keys = commands.keys[shard]
+        self._token, self._run = run.crawl.id.token, run.number
+        self._spider, self._url = spider, url
+        self._token_bytes, self._spider_bytes, self._url_bytes = self._token.encode(), spider.encode(), url.encode()
+
+    async def in_queues(self, domain: str) -> tuple[int, int] | None:
+        """Return priority and position of the request in the domain's queues. None: it is not among the entries that
+        are looked at."""
+        shares = self._keys.key(KeyPattern.SHARES, token=self._token)
+        row = await self._commands.plain(self._shard, "HGET", shares, domain)
+        priorities = sorted(decode_share(domain.encode(), row).by_priority, reverse=True) if row else []
+        for priority in priorities:
+            key = self._keys.key(
+                KeyPattern.QUEUE, token=self._token, spider=self._spider, domain=domain, priority=priority
+            )
+            for first in range(0, _ENTRIES_LOOKED_AT, _ENTRIES_A_CALL):
+                entries = await self._commands.plain(self._shard, "LRANGE", key, first, first + _ENTRIES_A_CALL - 1)
+                for offset, entry in enumerate(entries):
+                    if self._is_in(entry):
+                        return priority, first + offset
+                if len(entries) < _ENTRIES_A_CALL:
+                    break
+        return None
+
+    async def in_retries(self) -> float | None:
+        """Return when the request is retried, in ms of the shard's time. None: it does not wait for a retry."""
+        key, cursor, looked_at = self._keys.key(KeyPattern.LATER), b"0", 0
+        while True:
+            cursor, page = await self._commands.plain(self._shard, "ZSCAN", key, cursor, "COUNT", _ENTRIES_A_CALL)
+            for member, due in codec.hash_fields(page).items():
+                if self._is_retry(member):
+                    return float(due)
+            looked_at += _ENTRIES_A_CALL
+            if cursor == b"0" or looked_at >= _ENTRIES_LOOKED_AT:
+                return None
+
+    async def in_leases(self) -> str | None:
+        """Return the worker that holds the request. None: no worker does."""
+        plain, shard = self._commands.plain, self._shard
+        for pattern in (KeyPattern.WORKERS, KeyPattern.DEAD):
+            for session in await plain(shard, "ZRANGE", self._keys.key(pattern), 0, -1):
+                name = session.decode()
+                leases = await plain(shard, "HGETALL", self._keys.key(KeyPattern.LEASES, worker=name))
+                if any(self._is_lease(raw) for field, raw in codec.hash_fields(leases).items() if field != b"last"):
+                    return worker_of(name)
+        return None
+
+    def _is_in(self, entry: bytes) -> bool:
+        return self._url_bytes in entry and codec.decode_entry(entry)[4] == self._url
+
+    def _is_retry(self, member: bytes) -> bool:
+        """Compare a retry: token, run, priority, spider, domain, entry."""
+        if not self._may_be_in(member):
+            return False
+        token, run, _, spider, _, entry = codec.unpack_parts(member, 6)
+        return self._is_mine(token, run, spider) and self._is_in(entry)
+
+    def _is_lease(self, raw: bytes) -> bool:
+        """Compare a lease: run, token, priority, spider, domain, scope, entry, two of its last redirect, its start, and
+        the even gap."""
+        if not self._may_be_in(raw):
+            return False
+        run, token, _, spider, _, _, entry, *_ = codec.unpack_parts(raw, 11)
+        return self._is_mine(token, run, spider) and self._is_in(entry)
+
+    def _may_be_in(self, raw: bytes) -> bool:
+        """Exclude most values without decoding them."""
+        return self._url_bytes in raw and self._token_bytes in raw
+
+    def _is_mine(self, token: bytes, run: bytes, spider: bytes) -> bool:
+        return (token, spider) == (self._token_bytes, self._spider_bytes) and codec.unpack_number(run) == self._run
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+async def name_largest_crawl(commands: ScriptCommands, shard: int, error: FrontierFull) -> FrontierFull:
+    """Return the error with the name of the crawl that seems to fill the memory."""
+    largest = await largest_crawl(commands, shard)
+    return FrontierFull(f"{error.detail}; the largest seems to be {largest}") if largest else error
+
+
+async def largest_crawl(commands: ScriptCommands, shard: int) -> str:
+    """Describe the crawl that seems to be the largest on this shard's server, judged by a random sample of keys. Empty:
+    the sample has no key of a crawl."""
+    sample = await asyncio.gather(*(commands.plain(shard, "RANDOMKEY") for _ in range(_KEYS_SAMPLED)))
+    prefix = f"{commands.prefix}:{{".encode()
+    tokens: Counter[str] = Counter()
+    for key in sample:
+        if key is not None and key.startswith(prefix) and (token := crawl_token(key)):
+            tokens[token] += 1
+    sizes = await asyncio.gather(
+        *(_measure_crawl(commands, token, shard) for token, _ in tokens.most_common(_CRAWLS_MEASURED))
+    )
+    _, description = max(sizes, default=(0, ""))
+    return description
+
+
+async def _measure_crawl(commands: ScriptCommands, token: str, shard: int) -> tuple[int, str]:
+    """Estimate a crawl's bytes on a shard (a waiting URL takes about ten times the bytes of one that is only
+    remembered), and describe it."""
+    key = commands.keys[shard].key(KeyPattern.COUNTERS, token=token)
+    counters = codec.hash_fields(await commands.plain(shard, "HGETALL", key))
+    if b"crawl" not in counters:
+        return 0, ""
+    seen = int(counters.get(b"n", 0))
+    waiting = sum(int(count) for field, count in counters.items() if field.startswith((b"q:", b"l:")))
+    crawl = codec.unpack_crawl(counters[b"crawl"]).id
+    return 10 * seen + 100 * waiting, f"{crawl} ({waiting:,} URLs wait and {seen:,} are remembered on this shard)"

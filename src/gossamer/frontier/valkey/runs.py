@@ -1,0 +1,343 @@
+"""The ends of runs: deciding that a run is finished, stopping it, expiring its parts, sharing out its page budget.
+
+These operations concern several shards, and the process that runs one may die between any two steps. So the home shard
+first records what is to be done (in `idle`, `halting`, `opened`, `starving`) and keeps the record until every shard has
+done its part; maintenance resumes what is recorded.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from gossamer.errors import FrontierUnavailable
+from gossamer.frontier.valkey import codec
+from gossamer.frontier.valkey.commands import Argument, ScriptCommands
+from gossamer.frontier.valkey.keys import KeyPattern, home_shard
+from gossamer.model.crawl import Crawl, CrawlEvent, CrawlState
+
+_LETTERS = {CrawlState.STOPPED: "s", CrawlState.EXPIRED: "e", CrawlState.FINISHED: "f"}
+"""Letters by which scripts store how a run or a part ended."""
+_STATES = {letter.encode(): state for state, letter in _LETTERS.items()}
+_FINISHED = [(_LETTERS[CrawlState.FINISHED], "")]
+_BUDGET_USED = [("b", "")]
+
+_PURGE_STEP = 100
+"""Queues that one call deletes. More make the call longer."""
+_EVENTS_AT_ONCE = 500
+_PUBLISHER_MS = 5000
+"""Time after its last call for which a publisher is the only one that gets a shard's events."""
+_STOPS_AT_ONCE = 16
+_EXPIRING_SHARDS_AT_ONCE = 8
+
+
+# --- the home record --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlHome:
+    """A crawl's record on its home shard."""
+
+    token: str
+    state: CrawlState
+    run: int
+    generation: int
+    version: int
+    shards: list[int]
+    """Shards that this run or an earlier one touched."""
+    crawl: Crawl
+    parts: dict[str, str]
+    """Spiders whose part has ended, each with the letter of how."""
+    expires: dict[str, float]
+    """When the spiders' parts expire, in epoch seconds; 0: never."""
+    fields: dict[bytes, bytes]
+    """The record as the server sent it."""
+
+    def arguments(self, commands: ScriptCommands) -> list[Argument]:
+        """Return the arguments that name the run to a script, with what the script needs to begin it."""
+        return [self.token, self.run, self.generation, int(commands.count == 1), codec.pack_crawl(self.crawl)]
+
+
+async def read_home(commands: ScriptCommands, token: str) -> CrawlHome | None:
+    """Read a crawl's home record. None: no such crawl."""
+    shard = home_shard(token, commands.count)
+    key = commands.keys[shard].key(KeyPattern.HOME, token=token)
+    return decode_home(token, await commands.plain(shard, "HGETALL", key))
+
+
+def decode_home(token: str, row: Sequence[bytes]) -> CrawlHome | None:
+    """Decode a home record as the server sends it. None: no such crawl."""
+    fields = codec.hash_fields(row)
+    if b"state" not in fields:
+        return None
+    shards = fields.get(b"shards", b"").decode()
+    return CrawlHome(
+        token=token,
+        state=CrawlState(fields[b"state"].decode()),
+        run=int(fields[b"run"]),
+        generation=int(fields[b"gen"]),
+        version=int(fields.get(b"version", 0)),
+        shards=[int(shard) for shard in shards.split(",")] if shards else [],
+        crawl=codec.unpack_crawl(fields[b"crawl"]),
+        parts={name[3:].decode(): fields[name].decode() for name in fields if name.startswith(b"st:")},
+        expires={name[2:].decode(): int(fields[name]) / 1000 for name in fields if name.startswith(b"x:")},
+        fields=fields,
+    )
+
+
+# --- steps that maintenance can resume --------------------------------------------------------------------------------
+
+
+def left_to_maintenance() -> contextlib.suppress:
+    """Suppress the failure of a step that concerns several shards, one of which does not answer. The step is recorded
+    in the frontier, so maintenance repeats it; the other work of the caller goes on."""
+    return contextlib.suppress(FrontierUnavailable)
+
+
+async def purge_queues(commands: ScriptCommands, shard: int) -> None:
+    """Delete the queues of runs and parts that have ended on a shard."""
+    while await commands.call(shard, "purge", _PURGE_STEP):
+        pass
+
+
+async def call_after_purge(
+    commands: ScriptCommands, shard: int, call: Callable[[], Awaitable[Any]], *, blocked: Any
+) -> Any:
+    """Repeat a call, and delete queues in between, as long as the first item of its reply is `blocked`: queues of an
+    earlier run are in its way."""
+    while (reply := await call())[0] == blocked:
+        await purge_queues(commands, shard)
+    return reply
+
+
+# --- finishing and stopping -------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class StopResult:
+    """Result of ending a run or some of its parts on all shards."""
+
+    purged: int = 0
+    """Waiting requests dropped for this stop, also by other processes that carried it out on some shards."""
+    by_end: dict[str, int] = field(default_factory=dict)
+    """Waiting requests dropped for each end, by any stop: by spider, or "" for the whole crawl."""
+    idle: bool = False
+    """A shard has nothing left to do: the run may have finished."""
+
+
+async def _sum_counter(commands: ScriptCommands, home: CrawlHome, name: str) -> tuple[int, bool]:
+    """Return the sum of a counter over all shards, and whether any shard knows the run."""
+    rows = await asyncio.gather(
+        *(
+            commands.plain(s, "HMGET", commands.keys[s].key(KeyPattern.COUNTERS, token=home.token), "run", name)
+            for s in home.shards
+        )
+    )
+    values = [row[1] for row in rows if row[0] is not None and int(row[0]) == home.run]
+    return sum(int(value or 0) for value in values), bool(values)
+
+
+async def try_finish(commands: ScriptCommands, token: str, *, retention_ms: int, even_if_empty: bool = False) -> bool:
+    """Finish the run if nothing of it is left to do; returns True if this call decided so. Any process may call it.
+
+    First all `done` counters are read, then all `added`. A done counter never exceeds its added counter, so equal sums
+    mean that nothing was open at a moment in between. Then every shard closes the run: from then on additions must ask
+    the home shard, and those that asked before its version was read must ask again. The home shard decides only if none
+    has asked since. All calls are confirmed: a shard whose server was replaced and does not know the run would close a
+    run that goes on elsewhere. In the same step the home shard ends as expired the parts whose time has passed, so the
+    end is the same whether the expirer or the last lease came first.
+
+    `even_if_empty`: finish also a run to which nothing was ever added.
+    """
+    home = await read_home(commands, token)
+    if home is None:
+        return False
+    if home.state is CrawlState.FINISHED:  # the process that decided may have died before it told the shards
+        await end_on_shards(commands, home, _FINISHED, retention_ms=retention_ms)
+    if home.state is not CrawlState.RUNNING:  # `halting` records the shards that do not know of a stop yet
+        return False
+    done, known = await _sum_counter(commands, home, "Z")
+    added, _ = await _sum_counter(commands, home, "A")
+    if done != added or not (known or even_if_empty):
+        return False
+    arguments = home.arguments(commands)
+    closed = await asyncio.gather(
+        *(commands.call_confirmed(s, "finish_shard", *arguments, home.version) for s in home.shards)
+    )
+    if not all(closed):
+        return False
+    latest = max((float(row[0]) for row in closed), default=0.0)
+    expired: Counter[bytes] = Counter()
+    for row in closed:
+        for spider, count in zip(row[1::2], row[2::2], strict=True):
+            expired[spider] += count
+    spiders = [part for pair in expired.items() for part in pair]
+    if not await commands.call_confirmed(
+        home_shard(token, commands.count),
+        "finish_run", token, home.run, home.version, retention_ms, f"{latest:.3f}", *spiders,
+    ):  # fmt: skip
+        return False
+    await end_on_shards(commands, home, _FINISHED, retention_ms=retention_ms)
+    return True
+
+
+async def finish_idle(commands: ScriptCommands, shard: int, *, limit: int, retention_ms: int) -> int:
+    """Finish at most `limit` runs that have been idle on this shard for long enough; returns how many were looked
+    at."""
+    if not await commands.call(shard, "has_idle"):
+        return 0
+    due, *tokens = await commands.call_confirmed(shard, "finish_idle", limit, retention_ms)
+    for token in tokens:
+        with left_to_maintenance():
+            await try_finish(commands, token.decode(), retention_ms=retention_ms)
+    return int(due)
+
+
+async def end_on_shards(
+    commands: ScriptCommands, home: CrawlHome, ends: Sequence[tuple[str, str]], *, stop: int = 0, retention_ms: int
+) -> StopResult:
+    """End the run or some of its parts on every shard. `ends`: (letter, spider or "" for the run) of each; `stop`:
+    number of the stop that is carried out."""
+    arguments = home.arguments(commands)
+    result = StopResult()
+
+    async def end_on(shard: int) -> None:
+        purged = 0
+        for letter, spider in ends:
+            end = (*arguments, letter, spider, retention_ms, stop)
+            call = partial(commands.call_confirmed, shard, "stop_shard", *end)
+            reply = await call_after_purge(commands, shard, call, blocked=-1)
+            purged = int(reply[0])
+            result.by_end[spider] = result.by_end.get(spider, 0) + int(reply[1])
+            result.idle |= len(reply) > 2
+        result.purged += purged
+
+    await asyncio.gather(*map(end_on, home.shards))
+    return result
+
+
+async def carry_out_stop(commands: ScriptCommands, token: str, *, retention_ms: int) -> int:
+    """Carry out the stop that is recorded on the home shard; returns how many waiting requests it dropped."""
+    home = await read_home(commands, token)
+    result = StopResult()
+    if home is not None:
+        ends = [(letter, spider) for spider, letter in home.parts.items()]
+        if home.state is not CrawlState.RUNNING:
+            ends.append((_LETTERS[home.state], ""))
+        stop = int(home.fields.get(b"stop", 0))
+        result = await end_on_shards(commands, home, ends, stop=stop, retention_ms=retention_ms)
+        if result.idle:
+            await try_finish(commands, token, retention_ms=retention_ms)
+        await asyncio.gather(*(purge_queues(commands, shard) for shard in home.shards))
+    ended = [part for end in result.by_end.items() for part in end]
+    await commands.call(home_shard(token, commands.count), "confirm_stop", token, home.version if home else 0, *ended)
+    return result.purged
+
+
+async def expire_due(
+    commands: ScriptCommands, *, limit: int, stop_marker_ms: int, retention_ms: int, shard: int | None
+) -> int:
+    """Stop as expired the parts that are due on a shard (None: on all); returns their number. Where one of a crawl's
+    shards does not answer, maintenance carries out the stop later."""
+    total, turn = 0, asyncio.Semaphore(_STOPS_AT_ONCE)
+    at, end = (0, commands.count) if shard is None else (shard, shard + 1)
+
+    async def stop(token: bytes) -> None:
+        async with turn:
+            with left_to_maintenance():
+                await carry_out_stop(commands, token.decode(), retention_ms=retention_ms)
+
+    while at < end and total < limit:
+        several = limit - total >= _EXPIRING_SHARDS_AT_ONCE
+        shards = range(at, min(at + _EXPIRING_SHARDS_AT_ONCE, end) if several else at + 1)
+        share = max(1, (limit - total) // len(shards))
+        replies = await asyncio.gather(
+            *(commands.call(s, "expire", share, stop_marker_ms, retention_ms) for s in shards)
+        )
+        total += sum(reply[0] for reply in replies)
+        await asyncio.gather(*(stop(token) for reply in replies for token in reply[2:]))
+        if not any(reply[1] for reply in replies):
+            at += len(shards)
+    return total
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+async def pending_events(
+    commands: ScriptCommands, *, limit: int, shard: int | None, publisher: str
+) -> list[CrawlEvent]:
+    """Return the oldest events of a shard (None: of all) that are not acknowledged, oldest first."""
+    shards = range(commands.count) if shard is None else (shard,)
+    pages = await asyncio.gather(
+        *(commands.call(one, "list_events", limit, publisher, _PUBLISHER_MS) for one in shards)
+    )
+    events = [
+        _decode_event(page[index].decode(), float(page[index + 1]) / 1000, page[index + 2])
+        for page in pages
+        for index in range(0, len(page), 3)
+    ]
+    return sorted(events, key=lambda event: (event.at, event.crawl, event.run, event.event_id))[:limit]
+
+
+def _decode_event(event_id: str, at: float, raw: bytes) -> CrawlEvent:
+    """Decode an event from consecutive msgpack values: kind, run, spider, purged, crawl."""
+    kind, run, spider, purged, crawl = codec.unpack_parts(raw, 5)
+    with codec.decoding("an event"):
+        return CrawlEvent(
+            event_id=event_id,
+            kind=_STATES[kind],
+            crawl=codec.unpack_crawl(crawl).id,
+            run=codec.unpack_number(run),
+            spider=spider.decode(),
+            at=at,
+            purged=codec.unpack_number(purged),
+        )
+
+
+async def acknowledge_events(commands: ScriptCommands, events: Sequence[CrawlEvent]) -> None:
+    """Delete events that have been published."""
+    by_shard: dict[int, list[str]] = {}
+    for event in events:
+        by_shard.setdefault(home_shard(event.crawl.token, commands.count), []).append(event.event_id)
+    await asyncio.gather(
+        *(
+            commands.call(shard, "confirm_events", *ids[first : first + _EVENTS_AT_ONCE])
+            for shard, ids in by_shard.items()
+            for first in range(0, len(ids), _EVENTS_AT_ONCE)
+        )
+    )
+
+
+# --- the page budget --------------------------------------------------------------------------------------------------
+
+
+async def rebalance_budget(commands: ScriptCommands, token: str, shard: int, *, retention_ms: int) -> bool:
+    """Move a share of a crawl's page budget to a shard whose requests wait for one, or end the run when all of the
+    budget is used.
+
+    Returns True when requests on that shard need not wait any more.
+    """
+    home = await read_home(commands, token)
+    if home is None or home.crawl.max_pages is None:
+        return True
+    at, run, max_pages = home_shard(token, commands.count), home.run, home.crawl.max_pages
+    number = await commands.call(at, "page_budget", "begin", token, run, 0)
+    if number == 0:
+        return True
+    rows = await asyncio.gather(*(commands.call(s, "page_budget", "return", token, run, number) for s in home.shards))
+    if sum(int(row[1]) for row in rows) >= max_pages:
+        await end_on_shards(commands, home, _BUDGET_USED, retention_ms=retention_ms)
+        await try_finish(commands, token, retention_ms=retention_ms)
+        return True
+    kept = {s: int(row[0]) for s, row in zip(home.shards, rows, strict=True)}
+    ordered = [shard, *(s for s in home.shards if s != shard)]
+    pairs = [part for s in ordered for part in (s, kept.get(s, 0))]
+    quota = await commands.call(at, "page_budget", "grant", token, run, number, max_pages, *pairs)
+    if quota <= kept.get(shard, 0):
+        return False
+    await commands.call(shard, "page_budget", "take", token, run, number, quota)
+    return True

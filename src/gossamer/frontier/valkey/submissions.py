@@ -1,0 +1,328 @@
+"""Submits many requests at once: one call to each home shard opens their runs, one call to each shard adds their URLs.
+
+A submission that does not fit into a call with others, or has to wait for something, is carried out alone.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, TypeVar
+
+from gossamer.errors import BadInput, CrawlRefused, FrontierFull
+from gossamer.frontier.base import AddResult, RunFinished, Submission, SubmissionResult
+from gossamer.frontier.valkey import codec
+from gossamer.frontier.valkey.additions import URLS_A_CALL, RequestAdder, record_added, refusal
+from gossamer.frontier.valkey.commands import Argument, ScriptCommands, gather_all
+from gossamer.frontier.valkey.keys import check_batch, check_names, home_shard, shard_of
+from gossamer.frontier.valkey.queries import name_largest_crawl, stored_terms
+from gossamer.frontier.valkey.runs import try_finish
+from gossamer.model.crawl import Crawl, Run, Terms
+from gossamer.model.request import Batch
+from gossamer.policy.scope import covers
+
+_SUBMISSIONS_A_CALL = 100
+_BYTES_A_CALL = 1 << 20
+"""Bounds of a call, so that it takes the server a few milliseconds. More make it longer."""
+_SUBMISSIONS_A_PART = 2 * _SUBMISSIONS_A_CALL
+"""Submissions for each shard that are sent together. While the servers work on one part, the next is prepared."""
+_FINGERPRINTS_A_CALL = 5000
+_TERMS_COMPARED = 100
+"""Terms of a crawl that new ones are compared with. Terms beyond them count as narrower: in the worst case a finished
+crawl is fetched again."""
+_ANY_AGE_SECONDS = 1e12
+"""Longer than any run has been over: a process of this age belongs to the last run, so that no run begins."""
+
+T = TypeVar("T")
+
+Answer = SubmissionResult | CrawlRefused | BadInput
+
+
+@dataclass(slots=True)
+class _Opening:
+    """A crawl whose run is opened once for all its submissions of a part. The first submission's crawl counts."""
+
+    crawl: Crawl
+    packed: bytes
+    shards: set[int] = field(default_factory=set)
+    expires: dict[str, int] = field(default_factory=dict)
+    """By spider, in epoch ms; 0: never."""
+    run: Run | None = None
+    """None: not opened yet, because queues of an earlier run are in the way, or the last run has finished."""
+    version: int = 0
+    ended: str = ""
+    """Spiders whose part has ended, each behind the letter of how, joined by commas."""
+    refused: str = ""
+    """Reason why the crawl takes no requests. Empty: it does."""
+
+    def request_expiry(self, spider: str, expires: float) -> None:
+        """Keep the latest time that any submission requests; never (0) is later than any."""
+        at, known = round(expires * 1000), self.expires.get(spider)
+        self.expires[spider] = at if known is None else (at and known and max(at, known))
+
+    def arguments(self, token: str) -> list[Argument]:
+        """Return the arguments of `open_runs` for this crawl."""
+        expires = [part for pair in self.expires.items() for part in pair]
+        return [token, self.packed, ",".join(map(str, sorted(self.shards))), len(self.expires), *expires]
+
+    def record(self, reply: Sequence[bytes]) -> None:
+        """Record the reply of the home shard."""
+        if reply[0] == b"refused":
+            self.refused = refusal(self.crawl, reply)
+        elif reply[0] == b"ok":
+            crawl = self.crawl if reply[4] == self.packed else codec.unpack_crawl(reply[4])
+            self.run = Run(crawl, int(reply[1]), int(reply[2]))
+            self.version = int(reply[3])
+            self.ended = ",".join(spider.decode() for spider in reply[5:])
+
+
+@dataclass(slots=True)
+class _Part:
+    """Submissions that are sent together, and what is known of each by its index."""
+
+    submissions: Sequence[Submission]
+    answers: dict[int, Answer] = field(default_factory=dict)
+    alone: list[int] = field(default_factory=list)
+    """Submissions to carry out one by one."""
+    openings: dict[str, _Opening] = field(default_factory=dict)
+    """By crawl token."""
+    places: dict[int, tuple[int, _Opening]] = field(default_factory=dict)
+    """Shard and opening of each submission that goes into a call with others."""
+
+
+class _Verdict(Enum):
+    """Comparison of a submission with a finished run."""
+
+    KNOWN = auto()
+    """The run has seen every URL, and followed links at least as far."""
+    NEW = auto()
+    """The run has not seen every URL."""
+    WIDER = auto()
+    """The run has seen some URLs, but under a smaller maxdepth or a narrower scope."""
+
+
+class RequestSubmitter:
+    """Implements `Frontier.submit`."""
+
+    def __init__(self, commands: ScriptCommands, adder: RequestAdder, *, retention_ms: int) -> None:
+        self._commands = commands
+        self._adder = adder
+        self._retention_ms = retention_ms
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[Answer]:
+        size = _SUBMISSIONS_A_PART * self._commands.count
+        parts = [submissions[first : first + size] for first in range(0, len(submissions), size)]
+        answers = [answer for part in await gather_all(map(self._submit_part, parts)) for answer in part]
+        for submission, answer in zip(submissions, answers, strict=True):
+            if isinstance(answer, SubmissionResult) and answer.added.has_other_terms:
+                answer.exceeds_earlier_terms = await self._exceeds_earlier_terms(submission)
+        return answers
+
+    # --- together -----------------------------------------------------------------------------------------------------
+
+    async def _submit_part(self, submissions: Sequence[Submission]) -> list[Answer]:
+        part = _Part(submissions)
+        self._plan_openings(part)
+        await self._open_runs(part.openings)
+        calls = self._plan_calls(part)
+        await gather_all(self._add(part, shard, group) for shard, group in _split(calls))
+        await gather_all(self._submit_alone(part, index) for index in part.alone)
+        return [part.answers[index] for index in range(len(submissions))]
+
+    def _plan_openings(self, part: _Part) -> None:
+        for index, submission in enumerate(part.submissions):
+            try:
+                shard = _only_shard(submission, self._commands.count)
+            except BadInput as exc:
+                part.answers[index] = exc
+                continue
+            if shard is None:
+                part.alone.append(index)
+                continue
+            token = submission.crawl.id.token
+            opening = part.openings.get(token)
+            if opening is None:
+                opening = part.openings[token] = _Opening(submission.crawl, codec.pack_crawl(submission.crawl))
+            opening.shards.add(shard)
+            part.places[index] = shard, opening
+            if submission.expires is not None:
+                for batch in submission.batches:
+                    opening.request_expiry(batch.spider, submission.expires)
+
+    async def _open_runs(self, openings: Mapping[str, _Opening]) -> None:
+        by_home: dict[int, list[tuple[str, list[Argument]]]] = {}
+        for token, opening in openings.items():
+            home = home_shard(token, self._commands.count)
+            by_home.setdefault(home, []).append((token, opening.arguments(token)))
+
+        async def open_runs(home: int, group: Sequence[tuple[str, list[Argument]]]) -> None:
+            arguments = [argument for _, arguments in group for argument in arguments]
+            replies = await self._call(home, "open_runs", *arguments)
+            for (token, _), reply in zip(group, replies, strict=True):
+                openings[token].record(reply)
+
+        await gather_all(open_runs(home, group) for home, group in _split(by_home))
+
+    def _plan_calls(self, part: _Part) -> dict[int, list[tuple[int, list[Argument]]]]:
+        """Return for each shard the indexes of its submissions, with the arguments of `add_many`."""
+        calls: dict[int, list[tuple[int, list[Argument]]]] = {}
+        for index, (shard, opening) in part.places.items():
+            submission = part.submissions[index]
+            if opening.refused:
+                part.answers[index] = CrawlRefused(opening.refused)
+            elif opening.run is None:
+                part.alone.append(index)
+            else:
+                packed = self._adder.pack_terms(submission.terms)
+                try:
+                    arguments = _add_arguments(opening, opening.run, packed, submission)
+                except BadInput as exc:
+                    part.answers[index] = exc
+                else:
+                    calls.setdefault(shard, []).append((index, arguments))
+        return calls
+
+    async def _add(self, part: _Part, shard: int, group: Sequence[tuple[int, list[Argument]]]) -> None:
+        head = (int(self._commands.count == 1), self._retention_ms)
+        arguments = [argument for _, arguments in group for argument in arguments]
+        replies = await self._call(shard, "add_many", *head, *arguments)
+        for (index, _), reply in zip(group, replies, strict=True):
+            run = part.places[index][1].run
+            if reply[0] != b"ok" or run is None:  # closed meanwhile, or an earlier run's queues are in the way
+                part.alone.append(index)
+                continue
+            result = part.answers[index] = SubmissionResult(run, AddResult())
+            batches = part.submissions[index].batches
+            if record_added(result.added, reply, [(number, 0, batch) for number, batch in enumerate(batches)]):
+                await try_finish(self._commands, run.crawl.id.token, retention_ms=self._retention_ms)
+
+    async def _call(self, shard: int, script: str, *arguments: Argument) -> Any:
+        try:
+            return await self._commands.call_confirmed(shard, script, *arguments)
+        except FrontierFull as exc:
+            raise await name_largest_crawl(self._commands, shard, exc) from None
+
+    # --- alone --------------------------------------------------------------------------------------------------------
+
+    async def _submit_alone(self, part: _Part, index: int) -> None:
+        try:
+            part.answers[index] = await self._submit_one(part.submissions[index])
+        except (CrawlRefused, BadInput) as exc:
+            part.answers[index] = exc
+
+    async def _submit_one(self, submission: Submission) -> SubmissionResult:
+        crawl, terms, batches, at = submission.crawl, submission.terms, submission.batches, submission.expires
+        expires = {} if at is None else {batch.spider: at for batch in batches}
+        fresh, may_begin = submission.fresh, submission.fresh
+        while True:
+            try:
+                run = await self._adder.open_crawl(
+                    crawl,
+                    fresh=fresh,
+                    expires=expires,
+                    process_age_seconds=None if may_begin else _ANY_AGE_SECONDS,
+                    idempotency_key=submission.idempotency_key,
+                )
+                break
+            except RunFinished as finished:
+                verdict = await self._compare(finished.run, terms, batches)
+                repeated = (
+                    fresh  # the fresh run that an earlier attempt began; only what that run has not seen is added
+                )
+                if verdict is not _Verdict.NEW if repeated else verdict is _Verdict.KNOWN and not submission.fresh:
+                    return SubmissionResult(finished.run, _all_duplicates(batches))
+                fresh, may_begin = not repeated and (submission.fresh or verdict is _Verdict.WIDER), True
+            except CrawlRefused:
+                if not fresh:
+                    raise
+                fresh = may_begin = False  # a run is running: join it
+        added = await self._adder.add(run, terms, batches, seeds=True)
+        return SubmissionResult(run, added, joined_running=submission.fresh and not fresh)
+
+    # --- comparing with earlier submissions ---------------------------------------------------------------------------
+
+    async def _compare(self, run: Run, terms: Terms, batches: Sequence[Batch]) -> _Verdict:
+        """Compare a submission with a finished run. Changes nothing."""
+        token, packed = run.crawl.id.token, self._adder.pack_terms(terms)
+        by_shard: dict[int, list[int]] = {}
+        for batch in batches:
+            if not batch.unfiltered:
+                by_shard.setdefault(shard_of(batch.domain, self._commands.count), []).extend(batch.fingerprints)
+
+        async def compare(shard: int, fingerprints: Sequence[int]) -> tuple[int, bool]:
+            """Return how many the run has seen, and whether the submission's terms are wider."""
+            seen, has_other_terms = 0, False
+            for first in range(0, len(fingerprints), _FINGERPRINTS_A_CALL):
+                some = fingerprints[first : first + _FINGERPRINTS_A_CALL]
+                count, known_terms = await self._commands.call(
+                    shard, "count_seen", token, run.number, run.generation, packed.digest, packed.blob, *some
+                )
+                seen += count
+                has_other_terms |= bool(count) and not known_terms
+            return seen, has_other_terms and await self._is_wider(shard, token, terms)
+
+        found = await gather_all(compare(shard, fingerprints) for shard, fingerprints in by_shard.items())
+        if any(wider for _, wider in found):
+            return _Verdict.WIDER
+        whole = sum(len(batch.urls) for batch in batches)
+        return _Verdict.KNOWN if sum(seen for seen, _ in found) == whole else _Verdict.NEW
+
+    async def _exceeds_earlier_terms(self, submission: Submission) -> bool:
+        shards = {shard_of(batch.domain, self._commands.count) for batch in submission.batches}
+        token, terms = submission.crawl.id.token, submission.terms
+        return any(await gather_all(self._is_wider(shard, token, terms) for shard in shards))
+
+    async def _is_wider(self, shard: int, token: str, terms: Terms) -> bool:
+        """Return whether the terms ask for more than all others under which the crawl queued anything on this shard."""
+        if terms.maxdepth == 0:
+            return False
+        blob = self._adder.pack_terms(terms).blob
+        stored = await stored_terms(self._commands, shard, token, limit=_TERMS_COMPARED)
+        others = [codec.unpack_stored_terms(raw) for raw in stored[:_TERMS_COMPARED] if raw != blob]
+        return not any(covers(other, terms) for other in others)
+
+
+def _only_shard(submission: Submission, shard_count: int) -> int | None:
+    """Return the shard that takes the whole submission in a call with others. None: it must be carried out alone,
+    because it goes to several shards or is too large, has a batch that may be added only once, or asks for a fresh
+    run."""
+    check_names(submission.crawl.pool)
+    shards, urls = set(), 0
+    for batch in submission.batches:
+        check_batch(batch)
+        shards.add(shard_of(batch.domain, shard_count))
+        urls += URLS_A_CALL if batch.unfiltered else len(batch.urls)
+    return shards.pop() if len(shards) == 1 and urls < URLS_A_CALL and not submission.fresh else None
+
+
+def _add_arguments(opening: _Opening, run: Run, packed: codec.PackedTerms, submission: Submission) -> list[Argument]:
+    """Return the arguments of `add_many` for one submission."""
+    batches: list[Argument] = []
+    for batch in submission.batches:
+        batches += codec.batch_arguments(batch)
+    crawl = opening.packed if run.crawl is opening.crawl else codec.pack_crawl(run.crawl)
+    head: list[Argument] = [run.crawl.id.token, run.number, run.generation, crawl, packed.digest, packed.blob]
+    return [*head, opening.version, opening.ended, len(batches), *batches]
+
+
+def _split(calls: Mapping[int, list[tuple[T, list[Argument]]]]) -> Iterator[tuple[int, list[tuple[T, list[Argument]]]]]:
+    """Yield each shard's rows in groups that one call may take."""
+    for shard, rows in calls.items():
+        group: list[tuple[T, list[Argument]]] = []
+        size = 0
+        for row in rows:
+            size += _byte_count(row[1])
+            group.append(row)
+            if len(group) == _SUBMISSIONS_A_CALL or size >= _BYTES_A_CALL:
+                yield shard, group
+                group, size = [], 0
+        if group:
+            yield shard, group
+
+
+def _byte_count(arguments: Iterable[Argument]) -> int:
+    return sum([len(argument) for argument in arguments if isinstance(argument, (bytes, str))])
+
+
+def _all_duplicates(batches: Sequence[Batch]) -> AddResult:
+    places = [(index, position) for index, batch in enumerate(batches) for position in range(len(batch.urls))]
+    return AddResult(duplicates=len(places), duplicate_positions=places)
