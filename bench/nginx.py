@@ -13,7 +13,7 @@ from bench.certificates import write_certificates
 from bench.errors import BenchFailed
 from bench.websites import Website
 from gossamer.fakeweb.answers import Writer
-from gossamer.fakeweb.site import Page, Site
+from gossamer.fakeweb.site import Site, SitePage
 
 LONELY = "/alone"
 """The path of one more page, on the first host, which links to nothing: for measuring how crawlers start and end."""
@@ -150,6 +150,6 @@ def _write_pages(website: Website, folder: Path, port: int) -> None:
         home = folder / site.host(host)
         (home / "p").mkdir(parents=True)
         for number in range(website.spec.pages):
-            page = writer.write(Page(host, number))
+            page = writer.write(SitePage(host, number))
             (home / site.path(number)[1:] if number else home / "home").write_bytes(page)
     (folder / site.host(0) / LONELY[1:]).write_bytes(LONELY_PAGE)

@@ -20,9 +20,9 @@ from gossamer.fakeweb import (
     Fate,
     How,
     Mounts,
-    Page,
     Robots,
     Server,
+    SitePage,
     WebSpec,
     html,
     plain,
@@ -83,7 +83,7 @@ def content(response: http.client.HTTPResponse) -> bytes:
 
 
 def page_with(web: FakeWeb | Server, fate: Fate) -> str:
-    return next(web.url(0, number) for number in range(web.spec.pages) if web.site.fate(Page(0, number)) is fate)
+    return next(web.url(0, number) for number in range(web.spec.pages) if web.site.fate(SitePage(0, number)) is fate)
 
 
 def crawl(web: FakeWeb) -> dict[str, int | None]:

@@ -1,4 +1,4 @@
-"""What tests of crawlers need besides the practice web of `gossamer.fakeweb`.
+"""Additions to the practice web of `gossamer.fakeweb` for tests of crawlers.
 
 - hostile hosts (`WebSpec(hostile=True)`) and an estate agent's site (`WebSpec(estate=N)`), loaded by gossamer.fakeweb;
 - the outcome that a correct crawl must have (`expected`, `graph`, `fetched`);

@@ -22,7 +22,7 @@ HOSTS = frozenset({"estate.test", "localhost", "127.0.0.1"})
 PER_INDEX = 30
 """Properties of each index page, and of the API."""
 USER, PASSWORD = "user", "pass"
-"""Whom both logins let in."""
+"""User and password that both logins accept."""
 GEOCODE_SECOND = 10
 """Look-ups that the geocoder answers in any second; the others get OVER_QUERY_LIMIT."""
 GEOCODE_DELAY_MS = 100.0
@@ -51,7 +51,7 @@ class Estate:
 
     @property
     def properties(self) -> int:
-        """How many there are; they are numbered from 0."""
+        """Number of properties, which are numbered from 0."""
         return self.indexes * PER_INDEX
 
     def answer(self, method: str, target: str, *, body: bytes = b"", cookie: str = "") -> Answer:

@@ -1,4 +1,4 @@
-"""What the estate agent's properties are called, and where they are."""
+"""Words for the estate agent's properties: kinds, traits, places and addresses."""
 
 KINDS = ("studio", "one bed flat", "two bed flat", "house", "loft", "double room", "mews house", "houseboat")
 TRAITS = ("bright", "quiet", "newly painted", "spacious", "cosy", "furnished", "rooftop", "garden")

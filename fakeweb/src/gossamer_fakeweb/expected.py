@@ -1,16 +1,16 @@
-"""What a correct crawler finds in a fake web: the other half of the oracle, beside the access log."""
+"""Outcome that a correct crawler of a fake web must have. Tests compare it with records and the access log."""
 
 from collections.abc import Collection, Iterable
 from enum import StrEnum
 
 import msgspec
 
-from gossamer.fakeweb.site import HEALING, Fate, Page, Site
+from gossamer.fakeweb.site import HEALING, Fate, Site, SitePage
 from gossamer.fakeweb.spec import Robots
 
 
 class Ends(StrEnum):
-    """How a request ends."""
+    """Kinds of ends of a request."""
 
     PAGE = "page"
     FAILED = "failed"
@@ -20,7 +20,7 @@ class Ends(StrEnum):
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """What one URL that is linked (or a seed) must end with."""
+    """Outcome that one URL, linked or a seed, must have."""
 
     ends: Ends
     reason: str = ""
@@ -32,7 +32,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     redirects: tuple[str, ...] = ()
     """The addresses asked after the first, in order. The last is where the page was, if it ends with one."""
     asked: bool = True
-    """Whether the URL itself may be asked for at all; a redirect of it may still end elsewhere."""
+    """True if the URL itself may be requested; a redirect from it may still end elsewhere."""
     heals: bool = False
     """The first request fails, the second succeeds (`errors_once`)."""
 
@@ -51,10 +51,10 @@ STATUS = {
 def graph(site: Site, *, seeds: Iterable[int] | None = None) -> set[str]:
     """Every URL that links lead to from the first pages of the hosts `seeds` (None: all), were there no failures,
     robots.txt or scope. The seeds are in it; the hops of redirects are not."""
-    found = {Page(host, 0) for host in (range(site.spec.hosts) if seeds is None else seeds)}
+    found = {SitePage(host, 0) for host in (range(site.spec.hosts) if seeds is None else seeds)}
     level = list(found)
     while level:
-        fresh: list[Page] = []
+        fresh: list[SitePage] = []
         for page in level:
             for link in site.outlinks(page):
                 if link not in found:
@@ -72,19 +72,19 @@ def expected(
     depth: int | None = None,
     obey_robots: bool = True,
 ) -> dict[str, Expected]:
-    """What a correct crawler ends with, for every URL it takes up.
+    """Return the outcome that a correct crawler must have, for every URL that it takes up.
 
     `seeds`: numbers of the hosts whose first page it starts from (None: all). `scope`: numbers of the hosts it may
     visit (None: all). `depth`: follow links so many times (None: without end). Links that lead out of the scope are
     not in the answer. A page that fails for good hides what only it links to, exactly as for a crawler.
     """
     allowed = None if scope is None else frozenset(scope)
-    level = [Page(host, 0) for host in (range(site.spec.hosts) if seeds is None else seeds)]
+    level = [SitePage(host, 0) for host in (range(site.spec.hosts) if seeds is None else seeds)]
     seen = set(level)
     results: dict[str, Expected] = {}
     distance = 0
     while level:
-        fresh: list[Page] = []
+        fresh: list[SitePage] = []
         for page in level:
             result = _result(site, page, distance, allowed, obey_robots)
             results[site.url(*page)] = result
@@ -110,7 +110,7 @@ def fetched(results: dict[str, Expected]) -> set[str]:
     return urls
 
 
-def _result(site: Site, page: Page, depth: int, scope: frozenset[int] | None, obey_robots: bool) -> Expected:
+def _result(site: Site, page: SitePage, depth: int, scope: frozenset[int] | None, obey_robots: bool) -> Expected:
     verdict = _verdict(site, page.host, site.path(page.number), scope, obey_robots)
     if verdict is not None:
         return Expected(ends=verdict[0], reason=verdict[1], depth=depth, asked=False)
@@ -129,7 +129,7 @@ def _result(site: Site, page: Page, depth: int, scope: frozenset[int] | None, ob
 def _verdict(
     site: Site, host: int, path: str, scope: frozenset[int] | None, obey_robots: bool
 ) -> tuple[Ends, str] | None:
-    """Why this address is not asked; None: it is."""
+    """Return why a correct crawler does not request this address; None: it does."""
     if scope is not None and host not in scope:
         return Ends.DROPPED, "offsite"
     if not obey_robots:

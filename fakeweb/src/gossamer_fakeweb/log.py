@@ -12,7 +12,7 @@ Counted = Callable[[Record], bool]
 
 
 def is_page(record: Record) -> bool:
-    """Not robots.txt: fetching that is outside the politeness budget (RFC 9309 fetches belong to no page)."""
+    """Return whether the request is not for robots.txt, which no politeness budget covers (RFC 9309)."""
     return record.path != "/robots.txt"
 
 
@@ -28,7 +28,7 @@ def read(file: Path) -> list[Record]:
 
 
 def fetches(records: Iterable[Record], *, counted: Counted = is_page) -> Counter[str]:
-    """How often each URL was asked for, whatever the answer."""
+    """Count the requests for each URL, whatever the answer."""
     return Counter(record.url for record in records if counted(record))
 
 

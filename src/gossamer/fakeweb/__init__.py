@@ -13,7 +13,7 @@ from gossamer.fakeweb.answer import Answer, Ending, Mounts, html, plain, redirec
 from gossamer.fakeweb.journal import How, Record
 from gossamer.fakeweb.process import FakeWeb
 from gossamer.fakeweb.server import Server, serve
-from gossamer.fakeweb.site import Fate, Page, Site
+from gossamer.fakeweb.site import Fate, Site, SitePage
 from gossamer.fakeweb.spec import Robots, Sitemap, WebSpec
 
 __all__ = [
@@ -23,11 +23,11 @@ __all__ = [
     "Fate",
     "How",
     "Mounts",
-    "Page",
     "Record",
     "Robots",
     "Server",
     "Site",
+    "SitePage",
     "Sitemap",
     "WebSpec",
     "html",

@@ -71,7 +71,7 @@ async def _serve(spec: WebSpec, arguments: argparse.Namespace) -> None:
         if arguments.ca_file and web.ca_path:
             arguments.ca_file.write_bytes(web.ca_path.read_bytes())
         if arguments.port_file:
-            # Whoever waits for the file must never see it empty.
+            # A process that waits for the file must never read it half-written.
             fresh = arguments.port_file.with_name(arguments.port_file.name + ".new")
             fresh.write_text(f"{web.port}\n")
             fresh.replace(arguments.port_file)

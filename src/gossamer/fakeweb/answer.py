@@ -1,4 +1,4 @@
-"""What the fake web sends for a request: a value. A hostile page is one more value, or one more `Ending`."""
+"""Answers of the fake web, as values. A hostile page is one more value, or one more `Ending`."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ Step = Send | Silence | Reset
 
 
 class Wire(Protocol):
-    """What a script is carried out on."""
+    """Connection on which a script is performed."""
 
     def write(self, data: bytes) -> None:
         """Send, or keep until it can be sent."""
@@ -57,13 +57,13 @@ async def perform(script: Sequence[Step], wire: Wire) -> bool:
 
 
 class Ending(StrEnum):
-    """How the server goes about an answer."""
+    """Way in which the server ends an answer."""
 
     WHOLE = "whole"
     """Everything is sent; the connection may be used again."""
     REFUSE = "refuse"
     """Nothing is sent, the connection is reset. (Which host is meant is known only from the request, so a reset
-    instead of an answer stands for a port on which nobody listens.)"""
+    instead of an answer stands for a port without a listener.)"""
     RESET = "reset"
     """Headers and half of the body, then the connection is reset."""
     CUT = "cut"
@@ -85,7 +85,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     raw: bool = False
     """`body` is the whole answer, status line and headers included; the connection is closed after it."""
     script: tuple[Step, ...] = ()
-    """What is done in place of sending `headers` and `body`; then the connection is closed."""
+    """Steps performed instead of sending `headers` and `body`; then the connection is closed."""
 
 
 Mounts = Mapping[tuple[str, str], Answer | Sequence[Answer]]

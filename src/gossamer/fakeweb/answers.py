@@ -7,7 +7,7 @@ from html import escape
 from random import Random
 
 from gossamer.fakeweb.answer import Answer, Ending, Mounts, encode, html, plain, redirect
-from gossamer.fakeweb.site import Fate, Page, Site
+from gossamer.fakeweb.site import Fate, Site, SitePage
 from gossamer.fakeweb.spec import Robots, Sitemap
 
 _VOCABULARY = """
@@ -70,7 +70,7 @@ class Writer:
         ascii_words = [word for word in _WORDS if word.isascii()]
         self._plain = " ".join(random.choices(ascii_words, k=longest + 64)).encode()
 
-    def write(self, page: Page, *, at_home: bool = True) -> bytes:
+    def write(self, page: SitePage, *, at_home: bool = True) -> bytes:
         """The HTML of a page, UTF-8, exactly `page_bytes` long unless its links need more.
 
         `at_home` False: it is shown at another address (after a redirect), where a relative link would lead astray.
@@ -97,7 +97,7 @@ class Writer:
         rest = room - (last - first) - 8
         return b"%b<p>%b</p>\n" % (self._bank[first:last], self._plain[:rest])
 
-    def _anchors(self, page: Page, look: int, at_home: bool) -> list[str]:
+    def _anchors(self, page: SitePage, look: int, at_home: bool) -> list[str]:
         site = self._site
         anchors: list[str] = []
         menu = min(5, max(0, site.spec.out_degree - 2), site.spec.pages)
@@ -215,7 +215,7 @@ class Answers:
         return sorted(host for host in self._mounted_hosts if self.site.host_number(host) is None)
 
     def serves(self, host: str) -> bool:
-        """Whether there is anything under this host name."""
+        """Return whether this host name has pages, generated or mounted."""
         return host in self._mounted_hosts or self.site.host_number(host) is not None
 
     def answer(self, host: str, path: str) -> Answer:
@@ -259,7 +259,7 @@ class Answers:
         return answers[min(turn, len(answers) - 1)]
 
     def _page(
-        self, key: tuple[int, str], page: Page, *, at_home: bool, cached: bool = True, ending: Ending = Ending.WHOLE
+        self, key: tuple[int, str], page: SitePage, *, at_home: bool, cached: bool = True, ending: Ending = Ending.WHOLE
     ) -> Answer:
         answer = Answer(
             headers=(("Content-Type", "text/html; charset=utf-8"),),
@@ -277,7 +277,7 @@ class Answers:
             oldest = next(iter(self._cache))
             self.cached_bytes -= len(self._cache.pop(oldest).body)
 
-    def _hop(self, key: tuple[int, str], page: Page, hop: int) -> Answer:
+    def _hop(self, key: tuple[int, str], page: SitePage, hop: int) -> Answer:
         hops = self.site.hops(page)
         if hop == len(hops):
             return self._page(key, page, at_home=False)

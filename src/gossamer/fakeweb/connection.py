@@ -252,7 +252,7 @@ class Connection(asyncio.Protocol):
             await self._unclogged
 
     def _bad(self) -> None:
-        """What came is not HTTP: say so, unless an answer is on its way, and hang up."""
+        """Refuse bytes that are not HTTP, unless an answer is on its way, and close the connection."""
         self._closing = True
         if not self._busy:
             self._transport.write(encode(_BAD, head_only=False, close=True))

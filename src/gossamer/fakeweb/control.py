@@ -33,7 +33,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """Connections accepted, those of the control host included."""
     open_connections: int
     cpu_seconds: float
-    """What the server's whole process has used since it started; a reset does not clear it."""
+    """CPU seconds of the server's whole process since it started; a reset does not clear them."""
 
 
 class HostilePlace(msgspec.Struct, frozen=True, kw_only=True):

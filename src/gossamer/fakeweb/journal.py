@@ -11,7 +11,7 @@ import msgspec
 
 
 class How(StrEnum):
-    """How a request ended. The middle ones are as the spec wanted them; LEFT is the client's doing."""
+    """End of a request. The spec asks for REFUSE, RESET, CUT and STALL; LEFT is caused by the client."""
 
     OPEN = "open"
     """It is still being answered."""

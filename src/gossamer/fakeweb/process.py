@@ -66,7 +66,7 @@ class FakeWeb(Web):
         if log_file:
             arguments += [f"--log={log_file}"]
         complaints = Path(holder.name, "stderr")
-        with complaints.open("wb") as stderr:  # a file: nobody would empty a pipe
+        with complaints.open("wb") as stderr:  # a file: a pipe that is not read would fill up
             process = subprocess.Popen(
                 [sys.executable, "-m", "gossamer.fakeweb", *arguments],
                 stdin=subprocess.PIPE,  # held open by us alone: when we are gone, it ends

@@ -28,7 +28,7 @@ class ExtraSite(Protocol):
     """A site with answers of its own beside the generated hosts. The package gossamer-fakeweb has two."""
 
     wants_bodies: bool
-    """Whether `answer` needs the bodies of requests."""
+    """True if `answer` needs the bodies of requests."""
 
     def serves(self, host: str) -> bool:
         """Return whether the site answers for this lower-case host name."""
@@ -88,7 +88,7 @@ class Server(Web):
         self._accepted = 0
 
     def serves(self, host: str) -> bool:
-        """Whether this host name is answered, the control host included."""
+        """Return whether this host name is answered, the control host included."""
         known = host in (control.HOST, "localhost") or self.answers.serves(host)
         return known or self.extra_site_of(host) is not None
 

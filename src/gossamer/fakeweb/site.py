@@ -13,7 +13,7 @@ NAVIGATION = 5
 
 
 class Fate(StrEnum):
-    """What becomes of a request for a page. All but PAGE are named as the `WebSpec` field that sets their rate."""
+    """Outcome of a request for a page. All but PAGE are named after the `WebSpec` field that sets their rate."""
 
     PAGE = "page"
     REFUSE = "refuse"
@@ -30,10 +30,10 @@ class Fate(StrEnum):
 HEALING = frozenset(
     {Fate.REFUSE, Fate.RESET, Fate.STALL, Fate.RATE_LIMITED, Fate.SERVER_ERROR, Fate.UNAVAILABLE},
 )
-"""What `errors_once` cures. A 404 stays: a correct crawler does not ask for it again."""
+"""Fates that `errors_once` heals. A 404 stays: a correct crawler does not request it again."""
 
 
-class Page(NamedTuple):
+class SitePage(NamedTuple):
     """One page: the host's number and the page's number on it. Page 0 is the host's `/`."""
 
     host: int
@@ -41,9 +41,9 @@ class Page(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What a path stands for: a page, seen after `hop` redirects (0: at its own address)."""
+    """Meaning of a path: a page, reached after `hop` redirects (0: at its own address)."""
 
-    page: Page
+    page: SitePage
     hop: int
 
 
@@ -82,7 +82,7 @@ class Site:
         if not (digits.isdecimal() and sub_digits.isdecimal() and len(digits) < 12 and len(sub_digits) < 12):
             return None
         number = int(digits) * self.spec.subdomains + int(sub_digits)
-        # Spelling it again is the check: `site07.test`, `h9.site0.test` and the like are nobody's names.
+        # Spelling it again is the check: `site07.test`, `h9.site0.test` and the like are names of no host.
         return number if number < self.spec.hosts and self.host(number) == name else None
 
     def base(self, host: int | str) -> str:
@@ -104,8 +104,8 @@ class Site:
 
     # --- fates --------------------------------------------------------------------------------------------------------
 
-    def fate(self, page: Page) -> Fate:
-        """What a first request for this page gets."""
+    def fate(self, page: SitePage) -> Fate:
+        """Return the outcome of the first request for this page."""
         if not self._thresholds or not page.number:
             return Fate.PAGE
         drawn = draw(self.spec.seed, _FATE, page) / 2**64
@@ -115,7 +115,7 @@ class Site:
         return Fate.PAGE
 
     def heals(self, fate: Fate) -> bool:
-        """Whether a second request for a page of this fate gets the page."""
+        """Return whether a second request for a page of this fate gets the page."""
         return self.spec.errors_once and fate in HEALING
 
     def robots(self, host: int) -> Robots:
@@ -123,12 +123,12 @@ class Site:
         return self.spec.robots[host % len(self.spec.robots)]
 
     def allowed(self, host: int, path: str) -> bool:
-        """Whether the host's robots.txt, where it can be read, allows this path."""
+        """Return whether the host's robots.txt, where it can be read, allows this path."""
         return self.robots(host) is not Robots.DISALLOW or not path.startswith(self.spec.robots_disallow)
 
     # --- redirects ----------------------------------------------------------------------------------------------------
 
-    def hops(self, page: Page) -> list[tuple[int, str]]:
+    def hops(self, page: SitePage) -> list[tuple[int, str]]:
         """Where a redirecting page sends its visitor, hop by hop: (host number, path). Empty for other pages.
 
         The last hop serves the page. Hops have addresses of their own that no link leads to, so a crawl that follows
@@ -144,19 +144,19 @@ class Site:
         return []
 
     def place(self, host: int, path: str) -> Place | None:
-        """What this path of this host stands for; None: nothing (404). A query is part of it: pages have none."""
+        """Return the meaning of this path (with its query) on this host; None: 404. Pages have no query."""
         if path == "/":
-            return Place(Page(host, 0), 0)
+            return Place(SitePage(host, 0), 0)
         kind, *numbers = path[1:].split("/")
         if not all(number.isdecimal() and number.isascii() and len(number) < 12 for number in numbers):
             return None
         match kind, [int(number) for number in numbers]:
             case "p", [number]:
-                place, spelled = Place(Page(host, number), 0), self.path(number)
+                place, spelled = Place(SitePage(host, number), 0), self.path(number)
             case "r", [number, hop]:
-                place, spelled = Place(Page(host, number), hop), f"/r/{number}/{hop}"
+                place, spelled = Place(SitePage(host, number), hop), f"/r/{number}/{hop}"
             case "x", [origin, number, hop]:
-                place, spelled = Place(Page(origin, number), hop), f"/x/{origin}/{number}/{hop}"
+                place, spelled = Place(SitePage(origin, number), hop), f"/x/{origin}/{number}/{hop}"
             case _:
                 return None
         if spelled != path or place.page.number >= self.spec.pages or place.page.host >= self.spec.hosts:
@@ -167,7 +167,7 @@ class Site:
 
     # --- links --------------------------------------------------------------------------------------------------------
 
-    def outlinks(self, page: Page) -> list[Page]:
+    def outlinks(self, page: SitePage) -> list[SitePage]:
         """The pages this one links to, in the order of its HTML, `out_degree` of them; the same may come twice.
 
         First the navigation, then the page's children in a tree over the host's pages, which is why every page can be
@@ -175,10 +175,10 @@ class Site:
         """
         spec, host, number = self.spec, page.host, page.number
         pages, degree = spec.pages, spec.out_degree
-        links = [Page(host, target) for target in range(min(self._navigation, pages))]
+        links = [SitePage(host, target) for target in range(min(self._navigation, pages))]
         fanout = min(2, degree)
         links += [
-            Page(host, child) for child in range(fanout * number + 1, fanout * number + fanout + 1) if child < pages
+            SitePage(host, child) for child in range(fanout * number + 1, fanout * number + fanout + 1) if child < pages
         ]
         free = degree - len(links)
         crossing = min(1.0, spec.cross_host_share * degree / free) if free and spec.cross_host_share else 0.0
@@ -190,12 +190,12 @@ class Site:
             high = state >> 32
             target = high * pages >> 32
             if cross_below and (state * 0x9E3779B97F4A7C15 & _MASK) >> 32 < cross_below:
-                links.append(Page(self._other_host(host, scramble(state)), target))
+                links.append(SitePage(self._other_host(host, scramble(state)), target))
             else:
-                links.append(Page(host, target))
+                links.append(SitePage(host, target))
         return links
 
-    def look(self, page: Page) -> int:
+    def look(self, page: SitePage) -> int:
         """64 random bits for how the page is written: spelling of links, choice of text."""
         return draw(self.spec.seed, _LOOK, page)
 
@@ -204,7 +204,7 @@ class Site:
         return other + (other >= host)
 
 
-def draw(seed: int, purpose: int, page: Page) -> int:
+def draw(seed: int, purpose: int, page: SitePage) -> int:
     """64 uniform bits that depend on all arguments."""
     return scramble(scramble(scramble(seed * 8 + purpose) + page.host) + page.number)
 

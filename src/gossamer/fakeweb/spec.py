@@ -1,4 +1,4 @@
-"""What a fake web is made of: one frozen value. The same value gives the same web, byte for byte, on every machine."""
+"""Specification of a fake web: one frozen value. Equal values give equal webs, byte for byte, on every machine."""
 
 import argparse
 from dataclasses import MISSING, dataclass, field, fields
@@ -9,7 +9,7 @@ from gossamer.errors import BadInput
 
 
 class Robots(StrEnum):
-    """How a host answers `/robots.txt` (RFC 9309)."""
+    """Kinds of answers to `/robots.txt` (RFC 9309)."""
 
     NONE = "none"
     """404: everything is allowed."""
@@ -24,7 +24,7 @@ class Robots(StrEnum):
 
 
 class Sitemap(StrEnum):
-    """How a host lists its pages. Robots.txt names the sitemap wherever the host has a robots.txt."""
+    """Kinds of sitemaps. A host's robots.txt, if it has one, names its sitemap."""
 
     NONE = "none"
     PLAIN = "plain"

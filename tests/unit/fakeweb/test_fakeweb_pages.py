@@ -11,7 +11,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from gossamer.fakeweb.answer import Answer, Ending, html
 from gossamer.fakeweb.answers import Answers
-from gossamer.fakeweb.site import Fate, Page, Site
+from gossamer.fakeweb.site import Fate, Site, SitePage
 from gossamer.fakeweb.spec import Robots, Sitemap, WebSpec
 from gossamer_fakeweb.expected import graph
 
@@ -60,7 +60,7 @@ def test_the_links_in_the_html_are_the_outlinks_in_their_order(port: int, subdom
     for host in range(spec.hosts):
         for number in range(spec.pages):
             body = fetch(answers, site.url(host, number)).body
-            outlinks = [site.url(*link) for link in site.outlinks(Page(host, number))]
+            outlinks = [site.url(*link) for link in site.outlinks(SitePage(host, number))]
             assert links(body, site.url(host, number)) == outlinks
             assert [
                 ada_url.join_url(site.url(host, number), href).partition("#")[0] for href in hrefs(body)
@@ -98,7 +98,7 @@ def test_scripts_and_comments_hold_links_that_are_none() -> None:
 def test_a_moved_page_still_links_to_where_it_did() -> None:
     site = Site(WebSpec(hosts=3, pages=100, redirect_same=0.3, redirect_cross=0.3, redirect_chain=2))
     answers = Answers(site)
-    moved = [Page(0, number) for number in range(100) if site.hops(Page(0, number))]
+    moved = [SitePage(0, number) for number in range(100) if site.hops(SitePage(0, number))]
     assert {site.fate(page) for page in moved} == {Fate.REDIRECT_SAME, Fate.REDIRECT_CROSS}
     for page in moved:
         url = site.url(*page)

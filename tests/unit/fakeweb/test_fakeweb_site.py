@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.fakeweb.site import Fate, Page, Site
+from gossamer.fakeweb.site import Fate, Site, SitePage
 from gossamer.fakeweb.spec import Robots, WebSpec
 from gossamer_fakeweb.expected import Ends, expected, fetched, graph
 
 
-def every_page(site: Site) -> list[Page]:
-    return [Page(host, number) for host in range(site.spec.hosts) for number in range(site.spec.pages)]
+def every_page(site: Site) -> list[SitePage]:
+    return [SitePage(host, number) for host in range(site.spec.hosts) for number in range(site.spec.pages)]
 
 
 def test_the_same_seed_gives_the_same_links_and_another_seed_others() -> None:
@@ -25,7 +25,7 @@ def test_the_same_seed_gives_the_same_links_and_another_seed_others() -> None:
 def test_links_do_not_change_between_versions() -> None:
     """A seed quoted in a bug report must mean the same web for ever."""
     site = Site(WebSpec(seed=1, hosts=2, pages=1000, out_degree=10, cross_host_share=0.3))
-    assert site.outlinks(Page(0, 3)) == [
+    assert site.outlinks(SitePage(0, 3)) == [
         (0, 0),
         (0, 1),
         (0, 2),
@@ -108,7 +108,7 @@ def test_the_rates_are_kept_and_a_first_page_never_fails() -> None:
     for fate, rate in rates.items():
         assert fates[Fate(fate)] / 10_000 == pytest.approx(rate, abs=0.02)
     assert set(fates) == {Fate.PAGE, *map(Fate, rates)}
-    assert {site.fate(Page(host, 0)) for host in range(10)} == {Fate.PAGE}
+    assert {site.fate(SitePage(host, 0)) for host in range(10)} == {Fate.PAGE}
 
 
 def test_redirects_lead_over_addresses_of_their_own_to_the_page() -> None:
@@ -151,7 +151,7 @@ def test_depth_counts_links_from_the_seeds() -> None:
         results = expected(site, seeds=[0], depth=depth)
         assert max(result.depth for result in results.values()) == depth
     assert set(expected(site, seeds=[0], depth=0)) == {site.url(0)}
-    assert set(expected(site, seeds=[0], depth=1)) == {site.url(*link) for link in site.outlinks(Page(0, 0))} | {
+    assert set(expected(site, seeds=[0], depth=1)) == {site.url(*link) for link in site.outlinks(SitePage(0, 0))} | {
         site.url(0)
     }
 

@@ -69,7 +69,7 @@ def _links(asked: Asked) -> Answer:
 
 
 def _schemes(asked: Asked) -> Answer:
-    """The same without the scheme, with another, and oddly written."""
+    """Forms of an address without the scheme, with another scheme, and oddly written."""
     port = asked.private_port
     return links(
         *(f"//{form}:{port}/bare" for form in _LOOPBACK),

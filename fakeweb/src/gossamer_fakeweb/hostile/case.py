@@ -15,7 +15,7 @@ class Asked(NamedTuple):
     copy: int
     """The number of the host where a case has many (`bad-NAME-7.test`); 0: the one without a number."""
     port: int
-    """Of this web."""
+    """Port of this web."""
     private_port: int
     """Where links to private addresses lead."""
 
@@ -31,7 +31,7 @@ class Case(NamedTuple):
     """One hostile host."""
 
     about: str
-    """What it does, for people."""
+    """Description for people."""
     answer: Answering
     """To any path but /robots.txt."""
     robots: Answering | None = None
@@ -45,7 +45,7 @@ _NO_ROBOTS = plain("Not found.\n", status=404)
 
 
 def always(about: str, answer: Answer) -> Case:
-    """The same answer to every path."""
+    """Return a case that gives one answer to every path."""
     return Case(about, lambda asked: answer)
 
 

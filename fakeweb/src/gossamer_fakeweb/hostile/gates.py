@@ -14,7 +14,7 @@ _RECORD = b"\x16\x03\x03"
 
 
 class GateKind(NamedTuple):
-    """What a port does with whoever connects."""
+    """Behaviour of a port towards a client that connects."""
 
     about: str
     script: tuple[Step, ...]
@@ -22,7 +22,7 @@ class GateKind(NamedTuple):
     awaits: bool = False
     """It begins when the client has sent something; else at once."""
     deaf: bool = False
-    """Its queue of connections is full: the kernel answers nobody."""
+    """The queue of connections is full: the kernel accepts no client."""
 
 
 KINDS: Mapping[str, GateKind] = {

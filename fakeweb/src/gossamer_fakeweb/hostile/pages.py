@@ -7,7 +7,7 @@ from functools import cache
 from gossamer_fakeweb.hostile.case import Case, Cases, always, page
 
 _BYTES = 2_000_000
-"""Of most of them: about what a browser still parses."""
+"""Size of most of them: about what a browser still parses."""
 _ROBOTS_NO = b"<meta name=robots content=nofollow>"
 
 

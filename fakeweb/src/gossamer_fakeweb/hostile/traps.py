@@ -1,4 +1,4 @@
-"""Webs without end: every page leads on to pages nobody has seen, or every redirect to another."""
+"""Webs without end: every page links to new pages, or every redirect leads to another one."""
 
 from gossamer.fakeweb.answer import Answer, html, plain, redirect
 from gossamer_fakeweb.hostile.case import Asked, Case, Cases, always, links

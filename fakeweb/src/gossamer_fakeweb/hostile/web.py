@@ -32,10 +32,10 @@ class Hostile:
         self._port = port
         self._private_port = private_port or port
         self.gate_ports = dict(gate_ports or {})
-        """Of the gates, by name."""
+        """Ports of the gates, by name."""
 
     def serves(self, host: str) -> bool:
-        """Whether this lower-case host name is one of them."""
+        """Return whether this lower-case host name is one of them."""
         return host == INDEX or _case_of(host) is not None
 
     def answer(self, host: str, path: str) -> Answer:

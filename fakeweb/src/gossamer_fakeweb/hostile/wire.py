@@ -12,7 +12,7 @@ SLOW_SECONDS = 1.0
 
 
 def scripted(about: str, *steps: Step | bytes, status: int = 200) -> Case:
-    """The same steps for every path; bytes are sent once."""
+    """Return a case that performs these steps for every path; bytes are sent once."""
     script = tuple(Send(step) if isinstance(step, bytes) else step for step in steps)
     return always(about, Answer(status=status, script=script))
 
@@ -70,7 +70,7 @@ LIES: Cases = {
         "a length and chunks", OK + b"Content-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n<p>\r\n0\r\n\r\n"
     ),
     "second-answer": scripted(
-        "an answer nobody asked for behind the first", (OK + b"Content-Length: 3\r\n\r\n<p>") * 2
+        "an unsolicited second answer behind the first", (OK + b"Content-Length: 3\r\n\r\n<p>") * 2
     ),
     "chunk-negative": scripted("a chunk of negative size", CHUNKED + b"-3\r\n<p>\r\n0\r\n\r\n"),
     "chunk-overflow": scripted("a chunk size of 40 digits", CHUNKED + b"f" * 40 + b"\r\n<p>"),
