@@ -1,90 +1,105 @@
-"""The reference page of what a Scrapy project may set, made from the tables of the Scrapy lane."""
+"""Generates the reference page of a Scrapy project's settings from the tables of `gossamer.scrapy`."""
 
-from gossamer.scrapy.addon import DEFAULTS, LOOP
-from gossamer.scrapy.options import OWN, SHARED
-from gossamer.scrapy.redis.settings import TABLE
+from gossamer.scrapy.addon import ADDON_SETTINGS, EVENT_LOOP
+from gossamer.scrapy.options import PROJECT_SETTINGS, SHARED_SETTINGS
+from gossamer.scrapy.redis.settings import OPTIONS
 from gossamer.settings import rows
 
 
 def scrapy_page() -> str:
-    """docs/reference/scrapy.md."""
+    """Return docs/reference/scrapy.md."""
     lines = [
         *("# Settings of a Scrapy project", ""),
-        "What a project on the shared frontier may set, in its `settings.py`, with `-s`, or in a spider's",
-        "`custom_settings`. An unknown `GOSSAMER_` name is refused at the start. How to: [Scrapy](../howto/scrapy.md).",
-        *("", "## The lane's own", "", "Also read from the environment, where an unknown name is passed over.", ""),
-        *("| setting | default | meaning |", "|---|---|---|"),
+        "Settings for a project on the shared frontier. Set them in `settings.py`, with `-s`, or in a spider's",
+        "`custom_settings`. An unknown name that starts with `GOSSAMER_` is refused at the start. How to use them:",
+        "[Put a Scrapy project on the shared frontier](../howto/scrapy.md).",
+        *("", "## For Scrapy projects only", ""),
+        "These may also be environment variables. Unknown environment variables are ignored.",
+        *("", "| setting | default | meaning |", "|---|---|---|"),
     ]
     lines += [
-        f"| `{name}` | {f'`{default}`' if default != '' else ''} | {text} |" for name, (default, text) in OWN.items()
+        f"| `{name}` | {f'`{default}`' if default != '' else ''} | {text} |"
+        for name, (default, text) in PROJECT_SETTINGS.items()
     ]
     lines += [
-        *("", "## Gossamer's", "", "As everywhere ([all settings](settings.md)); those of `[topics]` and `[kafka]`"),
-        "too, where items go to the bus.",
+        *(
+            "",
+            "## Gossamer's settings",
+            "",
+            "They mean the same everywhere ([all settings](settings.md)). Projects that",
+        ),
+        "publish to the bus may also set those of `[topics]` and `[kafka]`.",
         *("", "| setting | default | meaning |", "|---|---|---|"),
     ]
     for _, variable, default, meaning in rows():
-        if variable in SHARED:
-            text = HERE.get(variable) or " ".join(meaning.split())
+        if variable in SHARED_SETTINGS:
+            text = NARROWER.get(variable) or " ".join(meaning.split())
             lines.append(f"| `{variable}` | {f'`{default}`' if default else ''} | {text} |")
-    lines += [*("", "## Scrapy's, and what they mean here", "", "| setting | meaning |", "|---|---|")]
+    lines += [*("", "## Scrapy's settings on the shared frontier", "", "| setting | meaning |", "|---|---|")]
     lines += [f"| {names} | {meaning} |" for names, meaning in SCRAPYS.items()]
-    lines += ["", "## What the add-on sets", "", "What the project sets itself, it keeps.", ""]
-    lines += ["| setting | value | why |", "|---|---|---|"]
-    lines += [f"| `{name}` | `{value!r}` | {why} |" for name, (value, why) in DEFAULTS.items()]
+    lines += ["", "## What the add-on sets", "", "The project's own values override these.", ""]
+    lines += ["| setting | value | reason |", "|---|---|---|"]
+    lines += [f"| `{name}` | `{value!r}` | {why} |" for name, (value, why) in ADDON_SETTINGS.items()]
     lines += [
-        f"| `{LOOP[0]}` | `{LOOP[1]!r}` | {LOOP[2]} |",
-        f"| `SPIDER_MIDDLEWARES` | `KnownLinks` at 1000 | {KNOWN} |",
+        f"| `{EVENT_LOOP[0]}` | `{EVENT_LOOP[1]!r}` | {EVENT_LOOP[2]} |",
+        f"| `SPIDER_MIDDLEWARES` | `KnownLinks` at 1000 | {KNOWN_LINKS} |",
     ]
-    lines += ["", "## scrapy-redis's", "", "Of a project that moved to `gossamer.scrapy.redis`"]
+    lines += ["", "## scrapy-redis's settings", "", "For a project that moved to `gossamer.scrapy.redis`"]
     lines[-1] += " ([how to](../howto/from-scrapy-redis.md))."
-    lines += ["", "| setting | default | here |", "|---|---|---|"]
+    lines += ["", "| setting | default | meaning |", "|---|---|---|"]
     lines += [
         f"| `{name}` | {'' if row.default in ('', None) else f'`{row.default!r}`'} | {row.meaning} |"
-        for name, row in TABLE.items()
+        for name, row in OPTIONS.items()
     ]
     return "\n".join(lines) + "\n"
 
 
-HERE = {
+NARROWER = {
     "GOSSAMER_FRONTIER": (
-        "The shared frontier: unix://, redis://, rediss:// or redis+cluster://. Has to be named, here or in the "
-        "environment, where the commands find it too"
+        "Address of the shared frontier: unix://, redis://, rediss:// or redis+cluster://. Required; set it in the "
+        "environment if the `gossamer` commands are to find it, too"
     ),
     "GOSSAMER_BUS": (
-        "Where a `ClusterSpider`'s pages and items go: kafka://host:port,host:port. Empty: streams, in the frontier's "
-        "server"
+        "Where a `ClusterSpider` publishes pages and items: kafka://host:port,host:port. Empty: streams in the "
+        "frontier's server"
     ),
     "GOSSAMER_DATA_DIR": (
-        "Of a `ClusterSpider` on streams: bodies are in its folder blobs, unless GOSSAMER_TOPICS__BLOBS says where"
+        "Folder of a `ClusterSpider` that publishes to streams. Its subfolder `blobs` holds large bodies, unless "
+        "GOSSAMER_TOPICS__BLOBS names another place"
     ),
 }
-"""Settings that mean less here than elsewhere."""
+"""Meanings of settings that do less in a Scrapy project than elsewhere."""
 
 SCRAPYS = {
     "`DOWNLOAD_DELAY`, a spider's `download_delay`": (
-        "The crawl's wish for every domain: one request in so many seconds, of all processes together. "
+        "Requested delay between two requests to one domain, in seconds, for all processes together. "
         "0: as fast as the operator's policy allows"
     ),
-    "`CONCURRENT_REQUESTS_PER_DOMAIN`": "Requests in flight of one domain, of all processes together",
-    "`CONCURRENT_REQUESTS`": "Of this process",
-    "`DOWNLOAD_SLOTS`": "A host's own delay and concurrency, kept in each process besides",
-    "`SCHEDULER_PERSIST`": "True: a finished crawl's next run has seen what the last one saw. False: it begins anew",
-    "`SCHEDULER_MEMORY_QUEUE`": "A queue with `Fifo` in its name: first in first out; else last in first out",
+    "`CONCURRENT_REQUESTS_PER_DOMAIN`, a spider's `max_concurrent_requests`": (
+        "Maximum number of requests in flight to one domain, for all processes together"
+    ),
+    "`CONCURRENT_REQUESTS`": "Maximum number of requests in flight in one process",
+    "`DOWNLOAD_SLOTS`": "Additional delay and concurrency of a host, kept by each process for itself",
+    "`SCHEDULER_PERSIST`": (
+        "True: the next run of a finished crawl skips what earlier runs have seen. False: the next run has seen nothing"
+    ),
+    "`SCHEDULER_MEMORY_QUEUE`": "A class with `Fifo` in its name: oldest request first. Any other: newest first",
     "`REQUEST_FINGERPRINTER_CLASS`": (
-        "Decides what is the same request, as in Scrapy. Requests that the service or another spider adds have the "
-        "fingerprint of Scrapy's default class"
+        "Decides which requests are the same, as in Scrapy. Requests that the service or another spider adds always "
+        "have the fingerprint of Scrapy's default class"
     ),
-    "`ROBOTSTXT_OBEY`": "As in Scrapy, but all requests that wait for a robots.txt obey it; `Crawl-delay` holds for "
-    "the whole cluster then",
+    "`ROBOTSTXT_OBEY`": (
+        "As in Scrapy, but all requests that wait for a robots.txt obey it, and its `Crawl-delay` applies to the whole "
+        "cluster"
+    ),
     "`DUPEFILTER_CLASS`": (
-        "`scrapy.dupefilters.BaseDupeFilter`: nothing is dropped as a duplicate but start requests. A class of the "
-        "project's own is refused: it would never be asked"
+        "`scrapy.dupefilters.BaseDupeFilter`: only start requests are dropped as duplicates. A class of your own is "
+        "refused, because it would never be called"
     ),
-    "`JOBDIR`, `SCHEDULER_DISK_QUEUE`, `SCHEDULER_PRIORITY_QUEUE`": ("Not read: the frontier does it"),
+    "`JOBDIR`, `SCHEDULER_DISK_QUEUE`, `SCHEDULER_PRIORITY_QUEUE`": "No effect: the frontier keeps the requests",
 }
 
-KNOWN = (
-    "Links that are known to be seen are dropped before the other middlewares handle them; set "
-    "`gossamer.scrapy.addon.KnownLinks` to `None` where one of those rewrites requests"
+KNOWN_LINKS = (
+    "Drops links that are known as seen before the other middlewares handle them. Set "
+    "`gossamer.scrapy.addon.KnownLinks` to `None` if one of those rewrites requests"
 )

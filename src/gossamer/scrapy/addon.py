@@ -72,7 +72,7 @@ class KnownLinks:
         return scheduler if isinstance(scheduler, SharedScheduler) else None
 
 
-DEFAULTS: dict[str, tuple[Any, str]] = {
+ADDON_SETTINGS: dict[str, tuple[Any, str]] = {
     "SCHEDULER": ("gossamer.scrapy.Scheduler", "Uses the shared frontier"),
     "REQUEST_FINGERPRINTER_CLASS": (
         "gossamer.scrapy.RequestFingerprinter",
@@ -88,7 +88,7 @@ DEFAULTS: dict[str, tuple[Any, str]] = {
 }
 """Value and reason by name."""
 
-LOOP = (
+EVENT_LOOP = (
     "ASYNCIO_EVENT_LOOP",
     "uvloop.Loop",
     "A faster event loop. Set only where uvloop is installed and no event loop is running yet",
@@ -105,12 +105,12 @@ class Addon:
     @classmethod
     def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
         """Set what Scrapy reads before it creates the first crawler: the event loop."""
-        name, value, _ = LOOP
+        name, value, _ = EVENT_LOOP
         if find_spec("uvloop") is not None and not is_reactor_installed():
             settings.set(name, value, priority="addon")
 
     def update_settings(self, settings: BaseSettings) -> None:
         """Set all other settings."""
-        for name, (value, _) in DEFAULTS.items():
+        for name, (value, _) in ADDON_SETTINGS.items():
             settings.set(name, value, priority="addon")
         settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", KnownLinks, _CLOSEST_TO_THE_SPIDER)

@@ -265,7 +265,7 @@ def _method_name(spider: Spider, function: Any, which: str) -> str:
         if name and getattr(getattr(spider, name, None), "__func__", None) is function.__func__:
             return name
     called = getattr(function, "__qualname__", None) or repr(function)
-    raise Unstorable(f"its {which} {called} is no method of the spider; make it one")
+    raise Unstorable(f"its {which} {called} is not a method of the spider; make it one")
 
 
 @lru_cache(maxsize=1000)
@@ -290,9 +290,9 @@ def _class(path: str, base: type) -> Any:
     """Return the class at a dotted path. Raises Unreadable unless it is imported and a subclass of `base`."""
     found = _imported(path)
     if found is None:
-        raise Unreadable("no_class", f"there is no {path} here; import it where the spider is defined")
+        raise Unreadable("no_class", f"this process has not imported {path}; import it where the spider is defined")
     if not issubclass(found, base):
-        raise Unreadable("no_class", f"{path} is no {base.__name__}")
+        raise Unreadable("no_class", f"{path} is not a {base.__name__}")
     return found
 
 
@@ -342,7 +342,7 @@ def _fields_of(value: Any, where: str) -> dict[str, Any]:
         raise ValueError(f"{where} holds a {_path(kind)}, which is not found by that name; define it in a module")
     names = [one.name for one in dataclasses.fields(value)]
     if more := sorted(set(getattr(value, "__dict__", ())) - set(names)):
-        raise ValueError(f"{where} holds a {_path(kind)} with {more[0]}, which is none of its fields")
+        raise ValueError(f"{where} holds a {_path(kind)} with {more[0]}, which is not one of its fields")
     return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
 
@@ -374,5 +374,5 @@ def attrs_of(meta: Mapping[str, Any]) -> dict[str, object] | None:
     try:
         msgspec.msgpack.encode(attrs)
     except (TypeError, ValueError, OverflowError) as fault:
-        raise Unstorable(f"meta['attrs'] for another spider has to be plain data: {fault}") from None
+        raise Unstorable(f"meta['attrs'] for another spider must be plain data: {fault}") from None
     return dict(attrs)

@@ -30,8 +30,8 @@ from gossamer.worker.context import SeenCache
 log = logging.getLogger(__name__)
 
 RunKey = tuple[str, int, int]
-"""Key of a run's fingerprints in the cache of seen ones: crawl, run number, generation. Another run may not have seen
-them."""
+"""Key of a run's fingerprints in SeenCache: crawl, run number, generation. Each run has its own, because another run
+may not have seen the same requests."""
 
 
 def run_key(run: Run) -> RunKey:
@@ -48,9 +48,9 @@ class ActiveLease:
     outcome: Outcome = Outcome.FETCHED
     reason: str = ""
     replacing: bool = False
-    """A middleware has put another request (a redirect, a retry) in its place, which is being scheduled now."""
+    """True while Scrapy schedules the request (a redirect, a retry) by which a middleware has replaced this one."""
     successor: tuple[Request, FrontierEntry] | None = None
-    """The request that was put in its place."""
+    """The request that replaced this one, and its entry."""
     known_children: int = 0
     """Number of child requests that this process knew as seen."""
     local_children: int = 0
@@ -62,9 +62,9 @@ class ActiveLease:
     result: object = None
     """The response or the failure, where a scheduler needs it for a record."""
     handled: bool = False
-    """Scrapy has handled the result: the callback is exhausted, its items are through the pipelines."""
+    """True once Scrapy has handled the result: the callback is exhausted, its items are through the pipelines."""
     ended: bool = False
-    """Its settlement has begun. Later requests are not its children."""
+    """True once its settlement has begun. Later requests are not its children."""
     batches: dict[BatchKey, Batch] = field(default_factory=dict)
     """Child requests that enter the frontier before the lease is settled."""
 
@@ -87,7 +87,7 @@ CURRENT_LEASE: ContextVar[ActiveLease | None] = ContextVar("gossamer_lease", def
 
 
 _IDLE_POLL_SECONDS = 1.0
-"""Seconds between two looks of an idle process whether the crawl has ended. New work wakes it at once. May be changed
+"""Seconds between two checks for the end of the crawl by an idle process. New work wakes it at once. May be changed
 freely; a longer time delays the end of the spider."""
 _BUSY_POLL_SECONDS = 5.0
 """Longest wait for work of a process that is not idle. May be changed freely: new work wakes it at once."""
@@ -261,7 +261,7 @@ class LocalRequests:
         return request in self._running
 
     def parent_of(self, request: Request) -> ActiveLease | None:
-        """Return the lease that led to a running local request. None: no lease did, or it is no local request."""
+        """Return the lease that led to a running local request. None: no lease did, or the request is not local."""
         return self._running.get(request)
 
     def end(self, request: Request) -> ActiveLease | None:

@@ -24,7 +24,7 @@ from gossamer.settings import Settings
 
 log = logging.getLogger(__name__)
 
-OWN: dict[str, tuple[Any, str]] = {
+PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
     "GOSSAMER_APPID": ("", "Application that owns the crawl. Empty: BOT_NAME"),
     "GOSSAMER_CRAWL_ID": (
         "",
@@ -49,7 +49,7 @@ OWN: dict[str, tuple[Any, str]] = {
 }
 """Default and meaning by name."""
 
-SHARED = {
+SHARED_SETTINGS = {
     "GOSSAMER_FRONTIER", "GOSSAMER_PREFIX", "GOSSAMER_SHARDS", "GOSSAMER_BUS", "GOSSAMER_DATA_DIR",
     "GOSSAMER_RETENTION", "GOSSAMER_STOPPED_RETENTION", "GOSSAMER_EGRESS", "GOSSAMER_ALLOW_NETWORKS",
     "GOSSAMER_WORKER__HEARTBEAT", "GOSSAMER_RECORDS__SECRETS",
@@ -83,7 +83,7 @@ def read_options(scrapy_settings: BaseSettings, spider: Spider) -> SchedulerOpti
     """
     given = {name: scrapy_settings[name] for name in scrapy_settings if str(name).startswith("GOSSAMER_")}
     settings = _load_settings(given)
-    own = {name: given.get(name, os.environ.get(name, default)) for name, (default, _) in OWN.items()}
+    own = {name: given.get(name, os.environ.get(name, default)) for name, (default, _) in PROJECT_SETTINGS.items()}
     if not settings.frontier:
         raise BadInput('GOSSAMER_FRONTIER is not set; name the server: GOSSAMER_FRONTIER = "redis://localhost:6379"')
     delay = _number(spider, "download_delay", scrapy_settings, "DOWNLOAD_DELAY")
@@ -128,12 +128,12 @@ def _load_settings(given: Mapping[str, Any]) -> Settings:
     flags: dict[str, Any] = {}
     known = {variable: name for name, variable, _, _ in gossamer_settings.rows()}
     for name, value in given.items():
-        if name in OWN:
+        if name in PROJECT_SETTINGS:
             continue
         if name not in known:
-            near = get_close_matches(name, [*OWN, *SHARED], 1)
+            near = get_close_matches(name, [*PROJECT_SETTINGS, *SHARED_SETTINGS], 1)
             raise BadInput(f"{name}: there is no such setting" + (f"; did you mean {near[0]}?" if near else ""))
-        if name not in SHARED and not name.startswith(_SHARED_GROUPS):
+        if name not in SHARED_SETTINGS and not name.startswith(_SHARED_GROUPS):
             raise BadInput(f"{name} has no effect in a Scrapy project; use Scrapy's own setting")
         flags[known[name]] = _as_list(value) if name == "GOSSAMER_ALLOW_NETWORKS" else value
     try:

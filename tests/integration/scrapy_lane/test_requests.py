@@ -66,7 +66,7 @@ async def test_a_callback_that_breaks_fails_its_request_alone(tmp_path: Path, se
 
 @pytest.mark.parametrize(
     ("spider", "why"),
-    [("lambda", "is no method of the spider; make it one"), ("large", "at most 1,032,192 are stored")],
+    [("lambda", "is not a method of the spider; make it one"), ("large", "at most 1,032,192 are stored")],
 )
 async def test_a_request_that_cannot_be_stored_runs_here_and_says_so(
     tmp_path: Path, server: Server, web: FakeWeb, spider: str, why: str

@@ -14,7 +14,7 @@ import typer.main
 
 from gossamer.cli.app import load
 from gossamer.fakeweb.__main__ import main as fake_web
-from gossamer.scrapy.options import OWN
+from gossamer.scrapy.options import PROJECT_SETTINGS
 from gossamer.settings import rows
 
 ROOT = Path(__file__).parents[3]
@@ -150,7 +150,7 @@ def flags_of(command: Any) -> set[str]:
 def test_every_setting_exists(page: Path) -> None:
     """Variables of the environment, and what stands in examples of gossamer.toml."""
     text = page.read_text()
-    known = {variable for _, variable, _, _ in rows()} | NOT_SETTINGS | set(OWN)
+    known = {variable for _, variable, _, _ in rows()} | NOT_SETTINGS | set(PROJECT_SETTINGS)
     assert {variable for variable in VARIABLE.findall(text) if variable != "GOSSAMER_A__B"} <= known
     names = {name for name, _, _, _ in rows()}
     for kind, block in FENCE.findall(text):

@@ -11,7 +11,7 @@ from gossamer.errors import BadInput
 from gossamer.model.crawl import Order
 from gossamer.scrapy.redis import queue
 from gossamer.scrapy.redis.connection import server_address
-from gossamer.scrapy.redis.settings import TABLE, check, check_spider
+from gossamer.scrapy.redis.settings import OPTIONS, check, check_spider
 
 TAKEN: dict[str, list[Any]] = {
     "SCHEDULER": ["gossamer.scrapy.redis.scheduler.Scheduler"],
@@ -66,11 +66,11 @@ REFUSED: list[tuple[str, Any, str]] = [
 
 
 def test_every_row_is_tried() -> None:
-    assert set(TAKEN) == set(TABLE)
-    assert all(row.meaning for row in TABLE.values())
+    assert set(TAKEN) == set(OPTIONS)
+    assert all(row.meaning for row in OPTIONS.values())
 
 
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", OPTIONS)
 def test_what_is_honoured_is_taken(name: str) -> None:
     for value in TAKEN[name]:
         check(BaseSettings({name: value}))

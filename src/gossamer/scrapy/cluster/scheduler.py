@@ -32,7 +32,7 @@ from gossamer.scrapy.downloader import AddressGuard, AddressRefused
 from gossamer.scrapy.engine import ResultHandler
 from gossamer.scrapy.entries import EntryEncoder
 from gossamer.scrapy.leasing import CURRENT_LEASE, ActiveLease
-from gossamer.scrapy.options import OWN, SchedulerOptions
+from gossamer.scrapy.options import PROJECT_SETTINGS, SchedulerOptions
 from gossamer.sinks.base import Sink
 from gossamer.worker.context import scope_of
 from gossamer.worker.page import drop_reason
@@ -49,7 +49,8 @@ class Scheduler(scheduler.Scheduler):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._retries = crawler.settings.getint("RETRY_TIMES")
-        self._retry_base_seconds = crawler.settings.getfloat("GOSSAMER_RETRY_BASE", OWN["GOSSAMER_RETRY_BASE"][0])
+        default_base, _ = PROJECT_SETTINGS["GOSSAMER_RETRY_BASE"]
+        self._retry_base_seconds = crawler.settings.getfloat("GOSSAMER_RETRY_BASE", default_base)
         self._robots = RobotsPolicy(self.options.settings.fetch.robots)
         self._scopes: dict[int, tuple[Terms, LinkScope]] = {}
 

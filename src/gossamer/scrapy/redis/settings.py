@@ -67,7 +67,7 @@ def _refuse_unreleased(value: Any) -> str:
 _UNRELEASED = "Refused: no release of scrapy-redis had it, and new messages are seen within a tenth of a second"
 _IN_ADDRESS = "of the server, where REDIS_URL has none"
 
-TABLE: dict[str, Option] = {
+OPTIONS: dict[str, Option] = {
     "SCHEDULER": Option("", "`gossamer.scrapy.redis.scheduler.Scheduler`"),
     "DUPEFILTER_CLASS": Option(
         "", "Accepted for compatibility. The frontier drops duplicates; a class of your own is refused", _refuse_filter,
@@ -149,7 +149,7 @@ TABLE: dict[str, Option] = {
 
 def check(settings: BaseSettings) -> None:
     """Raise BadInput, with the setting's name, for the first setting that is refused."""
-    for name, option in TABLE.items():
+    for name, option in OPTIONS.items():
         value = settings.get(name)
         if value is None or value == "":
             continue

@@ -23,8 +23,9 @@ _NOT_CALLED = ("schedule_next_requests", "count_size", "pop_list_queue", "pop_pr
 
 
 class RedisMixin:
-    """Makes a spider crawl the messages in `redis_key` within a fraction of a second, each in one process, none lost.
+    """Makes a spider take its start requests from messages in Redis keys.
 
+    One of the crawl's processes crawls each message within a fraction of a second, and none is lost.
     Override `make_request_from_data` to read other messages than URLs and JSON objects, or `next_requests` to decide
     which requests are next.
     """

@@ -1,4 +1,4 @@
-"""Requests as bytes and back."""
+"""Requests are serialized and deserialized exactly."""
 
 import contextlib
 import datetime
@@ -156,7 +156,7 @@ def test_a_dataclass_that_cannot_be_made_again_is_refused() -> None:
 
     more = Offer("a")
     more.note = "x"  # type: ignore[attr-defined]
-    for value, why in ((Local("a"), "is not found by that name"), (more, "with note, which is none of its fields")):
+    for value, why in ((Local("a"), "is not found by that name"), (more, "with note, which is not one of its fields")):
         with pytest.raises(Unstorable) as refused:
             there_and_back(Request(URL, meta={"value": value}))
         assert why in str(refused.value)
@@ -195,7 +195,7 @@ def loop() -> list[Any]:
 @pytest.mark.parametrize(
     ("request_", "why"),
     [
-        (Request(URL, lambda response: None), "its callback <lambda> is no method of the spider"),
+        (Request(URL, lambda response: None), "its callback <lambda> is not a method of the spider"),
         (Request(URL, SPIDER.leaf, errback=print), "its errback"),
         (Request(URL, Spider().leaf), "its callback"),
         (Request(URL, meta={"a": [{"b": Odd()}]}), "meta['a']['b'] holds a"),
