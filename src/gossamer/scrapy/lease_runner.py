@@ -83,7 +83,7 @@ class LeaseRunner:
         self._granted: deque[ActiveLease] = deque()
         """Redirects that may continue at once."""
         self._suspect: Lease | None = None
-        """A lease that has killed all processes that ran it, and has one try left. It runs alone."""
+        """A lease with one try left, because all processes that ran it died. It runs alone."""
         self._rate = RequestRate()
         self._tasks: set[asyncio.Future[None]] = set()
         self._is_closing = False
