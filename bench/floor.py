@@ -16,7 +16,7 @@ from pathlib import Path
 from gossamer.cli.running import run as run_loop
 from gossamer.extract.encoding import decode
 from gossamer.extract.links import LinkExtractor
-from gossamer.fetch.client import HttpClient
+from gossamer.fetch.client import HttpClient, PoolLimits
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.fetch.resolve import Resolver
 from gossamer.model.record import PageRecord
@@ -131,7 +131,7 @@ def _record(
 
 async def _crawl(seeds: list[str], output: Path, address: str, concurrency: int) -> None:
     resolver = Resolver(overrides={"*": address.rpartition(":")[0]})
-    client = HttpClient(resolver, per_address=concurrency)
+    client = HttpClient(resolver, connections=PoolLimits(per_address=concurrency))
     try:
         with output.open("wb") as file:
             await Floor(seeds, file, client).run(concurrency)

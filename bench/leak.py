@@ -23,9 +23,9 @@ import uvloop
 
 from bench.certificates import write_certificates
 from gossamer.errors import FetchError
-from gossamer.fetch.client import HttpClient
+from gossamer.fetch.client import HttpClient, PoolLimits
 from gossamer.fetch.exchange import FetchRequest, Timeouts
-from gossamer.fetch.resolve import Resolver
+from gossamer.fetch.resolve import DnsLimits, Resolver
 
 HOST = "leak.test"
 ROUNDS = 10
@@ -110,12 +110,11 @@ def _urls(plain: int, secure: int) -> dict[str, str]:
 async def _soak(
     urls: dict[str, str], ca: str, requests: int, seed: int
 ) -> tuple[list[Sample], Counter[str], list[str]]:
-    resolver = Resolver(overrides={"*": "127.0.0.1"}, max_entries=1000)
+    resolver = Resolver(overrides={"*": "127.0.0.1"}, limits=DnsLimits(max_entries=1000))
     client = HttpClient(
         resolver,
         timeouts=Timeouts(connect=10, first_byte=0.5, idle=5, total=10),
-        max_connections=CONNECTIONS,
-        per_address=CONNECTIONS,
+        connections=PoolLimits(total=CONNECTIONS, per_address=CONNECTIONS),
         extra_ca=ca,
     )
     chance = random.Random(seed)

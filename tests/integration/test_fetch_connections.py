@@ -15,7 +15,7 @@ from msgspec import structs
 
 from gossamer.errors import ConnectFailed, ConnectionLost, ConnectTimeout, FetchError, NotSentInTime, TotalTimeout
 from gossamer.fetch.budget import ByteBudget
-from gossamer.fetch.client import HttpClient
+from gossamer.fetch.client import HttpClient, PoolLimits
 from gossamer.fetch.exchange import FetchRequest, ResponseLimits, Timeouts
 from gossamer.fetch.resolve import Resolver
 from tests.servers.bad_http import BadServer, NextRequest, Reset, Stall, Step, run_bad_server
@@ -144,7 +144,9 @@ async def test_what_comes_unasked_on_an_idle_connection_is_not_the_next_answer()
 
 async def test_connections_per_address_are_bounded() -> None:
     """Who finds no room waits for an answer to others, and gets a kept connection."""
-    async with serving([step for _ in range(30) for step in (HI, NextRequest())], per_address=3) as (
+    async with serving(
+        [step for _ in range(30) for step in (HI, NextRequest())], connections=PoolLimits(per_address=3)
+    ) as (
         client,
         server,
         exchange,
@@ -156,7 +158,7 @@ async def test_connections_per_address_are_bounded() -> None:
 
 async def test_connections_in_total_are_bounded() -> None:
     """An idle connection to one host makes room for another."""
-    async with serving([HI, Stall()], max_connections=2) as (client, server, _):
+    async with serving([HI, Stall()], connections=PoolLimits(total=2)) as (client, server, _):
         urls = [f"http://h{number}.test:{server.port}/" for number in range(20)]
         answers = await asyncio.gather(*(client.fetch(FetchRequest(url)) for url in urls))
         assert [answer.body for answer in answers] == [b"hi"] * 20
@@ -166,7 +168,11 @@ async def test_connections_in_total_are_bounded() -> None:
 
 async def test_waiting_for_a_connection_ends_with_the_total_timeout() -> None:
     """And so does the exchange that was waited for."""
-    async with serving([Stall()], max_connections=1, timeouts=Timeouts(30, 30, 30, 0.3)) as (client, _, exchange):
+    async with serving([Stall()], connections=PoolLimits(total=1), timeouts=Timeouts(30, 30, 30, 0.3)) as (
+        client,
+        _,
+        exchange,
+    ):
         results = await asyncio.gather(*(client.fetch(exchange) for _ in range(3)), return_exceptions=True)
         assert [type(result) for result in results] == [TotalTimeout] * 3
 
@@ -182,7 +188,7 @@ async def test_an_idle_connection_expires() -> None:
         ended.set()
         writer.close()
 
-    client = HttpClient(Fixed("127.0.0.1"), idle_seconds=0.05, timeouts=PATIENT)
+    client = HttpClient(Fixed("127.0.0.1"), connections=PoolLimits(idle_seconds=0.05), timeouts=PATIENT)
     async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         await client.fetch(FetchRequest(f"http://{HOST}:{port}/"))
@@ -193,7 +199,7 @@ async def test_an_idle_connection_expires() -> None:
 
 async def test_a_cancelled_exchange_closes_its_connection() -> None:
     """Whether it waits for the answer, or for a free connection."""
-    async with serving([Stall()], max_connections=1) as (client, server, exchange):
+    async with serving([Stall()], connections=PoolLimits(total=1)) as (client, server, exchange):
         tasks = [asyncio.create_task(client.fetch(exchange)) for _ in range(3)]
         await server.requested.wait()
         for task in tasks:

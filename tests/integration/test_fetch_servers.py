@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from gossamer.errors import BadInput, ConnectFailed, ConnectionLost, TlsFailed
-from gossamer.fetch.client import HttpClient
+from gossamer.fetch.client import HttpClient, PoolLimits
 from gossamer.fetch.exchange import FetchRequest, ResponseLimits, Timings
 from gossamer.fetch.resolve import Resolver
 from tests.servers.certificates import Authority
@@ -129,7 +129,7 @@ async def test_credentials_in_a_url(client: HttpClient, nginx: Nginx) -> None:
 
 async def test_many_at_once_over_few_connections(authority: Authority, nginx: Nginx, lighttpd: Lighttpd) -> None:
     """Servers that close every fifth connection lose nothing, and the bounds hold."""
-    client = make_client(authority, max_connections=12, per_address=8)
+    client = make_client(authority, connections=PoolLimits(total=12, per_address=8))
     bases = [f"http://{HOST}:{nginx.port}", f"https://{HOST}:{nginx.tls_port}", f"http://{HOST}:{lighttpd.port}"]
     most = 0
 
@@ -157,7 +157,7 @@ async def test_a_body_is_cut_at_the_limit(authority: Authority, nginx: Nginx) ->
 
 async def test_tls_is_verified_and_resumed(authority: Authority, nginx: Nginx) -> None:
     """nginx says itself whether it resumed a session."""
-    client = make_client(authority, idle_seconds=0)
+    client = make_client(authority, connections=PoolLimits(idle_seconds=0))
     exchange = FetchRequest(f"https://{HOST}:{nginx.tls_port}/again")
     resumed = [(await client.fetch(exchange)).body.split()[2] for _ in range(3)]
     assert resumed == [b".", b"r", b"r"]

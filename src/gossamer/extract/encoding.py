@@ -1,4 +1,7 @@
-"""Bytes to text, as browsers do it where they agree, and never an error where a page lies about its encoding."""
+"""Decodes bodies to text, as browsers do where they agree, without an error for a page that declares a wrong encoding.
+
+docs/adr/0010-own-robots-rules-and-encoding-labels.md compares the labels with the libraries that exist.
+"""
 
 import codecs
 import re
@@ -6,7 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 PRESCAN_BYTES = 1024
-"""Where the standard stops looking."""
+"""Bytes that are searched for a declaration, by the HTML standard."""
 
 _COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
 _XML = re.compile(rb"""\A\s*<\?xml[^>]*?\bencoding\s*=\s*["']([A-Za-z0-9._:-]+)["']""")
@@ -18,9 +21,10 @@ _CHARSET = re.compile(r"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"']+))""", 
 
 
 def declared_codec(body: bytes) -> str | None:
-    """The codec of the first usable `<meta charset>`, `<meta http-equiv=content-type>` or XML declaration.
+    """Return the codec of the first usable `<meta charset>`, `<meta http-equiv=content-type>` or XML declaration.
 
-    None: there is none in the first 1,024 bytes. A declaration that can be read without knowing UTF-16 is not UTF-16.
+    None: there is none in the first 1,024 bytes. A declaration that is readable as ASCII cannot be UTF-16, so UTF-16
+    there means UTF-8.
     """
     start = body[:PRESCAN_BYTES]
     xml = _XML.match(start)
@@ -35,7 +39,7 @@ def declared_codec(body: bytes) -> str | None:
 
 
 def charset_in(text: str) -> str | None:
-    """The label after `charset=` in a Content-Type or in the content of a meta element. None: there is none."""
+    """Return the label after `charset=` in a Content-Type or in the content of a meta element. None: there is none."""
     match = _CHARSET.search(text)
     return next(filter(None, match.groups()), None) if match else None
 
@@ -97,7 +101,7 @@ _LABELS = {
     "windows-949",
     "utf-16-be": "unicodefffe utf-16be",
     "utf-16-le": "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff utf-16 utf-16le",
-    # The standard refuses these three because they hide scripts from filters; a crawler runs none, and can read them.
+    # The standard refuses these because they hide scripts from filters; a crawler runs no scripts and can read them.
     "hz": "hz-gb-2312",
     "iso2022_kr": "csiso2022kr iso-2022-kr",
 }
@@ -106,25 +110,26 @@ _CODECS = {label: codec for codec, labels in _LABELS.items() for label in labels
 
 
 def codec_of(label: str) -> str | None:
-    """The Python codec for a label as found on the web, in any case, with spaces around. None: no such encoding."""
+    """Return the Python codec of a label as found on the web, in any letter case, with spaces around. None: it is
+    unknown."""
     return _CODECS.get(label.strip("\t\n\f\r ").lower())
 
 
 _DETECTED_BYTES = 4096
-"""Detection without a declaration looks at so much around the first byte that is not ASCII: it is slow."""
+"""Bytes around the first non-ASCII byte that detection without a declaration looks at. More would be slow."""
 
 _BYTES_PER_ERROR = 1000
-"""So many bytes of UTF-8 may have one place that is none: a cut string, a pasted quotation."""
+"""Bytes of UTF-8 that may have one invalid place: a cut string, a pasted quotation."""
 
 _CANDIDATES = (
     "cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "cp874", "koi8_r",
     "koi8_u", "gb18030", "big5", "euc_jp", "cp932", "euc_kr", "cp949",
 )  # fmt: skip
-"""What the detector may answer: what pages without a declaration are in. Rare relatives would fit as well or better
-by chance."""
+"""Encodings that the detector may return: those of pages without a declaration. Their rare relatives would fit as well
+or better by chance."""
 
 _TIE_MARGIN = 0.02
-"""By so little of the detector's coherence (0 to 1) no other encoding wins against windows-1252, the most common."""
+"""Margin of the detector's coherence (0 to 1) by which another encoding must beat windows-1252, the most common one."""
 
 _SNIFFED_BYTES = 1024
 
@@ -138,7 +143,7 @@ _TEXTUAL = re.compile(
 _HTML_TYPE = re.compile(r"\s*(?:text/html|application/xhtml\+xml)\s*(?:;|,|\Z)", re.IGNORECASE)
 _XML_TYPE = re.compile(r"\s*(?:text|application)/xml\s*(?:;|\Z)", re.IGNORECASE)
 _UNKNOWN_TYPE = re.compile(r"\s*(?:\Z|;|unknown/unknown|application/unknown|\*/\*)", re.IGNORECASE)
-# What is before the first tag is matched once and for good: a row of comments has countless ways to be split in two.
+# Possessive before the first tag: a row of comments has countless ways to be split in two.
 _HTML_START = re.compile(
     rb"\s*+(?:(?><!--.*?-->)\s*+|<\?xml[^>]*+>\s*+)*+"
     rb"<(?:!doctype\s+html|html|head|body|script|iframe|h1|div|font|table|a|style|title|b|br|p|meta|link)(?=[\s/>])",
@@ -147,23 +152,23 @@ _HTML_START = re.compile(
 
 
 class DecodedText(NamedTuple):
-    """A body as text."""
+    """Body as text."""
 
     text: str
     encoding: str
-    """The Python codec it was decoded with."""
+    """Python codec that it was decoded with."""
     strict_ok: bool
-    """No byte had to be replaced."""
+    """True: no byte had to be replaced."""
 
 
 def decode(body: bytes, content_type: str | None = None) -> DecodedText:
-    """The body's text. Never raises.
+    """Return the body as text. Never raises.
 
-    What counts, in this order: byte-order mark; charset of the HTTP Content-Type; declaration in the first 1,024 bytes
-    (HTML, XML, or unknown type); valid UTF-8, or nearly so; detection from a sample among the encodings that are common
-    on the web; windows-1252. A declared encoding that does not
-    fit the body gives way to UTF-8 where that fits. Labels mean what the WHATWG Encoding standard says (`iso-8859-1` is
-    windows-1252, `gb2312` is GB 18030). Of a type that is not text only UTF-8 is tried (then `strict_ok` is False).
+    The sources of the encoding, in this order: byte-order mark; charset of the HTTP Content-Type; declaration in the
+    first 1,024 bytes (HTML, XML, or unknown type); valid or nearly valid UTF-8; detection from a sample among the
+    encodings that are common on the web; windows-1252. A declared encoding that does not fit the body gives way to
+    UTF-8 if that fits. Labels mean what the WHATWG Encoding standard says (`iso-8859-1` is windows-1252, `gb2312` is GB
+    18030). For a type that is not text only UTF-8 is tried (`strict_ok` is then False).
     """
     if body.startswith(_BOM_STARTS):
         bom, codec = next(pair for pair in _BOMS if body.startswith(pair[0]))
@@ -184,19 +189,20 @@ def decode(body: bytes, content_type: str | None = None) -> DecodedText:
 
 
 def decode_as(body: bytes, codec: str) -> str:
-    """The body in this codec with what does not fit replaced; as UTF-8 where there is no such codec. Never raises."""
+    """Return the body decoded by this codec with invalid bytes replaced; as UTF-8 if there is no such codec. Never
+    raises."""
     return _decoded(body, codec).text
 
 
 def is_utf8(codec: str) -> bool:
-    """Whether bytes in this codec can be parsed as UTF-8 as they are."""
+    """Return whether bytes in this codec can be parsed as UTF-8 without decoding."""
     return codec in ("utf-8", "utf8", "ascii")
 
 
 def is_html(content_type: str | None, body_start: bytes) -> bool:
-    """Whether a body is to be read for links: by its type, and where that is missing, by how it begins.
+    """Return whether a body is read for links: by its type, or, if that is missing, by its first bytes.
 
-    XML counts where its root is `html`. A type that says something else is believed (MIME Sniffing standard).
+    XML counts if its root is `html`. A type that says something else is believed (MIME Sniffing standard).
     """
     content_type = content_type or ""
     if _HTML_TYPE.match(content_type):
@@ -208,11 +214,11 @@ def is_html(content_type: str | None, body_start: bytes) -> bool:
 
 
 class _ContentType(NamedTuple):
-    """What a Content-Type says of its body."""
+    """Declarations of a Content-Type header."""
 
     codec: str | None
     may_declare: bool
-    """HTML, XML, or unknown: the body may name its encoding."""
+    """True for HTML, XML, or an unknown type: the body may name its encoding."""
     textual: bool
 
 
@@ -242,13 +248,13 @@ def _decoded(body: bytes, codec: str) -> DecodedText:
         pass
     try:
         return DecodedText(body.decode(codec, "replace"), codec, False)
-    except (ValueError, LookupError):  # some codecs give up even so
+    except (ValueError, LookupError):  # some codecs raise even then
         return DecodedText(body.decode("utf-8", "replace"), "utf-8", False)
 
 
 def _nearly_utf8(body: bytes) -> DecodedText | None:
-    """With what does not fit replaced, if that is at most one place in 1,000 bytes (one in a shorter body) and fewer
-    than what does fit. Other encodings hardly ever look like UTF-8 even once."""
+    """Decode as UTF-8 with invalid bytes replaced, if these are at most one place in 1,000 bytes (one in a shorter
+    body) and fewer than valid multi-byte characters. Other encodings hardly ever look like UTF-8 even once."""
     text = body.decode("utf-8", "replace")
     bad = text.count("\ufffd") - body.count(b"\xef\xbf\xbd")
     if bad > max(1, len(body) // _BYTES_PER_ERROR):
@@ -258,7 +264,7 @@ def _nearly_utf8(body: bytes) -> DecodedText | None:
 
 
 def _detected(body: bytes) -> DecodedText:
-    from charset_normalizer import from_bytes  # half of this room's start-up time, and seldom needed
+    from charset_normalizer import from_bytes  # half of this package's start-up time, and seldom needed
 
     first = _NOT_ASCII.search(body)
     start = max(0, first.start() - _DETECTED_BYTES // 2) if first else 0

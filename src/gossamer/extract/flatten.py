@@ -1,36 +1,37 @@
-"""The guard before the HTML parser: pages on which a standard parser takes quadratic time or memory.
+"""Guard before the HTML parser, against pages on which a standard parser takes quadratic time or memory.
 
-The standard asks a parser to walk its stack of open elements at most start tags, and to open formatting elements anew
-in every paragraph. 500 KB of `<div>` cost 15 seconds that way, 30 KB of nested `<b id=…>` before `<p>`s 1.5 GB.
-Such a page, and a very large one, is parsed without the elements that links do not need: then nothing nests.
+The HTML standard makes a parser walk its stack of open elements at most start tags, and reopen formatting elements in
+every paragraph. 500 KB of `<div>` take 15 seconds that way, 30 KB of nested `<b id=…>` before `<p>`s 1.5 GB. Such
+pages, and very large ones, are parsed without the elements that links do not need, so that nothing nests.
 """
 
 import re
 
 _HARMLESS_TAGS = 1000
-"""A page of so few tags is parsed as it is: at the worst a quarter of a million nodes."""
+"""A page with at most this many tags is parsed as it is: at worst a quarter of a million nodes."""
 
 _MAX_TAGS = 10_000
-"""Above it the stack of open elements alone may cost too much: a tenth of a second at this number, and the square."""
+"""Beyond this many tags the stack of open elements alone may cost too much: a tenth of a second here, growing with the
+square."""
 
 _MAX_REOPENED = 500_000
-"""Formatting elements that a parser may have to open again, at about 360 bytes each."""
+"""Formatting elements that a parser may reopen, at about 360 bytes each."""
 
 _MAX_TAG_BYTES = 4096
-"""A tag's attributes are compared with each other; a longer tag loses them all."""
+"""Attributes are compared with each other, so a tag that is longer than this loses them all."""
 
-# Every formatting element begins like this, and few others: counting these costs a third.
+# Every formatting element begins like this, and few other elements. Counting these costs a third.
 _PERHAPS_FORMATTING = re.compile(rb"<[bcefinstuBCEFINSTU][\s/>imotIMOT]")
 _FORMATTING = re.compile(rb"<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)(?=[\s/>])[^>]*", re.IGNORECASE)
 _TAG_START = re.compile(rb"<[a-zA-Z/]")
 
-# Possessive throughout, so that it never goes back.
+# Possessive throughout, so that matching never backtracks.
 _ATTRIBUTES = (
     rb"""(?:[\s/]++|[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+)?+)?+)*+(?:>|\Z)"""
 )
 _RAW_TEXT = rb"(script|style|textarea|title|xmp|iframe|noembed|noframes)(?=[\s/>])"
 
-# Comments and raw text first: what looks like a tag in there is none.
+# Comments and raw text come first, because text in them that looks like a tag is none.
 _TOKEN = re.compile(
     rb"<!--(?:>|->|.*?(?:--!?>|\Z))"
     rb"|<" + _RAW_TEXT + _ATTRIBUTES + rb".*?(?:</\1(?=[\s/>])" + _ATTRIBUTES + rb"|\Z)"
@@ -41,18 +42,18 @@ _TOKEN = re.compile(
 
 _PIECE_BYTES = 128 * 1024
 _BORDER = b"\0<border>\0"
-"""Between two pieces. A page that has it in its text is cut there too, which does no harm."""
+"""Separator of two pieces. A page that contains it is cut there, too, which does no harm."""
 
 _KEPT = frozenset((b"a", b"area", b"base", b"link", b"meta"))
 
 
 def is_costly(html: bytes) -> bool:
-    """Whether a parser could take far more than the page's size suggests. Cheap, and on the safe side."""
+    """Return whether a parser might take far more than the page's size suggests. Cheap, and errs on the safe side."""
     tags = html.count(b"<")
     if tags > _MAX_TAGS:
         return True
     if tags > _HARMLESS_TAGS and len(_PERHAPS_FORMATTING.findall(html)) * tags > _MAX_REOPENED:
-        # Each distinct one is reopened up to three times (the standard's "Noah's Ark clause").
+        # Each distinct element is reopened up to three times (the standard's "Noah's Ark clause").
         formatting = _FORMATTING.findall(html)
         if (
             len(formatting) * tags > _MAX_REOPENED
@@ -63,12 +64,12 @@ def is_costly(html: bytes) -> bool:
 
 
 def flatten(html: bytes) -> list[bytes]:
-    """The page's `a`, `area`, `base`, `link` and `meta` tags and its text, nothing else, in pieces. Linear in its size.
+    """Return the page's `a`, `area`, `base`, `link` and `meta` tags and its text, in pieces. Linear in its size.
 
-    As nothing nests, each piece of 128 KiB or more can be parsed by itself: the tree of a whole one, which may take
-    forty times its size, need not be in memory at once. Comments, scripts and other raw text are left out; what a
-    `template` holds becomes visible, and so may the end of a script that holds `<!-- <script>` (the one state of the
-    standard that is not followed here).
+    As nothing nests, each piece of 128 KiB or more can be parsed by itself, so that the tree of the whole page, which
+    may take forty times its size, is never in memory at once. Comments, scripts and other raw text are left out. The
+    content of a `template` becomes visible, and so may the end of a script that contains `<!-- <script>` (the one state
+    of the standard that is not followed here).
     """
     begun = 0
 
@@ -87,7 +88,7 @@ def flatten(html: bytes) -> list[bytes]:
 
 
 def _has_huge_tag(html: bytes) -> bool:
-    # On nearly every page a `>` is found in each stretch of this length: a handful of searches.
+    # Nearly every page has a `>` in each stretch of this length, so this takes a handful of searches.
     at, last = 0, len(html) - _MAX_TAG_BYTES
     while at < last:
         at = html.rfind(b">", at, at + _MAX_TAG_BYTES + 1) + 1

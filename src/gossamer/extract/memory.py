@@ -1,8 +1,8 @@
-"""A bounded memory of hrefs already resolved on a site, so that a navigation link costs one look-up.
+"""Bounded memory of hrefs that were resolved on a site before, so that a navigation link costs one look-up.
 
-An href that starts with http:// or https:// means the same everywhere, and one that starts with `//` on all pages of a
-scheme; one that starts with `/` means the same on the whole origin, another one the same in one directory. What depends
-on the whole page URL (`?page=2`), or is oddly written, is not remembered.
+An href that starts with http:// or https:// means the same everywhere, one that starts with `//` on all pages of a
+scheme, one that starts with `/` on the whole origin, and any other in one directory. An href that depends on the whole
+page URL (`?page=2`) or is written in an unusual way is not remembered.
 """
 
 from collections.abc import Hashable, Iterable
@@ -15,16 +15,16 @@ _SCHEMES = ("http", "https")
 
 _HREF_BYTES = 150
 _PLACE_BYTES = 700
-"""About what an href (beside its characters) and a place take."""
+"""Approximate memory of an href (besides its characters) and of a place."""
 
 _Key = tuple[Hashable, str]
 
 Known = dict[str, str]
-"""Raw href without fragment -> what became of it: `known`, or the reason why it is not followed."""
+"""Outcome by raw href without fragment: `known`, or the reason why the href is not followed."""
 
 
 class RememberedHrefs(NamedTuple):
-    """What is known of the hrefs of one document; of any href, at most one of the three knows something."""
+    """Remembered hrefs for one document. Each href is in at most one of the three."""
 
     anywhere: Known
     on_site: Known
@@ -32,7 +32,7 @@ class RememberedHrefs(NamedTuple):
 
 
 class _DirectoryHrefs:
-    """The hrefs of one directory, origin or scheme."""
+    """Hrefs of one directory, origin or scheme."""
 
     __slots__ = ("bytes", "known")
 
@@ -45,13 +45,13 @@ _NOTHING: Known = {}
 
 
 class HrefMemory:
-    """Holds about `max_bytes`; the directory (or origin) used longest ago is forgotten first, as a whole.
+    """Memory of about `max_bytes`. The least recently used directory (or origin) is forgotten first, as a whole.
 
-    It may serve many extractors: what each remembers is kept apart by its `namespace`, which is whatever the meaning of
-    an href depends on beside the document (the run, the scope). The bound is for all parts together.
+    It may serve many extractors. Each remembers under its own `namespace`, which stands for everything besides the
+    document that an href's outcome depends on (the run, the scope). The bound is for all namespaces together.
 
-    What means the same everywhere gets half of the room at most, so that links to the whole world leave the rest to
-    the sites' own.
+    Hrefs that mean the same everywhere get at most half of the memory, so that links to the whole world leave the rest
+    to the sites' own.
     """
 
     def __init__(self, *, max_bytes: int = 16 * 1024 * 1024) -> None:
@@ -59,21 +59,21 @@ class HrefMemory:
         self._places: dict[_Key, _DirectoryHrefs] = {}
         self._era = 0
         self.bytes = 0
-        """About how much memory the hrefs take now."""
+        """Approximate memory of the hrefs in bytes."""
 
     def __len__(self) -> int:
-        """Hrefs remembered now."""
+        """Number of remembered hrefs."""
         return sum(len(place.known) for place in self._places.values())
 
     def enter_era(self, era: int) -> None:
-        """Forget everything unless it was remembered in this era of the frontier."""
+        """Forget everything that was remembered in another era of the frontier."""
         if era != self._era:
             self._era = era
             self._places.clear()
             self.bytes = 0
 
     def recall(self, namespace: Hashable, base: str) -> RememberedHrefs:
-        """What is known where this base URL is. For looking up, until the next `keep`."""
+        """Return the hrefs that are remembered for documents with this base URL. Valid until the next `keep`."""
         return RememberedHrefs(
             self._touch((namespace, _scheme(base))),
             self._touch((namespace, origin(base))),
@@ -91,7 +91,7 @@ class HrefMemory:
             if not href or len(href) > _MAX_HREF_LENGTH or href[0] <= " " or href[0] == "?":
                 continue
             if "\t" in href or "\n" in href or "\r" in href:
-                continue  # the URL parser takes these out, so the rules below would not see what it sees
+                continue  # the URL parser removes these characters, so it would not see what the rules below see
             if href[0] == "/":
                 key = anywhere if href.startswith("//") else on_site
             else:
@@ -100,7 +100,7 @@ class HrefMemory:
                     scheme, _, rest = href.partition(":")
                     if scheme.lower() in _SCHEMES:
                         if not rest.startswith("//"):
-                            continue  # `http:x` is relative to the whole page URL where the page is http too
+                            continue  # `http:x` is relative to the whole page URL if the page is http, too
                         key = anywhere
             self._enter(key, href, outcome)
 
@@ -123,7 +123,7 @@ class HrefMemory:
             self._forget()
 
     def _touch(self, key: _Key) -> Known:
-        """This place's hrefs, moved to the end of the order; a place without any is not kept."""
+        """Return this place's hrefs and make it the most recently used; a place without hrefs is not kept."""
         place = self._places.pop(key, None)
         if place is None:
             return _NOTHING
@@ -132,7 +132,7 @@ class HrefMemory:
 
     def _forget(self) -> None:
         while self.bytes > self._max_bytes:
-            # Dictionaries keep their order, so the first one is the one touched longest ago.
+            # Dictionaries keep their order, so the first place is the least recently used.
             oldest = next(iter(self._places))
             self.bytes -= self._places.pop(oldest).bytes
 

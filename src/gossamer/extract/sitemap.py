@@ -1,4 +1,4 @@
-"""Sitemaps (https://www.sitemaps.org/protocol.html): XML, index, plain text; packed or not."""
+"""Parser of sitemaps (https://www.sitemaps.org/protocol.html): XML, index, plain text; compressed or not."""
 
 import codecs
 import zlib
@@ -13,10 +13,10 @@ _PIECE = 64 * 1024
 
 
 MAX_BYTES = 50 * 1024 * 1024
-"""What a sitemap may be when unpacked (https://www.sitemaps.org/protocol.html)."""
+"""Largest sitemap after decompression (https://www.sitemaps.org/protocol.html)."""
 
 MAX_RATIO = 200
-"""Unpacked by packed size, above the first MiB. Sitemaps reach about 50."""
+"""Largest ratio of decompressed to compressed size beyond the first MiB. Sitemaps reach about 50."""
 
 _FREE_BYTES = 1024 * 1024
 _FIRST_PIECE = 1024
@@ -24,22 +24,22 @@ _MAGIC = b"\x1f\x8b"
 
 
 def is_gzip(body: bytes) -> bool:
-    """Whether the body begins as a gzip file does (RFC 1952)."""
+    """Return whether the body begins like a gzip file (RFC 1952)."""
     return body.startswith(_MAGIC)
 
 
 def inflate(body: bytes, *, max_bytes: int = MAX_BYTES, max_ratio: int = MAX_RATIO) -> Iterator[bytes]:
-    """The unpacked content of all members, in pieces of at most 64 KiB.
+    """Return the decompressed content of all members, in pieces of at most 64 KiB.
 
-    Ends without an error where the file is broken or a limit is reached: what was unpacked until then counts. At most
-    one piece more than a limit is given, so a reader that counts sees that the limit was passed.
+    Ends without an error at broken data or at a limit: the content before that counts. At most one piece beyond a limit
+    is returned, so that a reader that counts sees that the limit was exceeded.
     """
     limit = min(max_bytes, max(_FREE_BYTES, max_ratio * len(body)))
     size = 0
     view, at = memoryview(body), 0
     while body.startswith(_MAGIC, at) and size <= limit:
         member = zlib.decompressobj(wbits=31)
-        given_bytes = _FIRST_PIECE  # growing: zlib copies what is behind a member's end, and members may be many
+        given_bytes = _FIRST_PIECE  # growing: zlib copies what follows a member, and there may be many
         while not member.eof and size <= limit:
             given = view[at : at + given_bytes]
             try:
@@ -56,29 +56,29 @@ def inflate(body: bytes, *, max_bytes: int = MAX_BYTES, max_ratio: int = MAX_RAT
 
 
 MAX_URLS = 50_000
-"""What one file may list; more is left out."""
+"""URLs that are read of one file."""
 
 
 @dataclass(slots=True)
 class SitemapEntries:
-    """What a sitemap lists."""
+    """Entries of a sitemap."""
 
     urls: list[str] = field(default_factory=list)
-    """Canonical URLs of pages, none twice, in the file's order."""
+    """Canonical URLs of pages, each once, in the file's order."""
     sitemaps: list[str] = field(default_factory=list)
     """Canonical URLs of further sitemaps (of an index)."""
     bad: int = 0
-    """Entries that are no http or https URL."""
+    """Number of entries that are not http or https URLs."""
     malformed: bool = False
-    """The XML is broken (or declares entities, which are not read): what stood before that is here."""
+    """True: the XML is broken (or declares entities, which are not read); the entries before that are here."""
     cut: bool = False
-    """There was more than 50,000 entries or 50 MiB."""
+    """True: there were more than 50,000 entries or 50 MiB."""
 
 
 def parse_sitemap(body: bytes, url: str) -> SitemapEntries:
-    """What a sitemap fetched from the canonical `url` lists. Never raises; unpacks gzip itself, within limits.
+    """Return the entries of a sitemap fetched from the canonical `url`. Never raises; decompresses gzip within limits.
 
-    Takes about 20 ms for 1,000 URLs at the worst and a second or two for the largest file: not for the event loop.
+    Takes up to 20 ms for 1,000 URLs and a second or two for the largest file, so do not call it in the event loop.
     """
     pieces = inflate(body) if is_gzip(body) else (body[at : at + _PIECE] for at in range(0, len(body), _PIECE))
     reader = _Reader(url)
@@ -91,11 +91,11 @@ def parse_sitemap(body: bytes, url: str) -> SitemapEntries:
 
 
 class _Done(Exception):
-    """Enough was read."""
+    """Raised when enough was read."""
 
 
 class _Reader:
-    """Collects the entries of one file."""
+    """Reader that collects the entries of one file."""
 
     def __init__(self, url: str) -> None:
         self.found = SitemapEntries()
@@ -107,7 +107,7 @@ class _Reader:
         self._text_length = 0
 
     def read_xml(self, first: bytes, pieces: Iterator[bytes]) -> None:
-        """Read XML; stops at the first fault, at a limit, and at an entity declaration (a bomb, or worse)."""
+        """Read XML. Stops at the first fault, at a limit, and at an entity declaration (which may be a bomb)."""
         parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.StartElementHandler = self._start
@@ -131,7 +131,7 @@ class _Reader:
             self.found.malformed = True
 
     def read_text(self, first: bytes, pieces: Iterator[bytes]) -> None:
-        """Read one URL a line, in UTF-8."""
+        """Read one URL per line, in UTF-8."""
         decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
         size = 0
         rest = ""
@@ -148,7 +148,7 @@ class _Reader:
                     rest = ""
                 for line in lines:
                     self._line(line)
-                rest = rest[: 2 * MAX_URL_LENGTH]  # a line that goes on for ever is no URL, and need not be kept
+                rest = rest[: 2 * MAX_URL_LENGTH]  # an endless line is not a URL and need not be kept
                 piece = next(pieces, None)
             self._line(rest)
         except _Done:
@@ -158,7 +158,7 @@ class _Reader:
         prefix, _, local = name.rpartition(":")
         if local in ("url", "sitemap"):
             self._parent = name
-        # Of the same namespace as its parent: `image:loc` and its like inside a `url` are not pages.
+        # Same namespace as its parent: `image:loc` and the like in a `url` are not pages.
         self._inside_loc = local == "loc" and self._parent.rpartition(":")[0] == prefix
         self._text.clear()
         self._text_length = 0
@@ -172,7 +172,7 @@ class _Reader:
             self._parent = ""
 
     def _characters(self, text: str) -> None:
-        # A little more than a URL may have, so that one that is too long is seen to be.
+        # A little more than a URL may have, so that a URL that is too long is recognised.
         if self._inside_loc and self._text_length <= 2 * MAX_URL_LENGTH:
             self._text.append(text)
             self._text_length += len(text)
@@ -182,7 +182,7 @@ class _Reader:
         raise _Done
 
     def _line(self, line: str) -> None:
-        # Only whole URLs: an error message that came instead of a sitemap is not a list of relative ones.
+        # Only absolute URLs: an error page that came instead of a sitemap is not a list of relative ones.
         try:
             if line.strip():
                 self._entry(canonical(line), self.found.urls)
@@ -208,7 +208,7 @@ class _Reader:
 
 
 def _is_xml(start: bytes) -> bool:
-    """Whether it begins like XML, in UTF-8 or UTF-16."""
+    """Return whether the text begins like XML, in UTF-8 or UTF-16."""
     for bom in (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         start = start.removeprefix(bom)
     return start[:1024].lstrip(b" \t\r\n\0").startswith(b"<")

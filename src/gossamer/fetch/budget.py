@@ -1,38 +1,40 @@
-"""One budget of bytes for all bodies that are being received, so that many large ones cannot fill the memory."""
+"""Memory budget for all bodies that are being received, so that many large ones cannot fill the memory."""
 
 import asyncio
 from typing import Protocol
 
 
 class Receiver(Protocol):
-    """What can be told to stop reading for a while. Both calls may be repeated."""
+    """Connection that can stop reading for a while. Both methods may be called repeatedly."""
 
     def pause(self) -> None:
-        """Take no more bytes off the wire."""
+        """Stop reading."""
 
     def resume(self) -> None:
-        """Go on."""
+        """Continue reading."""
 
 
 class ByteBudget:
-    """Counts what is held; when that is too much, all receivers wait but one.
+    """Counts the bytes of bodies. Beyond the limit, all receivers pause but one.
 
-    That one, the leader, is why this cannot deadlock: it always goes on until its body is complete, which frees bytes
-    or makes another the leader. So at most the budget, one body and one read of each receiver are held.
+    That one, the leader, prevents deadlocks: it continues until its body is complete, which frees bytes or makes
+    another receiver the leader. So the budget holds at most its limit, one body, and one read of each receiver.
 
-    Bodies that are complete count too until they are taken up, and what is kept of them then (`retain`). While there
-    are any nobody is made leader: they go without the receivers' help. When what is kept takes half of the budget, it
-    `is_full`: whoever would make more of the next body than it is, by decoding or reading it, waits (`wait_for_room`).
+    Complete bodies count until they are consumed, and then what is retained of them (`retain`). While there are any, no
+    receiver is made the leader, because these bytes become free without the receivers. When retained bytes take half of
+    the limit, the budget `is_full`: a caller that would make more of the next body, by decoding or reading it, waits
+    (`wait_for_room`).
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
-        """Of bodies that are being received."""
+        """Bytes of bodies that are being received."""
         self.complete_bytes = 0
-        """Of bodies that are complete and not taken up yet; many may be before the first of those who wait goes on."""
+        """Bytes of complete bodies that are not consumed yet. Several may complete before the first waiting caller
+        continues."""
         self.retained_bytes = 0
-        """Of bodies that are complete, and what was made of them."""
+        """Bytes retained of consumed bodies, with what was made of them."""
         self._leader: Receiver | None = None
         self._waiting: dict[Receiver, None] = {}
         self._room = asyncio.Event()
@@ -40,74 +42,76 @@ class ByteBudget:
 
     @property
     def waiting(self) -> int:
-        """How many receivers are paused."""
+        """Number of paused receivers."""
         return len(self._waiting)
 
     @property
     def is_full(self) -> bool:
-        """What is kept takes half of it: the other half is for receiving meanwhile."""
+        """True: retained bytes take half of the limit. The other half is for receiving meanwhile."""
         return 2 * self.retained_bytes >= self.limit_bytes
 
     async def wait_for_room(self) -> None:
-        """Wait until it is not full.
+        """Wait until the budget is not full.
 
-        Several may go on in one turn of the loop: each must keep what it makes before it waits for anything else.
+        Several callers may continue in one turn of the event loop: each must `retain` what it makes before it waits for
+        anything else.
         """
         while self.is_full:
             await self._room.wait()
 
     def take(self, receiver: Receiver, count: int) -> None:
-        """`receiver` holds `count` more bytes; it is paused if that is too much and another is on its way."""
+        """Count bytes that `receiver` has read. It is paused if the limit is exceeded and another receiver leads."""
         self.held_bytes += count
         if self._fits():
             return
-        if self._leader is None and not self._comes_free:
+        if self._leader is None and not self._frees_itself:
             self._leader = receiver
         elif self._leader is not receiver and receiver not in self._waiting:
             self._waiting[receiver] = None
             receiver.pause()
 
     def give_back(self, receiver: Receiver, count: int) -> None:
-        """`receiver` failed, and holds none of its `count` bytes any more. Who can go on is resumed."""
+        """Release the `count` bytes of a receiver that failed. Receivers that may continue are resumed."""
         self.held_bytes -= count
         self._remove(receiver)
         self._resume_waiting()
 
     def complete(self, receiver: Receiver, held: int, size: int) -> None:
-        """`receiver`, which holds `held` bytes, has all `size` of its body. Until that is taken up it counts."""
+        """Record that `receiver`, of which `held` bytes are counted, has a complete body of `size` bytes. It counts
+        until it is consumed."""
         self.held_bytes -= held
         self.complete_bytes += size
         self._remove(receiver)
 
     def consume(self, size: int) -> None:
-        """A complete body of `size` bytes counts no more, or as what is kept. Who can go on is resumed."""
+        """Release a complete body of `size` bytes. Receivers that may continue are resumed."""
         self.complete_bytes -= size
         self._resume_waiting()
 
     def retain(self, count: int) -> None:
-        """`count` more bytes are needed although their bodies are complete."""
+        """Count bytes that stay in memory after their bodies were consumed."""
         self.retained_bytes += count
         if self.is_full:
             self._room.clear()
 
     def release(self, count: int) -> None:
-        """`count` of the bytes that were kept are needed no more."""
+        """Release retained bytes."""
         self.retained_bytes -= count
         if not self.is_full:
             self._room.set()
         self._resume_waiting()
 
     def yield_lead(self, receiver: Receiver) -> None:
-        """`receiver` makes no progress: if it is the leader, the first that waits leads in its place."""
-        if self._leader is receiver and self._waiting and not self._comes_free:
+        """Pass the lead from a receiver that makes no progress to the first paused one."""
+        if self._leader is receiver and self._waiting and not self._frees_itself:
             self._lead_next()
 
     def _fits(self) -> bool:
         return self.held_bytes + self.complete_bytes + self.retained_bytes <= self.limit_bytes
 
     @property
-    def _comes_free(self) -> bool:
-        """Something does without the receivers' help."""
+    def _frees_itself(self) -> bool:
+        """True: bytes will become free without the receivers."""
         return bool(self.complete_bytes or self.retained_bytes)
 
     def _remove(self, receiver: Receiver) -> None:
@@ -122,7 +126,7 @@ class ByteBudget:
             waiting, self._waiting = self._waiting, {}
             for other in waiting:
                 other.resume()
-        elif self._leader is None and not self._comes_free:
+        elif self._leader is None and not self._frees_itself:
             self._lead_next()
 
     def _lead_next(self) -> None:

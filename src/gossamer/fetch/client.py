@@ -1,4 +1,4 @@
-"""The HTTP client: one exchange in, one answer out, over connections that are kept.
+"""HTTP client: sends one request and returns its response, over connections that are kept open.
 
 A request on a kept connection costs one future: no task, no timer, no look-up that leaves the process.
 """
@@ -6,7 +6,7 @@ A request on a kept connection costs one future: no task, no timer, no look-up t
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from gossamer.errors import (
@@ -28,11 +28,11 @@ from gossamer.fetch.request import RequestEncoder
 from gossamer.fetch.response import ResponseReader
 
 STALL_SECONDS = 1.0
-"""A leader of the budget that brings nothing for so long lets another lead."""
+"""A leader of the budget that receives nothing for this time yields the lead to the next connection."""
 
 
 class TimeoutWatch:
-    """Ends exchanges that take too long. Its timer runs only while there is something to watch."""
+    """Ends requests that exceed a timeout. Its timer runs only while there are connections to watch."""
 
     def __init__(
         self,
@@ -41,7 +41,8 @@ class TimeoutWatch:
         budget: ByteBudget,
         expire_idle: Callable[[float], bool],
     ) -> None:
-        """`expire_idle` is told the time, closes what was idle for too long, and says whether any idle one is left."""
+        """`expire_idle(now)` closes connections that were idle for too long and returns whether any idle ones are
+        left."""
         self._loop = loop
         self._timeouts = timeouts
         self._budget = budget
@@ -50,15 +51,15 @@ class TimeoutWatch:
         self._tick_seconds = min(max(shortest / 8, 0.005), 0.25)
         self._timer: asyncio.TimerHandle | None = None
         self.busy: set[HttpConnection] = set()
-        """Connections with an exchange under plan."""
+        """Connections with a request in progress."""
 
     def start(self) -> None:
-        """See to it that the timer runs. Costs nothing when it does."""
+        """Start the timer unless it is running."""
         if self._timer is None:
             self._timer = self._loop.call_later(self._tick_seconds, self._tick)
 
     def stop(self) -> None:
-        """Watch no more. May be repeated."""
+        """Stop the timer. May be repeated."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -73,17 +74,17 @@ class TimeoutWatch:
 
     def _check(self, connection: HttpConnection, now: float) -> None:
         timeouts = self._timeouts
-        silent = now - connection.last_activity
+        silent_seconds = now - connection.last_activity
         if now >= connection.deadline:
             connection.fail(TotalTimeout(f"{timeouts.total:g} s"))
         elif connection.paused:
             return
         elif not connection.first_byte_at:
-            if silent >= timeouts.first_byte:
+            if silent_seconds >= timeouts.first_byte:
                 connection.fail(FirstByteTimeout(f"{timeouts.first_byte:g} s"))
-        elif silent >= timeouts.idle:
+        elif silent_seconds >= timeouts.idle:
             connection.fail(IdleTimeout(f"nothing for {timeouts.idle:g} s"))
-        elif silent >= STALL_SECONDS:
+        elif silent_seconds >= STALL_SECONDS:
             self._budget.yield_lead(connection)
 
 
@@ -91,20 +92,32 @@ _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"})  #
 
 
 class _Checkout(NamedTuple):
-    """A connection for one exchange, and what it took to get it."""
+    """A connection for one request, and the time it took to get it."""
 
     connection: HttpConnection
     key: PoolKey
     connect_seconds: float = 0.0
     tls_seconds: float = 0.0
     kept: bool = False
-    """It waited for this, and may have died meanwhile."""
+    """True: the connection was idle in the pool, so the server may have closed it meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """Bounds on a client's connections. A request that finds no room waits, within its total timeout."""
+
+    total: int = 512
+    """All connections, including idle ones."""
+    per_address: int = 32
+    """Connections to one host at one address."""
+    idle_seconds: float = 15.0
+    """Time that a connection is kept for another request; 0: it is closed after each request."""
 
 
 class HttpClient:
-    """Fetches over HTTP/1.1 (and 1.0). Belongs to the event loop in which it is first used; close it there.
+    """HTTP/1.1 client (and 1.0). Belongs to the event loop in which it is first used; close it there.
 
-    What it does not do, and why: docs/adr/0003-own-http-client.md.
+    docs/adr/0003-own-http-client.md lists what it does not do, and why.
     """
 
     def __init__(
@@ -113,27 +126,21 @@ class HttpClient:
         *,
         limits: ResponseLimits | None = None,
         timeouts: Timeouts | None = None,
-        max_connections: int = 512,
-        per_address: int = 32,
-        idle_seconds: float = 15.0,
+        connections: PoolLimits | None = None,
         budget: ByteBudget | None = None,
         losses: LostConnections | None = None,
         extra_ca: str | None = None,
     ) -> None:
-        """`resolver` decides which addresses may be connected to; it stays the caller's to close.
+        """`resolver` decides which addresses may be connected to; the caller closes it.
 
-        `max_connections`: in total, idle ones included. `per_address`: to one host at one address. Who finds no room
-        waits, within its total timeout. `idle_seconds`: how long a connection waits for another request; 0 keeps none.
-        `budget`: of all bodies being received together; beyond it all but one of them pause. It may be shared with
-        other clients and with who keeps bodies. By default 64 MiB of this client's own.
-        `losses`: which origins lose kept connections; may be shared like `budget`. By default this client's own.
-        `extra_ca`: a PEM file of authorities trusted beside the system's; raises BadInput if it cannot be read.
+        `budget`: limits the bodies that are being received; beyond it all of them pause but one. Several clients and
+        holders of bodies may share one; by default the client has 64 MiB of its own. `losses`: remembers which origins
+        lose kept connections; may be shared, too. `extra_ca`: a PEM file of authorities trusted in addition to the
+        system's; raises BadInput if it cannot be read.
         """
         self._limits = limits or ResponseLimits()
         self._timeouts = timeouts or Timeouts()
-        self._max_connections = max_connections
-        self._per_address = per_address
-        self._idle_seconds = idle_seconds
+        self._connection_limits = connections or PoolLimits()
         self._budget = ByteBudget(64 * MIB) if budget is None else budget
         self._losses = losses or LostConnections()
         self._planner = ConnectionPlanner(resolver)
@@ -147,103 +154,75 @@ class HttpClient:
 
     @property
     def open_connections(self) -> int:
-        """Connections in use, idle, or being made."""
+        """Number of connections in use, idle, or being opened."""
         return 0 if self._loop is None else self._pool.open_count
 
     @property
     def idle_connections(self) -> int:
-        """Connections that wait for a request."""
+        """Number of idle connections."""
         return 0 if self._loop is None else self._pool.idle_count
 
     @property
     def bodies_in_flight_bytes(self) -> int:
-        """Held now of bodies that are being received, or complete and not handed out yet."""
+        """Bytes of bodies that are being received, or complete and not returned yet."""
         return self._budget.held_bytes + self._budget.complete_bytes
 
-    async def fetch(self, exchange: FetchRequest, *, wait_for_room: bool = False) -> FetchResponse:
-        """Send one request and receive its answer, whatever its status.
+    async def fetch(self, request: FetchRequest, *, wait_for_room: bool = False) -> FetchResponse:
+        """Send one request and return its response, whatever its status. Any number of calls may run at once.
 
-        `wait_for_room`: the caller keeps bodies in the budget. While those fill it, a complete answer waits here, as
-        it was sent: a page of small size may be large when it is decoded.
+        `wait_for_room`: the caller keeps bodies in the budget. While these fill it, a complete response waits here
+        before it is decoded, because a small body may be large when decoded.
 
-        Raises the subclasses of FetchError; BadUrl and BadInput for an exchange that is no HTTP request. If a kept
-        connection is lost before the answer's first byte, an idempotent request without `send_by` is sent once more, on
-        a new connection; one with `send_by` raises ConnectionLost as `repeatable`. After two such losses connections to
-        the origin are not reused. Cancelling closes the connection. Any number of calls may run at once.
+        Raises the subclasses of FetchError; BadUrl and BadInput for an invalid request. If a kept connection is lost
+        before the first byte of the response, an idempotent request without `send_by` is sent once more on a new
+        connection; one with `send_by` raises ConnectionLost as `repeatable`. After two such losses connections to the
+        origin are not reused. Cancelling closes the connection.
         """
-        self._begin()
+        if self._loop is None or self._closed:
+            self._begin()
         started = time.monotonic()
-        origin, target = self._requests.split(exchange.url)
-        plan = await self._planner.find(exchange, origin)
+        origin, target = self._requests.split(request.url)
+        plan = await self._planner.find(request, origin)
         dns_seconds = time.monotonic() - started
         absolute = plan.absolute_form
         head = self._requests.head(
-            origin, target, exchange.method, exchange.headers, len(exchange.body), through_proxy=absolute
+            origin, target, request.method, request.headers, len(request.body), through_proxy=absolute
         )
-        request = _with_credentials(head, plan) + exchange.body
+        wire = (_with_proxy_credentials(head, plan) if absolute else head) + request.body
         limits = self._limits
-        if exchange.body_bytes is not None:
-            limits = replace(limits, body_bytes=exchange.body_bytes)
-        reader = ResponseReader(limits, head_only=exchange.method == "HEAD")
+        if request.body_bytes is not None:
+            limits = replace(limits, body_bytes=request.body_bytes)
+        reader = ResponseReader(limits, head_only=request.method == "HEAD")
 
         deadline = started + self._timeouts.total
         checkout = await self._check_out(plan, deadline, fresh=not self._losses.may_reuse(plan.site))
-        reused = checkout.connection.served > 0
-        self._check_in_time(exchange, checkout)
+        self._check_in_time(request, checkout)
         try:
             try:
-                await self._send(plan, checkout, request, reader, deadline)
+                await self._send(plan, checkout, wire, reader, deadline)
             except ConnectionLost as error:
-                # The server closed it while the request was on its plan, which is its right (RFC 9112, section 9.3.1).
-                if not self._may_repeat(exchange, plan, checkout, reader):
+                # The server closed the connection while the request was on its way (allowed by RFC 9112, section
+                # 9.3.1).
+                if not self._may_repeat(request, plan, checkout, reader):
                     raise
-                if exchange.send_by is not None:
+                if request.send_by is not None:
                     error.repeatable = True
                     raise
-                reader = ResponseReader(limits, head_only=exchange.method == "HEAD")
+                reader = ResponseReader(limits, head_only=request.method == "HEAD")
                 checkout = await self._check_out(plan, deadline, fresh=True)
-                reused = False
-                await self._send(plan, checkout, request, reader, deadline)
+                await self._send(plan, checkout, wire, reader, deadline)
 
             if absolute and reader.status == 407:
                 raise ProxyFailed("it wants user and password")
             if wait_for_room and self._budget.is_full:
                 await self._budget.wait_for_room()
-            connection = checkout.connection
-            wire = body = reader.body
-            truncated = reader.truncated
-            if reader.content_encodings:
-                decoded = decode(wire, parse_encodings(reader.content_encodings), limits)
-                body, truncated = decoded.body, truncated or decoded.truncated
-            return FetchResponse(
-                url=exchange.url,
-                status=reader.status,
-                reason=reader.reason,
-                http_version=reader.http_version,
-                headers=reader.headers,
-                request_head=head,
-                response_head=reader.head,
-                body=body,
-                wire_body=wire if exchange.keep_wire else None,
-                truncated=truncated,
-                ip=checkout.key.ip if plan.proxy is None else plan.target_ip,
-                port=origin.port,
-                reused=reused,
-                timings=Timings(
-                    dns=dns_seconds,
-                    connect=checkout.connect_seconds,
-                    tls=checkout.tls_seconds,
-                    first_byte=connection.first_byte_at - connection.sent_at,
-                    total=time.monotonic() - started,
-                ),
-                received_bytes=reader.received_bytes,
-            )
+            return _response(request, plan, checkout, reader, head, started, dns_seconds)
         finally:
             if reader.complete_bytes:
                 self._budget.consume(reader.complete_bytes)
 
     async def close(self) -> None:
-        """Close all connections and wait until they are gone; exchanges under plan fail. May be repeated."""
+        """Close all connections and wait until they are gone; requests in progress fail. May be repeated."""
         self._closed = True
         if self._loop is None:
             return
@@ -261,13 +240,16 @@ class HttpClient:
         if self._loop is None:
             self._loop = loop = asyncio.get_running_loop()
             self._pool = ConnectionPool(
-                loop, total=self._max_connections, per_key=self._per_address, idle_seconds=self._idle_seconds
+                loop,
+                total=self._connection_limits.total,
+                per_key=self._connection_limits.per_address,
+                idle_seconds=self._connection_limits.idle_seconds,
             )
             self._watch = TimeoutWatch(loop, self._timeouts, self._budget, self._pool.expire)
 
-    def _check_in_time(self, exchange: FetchRequest, checkout: _Checkout) -> None:
-        """Raises NotSentInTime; its connection is kept for another request."""
-        if exchange.send_by is None or (late := time.monotonic() - exchange.send_by) <= 0:
+    def _check_in_time(self, request: FetchRequest, checkout: _Checkout) -> None:
+        """Raise NotSentInTime if it is too late to send the request. Its connection is kept for another request."""
+        if request.send_by is None or (late := time.monotonic() - request.send_by) <= 0:
             return
         self._pool.release(checkout.key, checkout.connection)
         error = NotSentInTime()
@@ -275,24 +257,24 @@ class HttpClient:
         raise error
 
     def _may_repeat(
-        self, exchange: FetchRequest, plan: ConnectionPlan, checkout: _Checkout, reader: ResponseReader
+        self, request: FetchRequest, plan: ConnectionPlan, checkout: _Checkout, reader: ResponseReader
     ) -> bool:
-        """Return whether a request whose connection was lost may be sent again, and remember where that happened."""
+        """Return whether a request whose connection was lost may be sent again. Also records the loss."""
         if not checkout.kept or reader.received_bytes:
             return False
         self._losses.record(plan.site)
-        return exchange.method in _IDEMPOTENT
+        return request.method in _IDEMPOTENT
 
     async def _send(
-        self, plan: ConnectionPlan, checkout: _Checkout, request: bytes, reader: ResponseReader, deadline: float
+        self, plan: ConnectionPlan, checkout: _Checkout, wire: bytes, reader: ResponseReader, deadline: float
     ) -> None:
-        """Send `request` and wait until `reader` is complete; the connection goes back to the pool in any case, closed
-        if its site loses kept ones."""
+        """Send the request and wait until `reader` is complete. The connection goes back to the pool in any case,
+        closed if its site loses kept connections."""
         connection = checkout.connection
         self._watch.busy.add(connection)
         self._watch.start()
         try:
-            await connection.send(request, reader, deadline=deadline)
+            await connection.send(wire, reader, deadline=deadline)
         except BaseException:
             connection.abort()
             raise
@@ -303,8 +285,8 @@ class HttpClient:
             self._pool.release(checkout.key, connection)
 
     async def _check_out(self, plan: ConnectionPlan, deadline: float, *, fresh: bool) -> _Checkout:
-        """A kept connection to any of the addresses, unless a `fresh` one is wanted, else a new one to the first that
-        accepts. Each gets its share of the time that is left."""
+        """Return a kept connection to any of the addresses (unless `fresh`), else a new one to the first address that
+        accepts. Each address gets its share of the remaining connect timeout."""
         if not fresh:
             for ip in plan.ips:
                 key = plan.key(ip)
@@ -318,15 +300,15 @@ class HttpClient:
             connection = await self._acquire(key, deadline, fresh=fresh)
             if connection is not None:
                 return _Checkout(connection, key, kept=True)
-            begun = time.monotonic()
-            share = min(max(seconds, 0.0) / left, deadline - begun)
+            started = time.monotonic()
+            share = min(max(seconds, 0.0) / left, deadline - started)
             try:
-                dialled = await dial(plan.route(ip, self._contexts), self._make, timeout_seconds=share)
+                dialled = await dial(plan.route(ip, self._contexts), self._new_connection, timeout_seconds=share)
             except (ConnectFailed, ConnectTimeout):
                 self._pool.discard(key)
                 if left == 1:
                     raise
-                seconds -= time.monotonic() - begun
+                seconds -= time.monotonic() - started
             except BaseException:
                 self._pool.discard(key)
                 raise
@@ -343,30 +325,72 @@ class HttpClient:
         except TimeoutError as exc:
             raise TotalTimeout(f"{self._timeouts.total:g} s, waiting for a free connection") from exc
 
-    def _make(self) -> HttpConnection:
+    def _new_connection(self) -> HttpConnection:
         return HttpConnection(asyncio.get_running_loop(), self._budget, self._live)
 
 
-def _with_credentials(head: bytes, plan: ConnectionPlan) -> bytes:
-    """What is sent is what is shown, but for the password of a plain proxy."""
-    if not plan.absolute_form or plan.proxy is None or not plan.proxy.authorization:
+def _response(
+    request: FetchRequest,
+    plan: ConnectionPlan,
+    checkout: _Checkout,
+    reader: ResponseReader,
+    head: bytes,
+    started: float,
+    dns_seconds: float,
+) -> FetchResponse:
+    """Decode the body and return the response. `started`: monotonic time of the call."""
+    connection = checkout.connection
+    wire = body = reader.body
+    truncated = reader.truncated
+    if reader.content_encodings:
+        decoded = decode(wire, parse_encodings(reader.content_encodings), reader.limits)
+        body, truncated = decoded.body, truncated or decoded.truncated
+    return FetchResponse(
+        url=request.url,
+        status=reader.status,
+        reason=reader.reason,
+        http_version=reader.http_version,
+        headers=reader.headers,
+        request_head=head,
+        response_head=reader.head,
+        body=body,
+        wire_body=wire if request.keep_wire else None,
+        truncated=truncated,
+        ip=checkout.key.ip if plan.proxy is None else plan.target_ip,
+        port=plan.origin.port,
+        reused=connection.served > 1,
+        timings=Timings(
+            dns=dns_seconds,
+            connect=checkout.connect_seconds,
+            tls=checkout.tls_seconds,
+            first_byte=connection.first_byte_at - connection.sent_at,
+            total=time.monotonic() - started,
+        ),
+        received_bytes=reader.received_bytes,
+    )
+
+
+def _with_proxy_credentials(head: bytes, plan: ConnectionPlan) -> bytes:
+    """Add the password of a plain proxy, which the request head of the response does not show."""
+    if plan.proxy is None or not plan.proxy.authorization:
         return head
     return head[:-2] + f"Proxy-Authorization: {plan.proxy.authorization}\r\n\r\n".encode("ascii")
 
 
 _MAX_CLIENTS = 16
+"""Each has connections of its own."""
 
 
 class HttpClients:
-    """The client for each total timeout asked for; made when first needed. Belongs to one event loop."""
+    """HTTP clients by total timeout, created when first needed. Belongs to one event loop."""
 
     def __init__(self, make: Callable[[float | None], HttpClient]) -> None:
-        """`make` takes a total timeout in seconds; None: the default's."""
+        """`make` takes a total timeout in seconds; None: the default timeout."""
         self._make = make
         self._clients: dict[float | None, HttpClient] = {}
 
     def for_timeout(self, timeout_seconds: float | None) -> HttpClient:
-        """At most 16 kinds are kept; a crawl beyond them gets the default timeout."""
+        """Return the client for this timeout. At most 16 clients are kept; further timeouts get the default client."""
         client = self._clients.get(timeout_seconds)
         if client is None:
             if len(self._clients) >= _MAX_CLIENTS and timeout_seconds is not None:
@@ -375,10 +399,10 @@ class HttpClients:
         return client
 
     async def fetch(
-        self, exchange: FetchRequest, timeout_seconds: float | None = None, *, wait_for_room: bool = False
+        self, request: FetchRequest, timeout_seconds: float | None = None, *, wait_for_room: bool = False
     ) -> FetchResponse:
-        """One request, one answer, as `HttpClient.fetch`. Raises FetchError."""
-        return await self.for_timeout(timeout_seconds).fetch(exchange, wait_for_room=wait_for_room)
+        """Send one request, as `HttpClient.fetch` does. Raises FetchError."""
+        return await self.for_timeout(timeout_seconds).fetch(request, wait_for_room=wait_for_room)
 
     async def close(self) -> None:
         """Close all connections. May be repeated."""

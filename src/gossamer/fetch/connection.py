@@ -1,4 +1,4 @@
-"""One connection: sends a request, feeds what arrives to a reader, and answers through a future."""
+"""Connections of the HTTP client: TLS sessions, one connection, and the pool that keeps idle connections."""
 
 import asyncio
 import math
@@ -14,40 +14,40 @@ from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.response import ResponseReader
 
 REMEMBERED_SESSIONS = 2048
-"""Each is a few kilobytes, the server's certificate among them."""
+"""TLS sessions that a context keeps. Each takes a few kilobytes, because it includes the server's certificate."""
 
 
 READING_LEAKS = sys.version_info < (3, 12, 8) or (3, 13) <= sys.version_info < (3, 13, 1)
-"""CPython's issue 116810, fixed in 3.12.8 and 3.13.1, never in 3.11: each time a session is read, memory is lost
-for ever (5.5 KB, measured). Using a session loses nothing."""
+"""True where CPython issue 116810 is not fixed (fixed in 3.12.8 and 3.13.1, not in 3.11): each read of a session leaks
+5.5 KB (measured). Using a session leaks nothing."""
 
 LEAKY_READS = 2048
-"""How many sessions are read at most where that leaks: 11 MB in the life of a process."""
+"""Bound on reads of sessions where each leaks memory: 11 MB in the life of a process."""
 
 
 class ClientContext(ssl.SSLContext):
-    """A client's context that offers the last session with a server again.
+    """TLS context that resumes the last session with a server.
 
-    asyncio cannot be told a session, but it does call `wrap_bio`, uvloop too. Sessions are kept by server name, and a
-    context resumes its own only, so what was not verified is never resumed as verified.
+    asyncio has no parameter for a session, but it calls `wrap_bio`, and so does uvloop. Sessions are kept by server
+    name, and a context resumes only its own, so that an unverified session is never resumed as verified.
     """
 
     def __init__(self, protocol: int = ssl.PROTOCOL_TLS_CLIENT) -> None:
-        """`protocol` is what `ssl.SSLContext` takes; it was given to `__new__`."""
+        """`protocol`: argument of `ssl.SSLContext`, which has passed it to `__new__` already."""
         self._sessions: dict[str, SSLSession] = {}
         self.reads_left = LEAKY_READS if READING_LEAKS else sys.maxsize
-        """How often a session may still be read from a connection."""
+        """Number of sessions that may still be read from connections."""
 
     def wrap_bio(self, incoming: MemoryBIO, outgoing: MemoryBIO, *args: Any, **kwargs: Any) -> SSLObject:
-        """As the original, with the session of `server_hostname` if there is one."""
+        """Call the original method with the session of `server_hostname`, if there is one."""
         name = kwargs.get("server_hostname")
         kwargs.setdefault("session", self._sessions.get(name) if isinstance(name, str) else None)
         return super().wrap_bio(incoming, outgoing, *args, **kwargs)
 
     def remember(self, server_hostname: str, connection: SSLObject) -> None:
-        """Keep the session of `connection` for the next one to this server; the oldest makes room.
+        """Keep the session of `connection` for the next connection to this server; the oldest session makes room.
 
-        One that was resumed itself stays good until the server refuses it, so it is not read again.
+        A session that was resumed stays valid until the server refuses it, so it is not read again.
         """
         if connection.session_reused or self.reads_left <= 0:
             return
@@ -60,22 +60,19 @@ class ClientContext(ssl.SSLContext):
             del self._sessions[next(iter(self._sessions))]
         self._sessions[server_hostname] = session
 
-    @property
-    def session_count(self) -> int:
-        """How many servers' sessions are kept."""
-        return len(self._sessions)
-
 
 class TlsContexts:
-    """The two contexts of a client, made when first needed: reading the trust store takes tens of milliseconds."""
+    """The two TLS contexts of a client, made when first needed: reading the trust store takes tens of milliseconds."""
 
     def __init__(self, *, extra_ca: str | None = None) -> None:
-        """`extra_ca`: a PEM file of authorities trusted beside the system's. Raises BadInput if it cannot be read."""
+        """`extra_ca`: a PEM file of authorities trusted in addition to the system's. Raises BadInput if it cannot be
+        read."""
         self._verified: ClientContext | None = None if extra_ca is None else _verified_context(extra_ca)
         self._insecure: ClientContext | None = None
 
     def get(self, *, insecure: bool) -> ClientContext:
-        """The context that verifies (system trust store, host name), or the one that accepts anything."""
+        """Return the context that verifies certificates (system trust store, host name), or the one that accepts
+        any."""
         if insecure:
             if self._insecure is None:
                 self._insecure = _insecure_context()
@@ -100,7 +97,7 @@ def _insecure_context() -> ClientContext:
     context = _context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    # Who accepts any certificate wants the page, also from a server that was last configured in 2009.
+    # A crawl that accepts any certificate wants the page, even from a server that was last configured in 2009.
     context.set_ciphers("DEFAULT:@SECLEVEL=0")
     context.options |= getattr(ssl, "OP_LEGACY_SERVER_CONNECT", 0x4)
     return context
@@ -110,17 +107,17 @@ def _context() -> ClientContext:
     context = ClientContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    # Many servers end an answer by closing TCP without saying so in TLS. Where HTTP's framing tells the length it
-    # detects a loss by itself; where it does not, a browser believes the end, too.
+    # Many servers close TCP without ending TLS. Where HTTP framing gives the length, it detects a loss by itself; where
+    # it does not, browsers accept the end, too.
     context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     return context
 
 
 class HttpConnection(asyncio.Protocol):
-    """Serves one exchange at a time. It keeps no timer; `watch.py` looks at its times every now and then."""
+    """Connection to a server, which sends one request at a time. It has no timer: `TimeoutWatch` checks its times."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, budget: ByteBudget, live: "set[HttpConnection]") -> None:
-        """`live`: it is in this set as long as it has a socket."""
+        """`live`: set that contains the connection while it has a socket."""
         self._loop = loop
         self._budget = budget
         self._live = live
@@ -131,28 +128,29 @@ class HttpConnection(asyncio.Protocol):
         self._lost: asyncio.Future[None] | None = None
         self._session: tuple[ClientContext, str] | None = None
         self.closed = False
-        """No further request can be sent."""
+        """True: no further request can be sent."""
         self.served = 0
-        """Exchanges completed."""
+        """Number of complete responses."""
         self.paused = False
         self.sent_at = 0.0
         self.first_byte_at = 0.0
-        """Of the exchange under way; 0.0 until it begins."""
+        """Monotonic time of the first byte of the current response; 0.0 until it arrives."""
         self.last_activity = 0.0
-        """When something last arrived, or the last request left."""
+        """Monotonic time of the last bytes received, or of the last request sent."""
         self.deadline = 0.0
-        """When the exchange under way has to be over."""
+        """Monotonic time by which the current response must be complete."""
         self.idle_until = 0.0
 
     def remember_session(self, context: ClientContext, server_hostname: str) -> None:
-        """After the first answer, keep the TLS session in `context` (TLS 1.3 sends its tickets after the handshake)."""
+        """Keep the TLS session in `context` after the first response (TLS 1.3 sends its tickets after the
+        handshake)."""
         self._session = context, server_hostname
 
     def send(self, request: bytes, reader: ResponseReader, *, deadline: float) -> asyncio.Future[ResponseReader]:
-        """Send a request; the future gives `reader` back when the answer is complete, or raises a FetchError. The
-        caller takes up the reader's `complete_bytes` of the budget.
+        """Send a request. The future returns `reader` when the response is complete, or raises a FetchError. The caller
+        then consumes the reader's `complete_bytes` of the budget.
 
-        The caller cancels by `abort`. A request to a connection that is `closed` fails with ConnectionLost.
+        To cancel, call `abort`. A request on a connection that is `closed` fails with ConnectionLost.
         """
         self._result = result = self._loop.create_future()
         self._reader = reader
@@ -166,14 +164,14 @@ class HttpConnection(asyncio.Protocol):
         return result
 
     def fail(self, error: FetchError) -> None:
-        """End the exchange under way with `error`, and the connection. May be repeated."""
+        """Fail the current request with `error` and close the connection. May be repeated."""
         result, self._result = self._result, None
         self.abort()
         if result is not None and not result.done():
             result.set_exception(error)
 
     def abort(self) -> None:
-        """Close at once, without a farewell: nobody would wait for its reply. May be repeated."""
+        """Close at once, without a TLS farewell, whose reply would not be read. May be repeated."""
         self.closed = True
         self._reader = None
         self._release()
@@ -181,12 +179,13 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def abandon(self) -> None:
-        """It was never handed to anybody: making it failed or was cancelled. The loop may not say that it is lost."""
+        """Close a connection that was never handed out because opening it failed or was cancelled. The event loop may
+        never call `connection_lost` for it."""
         self.abort()
         self.connection_lost(None)
 
     async def wait_lost(self) -> None:
-        """Until the socket is gone."""
+        """Wait until the socket is gone."""
         if self._transport is None:
             return
         if self._lost is None:
@@ -194,20 +193,20 @@ class HttpConnection(asyncio.Protocol):
         await self._lost
 
     def pause(self) -> None:
-        """For the budget: let the kernel's buffers fill, which slows the server down."""
+        """Stop reading, so that the kernel's buffers fill and the server slows down."""
         if not self.paused and self._transport is not None:
             self.paused = True
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """For the budget: go on. The server did not idle meanwhile, we did."""
+        """Continue reading. The pause does not count as inactivity of the server."""
         if self.paused:
             self.paused = False
             self.last_activity = time.monotonic()
             if self._transport is not None and not self.closed:
                 self._transport.resume_reading()
 
-    # What the event loop calls.
+    # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if self.closed:
@@ -219,7 +218,7 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         reader = self._reader
         if reader is None:
-            # Nobody asked: whatever it is, it must not be taken for the next answer.
+            # Bytes without a request: they must not be taken for the next response.
             self.abort()
             return
         self.last_activity = time.monotonic()
@@ -244,7 +243,7 @@ class HttpConnection(asyncio.Protocol):
         reader = self._reader
         if reader is not None:
             try:
-                # However it ended: an answer that is complete by its framing is complete.
+                # However the connection ended, a response that is complete by its framing is complete.
                 reader.feed_eof()
             except FetchError as error:
                 self.fail(error if exc is None else ConnectionLost(f"{error.detail} ({exc})"))
@@ -282,20 +281,20 @@ class HttpConnection(asyncio.Protocol):
         self.resume()
 
 
-_LOSSES = 2
-"""After this many losses an origin's connections are not reused. A success does not reset the count: a server may reset
-only some of the connections that are used again."""
-_REMEMBERED_SECONDS = 600.0
-"""This long after an origin's last loss, its losses are forgotten."""
-_ORIGINS_REMEMBERED = 10_000
+_MAX_LOSSES = 2
+"""Losses after which an origin's connections are not reused. A success does not reset the count, because a server may
+reset only some of the reused connections."""
+_LOSS_SECONDS = 600.0
+"""Time after an origin's last loss when its losses are forgotten."""
+_MAX_ORIGINS = 10_000
 
 
 class PoolKey(NamedTuple):
-    """What makes two requests fit for one connection. A tuple, since it is hashed for every request."""
+    """Key of connections that may serve the same requests. A tuple, because it is hashed for every request."""
 
     scheme: str
     host: str
-    """Empty for a plain proxy, which takes requests for any host."""
+    """Empty for a plain proxy, which accepts requests for any host."""
     ip: str
     port: int
     proxy: str | None
@@ -303,9 +302,9 @@ class PoolKey(NamedTuple):
 
 
 class LostConnections:
-    """Remembers which origins lose their kept connections: each request to them gets a connection of its own.
+    """Record of origins that lose kept connections. Each request to such an origin gets a new connection.
 
-    Some servers reset every connection that is used a second time. Several clients may share one memory.
+    Some servers reset every connection that is used a second time. Several clients may share one record.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -313,23 +312,24 @@ class LostConnections:
         self._losses: dict[Hashable, tuple[int, float]] = {}
 
     def record(self, origin: Hashable) -> None:
-        """Count the loss of a kept connection before the first byte of an answer."""
+        """Record the loss of a kept connection before the first byte of a response."""
         now = self._now()
         losses, until = self._losses.pop(origin, (0, 0.0))
-        if len(self._losses) >= _ORIGINS_REMEMBERED:
+        if len(self._losses) >= _MAX_ORIGINS:
             del self._losses[next(iter(self._losses))]
-        self._losses[origin] = (losses + 1 if now < until else 1, now + _REMEMBERED_SECONDS)
+        self._losses[origin] = (losses + 1 if now < until else 1, now + _LOSS_SECONDS)
 
     def may_reuse(self, origin: Hashable) -> bool:
-        """Return whether connections to this origin may be used again: fewer than two were lost of late."""
+        """Return whether connections to this origin may be reused: fewer than two were lost recently."""
         if not self._losses:
             return True
         losses, until = self._losses.get(origin, (0, 0.0))
-        return losses < _LOSSES or self._now() >= until
+        return losses < _MAX_LOSSES or self._now() >= until
 
 
 class ConnectionPool:
-    """Bounds connections in total and per key, and keeps the idle ones. Who finds no room waits in line."""
+    """Pool of connections, bounded in total and per key, that keeps the idle ones. Requests that find no room wait in
+    line."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, total: int, per_key: int, idle_seconds: float) -> None:
         self._loop = loop
@@ -344,16 +344,17 @@ class ConnectionPool:
 
     @property
     def open_count(self) -> int:
-        """Connections there are, in use, idle or being made."""
+        """Number of connections in use, idle or being opened."""
         return self._open
 
     @property
     def idle_count(self) -> int:
-        """Connections that wait for a request."""
+        """Number of idle connections."""
         return len(self._idle_in_order)
 
     def take_idle(self, key: PoolKey) -> HttpConnection | None:
-        """An idle connection, the one used last, since servers close the old ones first; None if there is none."""
+        """Return the most recently used idle connection, because servers close the older ones first. None: there is
+        none."""
         stack = self._idle.get(key)
         while stack:
             connection = stack.pop()
@@ -366,10 +367,11 @@ class ConnectionPool:
         return None
 
     async def acquire(self, key: PoolKey, *, fresh: bool = False) -> HttpConnection | None:
-        """An idle connection, or None: there is room reserved for a new one. Waits for either, first come first served.
+        """Return an idle connection, or None with room reserved for a new one. Callers wait for either, first come,
+        first served.
 
-        `fresh`: only a new one will do. Whoever got room must `release` a connection or `discard`. A full pool makes
-        room by closing what has been idle for longest.
+        `fresh`: only a new connection will do. A caller that got room must call `release` with a connection, or
+        `discard`. A full pool makes room by closing the connection that was idle for longest.
         """
         if not self._waiting:
             if not fresh and (connection := self.take_idle(key)) is not None:
@@ -384,7 +386,7 @@ class ConnectionPool:
                 await turn
             except asyncio.CancelledError:
                 if self._waiting.pop(turn, None) is None:
-                    self._wake()  # the turn had come: it is the next one's now
+                    self._wake()  # the turn had been granted: pass it to the next caller
                 raise
             if not fresh and (connection := self.take_idle(key)) is not None:
                 return connection
@@ -392,7 +394,7 @@ class ConnectionPool:
                 return None
 
     def release(self, key: PoolKey, connection: HttpConnection) -> None:
-        """Take back a connection after an exchange: keep it for the next, or count it out if it is closed."""
+        """Return a connection after a request: it becomes idle, or is removed if it is closed."""
         if connection.closed or self._idle_seconds <= 0:
             connection.abort()
             self.discard(key)
@@ -404,13 +406,14 @@ class ConnectionPool:
             self._wake()
 
     def discard(self, key: PoolKey) -> None:
-        """A connection of this key is gone, or was never made."""
+        """Release the room of a connection that is gone or was never opened."""
         self._count_out(key)
         if self._waiting:
             self._wake()
 
     def expire(self, now: float) -> bool:
-        """Close what has been idle for too long or was closed by its server; whether any idle ones are left."""
+        """Close connections that were idle for too long or closed by their server. Returns whether any idle ones are
+        left."""
         gone = [connection for connection in self._idle_in_order if connection.closed or connection.idle_until <= now]
         for connection in gone:
             self._close_idle(connection)
@@ -419,7 +422,7 @@ class ConnectionPool:
         return bool(self._idle_in_order)
 
     def close_idle(self) -> None:
-        """Close all that is idle."""
+        """Close all idle connections."""
         self.expire(math.inf)
 
     def _reserve(self, key: PoolKey) -> bool:

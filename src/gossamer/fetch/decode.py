@@ -1,7 +1,7 @@
-"""Content encodings undone, within bounds of size and ratio.
+"""Decodes content encodings, within bounds of size and ratio.
 
-The whole body is decoded at once when it has arrived. It is held encoded until then, which is the smaller form, and
-each library is asked for no more than the limit, so a bomb costs at most the limit in memory.
+The body is decoded at once when it is complete. Until then it is held encoded, which is the smaller form, and each
+library is asked for no more than the limit, so that a bomb costs at most the limit in memory.
 """
 
 import zlib
@@ -15,10 +15,10 @@ from gossamer.errors import DecodeBomb, DecodeFailed
 from gossamer.fetch.exchange import ResponseLimits
 
 ACCEPT_ENCODING = "gzip, deflate, br, zstd"
-"""What this file can undo."""
+"""Encodings that this module decodes."""
 
 ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
-"""The largest window a decoder has to support (RFC 9659)."""
+"""Largest window that a decoder has to support (RFC 9659)."""
 
 
 _FIRST_PIECE = 1024
@@ -27,11 +27,11 @@ _LARGEST_PIECE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class DecodedBody:
-    """A body without its encodings."""
+    """Body without its content encodings."""
 
     body: bytes
     truncated: bool
-    """Cut at the limit, or the encoded data ended early and this is what there was."""
+    """True: the body was cut at the limit, or the encoded data ended early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,12 @@ class _Layer:
 
 
 def decode(wire: bytes, encodings: tuple[str, ...], limits: ResponseLimits) -> DecodedBody:
-    """Undo `encodings`, listed in the order they were applied (as Content-Encoding lists them), lower case.
+    """Decode `encodings`, listed in the order in which they were applied (as in Content-Encoding), in lower case.
 
-    Encodings that nobody knows are passed over, as browsers do: servers put charsets and `none` there. An empty body
-    is empty under any encoding. Data that ends early gives what there is, marked as truncated; so does data beyond
-    `limits.body_bytes`. Raises DecodeFailed for broken data or too many layers, DecodeBomb for what expands too much.
+    Unknown encodings are skipped, as browsers do: servers put charsets and `none` there. An empty body is empty in any
+    encoding. Data that ends early returns what there is, marked as truncated, and so does data beyond
+    `limits.body_bytes`. Raises DecodeFailed for invalid data or too many encodings, DecodeBomb for data that expands
+    too much.
     """
     known = [encoding for encoding in encodings if encoding in _DECODERS]
     if len(known) > limits.encodings:
@@ -63,7 +64,7 @@ def decode(wire: bytes, encodings: tuple[str, ...], limits: ResponseLimits) -> D
 
 
 def parse_encodings(values: Iterable[str]) -> tuple[str, ...]:
-    """The tokens of all Content-Encoding headers of an answer, in order, lower case (RFC 9110, section 8.4)."""
+    """Return the tokens of all Content-Encoding headers, in order, in lower case (RFC 9110, section 8.4)."""
     tokens = (token.strip().lower() for value in values for token in value.split(","))
     return tuple(token for token in tokens if token)
 
@@ -73,8 +74,8 @@ def _gunzip(data: bytes, limit: int) -> _Layer:
     view, at = memoryview(data), 0
     while True:
         inflater = zlib.decompressobj(wbits=31)
-        # In pieces, because zlib copies all that is behind a member's end: a body of empty members would be copied
-        # once for each of them. Growing ones, because most bodies are one long member.
+        # In pieces, because zlib copies everything after a member's end: a body of empty members would be copied once
+        # for each. The pieces grow, because most bodies are one long member.
         piece = _FIRST_PIECE
         while not inflater.eof and at < len(data) and len(output) <= limit:
             given = view[at : at + piece]
@@ -84,14 +85,14 @@ def _gunzip(data: bytes, limit: int) -> _Layer:
                 raise DecodeFailed(f"gzip: {exc}") from exc
             at += len(given) - len(inflater.unused_data) - len(inflater.unconsumed_tail)
             piece = min(2 * piece, _LARGEST_PIECE)
-        # Members may follow each other (RFC 1952, section 2.2). Anything else behind the end is no part of the body.
+        # Members may follow each other (RFC 1952, section 2.2). Other bytes after the end are not part of the body.
         another = inflater.eof and data.startswith(b"\x1f\x8b", at)
         if not another or len(output) >= limit:
             return _cut(bytes(output), at, limit, ended=inflater.eof and not another)
 
 
 def _inflate_any(data: bytes, limit: int) -> _Layer:
-    # "deflate" means zlib's format (RFC 9110, section 8.4.1.2), but some servers send the bare one.
+    # "deflate" means zlib's format (RFC 9110, section 8.4.1.2), but some servers send bare deflate data.
     header = int.from_bytes(data[:2], "big")
     zlib_format = header >> 8 & 0x0F == 8 and header % 31 == 0
     return _inflate("deflate", zlib.decompressobj(wbits=15 if zlib_format else -15), data, limit)
@@ -99,7 +100,7 @@ def _inflate_any(data: bytes, limit: int) -> _Layer:
 
 def _inflate(name: str, inflater: "zlib._Decompress", data: bytes, limit: int) -> _Layer:
     try:
-        # One more than the limit tells "just reached" from "more to come"; and 0 would mean "no limit" to zlib.
+        # One byte more than the limit tells "just reached" from "exceeded"; and 0 would mean "no limit" to zlib.
         output = inflater.decompress(data, max(limit, 0) + 1)
     except zlib.error as exc:
         raise DecodeFailed(f"{name}: {exc}") from exc
@@ -115,7 +116,7 @@ def _unbrotli(data: bytes, limit: int) -> _Layer:
             output += decompressor.process(b"", output_buffer_limit=limit + 1 - len(output))
     except brotli.error as exc:
         raise DecodeFailed(f"br: {exc}") from exc
-    # It takes all its input at once and does not tell how much it needed, so a ratio is underestimated here.
+    # It takes all its input at once and does not report how much it needed, so the ratio is underestimated here.
     return _cut(bytes(output), len(data), limit, ended=decompressor.is_finished())
 
 
@@ -125,7 +126,7 @@ def _unzstd(data: bytes, limit: int) -> _Layer:
         output = reader.read(limit + 1)
     except zstandard.ZstdError as exc:
         raise DecodeFailed(f"zstd: {exc}") from exc
-    # This library reports neither its position nor an early end; what HTTP framing says about the latter must do.
+    # This library reports neither its position nor an early end, so an early end is only detected by HTTP framing.
     return _cut(output, len(data), limit, ended=True)
 
 

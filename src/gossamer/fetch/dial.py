@@ -1,4 +1,13 @@
-"""Making a connection: TCP to an approved address, through a proxy if need be, then TLS."""
+"""Opens connections: TCP to an approved address, through a proxy if there is one, then TLS.
+
+A plain HTTP proxy gets requests for http URLs in absolute form, and a CONNECT for https URLs. SOCKS5 (RFC 1928, user
+and password by RFC 1929) tunnels everything.
+
+`socks5://` proxies get the address that the guard approved, so that the connection goes where the check went. `http://`
+and `socks5h://` proxies get the name, because such a proxy chooses the address nearest to it and often is in a network
+where names resolve differently. The guard then checks the name as it resolves here: a private address is refused, and a
+name that is unknown here is left to the proxy, whose own rules must protect its network.
+"""
 
 import asyncio
 import socket
@@ -16,7 +25,7 @@ from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.request import Origin, basic_credentials
 
 _DEFAULT_PORTS = {"http": 8080, "socks5": 1080, "socks5h": 1080}
-_ANSWER_BYTES = 16 * 1024
+_MAX_REPLY_BYTES = 16 * 1024
 _SOCKS_REFUSALS = {
     1: "general failure",
     2: "not allowed by its rules",
@@ -27,12 +36,12 @@ _SOCKS_REFUSALS = {
     7: "command not supported",
     8: "address type not supported",
 }
-"""RFC 1928, section 6."""
+"""Replies of RFC 1928, section 6."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """Where a proxy is and how to speak to it."""
+    """A proxy's address and protocol."""
 
     scheme: str
     """`http`, `socks5` or `socks5h`."""
@@ -42,24 +51,25 @@ class Proxy:
     password: bytes = field(default=b"", repr=False)
 
     @property
-    def knows_names(self) -> bool:
-        """Whether it is told the target's name instead of its address."""
+    def resolves_names(self) -> bool:
+        """True: the proxy gets the target's name instead of its address."""
         return self.scheme != "socks5"
 
     @property
     def authorization(self) -> str:
-        """The value of a Proxy-Authorization header; empty when there is no user."""
+        """Value of a Proxy-Authorization header; empty when the proxy has no user."""
         return basic_credentials(self.user, self.password) if self.user else ""
 
 
 def parse_proxy(url: str) -> Proxy:
-    """Raises BadInput for anything but `http://`, `socks5://` or `socks5h://` with a host. Tells no secrets."""
+    """Parse the URL of a proxy. Raises BadInput, without secrets, unless it is `http://`, `socks5://` or `socks5h://`
+    with a host."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
         user, password = unquote_to_bytes(parts.username or ""), unquote_to_bytes(parts.password or "")
     except ValueError as exc:
-        raise BadInput("this proxy's URL cannot be read; write http://USER:PASSWORD@HOST:PORT") from exc
+        raise BadInput("cannot read the proxy's URL; write http://USER:PASSWORD@HOST:PORT") from exc
     if parts.scheme not in _DEFAULT_PORTS or not host or port == 0:
         given = f"{parts.scheme}://{host or ''}" if parts.scheme else "what has no scheme"
         raise BadInput(
@@ -71,9 +81,10 @@ def parse_proxy(url: str) -> Proxy:
 
 
 async def open_tunnel(sock: socket.socket, proxy: Proxy, host: str, port: int) -> None:
-    """On a connection to `proxy`, have it connect to `host` (a name, or an address without brackets) and `port`.
+    """Ask `proxy`, to which `sock` is connected, to connect to `host` (a name, or an address without brackets) and
+    `port`.
 
-    Afterwards the socket is as good as one to the target. Raises ProxyFailed, or OSError if the connection breaks.
+    Afterwards the socket leads to the target. Raises ProxyFailed, or OSError if the connection breaks.
     """
     if proxy.scheme == "http":
         await _connect_http(sock, proxy, host, port)
@@ -92,13 +103,13 @@ async def _connect_http(sock: socket.socket, proxy: Proxy, host: str, port: int)
     while b"\r\n\r\n" not in answer:
         piece = await loop.sock_recv(sock, 4096)
         answer += piece
-        if not piece or len(answer) > _ANSWER_BYTES:
+        if not piece or len(answer) > _MAX_REPLY_BYTES:
             raise ProxyFailed(f"{proxy.host}:{proxy.port} gave no proper answer to CONNECT")
     status_line = answer.partition(b"\r\n")[0].decode("latin-1")
     version, _, rest = status_line.partition(" ")
     if not version.startswith("HTTP/1.") or not rest.startswith("2"):
         raise ProxyFailed(f"{proxy.host}:{proxy.port} refused {authority}: {status_line[:100]!r}")
-    # In TLS the client speaks first, so nothing may be here yet.
+    # In TLS the client speaks first, so no bytes may have arrived yet.
     if not answer.endswith(b"\r\n\r\n"):
         raise ProxyFailed(f"{proxy.host}:{proxy.port} spoke out of turn")
 
@@ -123,7 +134,7 @@ async def _connect_socks(sock: socket.socket, proxy: Proxy, host: str, port: int
     version, reply, _, kind = await _receive(sock, 4, where)
     if version != 5 or reply != 0:
         raise ProxyFailed(f"{where} could not connect: {_SOCKS_REFUSALS.get(reply, f'reply {reply}')}")
-    # The address it connected from, of no interest, but it must be read.
+    # The address that the proxy connected from; unused, but it must be read.
     length = {1: 4, 4: 16}.get(kind) or (await _receive(sock, 1, where))[0]
     await _receive(sock, length + 2, where)
 
@@ -138,7 +149,7 @@ def _socks_address(host: str) -> bytes:
 
 
 async def _receive(sock: socket.socket, count: int, where: str) -> bytes:
-    """Exactly `count` bytes: what follows belongs to the tunnel."""
+    """Read exactly `count` bytes: the bytes after them belong to the tunnel."""
     received = b""
     while len(received) < count:
         piece = await asyncio.get_running_loop().sock_recv(sock, count - len(received))
@@ -150,37 +161,38 @@ async def _receive(sock: socket.socket, count: int, where: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The way to a server."""
+    """Instructions to open one connection."""
 
     ip: str
-    """Approved; of the proxy if there is one."""
+    """Approved address, of the proxy if there is one."""
     port: int
-    """Where to connect to at this address."""
+    """Port to connect to at this address."""
     server_name: str
-    """The host as in the URL (an IPv6 address without brackets): what its certificate has to be for."""
+    """Host as in the URL (an IPv6 address without brackets), which the certificate must be valid for."""
     context: ClientContext | None
-    """None: no TLS."""
+    """TLS context; None: no TLS."""
     tunnel: tuple[Proxy, str, int] | None = None
-    """A proxy to go through, with the host and port to ask it for."""
+    """Proxy to tunnel through, with the host and port to ask it for."""
     to_proxy: bool = False
-    """A proxy is what is at the address, with or without a tunnel."""
+    """True: the address is a proxy's, with or without a tunnel."""
 
 
 @dataclass(frozen=True, slots=True)
 class DialResult:
-    """A new connection, and the seconds it took."""
+    """New connection, and the seconds that it took."""
 
     connection: HttpConnection
     connect_seconds: float
     tls_seconds: float
 
 
-async def dial(route: Route, make: Callable[[], HttpConnection], *, timeout_seconds: float) -> DialResult:
-    """Connect. Raises ConnectFailed, ConnectTimeout, ProxyFailed or TlsFailed; then no socket is left behind."""
+async def dial(route: Route, new_connection: Callable[[], HttpConnection], *, timeout_seconds: float) -> DialResult:
+    """Open a connection. Raises ConnectFailed, ConnectTimeout, ProxyFailed or TlsFailed; no socket is left behind
+    then."""
     where = f"{route.ip}:{route.port}" if ":" not in route.ip else f"[{route.ip}]:{route.port}"
     try:
         async with asyncio.timeout(timeout_seconds):
-            return await _connect(route, make)
+            return await _connect(route, new_connection)
     except TimeoutError as exc:
         raise ConnectTimeout(f"{where}, {timeout_seconds:.3g} s") from exc
     except ssl.SSLCertVerificationError as exc:
@@ -188,19 +200,19 @@ async def dial(route: Route, make: Callable[[], HttpConnection], *, timeout_seco
     except ssl.SSLError as exc:
         raise TlsFailed(f"{route.server_name}: {exc.reason or exc}") from exc
     except OSError as exc:
-        # A port where nobody listens is the proxy's fault if it is the proxy's.
+        # A closed port of the proxy is the proxy's failure.
         failure = ProxyFailed if route.to_proxy else ConnectFailed
         raise failure(f"{where}: {exc.strerror or exc or type(exc).__name__}") from exc
     except ValueError as exc:
-        # A name that cannot stand in a certificate, such as one with an empty label.
+        # A name that cannot be in a certificate, such as one with an empty label.
         raise TlsFailed(f"{route.server_name}: {exc}") from exc
 
 
-async def _connect(route: Route, make: Callable[[], HttpConnection]) -> DialResult:
+async def _connect(route: Route, new_connection: Callable[[], HttpConnection]) -> DialResult:
     loop = asyncio.get_running_loop()
     started = time.monotonic()
-    # A socket of our own, because loop.create_connection would hide when TCP was done and TLS began, and because a
-    # proxy is easier spoken to before there is a protocol.
+    # Made here, because loop.create_connection would hide the moment between TCP and TLS, and because the proxy
+    # handshake is easier before there is a protocol.
     sock = socket.socket(socket.AF_INET6 if ":" in route.ip else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
@@ -211,119 +223,120 @@ async def _connect(route: Route, make: Callable[[], HttpConnection]) -> DialResu
         sock.close()
         raise
     connected = time.monotonic()
-    connection = make()
+    connection = new_connection()
     try:
         if route.context is None:
             await loop.create_connection(lambda: connection, sock=sock)
             return DialResult(connection, connected - started, 0.0)
-        name = route.server_name.removesuffix(".")  # the root's dot is neither in certificates nor in SNI (RFC 6066)
+        name = route.server_name.removesuffix(".")  # neither certificates nor SNI (RFC 6066) have the root's dot
         await loop.create_connection(lambda: connection, sock=sock, ssl=route.context, server_hostname=name)
     except BaseException:
-        # The socket is the loop's by now, which closes it; but it may have introduced the two already.
+        # The event loop owns and closes the socket now, but it may have called connection_made already.
         connection.abandon()
         raise
     connection.remember_session(route.context, name)
     return DialResult(connection, connected - started, time.monotonic() - connected)
 
 
-_REMEMBERED_PROXIES = 1024
+_MAX_PROXIES = 1024
 _MAX_ADDRESSES = 4
-"""More of a host's addresses are not tried: they would share one connect timeout."""
+"""Addresses of a host that are tried. They share one connect timeout, so more would each get too little of it."""
 
 
 class Addresses(Protocol):
-    """The part of the resolver that the client needs; see `resolve.Resolver`."""
+    """Part of the resolver that the client needs; see `resolve.Resolver`."""
 
     async def addresses(self, host: str, port: int, *, allow_private: bool = False) -> tuple[str, ...]:
-        """Approved addresses in the order to try. Raises DnsFailed or BlockedAddress."""
+        """Return approved addresses in the order to try. Raises DnsFailed or BlockedAddress."""
 
 
 @dataclass(slots=True)
 class ConnectionPlan:
-    """Decided once, then used for a kept connection or for a new one."""
+    """Plan for one request: the addresses and the proxy, for a kept connection or a new one."""
 
     origin: Origin
     insecure: bool
     ips: tuple[str, ...]
-    """Where to connect to, in the order to try; of the proxy if there is one."""
+    """Addresses to connect to, in the order to try; of the proxy if there is one."""
     proxy: Proxy | None = None
     proxy_url: str | None = None
     target_ip: str = ""
-    """Behind a proxy: the server's address as far as it is known."""
+    """Address of the server behind a proxy; empty: unknown."""
 
     @property
     def absolute_form(self) -> bool:
-        """Whether the request is sent to the proxy itself, for it to pass on."""
+        """True: the request goes to the proxy itself in absolute form, and the proxy forwards it."""
         return self.proxy is not None and self.proxy.scheme == "http" and not self.origin.secure
 
     @property
     def site(self) -> tuple[str, str, int, str | None]:
-        """The origin and the proxy to it: what may be known to lose kept connections."""
+        """Origin and its proxy, for which lost connections are recorded."""
         return self.origin.scheme, self.origin.host, self.origin.port, self.proxy_url
 
     def key(self, ip: str) -> PoolKey:
-        """Which connections would do."""
+        """Return the key of connections that can serve the request."""
         origin, proxy = self.origin, self.proxy
         if proxy is None:
             return PoolKey(origin.scheme, origin.host, ip, origin.port, None, self.insecure)
-        # A plain proxy takes requests to any host on one connection; a tunnel's far end is fixed.
+        # A plain proxy accepts requests for any host on one connection; a tunnel leads to one host.
         host = "" if self.absolute_form else f"{origin.host}:{origin.port}:{self.target_ip}"
         return PoolKey(origin.scheme, host, ip, proxy.port, self.proxy_url, self.insecure)
 
     def route(self, ip: str, contexts: TlsContexts) -> Route:
-        """How to make a new connection."""
+        """Return the instructions to open a new connection."""
         origin, proxy = self.origin, self.proxy
         context = contexts.get(insecure=self.insecure) if origin.secure else None
         if proxy is None:
             return Route(ip, origin.port, origin.host, context)
         if self.absolute_form:
             return Route(ip, proxy.port, proxy.host, None, to_proxy=True)
-        target = origin.host if proxy.knows_names else self.target_ip
+        target = origin.host if proxy.resolves_names else self.target_ip
         return Route(ip, proxy.port, origin.host, context, (proxy, target, origin.port), to_proxy=True)
 
 
 class ConnectionPlanner:
-    """Finds the way of each exchange. Every address it names went through the resolver's guard."""
+    """Plans each request. The resolver's guard has approved every address in a plan."""
 
     def __init__(self, resolver: Addresses) -> None:
         self._resolver = resolver
         self._proxies: dict[str, Proxy] = {}
 
-    async def find(self, exchange: FetchRequest, origin: Origin) -> ConnectionPlan:
-        """Raises DnsFailed, BlockedAddress, ProxyFailed, and BadInput for an unusable proxy URL."""
-        if exchange.proxy is None:
-            ips = await self._resolver.addresses(origin.host, origin.port, allow_private=exchange.allow_private)
-            return ConnectionPlan(origin, exchange.insecure, ips[:_MAX_ADDRESSES])
-        proxy = self._parse(exchange.proxy)
-        # Before anything else is found out for somebody who may not use it.
-        ips = await self._judge_proxy(proxy, guard=exchange.guard_proxy)
-        target_ip = await self._judge_target(exchange, origin, proxy)
-        return ConnectionPlan(origin, exchange.insecure, ips[:_MAX_ADDRESSES], proxy, exchange.proxy, target_ip)
+    async def find(self, request: FetchRequest, origin: Origin) -> ConnectionPlan:
+        """Return the plan of a request. Raises DnsFailed, BlockedAddress, ProxyFailed, and BadInput for an invalid
+        proxy URL."""
+        if request.proxy is None:
+            ips = await self._resolver.addresses(origin.host, origin.port, allow_private=request.allow_private)
+            return ConnectionPlan(origin, request.insecure, ips[:_MAX_ADDRESSES])
+        proxy = self._parse(request.proxy)
+        # First of all, so that a client that may not use the proxy learns nothing about the target.
+        ips = await self._resolve_proxy(proxy, guard=request.guard_proxy)
+        target_ip = await self._resolve_target(request, origin, proxy)
+        return ConnectionPlan(origin, request.insecure, ips[:_MAX_ADDRESSES], proxy, request.proxy, target_ip)
 
-    async def _judge_proxy(self, proxy: Proxy, *, guard: bool) -> tuple[str, ...]:
+    async def _resolve_proxy(self, proxy: Proxy, *, guard: bool) -> tuple[str, ...]:
         try:
-            # Where the operator names the proxy it may be anywhere.
+            # A proxy that the operator named may be anywhere.
             return await self._resolver.addresses(proxy.host, proxy.port, allow_private=not guard)
         except DnsFailed as exc:
             raise ProxyFailed(str(exc)) from exc
         except BlockedAddress as exc:
             raise BlockedAddress(f"the proxy {exc.detail}") from exc
 
-    async def _judge_target(self, exchange: FetchRequest, origin: Origin, proxy: Proxy) -> str:
-        """The server's address as far as it is known: not when the proxy looks up the name."""
+    async def _resolve_target(self, request: FetchRequest, origin: Origin, proxy: Proxy) -> str:
+        """Return the server's address; empty if it is unknown because the proxy looks up the name."""
         try:
-            ips = await self._resolver.addresses(origin.host, origin.port, allow_private=exchange.allow_private)
+            ips = await self._resolver.addresses(origin.host, origin.port, allow_private=request.allow_private)
         except DnsFailed:
-            if not proxy.knows_names:
+            if not proxy.resolves_names:
                 raise
             return ""
-        return ips[0] if not proxy.knows_names or ips[0] == origin.host else ""
+        return ips[0] if not proxy.resolves_names or ips[0] == origin.host else ""
 
     def _parse(self, url: str) -> Proxy:
         proxy = self._proxies.get(url)
         if proxy is None:
             proxy = parse_proxy(url)
-            if len(self._proxies) >= _REMEMBERED_PROXIES:
+            if len(self._proxies) >= _MAX_PROXIES:
                 self._proxies.clear()
             self._proxies[url] = proxy
         return proxy

@@ -1,4 +1,4 @@
-"""The public address that requests come from, as an address service sees it."""
+"""Finds the public address that this process's requests come from, by asking an address service."""
 
 import asyncio
 import re
@@ -10,20 +10,23 @@ from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.policy.urls import canonical
 from gossamer.telemetry.logs import Troubles
 
-ANSWER_BYTES = 64 * 1024
-"""As much of an answer as is looked at: an address is short, the page around it may not be."""
+MAX_RESPONSE_BYTES = 64 * 1024
+"""Bytes of a response that are searched for the address."""
 
 _TROUBLE = "egress"
 _FIRST_RETRY_SECONDS = 5.0
+"""Delay of the first retry after a failure; it doubles up to the refresh interval."""
 
 
 class AddressService:
-    """How to ask it, and how to read what it says."""
+    """A web service that returns the address that a request came from."""
 
     def __init__(self, url: str, *, pattern: str, user_agent: str, proxy: str = "") -> None:
-        """`pattern`: a regular expression of the address in the answer; its first group where it has groups. `proxy`:
-        the one that pages are response through, whose address then is the egress; empty: none.
-        Raises BadInput for a URL or an expression that is none."""
+        """`pattern`: regular expression of the address in the response; its first group if it has groups. `proxy`:
+        proxy that pages are fetched through, whose address then is the egress; empty: none.
+
+        Raises BadInput for an invalid URL or expression.
+        """
         try:
             self._pattern = re.compile(pattern)
         except re.error as fault:
@@ -36,22 +39,25 @@ class AddressService:
         )
 
     def parse(self, response: FetchResponse) -> str:
-        """The first address in the answer, in its shortest form. Raises BadInput where there is none."""
+        """Return the first address in the response, in its shortest form. Raises BadInput if there is none."""
         if response.status != 200:
-            raise BadInput(f"it answered {response.status}")
-        text = response.body[:ANSWER_BYTES].decode("utf-8", "replace")
+            raise BadInput(f"it responded with status {response.status}")
+        text = response.body[:MAX_RESPONSE_BYTES].decode("utf-8", "replace")
         for found in self._pattern.finditer(text):
             candidate = found[1] if self._pattern.groups else found[0]
             try:
                 return str(ip_address((candidate or "").strip(" .[]")))
             except ValueError:
                 continue
-        raise BadInput("its answer has no address in it")
+        raise BadInput("its response contains no address")
 
 
 class EgressMonitor:
-    """Keeps a worker's egress true: what the service said last counts, and until it said something, the name that the
-    operator gave. An answer that does not come is a trouble that is said, never a reason to stop."""
+    """Keeps the name of a worker's egress up to date.
+
+    The name is the last address that the service returned; until the first, it is the name that the operator
+    configured. A service that does not respond is reported as a trouble, but never stops the worker.
+    """
 
     def __init__(
         self,
@@ -68,36 +74,38 @@ class EgressMonitor:
         self._troubles = troubles
         self._refresh_seconds = refresh_seconds
         self.name = fallback_name
-        """Under which budgets are kept now."""
+        """Name under which politeness budgets are kept now."""
 
     async def refresh(self) -> bool:
-        """Once; whether there was an answer. `name` has it then."""
+        """Ask the service once and set `name`. Returns whether there was a valid response."""
         try:
             self.name = self._service.parse(await self._fetch(self._service.request))
         except (FetchError, BadInput) as error:
             reason = error.detail if isinstance(error, BadInput) else str(error).rstrip(".")
             self._troubles.begin(
                 _TROUBLE,
-                f"The address service {self._service.url} cannot be used: {reason}. "
-                f"Until it can, budgets are kept for the egress {self.name or 'default'}.",
+                f"The address service {self._service.url} does not return an address: {reason}. "
+                f"Until it does, politeness budgets are kept for the egress {self.name or 'default'}.",
             )
             return False
-        self._troubles.end(_TROUBLE, f"The address service says that requests come from {self.name}.")
+        self._troubles.end(_TROUBLE, f"The address service returned {self.name} as the address of requests.")
         return True
 
     async def run(self, changed: Callable[[str], None]) -> None:
-        """For ever: ask again when it is time, sooner after a failure (5 s, doubling). `changed` is told a new name.
-        To be begun after the first `ask`."""
-        pause = self._next(0.0, answered=_TROUBLE not in self._troubles.current)
+        """Refresh `name` until cancelled, and call `changed` with each new one. Call `refresh` once before.
+
+        After a failure the service is asked again sooner.
+        """
+        pause = self._next_pause(0.0, succeeded=_TROUBLE not in self._troubles.current)
         while True:
             await asyncio.sleep(pause)
             before = self.name
-            pause = self._next(pause, answered=await self.refresh())
+            pause = self._next_pause(pause, succeeded=await self.refresh())
             if self.name != before:
                 changed(self.name)
 
-    def _next(self, pause: float, *, answered: bool) -> float:
-        if answered:
+    def _next_pause(self, pause: float, *, succeeded: bool) -> float:
+        if succeeded:
             return self._refresh_seconds
         longer = 2 * pause if 0 < pause < self._refresh_seconds else _FIRST_RETRY_SECONDS
         return min(longer, self._refresh_seconds)

@@ -1,12 +1,13 @@
-"""Which addresses a crawler may connect to: those of the public internet. Pure judgement; resolving is next door.
+"""Address guard: decides which addresses a crawler may connect to, which are those of the public internet. Pure;
+`resolve.py` looks up names.
 
 The tables follow the IANA special-purpose address registries for IPv4 and IPv6 (RFC 6890 and its updates) and the IANA
-IPv6 address space. They are written out instead of asking `ipaddress.is_global`, whose answer changed between Python
-versions, and they are stricter: what is globally reachable by the letter but serves no web page (protocol anycast, 6to4
-relays) is refused as well.
+IPv6 address space. They are written out here because the answers of `ipaddress.is_global` changed between Python
+versions. They are also stricter: addresses that are globally reachable but serve no web page (protocol anycast, 6to4
+relays) are refused, too. Entries may be added; one may be removed only if its registry changes.
 
-What no table can know: a NAT64 prefix of the operator's own (RFC 6052) looks like any public IPv6 network. Where one is
-in use, its gateway has to refuse private targets.
+No table can contain the operator's own NAT64 prefix (RFC 6052), which looks like any public IPv6 network. Where one is
+in use, its gateway must refuse private targets.
 """
 
 import functools
@@ -72,11 +73,11 @@ _ISATAP = 0x5EFE
 
 @functools.lru_cache(maxsize=4096)
 def refusal_reason(ip: str) -> str | None:
-    """Why this address may not be connected to, in a few words; None when it is on the public internet.
+    """Return why an address must not be connected to, in a few words; None: it is on the public internet.
 
-    `ip` is an address in any spelling `ipaddress` reads. An IPv6 address that carries an IPv4 one (mapped, NAT64, 6to4,
-    Teredo, ISATAP) is judged by what it carries too. A scoped address (`fe80::1%eth0`) and text that is no address are
-    refused.
+    `ip` is an address in any spelling that `ipaddress` reads. An IPv6 address that carries an IPv4 one (mapped, NAT64,
+    6to4, Teredo, ISATAP) is also judged by the address it carries. A scoped address (`fe80::1%eth0`) and text that is
+    no address are refused.
     """
     try:
         address = ip_address(ip)
@@ -88,11 +89,11 @@ def refusal_reason(ip: str) -> str | None:
 
 
 def host_address(host: str) -> str | None:
-    """The address that a URL's host spells, in its shortest form and without brackets; None when it is a name.
+    """Return the address that a URL's host spells, in its shortest form and without brackets; None: the host is a name.
 
-    Reads what the WHATWG URL host parser reads, so `127.1`, `0x7f.1`, `2130706433`, `0177.0.0.1`, percent-encoded and
-    full-width digits are all 127.0.0.1. An IPv6 address may stand in brackets or not. Text that can be no host at all
-    is no address either: None.
+    Reads what the WHATWG URL host parser reads, so that `127.1`, `0x7f.1`, `2130706433`, `0177.0.0.1`, percent-encoded
+    and full-width digits are all 127.0.0.1. An IPv6 address may be in brackets or not. Text that cannot be a host is no
+    address: None.
     """
     if not host or any(character in _NOT_IN_HOST for character in host):
         return None
@@ -108,25 +109,27 @@ def host_address(host: str) -> str | None:
 
 
 def unmapped(address: Address) -> Address:
-    """The IPv4 address within an IPv4-mapped IPv6 one (the kernel connects by IPv4 there); any other as it is."""
+    """Return the IPv4 address in an IPv4-mapped IPv6 address (the kernel connects by IPv4 to it); any other
+    unchanged."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address
 
 
 def parse_networks(networks: Iterable[str]) -> tuple[Network, ...]:
-    """Networks in CIDR notation, or single addresses. Raises BadInput for anything else, host bits set included."""
+    """Parse networks in CIDR notation, or single addresses. Raises BadInput for anything else, including host bits that
+    are set."""
     parsed = []
     for network in networks:
         try:
             parsed.append(ip_network(network.strip()))
         except ValueError as exc:
-            raise BadInput(f"{network!r} is no network; write for example 10.0.0.0/8 or fd00::/8 ({exc})") from None
+            raise BadInput(f"{network!r} is not a network; write for example 10.0.0.0/8 or fd00::/8 ({exc})") from None
     return tuple(parsed)
 
 
 def within(ip: str, networks: Iterable[Network]) -> bool:
-    """Whether the address lies in one of the networks. A mapped IPv6 address counts as the IPv4 one it is."""
+    """Return whether an address is in one of the networks. A mapped IPv6 address counts as its IPv4 address."""
     try:
         address = unmapped(ip_address(ip))
     except ValueError:
@@ -134,7 +137,7 @@ def within(ip: str, networks: Iterable[Network]) -> bool:
     return any(address in network for network in networks)
 
 
-# A URL would end its host at these, so they would be judged as something else than what is meant.
+# A URL's host ends at these characters, so another host than the intended one would be judged.
 _NOT_IN_HOST = frozenset("/\\?#@\t\n\r")
 
 
@@ -161,7 +164,7 @@ def _refusal_ipv6(address: IPv6Address) -> str | None:
 
 
 def _carried(address: IPv6Address) -> tuple[IPv4Address, ...]:
-    """The IPv4 addresses that this one leads to, by the mechanisms that translate or tunnel."""
+    """Return the IPv4 addresses that this address leads to, by the mechanisms that translate or tunnel."""
     bits = int(address)
     last = IPv4Address(bits & 0xFFFFFFFF)
     if address in _MAPPED or address in _NAT64:  # RFC 4291, RFC 6052

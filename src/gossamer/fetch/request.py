@@ -1,4 +1,4 @@
-"""What goes onto the wire: an origin from a URL, and the head of a request."""
+"""Encodes requests: parses origins from URLs and builds request heads."""
 
 import base64
 import re
@@ -29,11 +29,12 @@ OWNED = frozenset(
 how the message is framed or encoded. Everything that checks or drops such headers uses this list."""
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
-_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")  # visible, blanks, and whatever is beyond ASCII
+_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")  # visible characters, blanks, and everything beyond ASCII
 _TARGET = re.compile(r"[!-~]*")
 _AUTHORITY = re.compile(r"[^\x00- #/<>?@\\^|\x7f-\U0010ffff]+")  # WHATWG URL: without forbidden host code points
 _PORTS = {"http": 80, "https": 443}
-_REMEMBERED = 4096
+_MAX_CACHED = 4096
+"""Origins, and header lists, whose encoded forms are kept."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -41,25 +42,25 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a URL's requests go."""
+    """Scheme, host and port that the requests of a URL go to."""
 
     scheme: str
     host: str
-    """As in the URL; an IPv6 address without its brackets."""
+    """Host as in the URL; an IPv6 address without its brackets."""
     port: int
     authority: str
-    """For the Host header: without user, without a default port."""
+    """Value of the Host header: without user, without a default port."""
     credentials: str = field(default="", repr=False)
-    """For an Authorization header; empty when the URL has no user."""
+    """Value of an Authorization header; empty when the URL has no user."""
 
     @property
     def secure(self) -> bool:
-        """Whether it speaks TLS."""
+        """True: the origin uses TLS."""
         return self.scheme == "https"
 
 
 def parse_origin(prefix: str) -> Origin:
-    """`prefix` is a canonical URL up to where its path begins. Raises BadUrl."""
+    """Parse the origin of a canonical URL; `prefix` is the part before the path. Raises BadUrl."""
     scheme, separator, rest = prefix.partition("://")
     if not separator or scheme not in _PORTS:
         raise BadUrl(prefix)
@@ -78,36 +79,37 @@ def parse_origin(prefix: str) -> Origin:
 
 
 def basic_credentials(user: bytes, password: bytes) -> str:
-    """The value of an Authorization header (RFC 7617)."""
+    """Return the value of an Authorization header (RFC 7617)."""
     return "Basic " + base64.b64encode(user + b":" + password).decode("ascii")
 
 
 def check_headers(headers: tuple[tuple[str, str], ...]) -> None:
-    """Raises BadInput for a header that cannot be sent: bad characters (line ends above all) or one of OWNED."""
+    """Raise BadInput for a header that cannot be sent: one with invalid characters (above all line ends) or one of
+    OWNED."""
     for name, value in headers:
         if not _TOKEN.fullmatch(name):
-            raise BadInput(f"{name!r} is no header name")
+            raise BadInput(f"{name!r} is not a valid header name")
         if not _VALUE.fullmatch(value):
-            raise BadInput(f"the value of header {name!r} has characters that no header may have")
+            raise BadInput(f"the value of header {name!r} contains invalid characters")
         if name.lower() in OWNED:
             raise BadInput(f"header {name!r} is set by the client itself")
 
 
 class RequestEncoder:
-    """Heads of requests, their recurring parts encoded once."""
+    """Encoder of request heads. Origins and header lists that recur are encoded once."""
 
     def __init__(self) -> None:
         self._origins: dict[str, Origin] = {}
         self._headers: dict[tuple[tuple[str, str], ...], tuple[bytes, bool]] = {}
 
     def split(self, url: str) -> tuple[Origin, str]:
-        """The URL's origin and the target to ask it for (path and query). Raises BadUrl."""
+        """Return the URL's origin and the request target (path and query). Raises BadUrl."""
         slash = url.find("/", 8)
         prefix, target = (url, "/") if slash < 0 else (url[:slash], url[slash:])
         origin = self._origins.get(prefix)
         if origin is None:
             origin = parse_origin(prefix)
-            _remember(self._origins, prefix, origin)
+            _cache(self._origins, prefix, origin)
         if "#" in target:
             target = target.partition("#")[0]
         return origin, target
@@ -122,19 +124,19 @@ class RequestEncoder:
         *,
         through_proxy: bool = False,
     ) -> bytes:
-        """Request line and headers. `through_proxy`: in the absolute form that a plain HTTP proxy needs.
+        """Return request line and headers. `through_proxy`: in the absolute form for a plain HTTP proxy.
 
-        Raises BadInput for what would not be one request: see `check_headers`.
+        Raises BadUrl or BadInput for an invalid request; see `check_headers`.
         """
         if method != "GET" and (method == "CONNECT" or not _TOKEN.fullmatch(method)):
-            raise BadInput(f"{method!r} is no method of a request")
+            raise BadInput(f"{method!r} is not a valid method")
         if not _TARGET.fullmatch(target):
             raise BadUrl(target)
         known = self._headers.get(headers)
         if known is None:
             check_headers(headers)
             known = _encode(headers)
-            _remember(self._headers, headers, known)
+            _cache(self._headers, headers, known)
         encoded, authorized = known
         absolute = f"{origin.scheme}://{origin.authority}" if through_proxy else ""
         line = f"{method} {absolute}{target} HTTP/1.1\r\nHost: {origin.authority}\r\n"
@@ -146,10 +148,10 @@ class RequestEncoder:
 
 
 def _encode(headers: tuple[tuple[str, str], ...]) -> tuple[bytes, bool]:
-    # Names are ASCII; a value beyond Latin-1 can only mean UTF-8, which is what such a header would be read as.
+    # Names are ASCII. A value beyond Latin-1 is sent as UTF-8, as servers would read it.
     lines = [name.encode("ascii") + b": " + _bytes(value) + b"\r\n" for name, value in headers]
     lines.append(f"Accept-Encoding: {ACCEPT_ENCODING}\r\n".encode("ascii"))
-    # HTTP/1.1 keeps connections alive by itself; servers that answer with 1.0 want to be told.
+    # HTTP/1.1 keeps connections alive by itself; servers that respond with 1.0 need this header.
     lines.append(b"Connection: keep-alive\r\n\r\n")
     return b"".join(lines), any(name.lower() == "authorization" for name, _ in headers)
 
@@ -161,7 +163,7 @@ def _bytes(value: str) -> bytes:
         return value.encode("utf-8", "surrogatepass")
 
 
-def _remember(memory: dict[Key, Value], key: Key, value: Value) -> None:
-    if len(memory) >= _REMEMBERED:
+def _cache(memory: dict[Key, Value], key: Key, value: Value) -> None:
+    if len(memory) >= _MAX_CACHED:
         memory.clear()
     memory[key] = value

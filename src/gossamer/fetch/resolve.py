@@ -1,7 +1,7 @@
-"""Host names to addresses that may be connected to: overrides, the system's DNS, a cache, and the guard on all of it.
+"""Resolves host names to approved addresses: operator's overrides, the system's DNS, a cache, and the address guard.
 
-A caller connects to exactly an address returned here and never resolves again; between judging and connecting there is
-no second look-up that could answer differently (DNS rebinding).
+Callers connect to exactly an address returned here and never resolve again: between check and connection there is no
+second look-up that could return another address (DNS rebinding).
 """
 
 import asyncio
@@ -15,15 +15,16 @@ from gossamer.errors import BadInput, BlockedAddress, DnsFailed
 from gossamer.fetch import guard
 
 Lookup = Callable[[str], Awaitable[list[str]]]
-"""From a host name to its addresses, best first, IPv4 and IPv6 mixed. Raises OSError when there are none."""
+"""Look-up of a host name. Returns its addresses, best first, IPv4 and IPv6 mixed. Raises OSError if there are none."""
 
 TEMPORARY_SECONDS = 5.0
-"""How long a failure that says "try again" is believed: long enough to spare a dead server, shorter than any retry."""
+"""Time for which a temporary failure is cached: long enough to spare a dead name server, and shorter than any retry."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    """What a look-up gave, judged once. `approved` for everybody, `every` for who may reach private addresses."""
+class _Resolution:
+    """Cached result of a look-up. `approved` is for all requests, `every` for requests that may reach private
+    addresses."""
 
     approved: tuple[str, ...]
     every: tuple[str, ...]
@@ -32,105 +33,113 @@ class _Answer:
     expires: float
 
 
+@dataclass(frozen=True, slots=True)
+class DnsLimits:
+    """Limits of look-ups and of their cache."""
+
+    ttl_seconds: float = 300.0
+    """Time for which addresses are cached. The system does not return a record's own TTL; below this there is the
+    system's own cache."""
+    negative_ttl_seconds: float = 30.0
+    """Time for which a failure is cached."""
+    max_entries: int = 10_000
+    timeout_seconds: float = 10.0
+    """Longest look-up, including the wait for a thread."""
+    threads: int = 32
+
+
 class Resolver:
-    """Approved addresses of a host, from memory where possible. Belongs to one event loop."""
+    """Returns approved addresses of hosts, from a cache where possible. Belongs to one event loop."""
 
     def __init__(
         self,
         *,
         overrides: Mapping[str, str] | None = None,
-        ttl_seconds: float = 300.0,
-        negative_ttl_seconds: float = 30.0,
-        max_entries: int = 10_000,
         allow_private_hosts: Collection[str] = (),
         allow_networks: Collection[str] = (),
-        timeout_seconds: float = 10.0,
-        threads: int = 32,
+        limits: DnsLimits = DnsLimits(),
         lookup: Lookup | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Raises BadInput for an override or a network that cannot be read.
+        """Raises BadInput for an invalid override or network.
 
-        `overrides`: host to address, in place of DNS and for that host only; it permits a private address for it. A
-        host may be `*.suffix` (every name below it, not the suffix itself) or `*` (every name). The exact host wins
-        over the longest suffix, that over `*`. A host that spells an address is overridden only by its exact entry.
+        `overrides`: address of a host, used instead of DNS; for this host it may be private. A host may be `*.suffix`
+        (every name below it, not the suffix itself) or `*` (every name). The exact host wins over the longest suffix,
+        and that over `*`. A host that spells an address is overridden only by its exact entry.
         `allow_private_hosts`: hosts, spelled exactly, that may resolve to any address.
         `allow_networks`: networks in CIDR notation that every host may resolve to.
-        `ttl_seconds`: how long an answer is believed. The system's resolver does not tell a record's own TTL, so this
-        is a cap that suits most; it has its own cache below. `negative_ttl_seconds`: the same for a failure.
-        `timeout_seconds`: the longest a look-up may take, the wait for one of the `threads` included.
-        `lookup`: who is asked, by default the system (getaddrinfo). `clock`: seconds, never going back.
+        `lookup`: None: the system's (getaddrinfo). `clock`: monotonic seconds.
         """
         self._overrides = {_plain_host(host): _override(host, ip) for host, ip in (overrides or {}).items()}
-        self._wild = any(host.startswith("*") for host in self._overrides)
-        self._ttl_seconds = ttl_seconds
-        self._negative_ttl_seconds = negative_ttl_seconds
-        self._max_entries = max_entries
+        self._has_wildcards = any(host.startswith("*") for host in self._overrides)
+        self._ttl_seconds = limits.ttl_seconds
+        self._negative_ttl_seconds = limits.negative_ttl_seconds
+        self._max_entries = limits.max_entries
         self._private_hosts = frozenset(_plain_host(host) for host in allow_private_hosts)
         self._networks = guard.parse_networks(allow_networks)
-        self._timeout_seconds = timeout_seconds
-        self._threads = threads
+        self._timeout_seconds = limits.timeout_seconds
+        self._threads = limits.threads
         self._executor: ThreadPoolExecutor | None = None
-        self._lookup = lookup or self._ask_system
+        self._lookup = lookup or self._system_lookup
         self._clock = clock
-        self._answers: dict[str, _Answer] = {}
-        self._asking: dict[str, asyncio.Task[_Answer]] = {}
+        self._cache: dict[str, _Resolution] = {}
+        self._lookups: dict[str, asyncio.Task[_Resolution]] = {}
 
     async def addresses(self, host: str, port: int, *, allow_private: bool = False) -> tuple[str, ...]:
-        """The approved addresses of a host in the order to try, the families taking turns (RFC 8305); never empty.
+        """Return the approved addresses of a host in the order to try, address families taking turns (RFC 8305); never
+        empty.
 
-        `host` as it stands in a canonical URL: a name, an IPv4 address, an IPv6 address with or without brackets.
-        `port` does not change the answer; it is here because a look-up by service might need it.
-        `allow_private` permits any address for this call. Of several addresses the refused ones are left out.
-        Raises DnsFailed when there is no address, BlockedAddress (with host, address and reason) when none is allowed.
-        May be repeated; any number of concurrent calls for a host cost one look-up.
+        `host` as in a canonical URL: a name, an IPv4 address, an IPv6 address with or without brackets. `port` does not
+        matter today; a look-up by service might need it. `allow_private` permits any address for this call. Refused
+        addresses are left out. Raises DnsFailed if there is no address, BlockedAddress (with host, address and reason)
+        if none is allowed. Concurrent calls for a host share one look-up.
         """
-        answer = self._answers.get(host)
-        if answer is None or answer.expires <= self._clock():
-            answer = await self._ask(host)
-        if answer.failure:
-            raise DnsFailed(answer.failure)
-        allowed = answer.every if allow_private else answer.approved
+        resolution = self._cache.get(host)
+        if resolution is None or resolution.expires <= self._clock():
+            resolution = await self._shared_resolution(host)
+        if resolution.failure:
+            raise DnsFailed(resolution.failure)
+        allowed = resolution.every if allow_private else resolution.approved
         if not allowed:
-            raise BlockedAddress(answer.refused)
+            raise BlockedAddress(resolution.refused)
         return allowed
 
     def close(self) -> None:
-        """Let go of the threads; a look-up that is under way ends by itself. May be repeated."""
-        for task in self._asking.values():
+        """Release the threads; a look-up in progress ends by itself. May be repeated."""
+        for task in self._lookups.values():
             task.cancel()
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
             self._executor = None
 
-    async def _ask(self, host: str) -> _Answer:
-        task = self._asking.get(host)
+    async def _shared_resolution(self, host: str) -> _Resolution:
+        task = self._lookups.get(host)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._find(host))
-            self._asking[host] = task
-            task.add_done_callback(lambda done: self._asking.pop(host, None))
-        # Shielded: one caller giving up must not fail the others that wait for the same name.
+            task = asyncio.get_running_loop().create_task(self._resolve_into_cache(host))
+            self._lookups[host] = task
+            task.add_done_callback(lambda done: self._lookups.pop(host, None))
+        # Shielded: a cancelled caller must not fail the others that wait for the same name.
         return await asyncio.shield(task)
 
-    async def _find(self, host: str) -> _Answer:
-        answer = await self._find_anew(host)
-        # Re-inserted at the end, so the first entry is the one to expire first (or nearly) and the one to make room.
-        self._answers.pop(host, None)
-        while len(self._answers) >= self._max_entries:
-            del self._answers[next(iter(self._answers))]
-        self._answers[host] = answer
-        return answer
+    async def _resolve_into_cache(self, host: str) -> _Resolution:
+        resolution = await self._resolve(host)
+        # Inserted at the end, so that the first entry is the first to expire (or nearly) and the one to make room.
+        self._cache.pop(host, None)
+        while len(self._cache) >= self._max_entries:
+            del self._cache[next(iter(self._cache))]
+        self._cache[host] = resolution
+        return resolution
 
-    async def _find_anew(self, host: str) -> _Answer:
+    async def _resolve(self, host: str) -> _Resolution:
         name = _plain_host(host)
         override = self._override(name)
         if override is not None:
-            return self._judge(name, [override], permitted=True)
+            return self._judge(name, [override], allow_all=True)
         literal = guard.host_address(name)
         if literal is not None:
             return self._judge(name, [literal])
         if not _can_be_a_name(name):
-            return self._fail(f"{host!r} is no host name", self._negative_ttl_seconds)
+            return self._fail(f"{host!r} is not a host name", self._negative_ttl_seconds)
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 found = await self._lookup(name)
@@ -144,11 +153,11 @@ class Resolver:
             return self._fail(f"{name}: no address", self._negative_ttl_seconds)
         return self._judge(name, found)
 
-    def _judge(self, name: str, found: Iterable[str], *, permitted: bool = False) -> _Answer:
+    def _judge(self, name: str, found: Iterable[str], *, allow_all: bool = False) -> _Resolution:
         every = tuple(_interleave(found))
-        permitted = permitted or name in self._private_hosts
-        reasons = {} if permitted else {ip: reason for ip in every if (reason := self._refused(ip)) is not None}
-        return _Answer(
+        allow_all = allow_all or name in self._private_hosts
+        reasons = {} if allow_all else {ip: reason for ip in every if (reason := self._refused(ip)) is not None}
+        return _Resolution(
             approved=tuple(ip for ip in every if ip not in reasons),
             every=every,
             refused=f"{name} is " + ", ".join(f"{ip} ({reason})" for ip, reason in reasons.items()),
@@ -160,13 +169,13 @@ class Resolver:
         reason = guard.refusal_reason(ip)
         return None if reason is None or guard.within(ip, self._networks) else reason
 
-    def _fail(self, failure: str, seconds: float) -> _Answer:
+    def _fail(self, failure: str, seconds: float) -> _Resolution:
         seconds = min(seconds, self._negative_ttl_seconds)
-        return _Answer(approved=(), every=(), refused="", failure=failure, expires=self._clock() + seconds)
+        return _Resolution(approved=(), every=(), refused="", failure=failure, expires=self._clock() + seconds)
 
     def _override(self, name: str) -> str | None:
         exact = self._overrides.get(name)
-        if exact is not None or not self._wild or guard.host_address(name) is not None:
+        if exact is not None or not self._has_wildcards or guard.host_address(name) is not None:
             return exact
         suffix = name
         while (dot := suffix.find(".")) != -1:
@@ -175,37 +184,40 @@ class Resolver:
                 return ip
         return self._overrides.get("*")
 
-    async def _ask_system(self, name: str) -> list[str]:
+    async def _system_lookup(self, name: str) -> list[str]:
         if self._executor is None:
-            # Threads of our own: a slow name server must not hold up other users of the loop's default executor.
+            # Own threads, because a slow name server must not block other users of the event loop's default executor.
             self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="gossamer-dns")
         return await asyncio.get_running_loop().run_in_executor(self._executor, _getaddrinfo, name)
 
 
 def parse_override(text: str) -> tuple[str, str]:
-    """`HOST:ADDRESS` as a pair for `overrides`; HOST may be `*.suffix` or `*`. Raises BadInput for anything else."""
+    """Parse `HOST:ADDRESS` into a pair for `overrides`; HOST may be `*.suffix` or `*`. Raises BadInput for anything
+    else."""
     host, colon, ip = text.partition(":")
     if not (colon and host and ip):
-        raise BadInput(f"{text!r} is no override; write HOST:ADDRESS, for example www.example.com:127.0.0.1")
+        raise BadInput(f"{text!r} is not an override; write HOST:ADDRESS, for example www.example.com:127.0.0.1")
     return _plain_host(host), _override(host, ip)
 
 
 def _override(host: str, ip: str) -> str:
     address = guard.host_address(ip)
-    if ip.isdecimal() and int(ip) < 65536:  # as an address it means 0.0.x.y; nobody does
-        raise BadInput(f"{ip!r} is a port, no IP address that {host!r} could be at; write HOST:ADDRESS")
+    if ip.isdecimal() and int(ip) < 65536:  # as an address it would be 0.0.x.y, which is never meant
+        raise BadInput(f"{ip!r} is a port, not an IP address of {host!r}; write HOST:ADDRESS")
     if address is None:
-        raise BadInput(f"{ip!r} is no IP address that {host!r} could be at")
+        raise BadInput(f"{ip!r} is not an IP address of {host!r}")
     return address
 
 
 def _plain_host(host: str) -> str:
-    """One spelling a host: lower case, without brackets and the root's dot; an address in its shortest form."""
+    """Return the normal spelling of a host: lower case, without brackets and the root's dot; an address in its shortest
+    form."""
     return guard.host_address(host) or host.lower().removesuffix(".")
 
 
 def _can_be_a_name(name: str) -> bool:
-    """RFC 1035's lengths, in ASCII without spaces or controls. Underscores and the like do occur, so they may."""
+    """Check a name by RFC 1035's lengths: ASCII without spaces or controls. Underscores and the like occur, so they are
+    allowed."""
     return (
         0 < len(name) <= 253
         and name.isascii()
@@ -215,13 +227,14 @@ def _can_be_a_name(name: str) -> bool:
 
 
 def _getaddrinfo(name: str) -> list[str]:
-    # Bytes, because a str would go through the IDNA codec, which a canonical URL's host has behind it.
+    # Bytes, because a str would go through the IDNA codec, which canonical URLs have passed already.
     found = socket.getaddrinfo(name.encode("ascii"), None, type=socket.SOCK_STREAM)
     return [str(sockaddr[0]) for _, _, _, _, sockaddr in found]
 
 
 def _interleave(found: Iterable[str]) -> list[str]:
-    """Without repeats, the families in turn, beginning with the one preferred by the system (RFC 8305, section 4)."""
+    """Remove repeats and let the address families take turns, the system's preferred one first (RFC 8305, section
+    4)."""
     unique = list(dict.fromkeys(found))
     if not unique:
         return []

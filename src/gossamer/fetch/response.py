@@ -1,7 +1,7 @@
-"""From bytes to one answer, without a socket: HTTP/1.x framing by llhttp, bounds and raw head by us (RFC 9112).
+"""Reads one HTTP/1.x response from bytes, without a socket: llhttp does the framing, this module the bounds (RFC 9112).
 
-The parser is given whole heads, cut out here, so that an interim answer ends where it ends, the raw head is at hand,
-and a sloppy one can be mended (see `repair.py`) and read again.
+The parser gets whole heads, which are cut out here. So an interim response ends where its head ends, the raw head is
+available, and a malformed one can be repaired and parsed again.
 """
 
 import re
@@ -15,12 +15,12 @@ _LINE_END = re.compile(rb"\r?\n")
 
 
 def repair_head(head: bytes) -> bytes:
-    """`head` (status line, headers and the empty line) with these mended:
+    """Return `head` (status line, headers and empty line) with these faults repaired:
 
     - bare LF as line end (RFC 9112, section 2.2)
     - a value folded over several lines (section 5.2)
-    - blanks between a name and its colon (section 5.1), lines without a colon or a name (dropped, as browsers do)
-    - Content-Length beside Transfer-Encoding (dropped, section 6.3), repeated with the same value (section 6.3)
+    - blanks between a name and its colon (section 5.1); lines without a colon or a name are dropped, as browsers do
+    - Content-Length beside Transfer-Encoding (dropped, section 6.3), or repeated with the same value (section 6.3)
     """
     status_line, *lines = _LINE_END.split(head.rstrip(b"\r\n"))
     fields = _unfold(lines)
@@ -28,7 +28,7 @@ def repair_head(head: bytes) -> bytes:
         part.strip() for name, value in fields if name.lower() == b"content-length" for part in value.split(b",")
     }
     encoded = any(name.lower() == b"transfer-encoding" for name, _ in fields)
-    mended = [status_line]
+    repaired = [status_line]
     length_given = False
     for name, value in fields:
         if name.lower() == b"content-length" and len(lengths) <= 1:
@@ -36,8 +36,8 @@ def repair_head(head: bytes) -> bytes:
                 continue
             length_given = True
             value = next(iter(lengths))
-        mended.append(name + b": " + value)
-    return b"\r\n".join([*mended, b"", b""])
+        repaired.append(name + b": " + value)
+    return b"\r\n".join([*repaired, b"", b""])
 
 
 def _unfold(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
@@ -60,28 +60,28 @@ _FRAMING_LENGTHS = frozenset(map(len, ("content-length", "content-encoding", "tr
 
 
 class ResponseReader:
-    """Reads one answer; a new one is made for each. Feed it until `complete`."""
+    """Reader of one response; each response needs a new one. Feed it until `complete`."""
 
-    # Defaults of the class, because a reader is made for every request and most of these never change.
+    # Class attributes, because a reader is made for every request and most of these never change.
     complete = False
     keep_alive = False
-    """Once complete: another request may be sent on this connection."""
+    """When complete: another request may be sent on this connection."""
     truncated = False
-    """The body exceeded its limit and was cut there."""
+    """True: the body exceeded its limit and was cut there."""
     status = 0
     http_version = ""
     reason = ""
-    """The words behind the status; often empty."""
+    """Reason phrase; often empty."""
     head = b""
-    """Raw, as received."""
+    """Raw head as received."""
     content_length: int | None = None
     content_encodings: tuple[str, ...] = ()
-    """Values of the Content-Encoding headers, then codings that wrongly came as Transfer-Encoding."""
+    """Values of the Content-Encoding headers, then codings that were sent as Transfer-Encoding by mistake."""
     received_bytes = 0
     body_bytes = 0
-    """How much of the body there is so far."""
+    """Size of the body so far."""
     complete_bytes = 0
-    """What somebody's budget counts of the complete body, until it is taken up."""
+    """Bytes that the budget counts for the complete body until it is consumed."""
     _body: bytes | bytearray = b""
     _pending = b""
     _searched = 0
@@ -93,22 +93,22 @@ class ResponseReader:
     _chunked = False
 
     def __init__(self, limits: ResponseLimits, *, head_only: bool = False) -> None:
-        """`head_only`: the request was HEAD, so the answer has no body whatever its headers say."""
-        self._limits = limits
+        """`head_only`: the request was HEAD, so that the response has no body whatever its headers say."""
+        self.limits = limits
         self._head_only = head_only
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self.headers: list[tuple[str, str]] = []
-        """Latin-1 decoded, in the order and letter case received, without trailers."""
+        """Decoded as Latin-1, in the order and letter case received, without trailers."""
 
     @property
     def body(self) -> bytes:
-        """Without framing, still content-encoded."""
+        """Body without framing, still content-encoded."""
         return bytes(self._body)
 
     def feed(self, data: bytes) -> bool:
-        """Take what arrived; whether the answer is complete. What comes behind its end makes `keep_alive` False.
+        """Parse received bytes. Returns whether the response is complete; bytes after its end make `keep_alive` False.
 
-        Raises BadResponse or HeadersTooLarge; the reader is of no use afterwards.
+        Raises BadResponse or HeadersTooLarge, after which the reader must not be used.
         """
         self.received_bytes += len(data)
         if not self._headers_done:
@@ -120,11 +120,12 @@ class ResponseReader:
         else:
             self._feed_body(data)
         if self.complete:
-            self._parser = None  # it refers back to this reader; without this, each answer would wait for the cycle GC
+            self._parser = None  # breaks a reference cycle, so that no response waits for the garbage collector
         return self.complete
 
     def feed_eof(self) -> None:
-        """The connection has ended. Raises ConnectionLost unless the answer is complete, or complete by that."""
+        """Record that the connection has ended. Raises ConnectionLost unless the response is complete, or complete by
+        that."""
         self._parser = None
         if self.complete:
             return
@@ -140,7 +141,7 @@ class ResponseReader:
         self.complete = True
 
     def _feed_head(self, data: bytes) -> bytes:
-        """Take the head, interim ones first; return what is behind it, empty if it is not complete yet."""
+        """Parse heads, interim ones first. Returns the bytes after them; empty while the head is incomplete."""
         pending = self._pending + data if self._pending else data
         while not self._headers_done:
             if not pending.startswith(_START):
@@ -148,8 +149,8 @@ class ResponseReader:
                 if not pending.startswith(_START) and not _START.startswith(pending):
                     raise BadResponse(f"it begins with {pending[:40]!r}")
             end = _head_end(pending, self._searched)
-            if (self.received_bytes if end < 0 else self._interim_bytes + end) > self._limits.header_bytes:
-                raise HeadersTooLarge(f"more than {self._limits.header_bytes} bytes")
+            if (self.received_bytes if end < 0 else self._interim_bytes + end) > self.limits.header_bytes:
+                raise HeadersTooLarge(f"more than {self.limits.header_bytes} bytes")
             if end < 0:
                 self._pending = pending
                 self._searched = max(0, len(pending) - 3)
@@ -181,31 +182,31 @@ class ResponseReader:
         elif 100 <= self.status < 200:
             self._interim += 1
             self._interim_bytes += len(head)
-            if self._interim > self._limits.interim:
-                raise BadResponse(f"more than {self._limits.interim} interim answers")
+            if self._interim > self.limits.interim:
+                raise BadResponse(f"more than {self.limits.interim} interim responses")
         else:
             raise BadResponse("its headers do not end")
 
     def _feed_parser(self, data: bytes) -> None:
         try:
-            self._parser.feed_data(data)  # type: ignore[union-attr]  # there is one until the answer is complete
+            self._parser.feed_data(data)  # type: ignore[union-attr]  # set until the response is complete
         except httptools.HttpParserUpgrade:
             raise BadResponse(f"it changes the protocol unasked (status {self.status})") from None
 
     def _read_fields(self, head: bytes) -> None:
-        """The headers out of a head that the parser accepted: only now every line has a colon and a name."""
+        """Read the headers of a head that the parser accepted, so that every line has a colon and a name."""
         status_line, *lines = head.decode("latin-1").split("\r\n")
         self.http_version = status_line[5:8]
         self.reason = status_line[13:]
         del lines[-2:]
-        if len(lines) > self._limits.headers:
-            raise HeadersTooLarge(f"more than {self._limits.headers} headers")
+        if len(lines) > self.limits.headers:
+            raise HeadersTooLarge(f"more than {self.limits.headers} headers")
         headers = self.headers
         for line in lines:
             name, _, value = line.partition(":")
             value = value.strip(" \t")
             headers.append((name, value))
-            # Three of them matter here, and hardly another has a name as long as theirs.
+            # Only three headers matter here, and few others have names of the same lengths.
             if len(name) in _FRAMING_LENGTHS:
                 self._note_framing(name.lower(), value)
 
@@ -217,7 +218,7 @@ class ResponseReader:
         elif name == "transfer-encoding":
             codings = [token.strip() for token in value.lower().split(",")]
             self._chunked = codings[-1] == "chunked"
-            # What is not framing encodes the content. It was never asked for (there is no TE header), but it occurs.
+            # Codings other than framing encode the content. They are never requested (no TE header) but do occur.
             self.content_encodings += tuple(token for token in codings if token not in ("chunked", "identity"))
 
     def _feed_body(self, data: bytes) -> None:
@@ -225,21 +226,22 @@ class ResponseReader:
         try:
             self._feed_parser(data)
         except httptools.HttpParserError as exc:
-            # Behind the end the parser looks for the next answer and may not like what it finds. Nobody asked for it.
+            # After the end the parser expects another response. What follows was not requested, so it is ignored.
             if not self.complete:
                 raise BadResponse(f"body: {exc}") from None
             self.keep_alive = False
         if self.complete:
             return
-        # Chunk extensions and trailers are not body and would have no bound of their own.
+        # Chunk extensions and trailers are not part of the body and need a bound of their own.
         self._overhead = 0 if self.body_bytes > before else self._overhead + len(data)
         self._framed_bytes += len(data)
-        # Chunks of a byte each are six times the body, and each is a call: as much framing as body is enough.
+        # One-byte chunks are six times the size of their body, and each is a call: no more framing than body is
+        # accepted.
         framing = self._framed_bytes - self.body_bytes
-        if self._overhead > self._limits.header_bytes or framing > self._limits.header_bytes + self.body_bytes:
+        if self._overhead > self.limits.header_bytes or framing > self.limits.header_bytes + self.body_bytes:
             raise HeadersTooLarge("endless framing or trailers in a chunked body")
 
-    # What llhttp calls. An exception here would come out wrapped, so none is raised.
+    # Callbacks of llhttp. None of them raises, because llhttp would wrap the exception.
 
     def on_headers_complete(self) -> None:
         if self._headers_done:
@@ -258,7 +260,7 @@ class ResponseReader:
             if data:
                 self.keep_alive = False
             return
-        room = self._limits.body_bytes - self.body_bytes
+        room = self.limits.body_bytes - self.body_bytes
         if len(data) > room:
             data = data[:room]
             self.truncated = self.complete = True
@@ -281,7 +283,7 @@ class ResponseReader:
 
 
 def _head_end(data: bytes, start: int) -> int:
-    """Where the first empty line from `start` on ends, with CRLF or bare LF; -1 if there is none."""
+    """Return the end of the first empty line from `start` on, with CRLF or bare LF; -1: there is none."""
     strict = data.find(b"\n\r\n", start)
     bare = data.find(b"\n\n", start) if strict < 0 else data.find(b"\n\n", start, strict)
     if bare >= 0:

@@ -1,4 +1,7 @@
-"""The rules of one robots.txt, asked URL by URL. Groups are chosen here; which rule decides, `matching` knows."""
+"""Parses a robots.txt and matches URLs against its rules (RFC 9309).
+
+docs/adr/0010-own-robots-rules-and-encoding-labels.md compares this with the libraries that exist.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -33,19 +36,19 @@ _FIELDS: dict[bytes, str] = {
     b"sitemap": _SITEMAP,
     b"site-map": _SITEMAP,
 }
-"""The fields that are understood, with the misspellings that are common. Lines of any other field are passed over."""
+"""Known fields, with common misspellings. Lines of any other field are skipped. More spellings may be added."""
 
-# What may stand in a path pattern as it is; everything else is percent-encoded, so that a pattern is plain ASCII.
+# Characters that stay as they are in a path pattern. All others are percent-encoded, so that a pattern is plain ASCII.
 _LINES_PLAIN = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One Allow or Disallow line."""
+    """Allow or Disallow line."""
 
     allow: bool
     pattern: str
-    """The path pattern in ASCII, what is not ASCII percent-encoded; never empty."""
+    """Path pattern in ASCII, with everything else percent-encoded; never empty."""
 
     def __str__(self) -> str:
         return f"{'Allow' if self.allow else 'Disallow'}: {self.pattern}"
@@ -53,38 +56,41 @@ class Rule:
 
 @dataclass(slots=True)
 class RuleGroup:
-    """The rules under one run of User-agent lines, in the order of the file. All agents named there share it: a file
-    of 20,000 agents before 10,000 rules must not become 200 million."""
+    """Rules below consecutive User-agent lines, in the order of the file.
+
+    All agents named there share one group: a file of 20,000 agents before 10,000 rules must not become 200 million
+    rules.
+    """
 
     rules: list[Rule] = field(default_factory=list)
     crawl_delay: float | None = None
-    """Seconds; of several lines the longest."""
+    """Seconds; the longest of several lines."""
 
 
 @dataclass(slots=True)
 class ParsedRobots:
-    """A whole file."""
+    """Parsed file."""
 
     groups: dict[str, list[RuleGroup]] = field(default_factory=dict)
-    """By product token in lower case, and `*`; in the order of the file, each once in a row."""
+    """Groups by product token in lower case, and `*`; in the order of the file, each once in a row."""
     sitemaps: list[str] = field(default_factory=list)
-    """As written, in order, without repeats."""
+    """Sitemap lines as written, in order, without repeats."""
 
 
 def parse(body: bytes, *, truncated: bool = False) -> ParsedRobots:
-    """Read a robots.txt. Never raises: what cannot be understood is passed over.
+    """Parse a robots.txt. Never raises: invalid lines are skipped.
 
-    At most the first 500 KiB count, without the line that the limit cuts through (half of `Disallow: /private` would
-    close the site). `truncated`: the body had been cut before, and its last line is only part of one.
+    At most the first 500 KiB count, without the line that the limit cuts (half of `Disallow: /private` would close the
+    site). `truncated`: the body was cut before, so its last line is incomplete.
     """
     if len(body) > policy.MAX_BYTES:
         body, truncated = body[: policy.MAX_BYTES], True
     if truncated:
         body = body[: max(body.rfind(b"\n"), body.rfind(b"\r")) + 1]
     parsed = ParsedRobots()
-    # Of rules before any user agent: a group that nobody finds.
+    # Collects rules before any user agent, which apply to none.
     current = RuleGroup()
-    # Rules end a group's user agents; the next User-agent line begins another group.
+    # A User-agent line after rules begins another group.
     in_rules = True
     for line in body.removeprefix(b"\xef\xbb\xbf").replace(b"\r", b"\n").split(b"\n"):
         name, value = _read(line)
@@ -107,7 +113,7 @@ def parse(body: bytes, *, truncated: bool = False) -> ParsedRobots:
 
 
 def _read(line: bytes) -> tuple[str, bytes]:
-    """Field and value of a line; an empty field for a line that means nothing."""
+    """Return the field and value of a line; an empty field: the line has no meaning."""
     line = line.partition(b"#")[0].strip()
     if not line:
         return "", b""
@@ -115,14 +121,14 @@ def _read(line: bytes) -> tuple[str, bytes]:
     known = _FIELDS.get(name.strip().lower()) if colon else None
     if known is not None:
         return known, value.strip()
-    # `Disallow /private`: without the colon, which other crawlers accept too.
+    # `Disallow /private` without the colon, which other crawlers accept, too.
     name, _, value = line.replace(b"\t", b" ").partition(b" ")
     return _FIELDS.get(name.lower(), ""), value.strip()
 
 
 def _token(value: bytes) -> str:
     text = value.decode("utf-8", "replace")
-    # `* (all of you)` means everybody, `*bot` the one of that name.
+    # `* (all of you)` means all agents, `*bot` the agent of that name.
     return "*" if text.split(maxsplit=1)[:1] == ["*"] else policy.leading_word(text.lstrip("*"))
 
 
@@ -136,22 +142,22 @@ def _apply(name: str, value: bytes, group: RuleGroup) -> None:
 
 
 class Matcher:
-    """The rules for one agent, made ready to be asked often.
+    """Rules of one user agent, prepared for many look-ups.
 
-    Rules without wildcards are looked up by their length, however many they are; those with a wildcard are gone
-    through, the longest first. Nothing backtracks: the time is in proportion to the rules with wildcards, whatever
-    they say.
+    Rules without wildcards are looked up by length, however many there are; rules with wildcards are tried one by one,
+    longest first. There is no backtracking: the time is proportional to the number of rules with wildcards, whatever
+    they are.
     """
 
     def __init__(self, rules: Iterable[Rule], crawl_delay: float | None) -> None:
-        """`crawl_delay`: seconds, or None; only kept here."""
+        """`crawl_delay`: seconds or None; only stored here."""
         self.crawl_delay = crawl_delay
         plain: dict[str, Rule] = {}
         special: dict[str, Rule] = {}
         for rule in rules:
             pattern = normal_pattern(rule.pattern)
             patterns = special if "*" in pattern or pattern.endswith("$") else plain
-            if rule.allow or pattern not in patterns:  # of Allow and Disallow with one pattern, Allow decides
+            if rule.allow or pattern not in patterns:  # Allow wins over Disallow with the same pattern
                 patterns[pattern] = rule
         self._plain = plain
         self._lengths = sorted({len(pattern) for pattern in plain}, reverse=True)
@@ -159,11 +165,11 @@ class Matcher:
         self._special.sort(key=lambda entry: entry[0], reverse=True)
 
     def __len__(self) -> int:
-        """How many rules are kept."""
+        """Number of rules."""
         return len(self._plain) + len(self._special)
 
     def match(self, targets: Sequence[str]) -> Rule | None:
-        """The rule that decides on a path that has these normal spellings; None where none matches."""
+        """Return the rule that decides on a path with these normal spellings; None: no rule matches."""
         best, best_weight = None, (0, False)
         for target in targets:
             pattern = self._longest_prefix(target)
@@ -185,7 +191,7 @@ class Matcher:
 
 
 class _Wildcard:
-    """A pattern with `*` in it or `$` at its end."""
+    """Pattern with `*` in it or `$` at its end."""
 
     __slots__ = ("_anchored", "_first", "_last", "_middle")
 
@@ -217,15 +223,15 @@ def _weight(pattern: str, rule: Rule) -> tuple[int, bool]:
 
 _PLAIN = re.compile(r"/[A-Za-z0-9._~/=&?-]*")
 _UNUSUAL = re.compile(r"%[0-9A-Fa-f]{2}|[^!-~]|[%*$]")
-# Not the same encoded and as they are: what parts a path, begins an escape, a comment or a fragment, or is special in a
-# pattern. The last two stand encoded wherever they mean themselves.
+# Characters that differ from their encoded form: they separate path parts, begin an escape, a comment or a fragment, or
+# are special in a pattern. The last two are encoded wherever they are meant literally.
 _KEPT = frozenset("/?%#*$")
 
 _SLASH_OR_MARK = re.compile("%2F|%3F|[/?]")
 
 
 def normal_pattern(pattern: str) -> str:
-    """Of an Allow or Disallow line's value, in ASCII: `*` stands for anything, a `$` at the end for the end."""
+    """Return the normal spelling of an Allow or Disallow value in ASCII. `*` matches anything, a final `$` the end."""
     if _PLAIN.fullmatch(pattern):
         return pattern
     anchor = "$" if pattern.endswith("$") else ""
@@ -233,10 +239,10 @@ def normal_pattern(pattern: str) -> str:
 
 
 def normal_targets(target: str) -> tuple[str, ...]:
-    """Of a URL's path and query: the spelling, or spellings, of which a pattern has to match one.
+    """Return the normal spellings of a URL's path and query; a pattern has to match one of them.
 
-    A slash or question mark in a query is the same encoded or not (the table in section 2.2.2), in a path it is not.
-    Since nobody can tell which of both the end of `/*b=c%2Fd` is meant for, it is the query that gets both spellings.
+    A slash or question mark in a query is the same encoded or not (the table in section 2.2.2), in a path it is not. A
+    pattern such as `/*b=c%2Fd` may mean either, so the query gets both spellings.
     """
     if not _PLAIN.fullmatch(target):
         target = _normalize(target.encode("utf-8", "surrogatepass").decode("latin-1"))
@@ -249,13 +255,13 @@ def normal_targets(target: str) -> tuple[str, ...]:
 
 
 def _normalize(octets: str) -> str:
-    """A character stands for an octet (latin-1)."""
+    """Normalize octets, each given as one Latin-1 character."""
     return _UNUSUAL.sub(lambda found: _normalize_octet(found[0]), octets)
 
 
 @cache
 def _normalize_octet(octet: str) -> str:
-    """Of an escape or a character that is unusual; there are fewer than 700."""
+    """Return the normal spelling of an escape or an unusual character; there are fewer than 700."""
     value = int(octet[1:], 16) if len(octet) == 3 else ord(octet)
     character = chr(value)
     return character if "!" <= character <= "~" and character not in _KEPT else f"%{value:02X}"
@@ -263,54 +269,56 @@ def _normalize_octet(octet: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RobotsVerdict:
-    """May this URL be fetched, and why."""
+    """Decision whether a URL may be fetched, and the reason."""
 
     allowed: bool
     rule: str
-    """The line that decided (`Disallow: /private`), or in words why none had to; empty where it was not asked for."""
+    """Line that decided (`Disallow: /private`), or why none had to; empty unless requested."""
     crawl_delay: float | None
-    """Seconds between fetches that the site asks of this user agent, up to the cap; None when it does not say."""
+    """Seconds between fetches that the site asks of this user agent, up to the cap; None: it names none."""
 
 
 NO_RULE = "no rule applies"
 ALWAYS = "/robots.txt is always allowed"
 
-_MATCHERS = 16
-_MATCHED_RULES = 50_000
-"""As many agents' rules are kept ready, and so many rules of them together."""
+_MAX_MATCHERS = 16
+"""User agents whose matchers are cached."""
+_MAX_MATCHER_RULES = 50_000
+"""Rules of all cached matchers together."""
 
 
 class RobotsRules:
-    """A parsed robots.txt. Immutable to its users; never raises for what a file says."""
+    """Rules of one robots.txt. Immutable for its users; never raises for the content of a file."""
 
     def __init__(self, body: bytes = b"", *, truncated: bool = False) -> None:
-        """Parse the body of an answer; empty means that everything is allowed. `truncated`: the body was cut."""
+        """Parse the body of a response; an empty one allows everything. `truncated`: the body was cut."""
         parsed = parse(body, truncated=truncated)
         self._groups = parsed.groups
         self._matchers: dict[str, Matcher] = {}
-        self._matched = 0
+        self._cached_rules = 0
         self.sitemaps: tuple[str, ...] = tuple(filter(None, map(_sitemap, parsed.sitemaps)))
-        """The sitemaps it names, whatever the user agent: canonical http and https URLs in the order of the file."""
+        """Sitemaps that the file names, whatever the user agent: canonical http and https URLs in the order of the
+        file."""
 
     def allowed(self, url: str, user_agent: str) -> bool:
-        """Whether this user agent may fetch the URL: the quick form of `verdict`."""
+        """Return whether this user agent may fetch the URL."""
         return self.verdict(url, user_agent, explain=False).allowed
 
     def verdict(self, url: str, user_agent: str, *, explain: bool = True) -> RobotsVerdict:
-        """Whether this user agent may fetch the URL, by which rule, and how slowly.
+        """Return whether this user agent may fetch the URL, by which rule, and how slowly.
 
-        `url` is a canonical URL or its path with query. `user_agent` is the whole header; the groups for its product
-        token count, all of them together, else those for `*` (RFC 9309, section 2.2.1). Of the rules that match, the
-        longest pattern decides, Allow where two are as long (section 2.2.2). /robots.txt itself is always allowed.
-        `explain=False` leaves `rule` empty.
+        `url` is a canonical URL or its path with query. `user_agent` is the whole header. All groups of its product
+        token count together, else those of `*` (RFC 9309, section 2.2.1). The longest matching pattern decides, Allow
+        among equally long ones (section 2.2.2). /robots.txt itself is always allowed. `explain` False leaves `rule`
+        empty.
         """
         matcher = self._matcher(user_agent)
         target = _target(url)
         if target == "/robots.txt":
             return RobotsVerdict(True, ALWAYS if explain else "", matcher.crawl_delay)
         rule = matcher.match(normal_targets(target))
-        said = (NO_RULE if rule is None else str(rule)) if explain else ""
-        return RobotsVerdict(rule is None or rule.allow, said, matcher.crawl_delay)
+        reason = (NO_RULE if rule is None else str(rule)) if explain else ""
+        return RobotsVerdict(rule is None or rule.allow, reason, matcher.crawl_delay)
 
     def _matcher(self, user_agent: str) -> Matcher:
         matcher = self._matchers.get(user_agent)
@@ -320,17 +328,17 @@ class RobotsRules:
                 chain.from_iterable(group.rules for group in groups),
                 max((group.crawl_delay for group in groups if group.crawl_delay is not None), default=None),
             )
-            # User agents are few; a crawl that changes them must not fill the memory.
-            if len(self._matchers) >= _MATCHERS or self._matched + len(matcher) > _MATCHED_RULES:
+            # User agents are few, but a crawl that changes them must not fill the memory.
+            if len(self._matchers) >= _MAX_MATCHERS or self._cached_rules + len(matcher) > _MAX_MATCHER_RULES:
                 self._matchers.clear()
-                self._matched = 0
+                self._cached_rules = 0
             self._matchers[user_agent] = matcher
-            self._matched += len(matcher)
+            self._cached_rules += len(matcher)
         return matcher
 
 
 def _target(url: str) -> str:
-    """The path and query of a canonical URL, or of what is only that; without fragment."""
+    """Return the path and query of a canonical URL, or of what is only that; without fragment."""
     start = 0
     if not url.startswith("/"):
         scheme_end = url.find("://")
@@ -341,7 +349,7 @@ def _target(url: str) -> str:
 
 
 def _sitemap(text: str) -> str:
-    """The canonical URL, or nothing where it is none: the sitemap protocol demands whole URLs."""
+    """Return the canonical URL; empty if there is none: the sitemap protocol requires absolute URLs."""
     try:
         url = ada_url.URL(text)
     except ValueError:

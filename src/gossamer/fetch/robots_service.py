@@ -1,4 +1,4 @@
-"""Asks each origin for its robots.txt once a day, however many workers want to know, and answers for its URLs."""
+"""Fetches each origin's robots.txt once a day for all workers, and decides whether URLs may be fetched."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ from gossamer.errors import (
     ProxyFailed,
     TlsFailed,
 )
-from gossamer.fetch.exchange import FetchRequest
+from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, first_header
 from gossamer.fetch.robots_rules import RobotsRules, RobotsVerdict
 from gossamer.policy import robots as policy
 from gossamer.policy.retry import parse_retry_after
@@ -29,38 +29,40 @@ from gossamer.policy.urls import location_target
 
 
 class RobotsStore(Protocol):
-    """Records by origin (`https://host:port`), with an end of life. A record is opaque bytes."""
+    """Store of robots.txt records by origin (`https://host:port`), shared by workers. A record is opaque bytes with a
+    lifetime."""
 
     async def load(self, origin: str) -> bytes | None:
-        """The record that was saved last and has not ended; None: nobody knows yet."""
+        """Return the last saved record that has not expired; None: there is none."""
 
     async def claim(self, origin: str, seconds: float) -> bool:
-        """True: the caller is the one to fetch it, for that long. False: somebody else is at it."""
+        """Claim the fetch of an origin's robots.txt. Returns True if the caller is to fetch it within that time, False
+        if another worker does so."""
 
     async def save(self, origin: str, record: bytes, ttl_seconds: float) -> None:
-        """Keep the record in place of an earlier one. It may end the claim on the origin. May be repeated."""
+        """Save a record in place of an earlier one. May end the claim on the origin. May be repeated."""
 
     async def release(self, origin: str) -> None:
-        """End the caller's claim without a record: it could not ask. May be repeated."""
+        """End the caller's claim without a record. May be repeated."""
 
 
 class MemoryRobotsStore:
-    """A store for one process: a single fetch, or a test. Bounded; the oldest record makes room."""
+    """Store for one process, such as a single fetch or a test. Bounded; the oldest record makes room."""
 
     def __init__(self, *, max_records: int = 10_000, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: seconds, never going back."""
+        """`clock`: monotonic seconds."""
         self._max_records = max_records
         self._clock = clock
         self._records: dict[str, tuple[bytes, float]] = {}
         self._claims: dict[str, float] = {}
 
     async def load(self, origin: str) -> bytes | None:
-        """See RobotsStore."""
+        """Implement RobotsStore."""
         record, end = self._records.get(origin, (None, 0.0))
         return record if end > self._clock() else None
 
     async def claim(self, origin: str, seconds: float) -> bool:
-        """See RobotsStore."""
+        """Implement RobotsStore."""
         now = self._clock()
         if self._claims.get(origin, now) > now:
             return False
@@ -69,7 +71,7 @@ class MemoryRobotsStore:
         return True
 
     async def save(self, origin: str, record: bytes, ttl_seconds: float) -> None:
-        """See RobotsStore."""
+        """Implement RobotsStore."""
         self._claims.pop(origin, None)
         self._records.pop(origin, None)
         while len(self._records) >= self._max_records:
@@ -77,41 +79,43 @@ class MemoryRobotsStore:
         self._records[origin] = (record, self._clock() + ttl_seconds)
 
     async def release(self, origin: str) -> None:
-        """See RobotsStore."""
+        """Implement RobotsStore."""
         self._claims.pop(origin, None)
 
 
 class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
-    """The outcome of asking an origin. Times are Unix seconds by the clock of whoever asked."""
+    """Result of the request for an origin's robots.txt. Times are Unix seconds by the clock of the worker that fetched
+    it."""
 
     outcome: RobotsOutcome
     asked_at: float
     body: bytes = b""
-    """Of RULES: as received, at most 500 KiB."""
+    """RULES only: the file as received, at most 500 KiB."""
     truncated: bool = False
-    """The body ends within a line."""
+    """True: the body ends within a line."""
     detail: str = ""
-    """In a few words what came instead of rules: `404`, `connect: …`."""
+    """Short description of what came instead of rules: `404`, `connect: …`."""
     attempt: int = 0
-    """Of UNREACHABLE: failures in a row."""
+    """UNREACHABLE only: number of failures in a row."""
     failing_since: float = 0.0
-    """Of UNREACHABLE: when the first of them was."""
+    """UNREACHABLE only: time of the first of these failures."""
     retry_at: float = 0.0
-    """Of UNREACHABLE: not to be asked again before."""
+    """UNREACHABLE only: earliest time of the next request."""
 
     @property
     def given_up_at(self) -> float:
-        """Of UNREACHABLE: from when on the origin's requests are dropped rather than kept waiting."""
+        """UNREACHABLE only: time from which the origin's requests are dropped instead of waiting."""
         return self.failing_since + policy.UNREACHABLE_LIMIT_SECONDS
 
     @property
     def until(self) -> float:
-        """When to ask again."""
+        """Time until which the record counts."""
         return self.retry_at if self.outcome is RobotsOutcome.UNREACHABLE else self.asked_at + policy.LIFETIME_SECONDS
 
     @property
     def ttl_seconds(self) -> float:
-        """How long a store keeps it. A failure is kept longer than it counts: the next one must know since when."""
+        """Time for which a store keeps the record. A failure is kept longer than it counts, because the next one
+        continues its count."""
         return policy.LIFETIME_SECONDS * (2 if self.outcome is RobotsOutcome.UNREACHABLE else 1)
 
 
@@ -119,19 +123,19 @@ _PACKED_FROM_BYTES = 512
 
 
 def pack(record: RobotsRecord) -> bytes:
-    """For a store. The first byte says whether the rest is compressed."""
+    """Pack a record for a store. The first byte says whether the rest is compressed."""
     raw = msgspec.msgpack.encode(record)
     return b"\x00" + raw if len(raw) < _PACKED_FROM_BYTES else b"\x01" + zlib.compress(raw, 1)
 
 
 def unpack(packed: bytes | None) -> RobotsRecord | None:
-    """Of what a store held; None where it held nothing, or nothing this version can read."""
+    """Return the record that a store returned; None: there was none, or it is in a format of another version."""
     if not packed:
         return None
     raw = packed[1:]
     try:
         if packed[0] == 1:
-            # Bounded, because whoever can write to the store must not be able to fill this process's memory.
+            # Bounded, because a manipulated record must not fill this process's memory.
             raw = zlib.decompressobj().decompress(raw, 2 * policy.MAX_BYTES)
         return msgspec.msgpack.decode(raw, type=RobotsRecord)
     except (zlib.error, msgspec.DecodeError):
@@ -139,43 +143,41 @@ def unpack(packed: bytes | None) -> RobotsRecord | None:
 
 
 class RobotsResponse(Protocol):
-    """What is read of an answer; the client's `Fetched` has it, and more."""
+    """Part of a FetchResponse that this module needs."""
 
     @property
     def status(self) -> int:
-        """Of the answer itself: redirects are followed here."""
+        """Status of the response itself: redirects are followed here."""
 
     @property
     def headers(self) -> Sequence[tuple[str, str]]:
-        """Names in any case."""
+        """Headers with names in any letter case."""
 
     @property
     def body(self) -> bytes:
-        """Decoded."""
+        """Body without content encoding."""
 
     @property
     def truncated(self) -> bool:
-        """The body was longer."""
+        """True: the body was cut."""
 
 
 Fetch = Callable[[FetchRequest], Awaitable[RobotsResponse]]
-"""One request, one answer, through the address guard. Raises FetchError."""
+"""Sends one request through the address guard and returns its response. Raises FetchError."""
 
 _NO_CONNECTION = (BlockedAddress, DnsFailed, ConnectFailed, ConnectTimeout, TlsFailed)
-
-_REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 
 @dataclass(frozen=True, slots=True)
 class RobotsUnavailable:
-    """The origin's robots.txt could not be had, so nothing of the origin may be fetched now."""
+    """The origin's robots.txt is unavailable, so that nothing of the origin may be fetched now."""
 
     retry_at: float
-    """Unix seconds; until then the origin is not asked again and is best blocked."""
+    """Unix time of the next request for it; until then the origin is best blocked."""
     reason: str
-    """What happened, in a few words."""
+    """Short description of the failure."""
     given_up_at: float
-    """Unix seconds; from then on its requests are refused."""
+    """Unix time from which the origin's requests are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +187,15 @@ class _CachedRules:
     bytes: int
 
 
-class RobotsService:
-    """The verdict of an origin's robots.txt on a URL. Belongs to one event loop.
+_CLAIM_MARGIN_SECONDS = 5.0
+"""Time that a claim outlasts the longest fetch. It may be longer, but not shorter than saving a record takes."""
 
-    What is known is kept here, bounded by bytes, and shared with other processes through the store. One fetch per
-    origin at a time: within the process callers wait for the same one, across processes the store's claim decides.
+
+class RobotsService:
+    """Decides by an origin's robots.txt whether URLs may be fetched. Belongs to one event loop.
+
+    Records are cached here, bounded by bytes, and shared with other processes through the store. An origin's file is
+    fetched once at a time: callers in a process share one fetch, and processes agree by the store's claim.
     """
 
     def __init__(
@@ -202,10 +208,10 @@ class RobotsService:
         poll_seconds: float = 0.05,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`fetch_seconds`: the longest that one robots.txt may take, redirects included; a claim lasts a little longer.
+        """`fetch_seconds`: longest fetch of one robots.txt, including redirects; a claim lasts a little longer.
 
-        `cache_bytes`: about how much memory parsed files may take. `poll_seconds`: the first wait for another process
-        that is at it; it doubles up to a second. `now`: Unix time in seconds.
+        `cache_bytes`: approximate memory of the cached files. `poll_seconds`: first wait for another process that
+        fetches the file; it doubles up to a second. `now`: Unix time in seconds.
         """
         self._fetch = fetch
         self._store = store
@@ -220,24 +226,23 @@ class RobotsService:
     async def check(
         self, url: str, *, user_agent: str, template: FetchRequest, explain: bool = False
     ) -> RobotsVerdict | RobotsUnavailable:
-        """May this user agent fetch this canonical URL?
+        """Return whether this user agent may fetch this canonical URL.
 
-        `template` says how the origin is reached: its `proxy`, `insecure` and `allow_private` count (the last for the
-        origin's own host only, not for where it redirects). Its headers, and user and password in the URL, are not
-        sent: they may be secrets, and all share what is found.
-        `explain` fills in the verdict's `rule`.
+        `template` says how the origin is reached, by its `proxy`, `insecure` and `allow_private` (the last for the
+        origin's own host only, not for the targets of redirects). Its headers, and user and password in the URL, are
+        not sent: they may be secrets, and all workers share the result. `explain` fills in the verdict's `rule`.
 
-        By RFC 9309: no such file (4xx, or redirects without end) allows everything. Where there is no answer (5xx, 429,
-        time-outs, broken connections) the origin is RobotsUnavailable and asked again with backoff, and after 24 h the
-        verdict is a refusal. A redirect to an address that the guard blocks is no answer either, but waiting for one
-        would be in vain: the verdict is a refusal at once, for a day. Raises what keeps the page from being asked for
-        just the same, which is not remembered (BlockedAddress, DnsFailed, ConnectFailed, ConnectTimeout, TlsFailed,
-        ProxyFailed), and what the store raises.
-        May be repeated.
+        By RFC 9309: if there is no such file (4xx, or endless redirects), everything is allowed. If there is no valid
+        response (5xx, 429, timeouts, broken connections), the result is RobotsUnavailable, the origin is asked again
+        with backoff, and after 24 h the verdict is a refusal. A redirect to an address that the guard blocks is a
+        refusal at once, for a day, because waiting would not help. May be repeated.
+
+        Raises the failures that would also prevent the fetch of the page, which are not stored (BlockedAddress,
+        DnsFailed, ConnectFailed, ConnectTimeout, TlsFailed, ProxyFailed), and errors of the store.
         """
         known = await self._get(url, user_agent, template)
         if known.record.outcome is RobotsOutcome.DISALLOW_ALL:
-            return RobotsVerdict(False, f"robots.txt cannot be had ({known.record.detail})", None)
+            return RobotsVerdict(False, f"robots.txt is unavailable ({known.record.detail})", None)
         unavailable = self._unavailable(known.record)
         if unavailable is None:
             verdict = known.robots.verdict(url, user_agent, explain=explain)
@@ -249,8 +254,8 @@ class RobotsService:
         return unavailable
 
     async def known_outage(self, url: str, *, insecure: bool) -> RobotsUnavailable | None:
-        """What requests of this canonical URL's origin wait for, as the store knows it; None: for no robots.txt. Asks
-        no site. Raises what the store raises."""
+        """Return the outage that this canonical URL's requests wait for, from the store alone; None: they wait for no
+        robots.txt. Raises errors of the store."""
         record = unpack(await self._store.load(_key(_origin(url), insecure=insecure)))
         if record is None or self._now() >= record.given_up_at:
             return None
@@ -259,17 +264,18 @@ class RobotsService:
     async def sitemaps(
         self, url: str, *, user_agent: str, template: FetchRequest
     ) -> tuple[str, ...] | RobotsUnavailable:
-        """The sitemaps that the origin's robots.txt names, as canonical URLs; empty when it names none. See `check`."""
+        """Return the sitemaps that the origin's robots.txt names, as canonical URLs; empty: it names none. See
+        `check`."""
         known = await self._get(url, user_agent, template)
         return self._unavailable(known.record) or known.robots.sitemaps
 
     @property
     def cached_bytes(self) -> int:
-        """About how much memory the parsed files take now."""
+        """Approximate memory of the cached files."""
         return self._cached_bytes
 
     async def close(self) -> None:
-        """Give up what is under way. May be repeated."""
+        """Cancel fetches in progress. May be repeated."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -299,22 +305,22 @@ class RobotsService:
                 headers=headers,
                 body=b"",
                 keep_wire=False,
-                # Whatever is taken of a page: of this file neither less nor, from who sends without end, more.
+                # Independent of the limit of pages: not less, and no more from a server that sends without end.
                 body_bytes=policy.MAX_BYTES,
             )
             task = asyncio.get_running_loop().create_task(self._load_or_fetch(key, request))
             self._tasks[key_of_task] = task
             task.add_done_callback(lambda done: self._forget(key_of_task, done))
-        # Shielded: one caller giving up must not fail the others that wait for the same file.
+        # Shielded: a cancelled caller must not fail the others that wait for the same file.
         return await asyncio.shield(task)
 
     def _forget(self, key_of_task: tuple[str, bool, str | None, bool], done: asyncio.Task[_CachedRules]) -> None:
         self._tasks.pop(key_of_task, None)
         if not done.cancelled():
-            done.exception()  # looked at, since every caller may have given up by now
+            done.exception()  # retrieved, because all callers may have been cancelled by now
 
     async def _load_or_fetch(self, key: str, request: FetchRequest) -> _CachedRules:
-        claim_seconds = self._fetch_seconds + 5.0
+        claim_seconds = self._fetch_seconds + _CLAIM_MARGIN_SECONDS
         deadline = asyncio.get_running_loop().time() + 2 * claim_seconds
         pause = self._poll_seconds
         while True:
@@ -326,16 +332,16 @@ class RobotsService:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, 1.0)
                     continue
-                # Others claimed it again and again and none has said a word.
-                record = self._failure(record, "nobody who asked came back", None)
+                # Other workers claimed it again and again, and none saved a record.
+                record = self._failure(record, "no worker that claimed it has saved it", None)
             return self._keep(key, record)
-        # Once more: between loading and claiming, the one who held the claim may have finished.
+        # Load again: the previous holder of the claim may have saved it between our load and our claim.
         earlier = unpack(await self._store.load(key))
         if earlier is None or earlier.until <= self._now():
             try:
                 earlier = await self._fetch_within_limit(request, earlier)
             except FetchError:
-                # Nothing was learnt. Holding on to the claim would stall those who may or can reach the origin.
+                # There is no result. Keeping the claim would delay workers that can reach the origin.
                 await self._store.release(key)
                 raise
             await self._store.save(key, pack(earlier), earlier.ttl_seconds)
@@ -365,7 +371,7 @@ class RobotsService:
             try:
                 fetched = await self._fetch(request)
             except FetchError as exc:
-                # Whoever cannot be connected to for this cannot be for the page either: that is its failure to retry.
+                # An origin that cannot be connected to cannot serve the page either: its request fails and is retried.
                 if isinstance(exc, ProxyFailed) or (hop == 0 and isinstance(exc, _NO_CONNECTION)):
                     raise
                 if isinstance(exc, BlockedAddress):
@@ -373,9 +379,9 @@ class RobotsService:
                         RobotsOutcome.DISALLOW_ALL, self._now(), detail=f"it leads to {exc.detail}"[:200]
                     )
                 return self._failure(earlier, f"{exc.kind}: {exc.detail}" if exc.detail else exc.kind, None)
-            if fetched.status not in _REDIRECTS:
+            if fetched.status not in REDIRECT_STATUSES:
                 return self._judge(fetched, earlier)
-            location = _header(fetched, "location")
+            location = first_header(fetched.headers, "location")
             target = None if location is None else location_target(request.url, location)
             if target is None:
                 return RobotsRecord(RobotsOutcome.ALLOW_ALL, self._now(), detail=f"{fetched.status} to nowhere")
@@ -386,7 +392,7 @@ class RobotsService:
     def _judge(self, fetched: RobotsResponse, earlier: RobotsRecord | None) -> RobotsRecord:
         outcome = policy.meaning(fetched.status)
         if outcome is RobotsOutcome.UNREACHABLE:
-            wanted = _header(fetched, "retry-after")
+            wanted = first_header(fetched.headers, "retry-after")
             return self._failure(earlier, str(fetched.status), wanted)
         if outcome is RobotsOutcome.ALLOW_ALL:
             return RobotsRecord(outcome, self._now(), detail=str(fetched.status))
@@ -410,16 +416,12 @@ class RobotsService:
 
 
 def _origin(url: str) -> str:
-    """Scheme, host and port of a canonical URL, without the user and password it may have."""
+    """Return scheme, host and port of a canonical URL, without its user and password."""
     start = url.index("://") + 3
     authority = url[start : url.index("/", start)]
     return url[:start] + authority.rpartition("@")[2]
 
 
 def _key(origin: str, *, insecure: bool) -> str:
-    # A certificate that is not to be checked makes reachable what is unreachable for others.
+    # Without certificate checks an origin may be reachable that is unreachable with them.
     return f"insecure {origin}" if insecure and origin.startswith("https:") else origin
-
-
-def _header(fetched: RobotsResponse, name: str) -> str | None:
-    return next((value for key, value in fetched.headers if key.lower() == name), None)

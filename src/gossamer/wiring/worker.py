@@ -12,10 +12,10 @@ from gossamer.commit.committer import Committer
 from gossamer.commit.retrier import Retrier
 from gossamer.control.stats import Counters, StatsReporter
 from gossamer.fetch.budget import ByteBudget
-from gossamer.fetch.client import HttpClient, HttpClients
+from gossamer.fetch.client import HttpClient, HttpClients, PoolLimits
 from gossamer.fetch.connection import LostConnections
 from gossamer.fetch.dial import parse_proxy
-from gossamer.fetch.egress import ANSWER_BYTES, EgressMonitor
+from gossamer.fetch.egress import MAX_RESPONSE_BYTES, EgressMonitor
 from gossamer.fetch.exchange import ResponseLimits, Timeouts
 from gossamer.fetch.resolve import Resolver
 from gossamer.fetch.robots_service import RobotsService
@@ -74,8 +74,10 @@ def make_clients(
             timeouts=Timeouts(
                 connect=min(fetch.connect_timeout, total), first_byte=min(fetch.first_byte_timeout, total), total=total
             ),
-            max_connections=max(_LEAST_CONNECTIONS, 2 * settings.worker.concurrency),
-            per_address=settings.worker.concurrency,
+            connections=PoolLimits(
+                total=max(_LEAST_CONNECTIONS, 2 * settings.worker.concurrency),
+                per_address=settings.worker.concurrency,
+            ),
             budget=shared_budget,
             losses=losses,
             extra_ca=fetch.ca_file or None,
@@ -273,7 +275,7 @@ async def _leaseholder(
     if not settings.fetch.egress_url:
         yield await frontier.open_leaseholder(pool=pool, spiders=spiders, egress=egress)
         return
-    clients = make_clients(settings, resolver, body_bytes=ANSWER_BYTES)
+    clients = make_clients(settings, resolver, body_bytes=MAX_RESPONSE_BYTES)
     monitor = EgressMonitor(
         address_service(settings),
         lambda exchange: clients.fetch(exchange, settings.fetch.egress_timeout),

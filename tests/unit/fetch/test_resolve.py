@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from gossamer.errors import BadInput, BlockedAddress, DnsFailed
-from gossamer.fetch.resolve import TEMPORARY_SECONDS, Resolver, parse_override
+from gossamer.fetch.resolve import TEMPORARY_SECONDS, DnsLimits, Resolver, parse_override
 
 PUBLIC = "93.184.216.34"
 PUBLIC_V6 = "2606:4700:4700::1111"
@@ -117,7 +117,7 @@ async def test_a_temporary_failure_is_remembered_briefly() -> None:
 async def test_an_answer_is_remembered_until_its_time_is_over() -> None:
     """Then the name is asked for again, and the new answer counts."""
     clock, zone = Clock(), Zone({"a.test": [[PUBLIC], ["1.1.1.1"]]})
-    resolver = Resolver(lookup=zone.lookup, clock=clock, ttl_seconds=300)
+    resolver = Resolver(lookup=zone.lookup, clock=clock, limits=DnsLimits(ttl_seconds=300))
     assert await resolver.addresses("a.test", 80) == (PUBLIC,)
     clock.seconds += 299
     assert await resolver.addresses("a.test", 443) == (PUBLIC,)
@@ -128,7 +128,7 @@ async def test_an_answer_is_remembered_until_its_time_is_over() -> None:
 async def test_rebinding_to_a_private_address_is_refused() -> None:
     """A name that was public first and private later is judged anew; what is returned is an address, never a name."""
     clock, zone = Clock(), Zone({"evil.test": [[PUBLIC], ["127.0.0.1"]]})
-    resolver = Resolver(lookup=zone.lookup, clock=clock, ttl_seconds=0)
+    resolver = Resolver(lookup=zone.lookup, clock=clock, limits=DnsLimits(ttl_seconds=0))
     assert await resolver.addresses("evil.test", 80) == (PUBLIC,)
     with pytest.raises(BlockedAddress, match=r"evil\.test is 127\.0\.0\.1 \(loopback\)"):
         await resolver.addresses("evil.test", 80)
@@ -176,7 +176,7 @@ async def test_a_look_up_that_takes_too_long_fails() -> None:
     """By DnsFailed, as a name server that does not answer."""
     zone = Zone({"slow.test": [[PUBLIC]]})
     zone.answer_now.clear()
-    resolver = Resolver(lookup=zone.lookup, timeout_seconds=0.01)
+    resolver = Resolver(lookup=zone.lookup, limits=DnsLimits(timeout_seconds=0.01))
     with pytest.raises(DnsFailed, match=r"slow\.test: no answer within 0\.01 s"):
         await resolver.addresses("slow.test", 80)
 
@@ -184,7 +184,7 @@ async def test_a_look_up_that_takes_too_long_fails() -> None:
 async def test_the_memory_is_bounded() -> None:
     """The oldest answer makes room."""
     zone = Zone({f"h{n}.test": [[PUBLIC]] for n in range(5)})
-    resolver = Resolver(lookup=zone.lookup, max_entries=3)
+    resolver = Resolver(lookup=zone.lookup, limits=DnsLimits(max_entries=3))
     for n in range(5):
         await resolver.addresses(f"h{n}.test", 80)
     await resolver.addresses("h4.test", 80)

@@ -320,7 +320,7 @@ async def test_a_redirect_to_a_private_address_is_not_followed(
     found = await check(service, FetchRequest(f"{origin}/", allow_private=True))
     assert isinstance(found, RobotsVerdict)
     assert not found.allowed
-    assert found.rule.startswith("robots.txt cannot be had (it leads to 127.0.0.1")
+    assert found.rule.startswith("robots.txt is unavailable (it leads to 127.0.0.1")
     assert [exchange.allow_private for exchange in fetcher.exchanges] == [True, False]
     assert (
         await service.sitemaps(f"{origin}/", user_agent=UA, template=FetchRequest(f"{origin}/", allow_private=True))

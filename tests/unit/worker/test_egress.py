@@ -70,9 +70,9 @@ async def test_the_patterns_group_chooses() -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (plain("nothing here, 300.1.1.1"), "its answer has no address in it"),
-        (plain("192.0.2.7", status=503), "it answered 503"),
-        (redirect("http://elsewhere.test/"), "it answered 302"),
+        (plain("nothing here, 300.1.1.1"), "its response contains no address"),
+        (plain("192.0.2.7", status=503), "it responded with status 503"),
+        (redirect("http://elsewhere.test/"), "it responded with status 302"),
         (Answer(body=b"192.0.2.7", ending=Ending.STALL), "The whole response took too long"),
         (Answer(ending=Ending.REFUSE), "The connection ended before the response was complete"),
         (Answer(body=b"SSH-2.0-x\r\n", raw=True), "The response is not HTTP"),
@@ -85,7 +85,7 @@ async def test_without_an_answer_the_operators_name_counts_and_it_is_said(answer
         assert egress.name == "mine"
         (sentence,) = said
         assert why in sentence
-        assert sentence.endswith("Until it can, budgets are kept for the egress mine.")
+        assert sentence.endswith("Until it does, politeness budgets are kept for the egress mine.")
 
 
 async def test_the_address_guard_applies() -> None:
@@ -112,8 +112,8 @@ async def test_it_is_asked_again_and_the_last_word_counts() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert changes == ["192.0.2.2", "192.0.2.3"]
-    assert "it answered 500" in said[0]
-    assert said[1:] == ["The address service says that requests come from 192.0.2.2."]
+    assert "it responded with status 500" in said[0]
+    assert said[1:] == ["The address service returned 192.0.2.2 as the address of requests."]
 
 
 @pytest.mark.parametrize(("url", "pattern"), [("ftp://ip.test/", PATTERN), ("", PATTERN), ("http://ip.test/", "(")])
