@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gossamer.fakeweb.journal import How, Record
-from gossamer.model.request import DEATHS
+from gossamer.model.request import MAX_DEATHS
 from gossamer_fakeweb.expected import Ends, Expected, fetched
 from gossamer_fakeweb.log import by_domain, is_page
 from tests.chaos.repeats import Blow, by_cause, repeats, unexplained
@@ -115,7 +115,7 @@ def judge(evidence: Evidence, *, twice_at_most: float = TWICE_AT_MOST) -> Verdic
         *evidence.troubles,
         *_lost(evidence, deadly),
         *_shown(
-            wronged, f"given up as worker_died though fewer than {DEATHS} workers were killed while they fetched it"
+            wronged, f"given up as worker_died though fewer than {MAX_DEATHS} workers were killed while they fetched it"
         ),
         *_strange(evidence),
         *_unlike(evidence),
@@ -146,7 +146,7 @@ def _given_up(evidence: Evidence) -> tuple[set[str], set[str]]:
     deadly, wronged = set(), set()
     for url in {record.url for record in evidence.kept if record.reason == "worker_died"}:
         killed = sum(_died_with(asked[url], death) for death in evidence.deaths)
-        (deadly if killed >= DEATHS else wronged).add(url)
+        (deadly if killed >= MAX_DEATHS else wronged).add(url)
     return deadly, wronged
 
 

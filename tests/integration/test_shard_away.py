@@ -12,7 +12,7 @@ from gossamer.commit.worker_session import WorkerSession
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.keys import home_shard, shard_of
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, DomainPolicy, Run, Terms
-from gossamer.model.request import Batch, Lease, Outcome, Settled, Settlement
+from gossamer.model.request import Batch, Lease, Outcome, Settlement, SettleResult
 from gossamer.services.role import PerShardRunner
 from gossamer.sinks.base import Fanout
 from gossamer.telemetry.logs import Troubles
@@ -91,11 +91,11 @@ async def test_leases_and_settlements_of_the_other_shards_go_on(scene: Scene) ->
         leases += await lease_until(holder, here - {lease.domain for lease in leases})
         mine = [lease for lease in leases if not scene.stands(lease.domain)]
         async with asyncio.timeout(LONG_SECONDS):
-            assert set(await holder.settle(fetched(mine))) == {Settled.SETTLED}
+            assert set(await holder.settle(fetched(mine))) == {SettleResult.SETTLED}
     theirs = [lease for lease in leases if scene.stands(lease.domain)]
     left = await lease_until(holder, set(DOMAINS) - {lease.domain for lease in leases})
     assert all(holder.holds(lease) for lease in theirs)
-    assert set(await retrying(lambda: holder.settle(fetched([*theirs, *left])))) == {Settled.SETTLED}
+    assert set(await retrying(lambda: holder.settle(fetched([*theirs, *left])))) == {SettleResult.SETTLED}
     await holder.close()
 
 
@@ -118,7 +118,7 @@ async def test_nobody_is_taken_for_dead_on_any_shard(scene: Scene) -> None:
         task.cancel()
     await asyncio.gather(*keeping, return_exceptions=True)
     for holder, lease in held:
-        assert await retrying(lambda h=holder, one=lease: h.settle(fetched([one]))) == [Settled.SETTLED]  # type: ignore[misc]
+        assert await retrying(lambda h=holder, one=lease: h.settle(fetched([one]))) == [SettleResult.SETTLED]  # type: ignore[misc]
     for holder in holders:
         await holder.close()
 
@@ -184,7 +184,7 @@ async def test_other_crawls_end_while_a_home_is_away(scene: Scene) -> None:
                 if not (leases := await holder.lease(limit=10)):
                     await holder.wait_for_work(timeout_seconds=0.5)
                     continue
-                assert set(await holder.settle(fetched(leases))) == {Settled.SETTLED}
+                assert set(await holder.settle(fetched(leases))) == {SettleResult.SETTLED}
                 left -= len(leases)
             for shard in set(range(SHARDS)) - set(scene.away):
                 await scene.frontier.maintain(shard=shard)

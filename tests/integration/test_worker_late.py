@@ -8,7 +8,7 @@ import msgspec
 from gossamer.fakeweb import FakeWeb, WebSpec, html
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, Terms
-from gossamer.model.request import DEATHS
+from gossamer.model.request import MAX_DEATHS
 from tests.servers import crawls
 from tests.servers.fleet import Fleet
 from tests.servers.valkey import standalone, wait_until
@@ -37,7 +37,7 @@ async def test_a_page_whose_worker_stands_still_three_times_is_fetched(tmp_path:
             return sum(record.path == "/" for record in web.log())
 
         async with asyncio.timeout(PATIENCE_SECONDS):
-            for times in range(1, DEATHS + 1):
+            for times in range(1, MAX_DEATHS + 1):
                 await asyncio.to_thread(wait_until, lambda times=times: asked() >= times, "the page to be asked for")
                 worker.freeze()
                 await reclaimed(frontier)

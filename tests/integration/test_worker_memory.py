@@ -16,7 +16,7 @@ from gossamer.fetch.budget import ByteBudget
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, DomainPolicy, Terms
 from gossamer.model.record import Output, PageRecord
-from gossamer.model.request import DEATHS, Outcome, Settlement
+from gossamer.model.request import MAX_DEATHS, Outcome, Settlement
 from gossamer.sinks.open import open_sinks
 from gossamer.telemetry.logs import Troubles
 from gossamer.valkey.embedded import EmbeddedValkey
@@ -96,7 +96,7 @@ async def test_a_page_that_is_given_up_is_let_go(tmp_path: Path) -> None:
             await committer.put(page)
         lease = pages[0].settlement.lease
         await committer._frontier._commands.call(  # type: ignore[attr-defined]
-            0, "reclaim", 10_000, 3_600_000, 200, lease.worker, 0, DEATHS
+            0, "reclaim", 10_000, 3_600_000, 200, lease.worker, 0, MAX_DEATHS
         )
         await committer._holder.heartbeat()
         running = asyncio.create_task(committer.run())

@@ -9,7 +9,7 @@ from gossamer.fakeweb import WebSpec, serve
 from gossamer.frontier.base import Leaseholder
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, DomainPolicy, Terms
-from gossamer.model.request import DEATHS
+from gossamer.model.request import MAX_DEATHS
 from gossamer.valkey.client import Script
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
@@ -63,5 +63,7 @@ async def taken_for_dead(frontier: ValkeyFrontier, holder: Leaseholder) -> None:
     """Every shard forgets it; its next heartbeats tell it so."""
     for shard in range(SHARDS):
         name = holder.session_name(shard)
-        await frontier._commands.call(shard, "reclaim", int(HEARTBEAT_SECONDS * 1000), 3_600_000, 200, name, 0, DEATHS)
+        await frontier._commands.call(
+            shard, "reclaim", int(HEARTBEAT_SECONDS * 1000), 3_600_000, 200, name, 0, MAX_DEATHS
+        )
         await holder.heartbeat(shard)

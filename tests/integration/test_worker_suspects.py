@@ -9,7 +9,7 @@ import msgspec
 from gossamer.fakeweb import WebSpec, html, serve
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, DomainPolicy, Run, Terms
-from gossamer.model.request import DEATHS
+from gossamer.model.request import MAX_DEATHS
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.wiring.worker import open_worker
 from gossamer_fakeweb.log import is_page
@@ -31,7 +31,7 @@ async def test_what_died_beside_a_deadly_page_is_not_fetched_beside_it_again(tmp
                     web.mount(f"site{number}.test", "/", page)
                 urls = [f"http://site{number}.test:{web.port}/" for number in range(HOSTS)]
                 run = await crawls.open_crawl(frontier, urls, Terms(maxdepth=0))
-                for _ in range(DEATHS - 1):
+                for _ in range(MAX_DEATHS - 1):
                     await die_with_all(server.address, run)
                 settings = settings_for(tmp_path, ["*.test:127.0.0.1"], allow_networks=("127.0.0.0/8",))
                 async with open_worker(settings, frontier, pool="shared", run=run) as worker:

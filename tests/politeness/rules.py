@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gossamer.model.crawl import BUILT_IN, BudgetScope, DomainPolicy
+from gossamer.model.crawl import BUILT_IN_POLICY, BudgetScope, DomainPolicy
 
 MOST_IN_FLIGHT = 16
 """Of a domain whose policy names no concurrency."""
@@ -50,7 +50,7 @@ def in_force(own: DomainPolicy, default: DomainPolicy) -> DomainPolicy:
     """A domain's policy over the default over the built-in, field by field."""
     fields = {}
     for name in DomainPolicy.__struct_fields__:
-        levels = (getattr(level, name) for level in (own, default, BUILT_IN))
+        levels = (getattr(level, name) for level in (own, default, BUILT_IN_POLICY))
         fields[name] = next((value for value in levels if value is not None), None)
     return DomainPolicy(**fields)
 

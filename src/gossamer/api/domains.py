@@ -25,7 +25,7 @@ from gossamer.control.domains import (
     policy_fields,
 )
 from gossamer.errors import PoliciesChanged, RequestRejected
-from gossamer.model.crawl import BUILT_IN, DomainPolicy
+from gossamer.model.crawl import BUILT_IN_POLICY, DomainPolicy
 
 YAML = "application/yaml"
 _YAMLS = (YAML, "application/x-yaml", "text/yaml", "text/x-yaml")
@@ -304,7 +304,7 @@ async def _edited(
 
 async def _shown(parts: ApiContext, name: str | None, policy: DomainPolicy) -> Response:
     default = policy if name is None else await parts.frontier.domain_policy(None)
-    in_force = merge_policies(merge_policies(BUILT_IN, default), policy)
+    in_force = merge_policies(merge_policies(BUILT_IN_POLICY, default), policy)
     return _json(
         {"domain": name or DEFAULT_POLICY, "policy": policy_fields(policy), "in_force": policy_fields(in_force)},
         _etag(policy_fields(policy)),

@@ -12,7 +12,7 @@ from gossamer.cli import standard
 from gossamer.errors import BadInput, FetchError
 from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, first_header
 from gossamer.fetch.resolve import Resolver, parse_override
-from gossamer.policy.urls import canonical, host, location_target
+from gossamer.policy.urls import canonical, host, redirect_target
 from gossamer.settings import Settings, setting
 from gossamer.sinks.open import check_outputs
 from gossamer.wiring.plan import MOST_NESTED, check_attrs
@@ -244,7 +244,7 @@ async def _fetched(settings: Settings, resolver: Resolver, source: str) -> list[
             where = first_header(fetched.headers, "location")
             if fetched.status not in REDIRECT_STATUSES or where is None:
                 break
-            target = location_target(url, where)
+            target = redirect_target(url, where)
             if target is None:
                 raise BadInput(f"the seeds {source} cannot be had: they lead to no web page")
             url = target

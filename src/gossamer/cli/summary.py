@@ -13,7 +13,7 @@ from gossamer.cli import standard
 from gossamer.cli.standard import shown
 from gossamer.model.crawl import CrawlState
 from gossamer.model.info import CrawlInfo
-from gossamer.model.request import Dropped
+from gossamer.model.request import DropReason
 from gossamer.telemetry.tally import Tally
 
 if TYPE_CHECKING:  # for those who sit at a terminal; others need not wait until it is loaded
@@ -291,6 +291,6 @@ class Summary:
 
 def _not_fetched(dropped: dict[str, int]) -> str:
     """By reason; what a limit cut off is said in words."""
-    others = {reason: count for reason, count in dropped.items() if reason != Dropped.BUDGET}
-    beyond = dropped.get(Dropped.BUDGET, 0)
+    others = {reason: count for reason, count in dropped.items() if reason != DropReason.BUDGET}
+    beyond = dropped.get(DropReason.BUDGET, 0)
     return ", ".join(filter(None, (reasons(others), f"{beyond:,} beyond the limit of pages" if beyond else "")))

@@ -20,10 +20,9 @@ from gossamer.frontier.base import Frontier, SpiderRegistry
 from gossamer.model.crawl import Crawl, CrawlId, Terms
 from gossamer.model.messages.requests import CrawlRequest
 from gossamer.model.request import Batch, pack
-from gossamer.policy.regex import check_regex
-from gossamer.policy.scope import compile_scope
+from gossamer.policy.scope import check_regex, compile_scope
 from gossamer.policy.secrets import with_secrets_for
-from gossamer.policy.urls import from_person, host, registered_domain
+from gossamer.policy.urls import from_user_input, host, registered_domain
 
 _FILTER_FIELDS = ("allowed_domains", "allow_regex", "deny_regex", "deny_extensions")
 _CACHED_FILTERS = 1000
@@ -175,7 +174,7 @@ class RequestValidator:
 
     def _url(self, text: str) -> str:
         try:
-            url = from_person(text)
+            url = from_user_input(text)
         except BadUrl as error:
             message = str(error)  # the detail alone would be only the URL
             raise RequestRejected(message[0].lower() + message[1:], field="url") from None

@@ -19,7 +19,7 @@ from gossamer.errors import BadInput, BadUrl
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import Crawl, CrawlId, Order, Run, Terms
 from gossamer.model.request import SCRAPY_DEFAULTS, Batch, Payload, pack
-from gossamer.model.values import encode, plain
+from gossamer.model.values import encode, to_packable
 from gossamer.policy.scrapy_urls import scrapy_fingerprint
 from gossamer.policy.urls import canonical, fingerprint, host, registered_domain, spider_seed
 from gossamer.valkey.shards import Shards
@@ -285,7 +285,7 @@ def read_request(row: bytes) -> StoredRequest:
     elif body:
         kept["body"] = body
     try:
-        stored = encode({name: plain(value, name) for name, value in kept.items()})
+        stored = encode({name: to_packable(value, name) for name, value in kept.items()})
         whole = int(priority)
     except (ValueError, TypeError, OverflowError) as fault:
         raise BadInput(str(fault)) from None

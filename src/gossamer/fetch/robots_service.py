@@ -25,7 +25,7 @@ from gossamer.fetch.robots_rules import RobotsRules, RobotsVerdict
 from gossamer.policy import robots as policy
 from gossamer.policy.retry import parse_retry_after
 from gossamer.policy.robots import RobotsOutcome
-from gossamer.policy.urls import location_target
+from gossamer.policy.urls import redirect_target
 
 
 class RobotsStore(Protocol):
@@ -382,7 +382,7 @@ class RobotsService:
             if fetched.status not in REDIRECT_STATUSES:
                 return self._judge(fetched, earlier)
             location = first_header(fetched.headers, "location")
-            target = None if location is None else location_target(request.url, location)
+            target = None if location is None else redirect_target(request.url, location)
             if target is None:
                 return RobotsRecord(RobotsOutcome.ALLOW_ALL, self._now(), detail=f"{fetched.status} to nowhere")
             same_host = ada_url.URL(target).host == origin_host
@@ -390,7 +390,7 @@ class RobotsService:
         return RobotsRecord(RobotsOutcome.ALLOW_ALL, self._now(), detail=f"more than {policy.MAX_REDIRECTS} redirects")
 
     def _judge(self, fetched: RobotsResponse, earlier: RobotsRecord | None) -> RobotsRecord:
-        outcome = policy.meaning(fetched.status)
+        outcome = policy.classify_status(fetched.status)
         if outcome is RobotsOutcome.UNREACHABLE:
             wanted = first_header(fetched.headers, "retry-after")
             return self._failure(earlier, str(fetched.status), wanted)
@@ -411,7 +411,7 @@ class RobotsService:
             detail=detail[:200],
             attempt=attempt,
             failing_since=since,
-            retry_at=now + policy.ask_again_delay(attempt, retry_after_seconds=wanted),
+            retry_at=now + policy.unreachable_delay(attempt, retry_after_seconds=wanted),
         )
 
 

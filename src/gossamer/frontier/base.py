@@ -13,7 +13,7 @@ from typing import Protocol
 from gossamer.errors import BadInput, CrawlRefused, FrontierError
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, DomainPolicy, QueryOrder, Rate, Run, Terms
 from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
-from gossamer.model.request import Batch, Lease, Settled, Settlement
+from gossamer.model.request import Batch, Lease, Settlement, SettleResult
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class Leaseholder(Protocol):
         """Return whether the worker still holds this lease: it is not settled, and was not given to another worker."""
         ...
 
-    async def settle(self, settlements: Sequence[Settlement], *, era: int | None = None) -> list[Settled]:
+    async def settle(self, settlements: Sequence[Settlement], *, era: int | None = None) -> list[SettleResult]:
         """Report outcomes; returns one answer for each, in order. May run beside `lease`. May be repeated.
 
         Each outcome is reported under the session that leased the request, so a late report does not concern later

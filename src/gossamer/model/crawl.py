@@ -68,7 +68,7 @@ class Rate(msgspec.Struct, frozen=True):
         )
 
 
-SHARED = "shared"
+SHARED_POOL = "shared"
 """The pool of a service's crawls: all its workers lease them."""
 
 
@@ -76,7 +76,7 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     """What belongs to a whole crawl, whatever is submitted to it. Of a running crawl the first submission's counts."""
 
     id: CrawlId
-    pool: str = SHARED
+    pool: str = SHARED_POOL
     """Which workers may lease it."""
     order: Order = Order.FIFO
     max_pages: int | None = None
@@ -211,7 +211,7 @@ class DomainPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Whether requests of the domain are held or dropped while it is blacklisted."""
 
 
-BUILT_IN = DomainPolicy(
+BUILT_IN_POLICY = DomainPolicy(
     hits=1,
     window_seconds=1.0,
     moderated=True,

@@ -27,7 +27,7 @@ class Outcome(StrEnum):
     """Back to the front of its domain with a new payload (a redirect that has no free hit yet)."""
 
 
-class Dropped(StrEnum):
+class DropReason(StrEnum):
     """Why a request that entered the system, or a link that was found, is not fetched."""
 
     DUPLICATE = "duplicate"
@@ -51,7 +51,7 @@ class Dropped(StrEnum):
     """A redirect went on as another entry of the same request, under its own domain."""
 
 
-class Settled(StrEnum):
+class SettleResult(StrEnum):
     """What `settle` answers for each lease."""
 
     SETTLED = "settled"
@@ -61,7 +61,7 @@ class Settled(StrEnum):
     """The worker was taken for dead; its leases belong to others."""
 
 
-DEATHS = 3
+MAX_DEATHS = 3
 """A request with which so many workers died is given up: recorded and settled as failed, `worker_died`, unfetched."""
 
 
@@ -104,7 +104,8 @@ class Lease(msgspec.Struct, frozen=True):
     attempt: int
     """0 at first; each retry and each reclaim adds one."""
     deaths: int
-    """Number of workers that died while they held it, at most `DEATHS`. A worker that was only late does not count."""
+    """Number of workers that died while they held this request, at most MAX_DEATHS. A worker that was only late does not
+    count."""
     url: str
     payload: bytes | None
     terms: Terms
@@ -197,15 +198,15 @@ scheduler or the import of a foreign queue, leaves out the same. Not to be chang
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Payload)
-EMPTY = Payload()
+EMPTY_PAYLOAD = Payload()
 
 
 def pack(payload: Payload) -> bytes | None:
     """None for a payload that says nothing."""
-    return None if payload == EMPTY else _encoder.encode(payload)
+    return None if payload == EMPTY_PAYLOAD else _encoder.encode(payload)
 
 
-def too_large(data: bytes | None) -> str:
+def payload_size_error(data: bytes | None) -> str:
     """Why a packed payload is not stored; empty: it is."""
     size = len(data or b"")
     return f"it takes {size:,} bytes; at most {MOST_BYTES:,} are stored" if size > MOST_BYTES else ""
@@ -213,14 +214,14 @@ def too_large(data: bytes | None) -> str:
 
 def unpack(data: bytes | None) -> Payload:
     """The payload that `pack` made; raises msgspec.ValidationError for bytes of another make."""
-    return EMPTY if data is None else _decoder.decode(data)
+    return EMPTY_PAYLOAD if data is None else _decoder.decode(data)
 
 
 _FORBIDDEN = frozenset("|,\n")
 """They part names from each other where several stand in one key or one field."""
 
 
-def name_fault(name: str) -> str:
+def name_error(name: str) -> str:
     """Why none of them may be called that; empty: it may."""
     if _FORBIDDEN.isdisjoint(name):
         return ""

@@ -40,7 +40,7 @@ def encode(fields: dict[str, Any]) -> bytes:
     return _encoder.encode(fields)
 
 
-def plain(value: Any, where: str, depth: int = 0, *, other: Other | None = None) -> Any:
+def to_packable(value: Any, where: str, depth: int = 0, *, other: Other | None = None) -> Any:
     """The same in types that MessagePack keeps apart. Raises ValueError, whose words say what cannot travel.
 
     `where` names the value in those words; `other(value, where, depth)` gives the form of a type that is not known
@@ -55,12 +55,15 @@ def plain(value: Any, where: str, depth: int = 0, *, other: Other | None = None)
     if kind is int:
         return value if -(2**63) <= value < 2**64 else extended(_BIG, str(value))
     if kind is list:
-        return [plain(one, where, depth + 1, other=other) for one in value]
+        return [to_packable(one, where, depth + 1, other=other) for one in value]
     if kind is dict:
-        return {_key(key, where): plain(one, f"{where}[{key!r}]", depth + 1, other=other) for key, one in value.items()}
+        return {
+            _key(key, where): to_packable(one, f"{where}[{key!r}]", depth + 1, other=other)
+            for key, one in value.items()
+        }
     if kind in _FORMS:
         code, form = _FORMS[kind]
-        return extended(code, plain(form(value), where, depth + 1, other=other))
+        return extended(code, to_packable(form(value), where, depth + 1, other=other))
     found = other(value, where, depth) if other is not None else None
     if found is None:
         raise ValueError(

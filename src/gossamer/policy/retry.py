@@ -117,7 +117,7 @@ def decide(
     return Retry(max(delay, min(retry_after_seconds or 0.0, RETRY_AFTER_CAP_SECONDS)))
 
 
-def parse_retry_after(value: str, *, now: float, cap_seconds: float = RETRY_AFTER_CAP_SECONDS) -> float | None:
+def parse_retry_after(value: str, *, now: float) -> float | None:
     """Seconds that a Retry-After header (RFC 9110, section 10.2.3) asks for, from 0 to the cap.
 
     `value` is a number of seconds or a date in any of HTTP's three formats; `now` is Unix time in seconds. A date that
@@ -126,9 +126,9 @@ def parse_retry_after(value: str, *, now: float, cap_seconds: float = RETRY_AFTE
     text = value.strip()
     if text.isascii() and text.isdigit():
         # More digits than the cap has can only be more; int() refuses thousands of them.
-        return cap_seconds if len(text.lstrip("0")) > 12 else min(float(text), cap_seconds)
+        return RETRY_AFTER_CAP_SECONDS if len(text.lstrip("0")) > 12 else min(float(text), RETRY_AFTER_CAP_SECONDS)
     moment = _parse_http_date(text)
-    return None if moment is None else min(max(moment - now, 0.0), cap_seconds)
+    return None if moment is None else min(max(moment - now, 0.0), RETRY_AFTER_CAP_SECONDS)
 
 
 def _parse_http_date(text: str) -> float | None:

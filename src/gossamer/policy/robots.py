@@ -28,7 +28,7 @@ class RobotsPolicy(StrEnum):
     IGNORE = "ignore"
     """It is not asked for."""
 
-    def asks(self, ignore: bool) -> bool:
+    def applies(self, ignore: bool) -> bool:
         """Whether robots.txt is asked for a crawl; `ignore`: the crawl's terms would rather not."""
         return self is RobotsPolicy.OBEY or (self is RobotsPolicy.ALLOW_OVERRIDE and not ignore)
 
@@ -46,7 +46,7 @@ class RobotsOutcome(StrEnum):
     """Nothing may be fetched until there is an answer."""
 
 
-def meaning(status: int) -> RobotsOutcome:
+def classify_status(status: int) -> RobotsOutcome:
     """Of a status that ends a chain of redirects; a redirect that leads nowhere or too far counts as absent.
 
     429 is not among the 4xx that allow everything: a server that is asked too much has not said that it has no rules.
@@ -58,7 +58,7 @@ def meaning(status: int) -> RobotsOutcome:
     return RobotsOutcome.ALLOW_ALL
 
 
-def ask_again_delay(attempt: int, *, retry_after_seconds: float | None = None) -> float:
+def unreachable_delay(attempt: int, *, retry_after_seconds: float | None = None) -> float:
     """Seconds to block an unreachable origin after the `attempt`-th failure in a row: 60 s doubling to 1 h.
 
     The first failure is attempt 1. `retry_after_seconds`, what the server wished, can only lengthen it, up to

@@ -11,8 +11,8 @@ START_WITHIN_SECONDS = 0.1
 """A lease that could not be started so soon after its start time goes back."""
 
 _SEND_WITHIN = 1.5
-"""A request that has no connection when so many times `start_within` have passed since its start time is not sent. The
-rest of the 0.2 s, by which a site may see hits closer together than they were charged, is the network's."""
+"""A request that has no connection this many times `max_start_delay` after its start time is not sent. The rest of the
+0.2 s, by which a site may see hits closer together than they were charged, is left for the network."""
 
 _SHARE = 2 / 3
 """Of the even gap: three requests in a row cannot come together while none is later than the gap."""
@@ -27,7 +27,7 @@ _GROWTH = 1.5
 _STEP_SECONDS = 0.005
 
 
-def usual_seconds(before: float, took: float) -> float:
+def round_trip_estimate(before: float, took: float) -> float:
     """What an answer usually takes, from what it was taken for before (0: nothing is known) and the last one.
 
     Quickly down, slowly up: one that was held up is not believed, a way that has become longer is after some calls.
@@ -35,7 +35,7 @@ def usual_seconds(before: float, took: float) -> float:
     return min(took, before * _GROWTH + _STEP_SECONDS)
 
 
-def start_within(spacing: float) -> float:
+def max_start_delay(spacing: float) -> float:
     """How many seconds a request may start late where hits are `spacing` seconds apart (0: they may come together)."""
     if spacing < _LEAST_SECONDS:
         return START_WITHIN_SECONDS
@@ -44,12 +44,12 @@ def start_within(spacing: float) -> float:
 
 def send_by(start: float, spacing: float = 0.0) -> float:
     """The latest moment, on the clock of `start`, at which a request may be sent on the hit for `start`."""
-    return start + _SEND_WITHIN * start_within(spacing)
+    return start + _SEND_WITHIN * max_start_delay(spacing)
 
 
 def is_late(start: float, spacing: float = 0.0, *, now: float) -> bool:
     """Whether a request that was to start then (both on one monotonic clock) may no longer begin."""
-    return now - start > start_within(spacing)
+    return now - start > max_start_delay(spacing)
 
 
 class Pacing:

@@ -16,7 +16,7 @@ _LIST = ".tld_set_snapshot"
 _END = "===END ICANN DOMAINS==="
 
 
-def suffix_labels(labels: list[str]) -> int:
+def suffix_label_count(labels: list[str]) -> int:
     """How many of a host name's last labels are its public suffix; at least one, as an unknown top level counts (`*`).
 
     `labels` as in a canonical URL: lower case, not ASCII ones as `xn--`. The list's ICANN section only.
@@ -177,7 +177,7 @@ def _parsed(base: str, href: str) -> str:
     return _accepted(joined)
 
 
-def from_person(text: str) -> str:
+def from_user_input(text: str) -> str:
     """The canonical URL a person means: as `canonical`, and `http://` goes before what has no scheme.
 
     `example.com/x`, `localhost:8000`, `127.1` and `//example.com` will do. Raises BadUrl (BadScheme, UrlTooLong).
@@ -226,7 +226,7 @@ def registered_domain(host: str) -> str:
     if is_address(name) or "." not in name:
         return name or host
     labels = name.split(".")
-    return ".".join(labels[-suffix_labels(labels) - 1 :])
+    return ".".join(labels[-suffix_label_count(labels) - 1 :])
 
 
 def is_address(host: str) -> bool:
@@ -289,7 +289,7 @@ def _shown(text: str) -> str:
     return repr(safe if len(safe) <= 200 else safe[:200] + "…")
 
 
-def location_target(base: str, value: str) -> str | None:
+def redirect_target(base: str, value: str) -> str | None:
     """The canonical URL that a Location of this value leads to from `base` (canonical); None where that is no web page
     (RFC 9110, section 10.2.2). `value` as headers arrive, decoded as latin-1; user and password in it are left out."""
     try:

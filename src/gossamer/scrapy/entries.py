@@ -16,8 +16,8 @@ from scrapy.utils.request import RequestFingerprinter as ScrapyFingerprinter
 
 from gossamer.errors import BadUrl, GossamerError
 from gossamer.frontier.base import Frontier
-from gossamer.model.request import SCRAPY_DEFAULTS, Batch, Payload, name_fault, pack, too_large
-from gossamer.model.values import ITEM, decode, encode, extended, plain
+from gossamer.model.request import SCRAPY_DEFAULTS, Batch, Payload, name_error, pack, payload_size_error
+from gossamer.model.values import ITEM, decode, encode, extended, to_packable
 from gossamer.policy.scrapy_urls import clean_form, digest
 from gossamer.policy.urls import canonical, fingerprint, host, registered_domain, spider_seed
 
@@ -114,7 +114,7 @@ class EntryEncoder:
         if target is None or target == self._spider.name:
             return RequestKey(self._spider.name, url, self._own_fingerprint(request, url))
         spider = str(target)
-        if fault := name_fault(spider):
+        if fault := name_error(spider):
             raise Unstorable(fault)
         return RequestKey(spider, url, self._common_fingerprint(spider, request, url))
 
@@ -122,7 +122,7 @@ class EntryEncoder:
         """Return the request's entry. Raises Unstorable, whose detail says why."""
         is_own = key.spider == self._spider.name
         payload = pack(serialize(request, self._spider, url=key.url) if is_own else neutral_payload(request))
-        if fault := too_large(payload):
+        if fault := payload_size_error(payload):
             raise Unstorable(fault)
         return FrontierEntry(
             key.spider,
@@ -316,7 +316,7 @@ def _imported(path: str) -> type | None:
 def _plain(value: Any, where: str) -> Any:
     """Return the value in types that MessagePack can tell apart. Raises Unstorable. `where`: for the message."""
     try:
-        return plain(value, where, other=_item_or_text)
+        return to_packable(value, where, other=_item_or_text)
     except ValueError as why:
         raise Unstorable(str(why)) from None
 
@@ -331,7 +331,7 @@ def _item_or_text(value: Any, where: str, depth: int) -> Any:
         found = _fields_of(value, where)
     else:
         return None
-    fields = {name: plain(one, f"{where}.{name}", depth + 1, other=_item_or_text) for name, one in found.items()}
+    fields = {name: to_packable(one, f"{where}.{name}", depth + 1, other=_item_or_text) for name, one in found.items()}
     return extended(ITEM, [_path(kind), fields])
 
 

@@ -18,7 +18,7 @@ from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import LeaseLost
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.record import Output
-from gossamer.model.request import DEATHS, Batch, Dropped, Lease, Outcome, Payload, Settlement, unpack
+from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome, Payload, Settlement, unpack
 from gossamer.policy.timing import is_late, send_by
 from gossamer.scrapy.engine import EngineAdapter, FeedFiles, ResultHandler
 from gossamer.scrapy.entries import (
@@ -133,7 +133,7 @@ class LeaseRunner:
             self._ready.popleft()
             if not held:
                 continue
-            if lease.deaths == DEATHS - 1:
+            if lease.deaths == MAX_DEATHS - 1:
                 self._suspect = lease
                 self._return_ready()
                 return self._next_suspect()
@@ -170,14 +170,14 @@ class LeaseRunner:
 
     def _start(self, lease: Lease) -> ActiveLease | None:
         """Decode the lease's request. None: it cannot or must not be run, and is settled."""
-        if lease.deaths >= DEATHS:
+        if lease.deaths >= MAX_DEATHS:
             log.error("%s: given up, because %d processes died with it", lease.url, lease.deaths)
             self._settle(Settlement(lease, Outcome.FAILED, "worker_died"))
             return None
         if lease.blacklisted:
             log.warning("%s: dropped, because its domain is on the operator's blacklist", lease.url)
-            self._stats.inc_value(f"gossamer/dropped/{Dropped.BLACKLISTED}")
-            self._settle(Settlement(lease, Outcome.DROPPED, Dropped.BLACKLISTED))
+            self._stats.inc_value(f"gossamer/dropped/{DropReason.BLACKLISTED}")
+            self._settle(Settlement(lease, Outcome.DROPPED, DropReason.BLACKLISTED))
             return None
         try:
             payload = unpack(lease.payload)
@@ -244,7 +244,7 @@ class LeaseRunner:
     def _on_handled(self, result: Any, active: ActiveLease, replaced: bool) -> Any:
         active.handled = True
         if replaced and active.successor is None:
-            active.outcome, active.reason = Outcome.DROPPED, str(Dropped.FILTERED)
+            active.outcome, active.reason = Outcome.DROPPED, str(DropReason.FILTERED)
         self._end(active)
         return result
 
@@ -276,7 +276,7 @@ class LeaseRunner:
     async def _commit(self, active: ActiveLease) -> None:
         drops = active.drops
         if active.known_children:
-            drops[str(Dropped.DUPLICATE)] = active.known_children
+            drops[str(DropReason.DUPLICATE)] = active.known_children
         settlement = Settlement(
             active.lease, active.outcome, active.reason, delay_seconds=active.retry_delay_seconds, drops=drops or None
         )
@@ -284,7 +284,7 @@ class LeaseRunner:
         asked_at = time.monotonic()
         try:
             if active.successor and not await self._is_wanted(*active.successor):
-                settlement.outcome, settlement.reason = Outcome.DROPPED, str(Dropped.DUPLICATE)
+                settlement.outcome, settlement.reason = Outcome.DROPPED, str(DropReason.DUPLICATE)
             elif active.successor and await settle_with_successor(
                 active, settlement, self._encoder, self.holder, self._retrier
             ):

@@ -23,7 +23,7 @@ from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.base import Frontier, Leaseholder, RedirectPermit
 from gossamer.model.crawl import CrawlId, CrawlState, Run
-from gossamer.model.request import Batch, Dropped, Lease, Outcome, Settlement, pack, unpack
+from gossamer.model.request import Batch, DropReason, Lease, Outcome, Settlement, pack, unpack
 from gossamer.scrapy.entries import BatchKey, EntryEncoder, FrontierEntry, Unstorable, add_to_batch
 from gossamer.worker.context import SeenCache
 
@@ -298,7 +298,7 @@ class OutcomeRules:
             active.fail(f"http_{fault.response.status}")
         elif isinstance(fault, IgnoreRequest):
             robots = _ROBOTS in str(fault)
-            active.outcome, active.reason = Outcome.DROPPED, str(Dropped.ROBOTS if robots else Dropped.FILTERED)
+            active.outcome, active.reason = Outcome.DROPPED, str(DropReason.ROBOTS if robots else DropReason.FILTERED)
         else:
             active.fail(type(fault).__name__)
 
@@ -336,7 +336,7 @@ async def settle_with_successor(
         request_id = unpack(lease.payload).request_id or lease.request_id
         payload = pack(msgspec.structs.replace(unpack(entry.payload), request_id=request_id))
         add_to_batch(active.batches, replace(entry, payload=payload), unfiltered=request.dont_filter)
-        settlement.outcome, settlement.reason = Outcome.DROPPED, str(Dropped.MOVED)
+        settlement.outcome, settlement.reason = Outcome.DROPPED, str(DropReason.MOVED)
         return False
     payload = encoder.payload(request, url=lease.url)
     settlement.payload = payload
@@ -350,5 +350,5 @@ async def settle_with_successor(
         lambda: holder.request_redirect(lease, fingerprint=entry.fingerprint, payload=payload), shard=lease.shard
     )
     if permit is RedirectPermit.SEEN:
-        settlement.outcome, settlement.reason, settlement.payload = Outcome.DROPPED, str(Dropped.DUPLICATE), None
+        settlement.outcome, settlement.reason, settlement.payload = Outcome.DROPPED, str(DropReason.DUPLICATE), None
     return permit is RedirectPermit.GRANTED

@@ -27,7 +27,7 @@ from gossamer.policy.secrets import with_secrets_for
 from gossamer.policy.urls import (
     directory,
     fingerprint,
-    from_person,
+    from_user_input,
     host,
     registered_domain,
     spider_seed,
@@ -293,7 +293,7 @@ def make_plan(
 
     `crawl_id` None: the name is derived from the seeds and the settings.
     """
-    seeds = tuple(dict.fromkeys(map(from_person, urls)))
+    seeds = tuple(dict.fromkeys(map(from_user_input, urls)))
     if not seeds:
         raise BadInput("no URL is given. Try gossamer crawl https://example.com")
     crawl = settings.crawl

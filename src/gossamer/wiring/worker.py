@@ -22,7 +22,7 @@ from gossamer.fetch.robots_service import RobotsService
 from gossamer.frontier.base import Lane
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
-from gossamer.model.crawl import SHARED, Run, Terms
+from gossamer.model.crawl import SHARED_POOL, Run, Terms
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.settings import Settings
 from gossamer.sinks.append import FileSink, OnMissing
@@ -199,7 +199,7 @@ class _WorkerParts:
             terms,
             spider=self._loaded_spiders.get(run.crawl.id, spider),
             # Other workers of a service may run other spiders; a crawl of the command line has those of this machine.
-            available_spiders=None if run.crawl.pool == SHARED else self._installed,
+            available_spiders=None if run.crawl.pool == SHARED_POOL else self._installed,
             secret=self._frontier.secret,  # read each time: a frontier that lost its data gets another secret
             memory=self._memory,
             options=self._context_options,
@@ -230,7 +230,7 @@ async def _spiders_announced(
     frontier: ValkeyFrontier, spiders: Sequence[str], retrier: Retrier, *, pool: str
 ) -> AsyncIterator[None]:
     """Announce the spiders of a service's worker to the frontier, at once and every minute."""
-    if pool != SHARED:
+    if pool != SHARED_POOL:
         yield
         return
 
@@ -304,7 +304,7 @@ def _robots_policy(settings: Settings, pool: str) -> RobotsPolicy:
     """Return how the worker treats robots.txt. A crawl of the command line may always ask to ignore it, because the
     person who started it is the operator."""
     policy = RobotsPolicy(settings.fetch.robots)
-    return policy if pool == SHARED or policy is RobotsPolicy.IGNORE else RobotsPolicy.ALLOW_OVERRIDE
+    return policy if pool == SHARED_POOL or policy is RobotsPolicy.IGNORE else RobotsPolicy.ALLOW_OVERRIDE
 
 
 def _sink(settings: Settings, bus: BusSink | None, run: Run | None, on_missing: OnMissing) -> Sink:

@@ -9,7 +9,7 @@ import msgspec
 from gossamer.extract.links import LinkExtractor, Links
 from gossamer.extract.memory import HrefMemory
 from gossamer.fetch.request import OWNED
-from gossamer.model.crawl import SHARED, QueryOrder, Run, Terms
+from gossamer.model.crawl import SHARED_POOL, QueryOrder, Run, Terms
 from gossamer.model.request import Lease
 from gossamer.policy.cache import BoundedCache
 from gossamer.policy.scope import LinkScope, compile_scope
@@ -158,7 +158,7 @@ class Context:
         self.hidden_headers = self.headers.secrets.names if options.redact else frozenset[str]()
         """Lower-case names of the request headers whose values records do not show."""
         self.proxy = terms.proxy or options.proxy or None
-        self.guard_proxy = run.crawl.pool == SHARED and terms.proxy is not None
+        self.guard_proxy = run.crawl.pool == SHARED_POOL and terms.proxy is not None
         """True: the proxy was named by a request to a service, so it must not reach the operator's private networks."""
         self.private_hosts = frozenset(terms.private_hosts)
         self._memory = memory

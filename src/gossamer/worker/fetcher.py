@@ -26,10 +26,10 @@ from gossamer.fetch.client import HttpClients
 from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchResponse, first_header
 from gossamer.frontier.base import Frontier, Leaseholder, RedirectPermit
 from gossamer.model.record import Output
-from gossamer.model.request import DEATHS, Batch, Dropped, Lease, Outcome, Settlement, too_large
+from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome, Settlement, payload_size_error
 from gossamer.policy.retry import Retry, decide, parse_retry_after
 from gossamer.policy.timing import Pacing, is_late, send_by
-from gossamer.policy.urls import host, location_target, registered_domain
+from gossamer.policy.urls import host, redirect_target, registered_domain
 from gossamer.telemetry import logs as names
 from gossamer.telemetry.tally import Tally
 from gossamer.worker.attempt import MAX_HOPS, Attempt
@@ -115,10 +115,10 @@ class Fetcher:
         except Exception as error:
             return self._fail_unstarted(lease, "bad_entry", f"{type(error).__name__}: {error}")
         try:
-            if lease.deaths >= DEATHS:
+            if lease.deaths >= MAX_DEATHS:
                 return self._fail(attempt, "worker_died", f"{lease.deaths} workers died with it")
             if lease.blacklisted:
-                return self._drop(attempt, Dropped.BLACKLISTED, "its domain is on the operator's blacklist")
+                return self._drop(attempt, DropReason.BLACKLISTED, "its domain is on the operator's blacklist")
             return await self._fetch(attempt)
         except FrontierError:
             raise
@@ -154,7 +154,7 @@ class Fetcher:
                     self._slow_hosts[host(attempt.url)] = time.monotonic() + _SLOW_HOST_SECONDS
                 return self._give_back(attempt)
             except BlockedAddress as error:
-                return self._drop(attempt, Dropped.BLOCKED_ADDRESS, str(error))
+                return self._drop(attempt, DropReason.BLOCKED_ADDRESS, str(error))
             except FetchError as error:
                 return self._handle_failure(attempt, error)
             except BadInput as error:
@@ -205,7 +205,7 @@ class Fetcher:
     # --- redirects ----------------------------------------------------------------------------------------------------
 
     async def _follow_redirect(self, attempt: Attempt, fetched: FetchResponse, location: str) -> FinishedLease | None:
-        target = location_target(attempt.url, location)
+        target = redirect_target(attempt.url, location)
         if target is None:
             return self._fail(attempt, "bad_redirect", f"it leads to {location[:200]!r}", fetched)
         before = (attempt.url, attempt.method, attempt.cookies)
@@ -242,7 +242,7 @@ class Fetcher:
             return None
         if permit is RedirectPermit.WAIT:
             return self._requeue(attempt, Outcome.FORWARDED)
-        return self._drop(attempt, Dropped.DUPLICATE, f"{target} was found before", fetched)
+        return self._drop(attempt, DropReason.DUPLICATE, f"{target} was found before", fetched)
 
     async def _move_to_domain(
         self, attempt: Attempt, fetched: FetchResponse, domain: str, fingerprint: int
@@ -257,16 +257,16 @@ class Fetcher:
             lambda: self._frontier.add(lease.run, lease.terms, [batch]), shard=self._frontier.shard_of(domain)
         )
         if added.added:
-            self._tally.drop(Dropped.MOVED)
-            return FinishedLease(Settlement(lease, Outcome.DROPPED, Dropped.MOVED), size=PAGE_OVERHEAD_BYTES)
-        reason = next(iter(added.rejected_by_reason), Dropped.DUPLICATE.value)
+            self._tally.drop(DropReason.MOVED)
+            return FinishedLease(Settlement(lease, Outcome.DROPPED, DropReason.MOVED), size=PAGE_OVERHEAD_BYTES)
+        reason = next(iter(added.rejected_by_reason), DropReason.DUPLICATE.value)
         return self._drop(attempt, reason, f"{attempt.url} under {domain}", fetched)
 
     # --- other ends ---------------------------------------------------------------------------------------------------
 
     def _refuse_by_robots(self, attempt: Attempt, verdict: RobotsRefused | RobotsPostponed) -> FinishedLease:
         if isinstance(verdict, RobotsRefused):
-            return self._drop(attempt, Dropped.ROBOTS, verdict.rule)
+            return self._drop(attempt, DropReason.ROBOTS, verdict.rule)
         return self._requeue(attempt, Outcome.POSTPONED, verdict.seconds)
 
     def _handle_failure(self, attempt: Attempt, error: FetchError) -> FinishedLease:
@@ -335,7 +335,7 @@ class Fetcher:
     def _requeue(self, attempt: Attempt, outcome: Outcome, seconds: float = 0.0) -> FinishedLease:
         """Return the request to the frontier with its redirects so far, which are not followed again."""
         payload = attempt.packed() if attempt.chain else None
-        if why := too_large(payload):
+        if why := payload_size_error(payload):
             return self._fail(attempt, "bad_redirect", f"with what its redirects added, {why}")
         settlement = Settlement(attempt.lease, outcome, delay_seconds=seconds, payload=payload)
         return FinishedLease(settlement, size=PAGE_OVERHEAD_BYTES)

@@ -18,7 +18,17 @@ from gossamer.fetch.exchange import FetchResponse
 from gossamer.fetch.request import check_headers
 from gossamer.frontier.base import SpiderRegistry
 from gossamer.model.record import Output, PageRecord
-from gossamer.model.request import Batch, Dropped, Lease, Outcome, Payload, Settlement, name_fault, pack, too_large
+from gossamer.model.request import (
+    Batch,
+    DropReason,
+    Lease,
+    Outcome,
+    Payload,
+    Settlement,
+    name_error,
+    pack,
+    payload_size_error,
+)
 from gossamer.policy.urls import host, join, registered_domain
 from gossamer.telemetry import logs as names
 from gossamer.telemetry.logs import Troubles
@@ -65,7 +75,7 @@ async def read_sitemap(attempt: Attempt, body: bytes) -> SitemapBatches:
         found = await asyncio.to_thread(parse_sitemap, body, attempt.url)
     result = SitemapBatches()
     if found.bad:
-        result.drop(Dropped.BAD_URL, found.bad)
+        result.drop(DropReason.BAD_URL, found.bad)
     context, lease = attempt.context, attempt.lease
     pages: dict[str, Batch] = {}
     scope = context.scope
@@ -106,10 +116,10 @@ def sitemap_batches(context: Context, urls: Sequence[str], *, priority: int, dep
 
 
 _DROP_REASONS = {
-    "known": Dropped.DUPLICATE,
-    "allow_regex": Dropped.FILTERED,
-    "deny_regex": Dropped.FILTERED,
-    "too_long": Dropped.BAD_URL,
+    "known": DropReason.DUPLICATE,
+    "allow_regex": DropReason.FILTERED,
+    "deny_regex": DropReason.FILTERED,
+    "too_long": DropReason.BAD_URL,
 }
 
 
@@ -225,7 +235,7 @@ class PageReader:
             async for found in attempt.context.spider.parse(page):
                 if isinstance(found, Follow):
                     if not follows:
-                        _count(drops, Dropped.DEPTH)
+                        _count(drops, DropReason.DEPTH)
                         continue
                     batch = await self._follow(attempt, found, drops)
                     if batch is not None:
@@ -250,7 +260,7 @@ class PageReader:
         available = attempt.context.available_spiders
         if follow.spider and available is not None and follow.spider not in available:
             # Its requests would wait for a spider that no worker runs, and the crawl would never end.
-            _count(drops, Dropped.UNKNOWN_SPIDER)
+            _count(drops, DropReason.UNKNOWN_SPIDER)
             self._report_unknown(attempt.lease.spider, follow.spider)
             return None
         if follow.spider and follow.spider != attempt.lease.spider:
@@ -298,7 +308,7 @@ def _add_all_links(context: Context, lease: Lease, links: Links, finished: Finis
         unknown = context.unseen_positions(links)
         known = len(links.urls) - len(unknown)
         if known:
-            _count(drops, Dropped.DUPLICATE, known)
+            _count(drops, DropReason.DUPLICATE, known)
         if unknown:
             finished.batches = _grouped(lease, links, unknown if known else None)
         finished.on_links_added = _confirm_callback(context, links)
@@ -347,7 +357,7 @@ def _batch_of(attempt: Attempt, follow: Follow, drops: dict[str, int], spiders: 
         _count(drops, drop_reason(reason))
         return None
     spider = follow.spider or lease.spider
-    if why := name_fault(spider):
+    if why := name_error(spider):
         raise BadInput(f"the link to {url[:200]}: {why}")
     payload = Payload(
         method=follow.method.upper(),
@@ -360,7 +370,7 @@ def _batch_of(attempt: Attempt, follow: Follow, drops: dict[str, int], spiders: 
     except BadInput as fault:
         raise BadInput(f"the link to {url[:200]}: {fault.detail}") from None
     packed = pack(payload)
-    if why := too_large(packed):
+    if why := payload_size_error(packed):
         raise BadInput(f"the link to {url[:200]} is too large: {why}")
     if spider == lease.spider:
         fingerprint = context.fingerprint(url, method=payload.method, body=follow.body)

@@ -108,7 +108,7 @@ class RobotsChecker:
         Raises the FetchErrors of an origin that cannot be connected to (dns, connect, tls, blocked_address, proxy).
         """
         terms = attempt.context.terms
-        if not self._robots_policy.asks(terms.ignore_robots):
+        if not self._robots_policy.applies(terms.ignore_robots):
             if terms.sitemaps:
                 await self._add_sitemaps(attempt, template)
             return None

@@ -13,7 +13,7 @@ from gossamer.commit.committer import Committer, FinishedLease
 from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import FrontierUnavailable, LeaseLost
 from gossamer.model.crawl import CrawlId, CrawlState
-from gossamer.model.request import DEATHS, Lease, Outcome, Settlement
+from gossamer.model.request import MAX_DEATHS, Lease, Outcome, Settlement
 from gossamer.policy.timing import is_late
 from gossamer.telemetry import logs as names
 from gossamer.telemetry.tally import Tally
@@ -251,7 +251,7 @@ class Worker:
         started: list[Lease] = []
         postponed: list[Settlement] = []
         for lease in leases:
-            if lease.deaths == DEATHS - 1:
+            if lease.deaths == MAX_DEATHS - 1:
                 if self._suspect is not None and self._holder.holds(self._suspect):
                     postponed.append(Settlement(lease, Outcome.POSTPONED, delay_seconds=_SUSPECT_DELAY_SECONDS))
                     continue

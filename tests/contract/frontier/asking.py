@@ -6,7 +6,7 @@ from typing import Any
 
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId
-from gossamer.model.request import DEATHS, Batch
+from gossamer.model.request import MAX_DEATHS, Batch
 
 
 def fingerprint(spider: str, url: str) -> int:
@@ -37,4 +37,4 @@ def a_batch(
 
 async def declare_dead(frontier: ValkeyFrontier, shard: int, name: str) -> None:
     """Take back what this worker holds on a shard, as if it had been silent for too long."""
-    await frontier._commands.call(shard, "reclaim", 10_000, 3_600_000, 200, name, 0, DEATHS)
+    await frontier._commands.call(shard, "reclaim", 10_000, 3_600_000, 200, name, 0, MAX_DEATHS)

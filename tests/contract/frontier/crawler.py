@@ -9,7 +9,7 @@ from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import FrontierForgot
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.crawl import CrawlId, CrawlState
-from gossamer.model.request import Lease, Outcome, Settled, Settlement
+from gossamer.model.request import Lease, Outcome, Settlement, SettleResult
 from gossamer.telemetry.logs import Troubles
 from gossamer.valkey.connection import retrying
 
@@ -50,14 +50,14 @@ class Crawler:
         leases = await retrying(lambda: holder.lease(limit=8))
         self.recorded.update(page_of(lease) for lease in leases)
         answers = await retrying(lambda: self._settle(holder, leases))
-        self.stale += answers.count(Settled.STALE_WORKER)
+        self.stale += answers.count(SettleResult.STALE_WORKER)
         mine = zip(leases, answers, strict=True)
-        self.settled += [page_of(lease) for lease, answer in mine if answer is not Settled.STALE_WORKER]
+        self.settled += [page_of(lease) for lease, answer in mine if answer is not SettleResult.STALE_WORKER]
         self._progress.set()
         if not leases:
             await holder.wait_for_work(timeout_seconds=1.0)
 
-    async def _settle(self, holder: Leaseholder, leases: list[Lease]) -> list[Settled]:
+    async def _settle(self, holder: Leaseholder, leases: list[Lease]) -> list[SettleResult]:
         """As a committer does: what the frontier may have forgotten since it took the links is added again."""
         while True:
             era = self._frontier.era

@@ -13,7 +13,7 @@ from gossamer.frontier.base import AddResult, RedirectPermit
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Order, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.lifecycle import FINAL, RequestEvent, RequestStatus, advance
-from gossamer.model.request import DEATHS, Batch, Lease, Outcome, Settled, Settlement
+from gossamer.model.request import MAX_DEATHS, Batch, Lease, Outcome, Settlement, SettleResult
 
 from .politeness import Politeness
 
@@ -410,17 +410,17 @@ class Model:
             scope = self.politeness.in_flight[worker, lease.shard, lease.id]
             self.politeness.charge(scope, entry.domain, run.crawl, now)
 
-    def settle(self, worker: ModelWorker, settlements: Sequence[Settlement], now: float) -> list[Settled]:
+    def settle(self, worker: ModelWorker, settlements: Sequence[Settlement], now: float) -> list[SettleResult]:
         """What each must be answered."""
         answers = []
         back: dict[int, tuple[ModelRun, list[Entry]]] = {}
         for settlement in settlements:
             key = (settlement.lease.shard, settlement.lease.id)
             if worker.stale:
-                answers.append(Settled.STALE_WORKER)
+                answers.append(SettleResult.STALE_WORKER)
                 continue
             if key in worker.settled:
-                answers.append(Settled.ALREADY)
+                answers.append(SettleResult.ALREADY)
                 continue
             run, entry, _ = worker.held.pop(key)
             worker.settled.add(key)
@@ -428,7 +428,7 @@ class Model:
             self._end(run, entry, settlement, back, now)
             if settlement.drops:
                 run.links_dropped.setdefault(entry.spider, Counter()).update(settlement.drops)
-            answers.append(Settled.SETTLED)
+            answers.append(SettleResult.SETTLED)
         for run, entries in back.values():
             run.put_back([entry for entry in entries if entry.waiting])
         for run in self.runs.values():
@@ -482,8 +482,8 @@ class Model:
     def deaths(self, entry: Entry) -> int:
         """How many workers died with it, as far as is known now."""
         if len(entry.silent) >= MOST_SILENT:
-            return DEATHS
-        return min(DEATHS, sum(worker not in self.spoke_again for worker in entry.silent))
+            return MAX_DEATHS
+        return min(MAX_DEATHS, sum(worker not in self.spoke_again for worker in entry.silent))
 
     def _put_back_all(self, workers: Sequence[ModelWorker], now: float, *, dead: bool) -> int:
         back: dict[int, tuple[ModelRun, list[Entry]]] = {}
@@ -497,7 +497,7 @@ class Model:
             if dead:
                 entry.attempt += 1
                 entry.silent.append(worker)
-                if len(entry.silent) < MOST_SILENT and self.deaths(entry) >= DEATHS:
+                if len(entry.silent) < MOST_SILENT and self.deaths(entry) >= MAX_DEATHS:
                     entry.step(RequestEvent.SUSPECT)
                     entry.due = now + DOUBT_HEARTBEATS * self.heartbeat_seconds
                     entry.loose = True

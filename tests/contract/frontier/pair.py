@@ -10,7 +10,7 @@ from gossamer.frontier.base import AddResult, Frontier, Leaseholder, RedirectPer
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, DomainPolicy, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.lifecycle import RequestStatus
-from gossamer.model.request import Batch, Lease, Outcome, Settled, Settlement
+from gossamer.model.request import Batch, Lease, Outcome, Settlement, SettleResult
 
 from .model import Model, ModelRun, ModelWorker
 
@@ -138,12 +138,12 @@ class Pair:
         assert left == [], f"due, and handed out to nobody: {left}"
         return found
 
-    async def settle(self, worker: ModelWorker, settlements: Sequence[Settlement]) -> list[Settled]:
+    async def settle(self, worker: ModelWorker, settlements: Sequence[Settlement]) -> list[SettleResult]:
         answers = await self.frontier_again(lambda: self.seats[worker].settle(settlements))
         expected = self.model.settle(worker, settlements, self.clock.now)
         assert len(answers) == len(expected)
         for told, right in zip(answers, expected, strict=True):
-            twice = self.lost and right is Settled.SETTLED and told is Settled.ALREADY
+            twice = self.lost and right is SettleResult.SETTLED and told is SettleResult.ALREADY
             assert told is right or twice, f"{told}, not {right}"
         return answers
 

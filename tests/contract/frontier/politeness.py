@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from gossamer.model.crawl import BUILT_IN, BudgetScope, Crawl, DomainPolicy
+from gossamer.model.crawl import BUILT_IN_POLICY, BudgetScope, Crawl, DomainPolicy
 
 AHEAD_SECONDS = 0.02
 """A request may be handed out so long before it is to start."""
@@ -55,7 +55,7 @@ class Politeness:
     def in_force(self, domain: str, name: str) -> object:
         """Like `explicit`, the built-in last."""
         value = self.explicit(domain, name)
-        return value if value is not None else getattr(BUILT_IN, name)
+        return value if value is not None else getattr(BUILT_IN_POLICY, name)
 
     def closed(self, domain: str, now: float) -> bool:
         """Nothing of this domain may be handed out now."""

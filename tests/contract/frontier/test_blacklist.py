@@ -1,7 +1,7 @@
 """What becomes of the requests of a blacklisted domain: held, or handed out to be dropped."""
 
 from gossamer.model.crawl import CrawlState, DomainPolicy, Terms, WhenBlacklisted
-from gossamer.model.request import Dropped, Lease, Outcome, Settlement
+from gossamer.model.request import DropReason, Lease, Outcome, Settlement
 
 from .asking import a_batch, a_crawl
 from .stage import Stage
@@ -43,7 +43,7 @@ async def test_dropped_requests_are_handed_out_at_once_and_charge_nothing(stage:
     assert all(lease.blacklisted and lease.domain == "a.test" for lease in dropped)
     assert await seat.charge_hit(run, spider="link", domain="a.test") is None
     await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
-    await seat.settle([Settlement(lease, Outcome.DROPPED, Dropped.BLACKLISTED) for lease in dropped])
+    await seat.settle([Settlement(lease, Outcome.DROPPED, DropReason.BLACKLISTED) for lease in dropped])
     info = await frontier.crawl_info(run.crawl.id)
     assert info is not None
     assert (info.state, info.total().dropped) == (CrawlState.FINISHED, {"blacklisted": 20})

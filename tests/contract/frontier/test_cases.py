@@ -7,7 +7,7 @@ import pytest
 from gossamer.errors import CrawlRefused, FrontierIncompatible, FrontierUnavailable, LeaseLost
 from gossamer.frontier.base import RedirectPermit
 from gossamer.model.crawl import BudgetScope, Crawl, CrawlId, CrawlState, DomainPolicy, Terms
-from gossamer.model.request import Lease, Outcome, Settled, Settlement
+from gossamer.model.request import Lease, Outcome, Settlement, SettleResult
 
 from .asking import a_batch, a_crawl, fingerprint
 from .pair import Pair
@@ -165,7 +165,7 @@ async def test_a_worker_that_was_paused_is_told_so_and_starts_afresh(pair: Pair)
     pair.kill(paused)
     await pair.pass_time(3 * pair.model.heartbeat_seconds)
     await pair.reclaim()
-    assert await seat.settle([Settlement(lease, Outcome.FETCHED)]) == [Settled.STALE_WORKER]
+    assert await seat.settle([Settlement(lease, Outcome.FETCHED)]) == [SettleResult.STALE_WORKER]
     with pytest.raises(LeaseLost):
         await seat.request_redirect(lease, fingerprint=1, payload=b"")
     assert not seat.holds(lease)
@@ -199,7 +199,7 @@ async def test_settling_twice_changes_nothing(pair: Pair) -> None:
     await pair.fetch(worker, leases)
     for outcome in Outcome:
         answers = await pair.settle(worker, [Settlement(leases[0], outcome, "again", drops={"depth": 1})])
-        assert answers == [Settled.ALREADY]
+        assert answers == [SettleResult.ALREADY]
     await pair.check()
 
 
@@ -256,7 +256,7 @@ async def test_a_batch_of_any_size_is_taken(pair: Pair) -> None:
     while more := await seat.lease(limit=2001):
         leases += more
     assert len(leases) == 2001
-    assert set(await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])) == {Settled.SETTLED}
+    assert set(await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])) == {SettleResult.SETTLED}
     await seat.close()
 
 
@@ -313,7 +313,7 @@ async def test_keys_end_by_the_servers_clock_too(stage: Stage) -> None:
     await frontier.add(run, PLAIN, [a_batch("a.test", ["x"])])
     seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     leases = await seat.lease(limit=8)
-    assert await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases]) == [Settled.SETTLED]
+    assert await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases]) == [SettleResult.SETTLED]
     async with asyncio.timeout(60):
         while [key for key in await stage.keys() if ONE.token in key]:  # each shard by its own clock
             await frontier.maintain()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from gossamer.frontier.base import Leaseholder
 from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Terms
-from gossamer.model.request import Lease, Outcome, Settled, Settlement
+from gossamer.model.request import Lease, Outcome, Settlement, SettleResult
 
 from .asking import a_batch, a_crawl, declare_dead
 from .stage import Stage
@@ -41,13 +41,13 @@ async def test_a_settlement_that_was_forgotten_is_no_lease_for_ever(stage_of: Ca
     seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     first = await seat.lease(limit=3)
     before = Memory(stage)
-    assert await seat.settle(fetched(first[:2])) == [Settled.SETTLED] * 2
+    assert await seat.settle(fetched(first[:2])) == [SettleResult.SETTLED] * 2
     before.restore()
     await seat.heartbeat()
     again = await seat.lease(limit=10)
     assert {lease.url for lease in first[:2]} <= {lease.url for lease in again}, "they are to be done again"
     assert first[2].url not in {lease.url for lease in again}, "what is still held here stays"
-    assert await seat.settle(fetched([first[2], *again])) == [Settled.SETTLED] * 5
+    assert await seat.settle(fetched([first[2], *again])) == [SettleResult.SETTLED] * 5
     info = await frontier.crawl_info(CRAWL)
     assert info is not None
     assert (info.state, info.total().fetched, info.total().leased) == (CrawlState.FINISHED, 5, 0)
@@ -70,8 +70,8 @@ async def test_a_lease_that_was_forgotten_does_not_end_another(stage_of: Callabl
     again = await seat.lease(limit=2)
     assert [lease.url for lease in again] == [lease.url for lease in forgotten]
     swapped = [Settlement(lease, Outcome.RETRY, payload=b"of this one only") for lease in forgotten]
-    assert await seat.settle(swapped) == [Settled.ALREADY] * 2
-    assert await seat.settle(fetched(again)) == [Settled.SETTLED] * 2
+    assert await seat.settle(swapped) == [SettleResult.ALREADY] * 2
+    assert await seat.settle(fetched(again)) == [SettleResult.SETTLED] * 2
     info = await frontier.crawl_info(CRAWL)
     assert info is not None
     assert (info.state, info.total().fetched) == (CrawlState.FINISHED, 2)
@@ -91,9 +91,9 @@ async def test_a_lease_of_an_earlier_epoch_does_not_end_one_of_this(stage: Stage
         await declare_dead(frontier, shard, seat.session_name(shard))
     now = await all_of(seat, 6)
     assert {lease.url for lease in before} < {lease.url for lease in now}
-    assert await seat.settle(fetched(before)) == [Settled.STALE_WORKER] * 3
+    assert await seat.settle(fetched(before)) == [SettleResult.STALE_WORKER] * 3
     assert all(seat.holds(lease) for lease in now)
-    assert await seat.settle(fetched(now)) == [Settled.SETTLED] * 6
+    assert await seat.settle(fetched(now)) == [SettleResult.SETTLED] * 6
     await seat.close()
     await stage.leave()
 

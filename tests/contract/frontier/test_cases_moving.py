@@ -9,7 +9,7 @@ from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.keys import shard_of
 from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Terms
-from gossamer.model.request import Lease, Outcome, Settled, Settlement
+from gossamer.model.request import Lease, Outcome, Settlement, SettleResult
 from gossamer.valkey.connection import retrying
 from gossamer.valkey.topology import slot_of
 from tests.servers.valkey import Cluster, Server, wait_until
@@ -69,7 +69,7 @@ class Worker:
             done = [Settlement(lease, Outcome.FETCHED) for lease in leases]
             answers = await retrying(lambda done=done: seat.settle(done))  # type: ignore[misc]
             for lease, answer in zip(leases, answers, strict=True):
-                assert answer is not Settled.STALE_WORKER
+                assert answer is not SettleResult.STALE_WORKER
                 self.settled.append(int(lease.url.rpartition("/")[2]))
             self._progress.set()
             if not leases:

@@ -10,7 +10,7 @@ from gossamer.errors import BadInput, CrawlRefused, FrontierUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.keys import home_shard
 from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Terms
-from gossamer.model.request import Outcome, Settled, Settlement
+from gossamer.model.request import Outcome, Settlement, SettleResult
 from gossamer.valkey.client import Script
 from gossamer.valkey.shards import Shards
 
@@ -172,11 +172,11 @@ async def test_a_late_settlement_retires_only_the_name_it_was_leased_under(stage
     again = await seat.lease(limit=len(DOMAINS))
     assert early.url in {lease.url for lease in again}
     wire.answer.set()
-    assert await settling == [Settled.STALE_WORKER]
-    assert await seat.settle([Settlement(early, Outcome.FETCHED)]) == [Settled.STALE_WORKER]
+    assert await settling == [SettleResult.STALE_WORKER]
+    assert await seat.settle([Settlement(early, Outcome.FETCHED)]) == [SettleResult.STALE_WORKER]
     alive = [*again, *(lease for lease in first if lease.shard not in dead)]
     assert all(seat.holds(lease) for lease in alive)
-    assert set(await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in alive])) == {Settled.SETTLED}
+    assert set(await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in alive])) == {SettleResult.SETTLED}
     await seat.close()
     await frontier.close()
     await stage.leave()

@@ -4,7 +4,7 @@ import pytest
 
 from gossamer.errors import LeaseLost
 from gossamer.model.crawl import CrawlId, CrawlState, Terms
-from gossamer.model.request import DEATHS, Lease, Outcome, Settlement
+from gossamer.model.request import MAX_DEATHS, Lease, Outcome, Settlement
 
 from .asking import a_batch, a_crawl, fingerprint
 from .model import DOUBT_HEARTBEATS, MOST_SILENT, ModelWorker
@@ -45,7 +45,7 @@ async def give_up(pair: Pair) -> None:
     """The request comes as one that is not to be touched."""
     warned = await hire(pair)
     (lease,) = await pair.lease_all_due(warned)
-    assert lease.deaths == DEATHS
+    assert lease.deaths == MAX_DEATHS
     await pair.settle(warned, [Settlement(lease, Outcome.FAILED, "worker_died")])
     await pair.check()
     info = await pair.frontier.crawl_info(ONE)
@@ -56,7 +56,7 @@ async def give_up(pair: Pair) -> None:
 async def test_a_page_that_kills_its_worker_is_given_up_after_three(pair: Pair) -> None:
     """The worker that gets it then fails it without touching it; it cannot kill them all."""
     await submit(pair)
-    for death in range(DEATHS):
+    for death in range(MAX_DEATHS):
         _, lease = await fall_silent(pair)
         assert (lease.deaths, lease.attempt) == (death, death)
     assert await pair.lease_all_due(await hire(pair)) == []  # its last worker may still speak again
@@ -68,7 +68,7 @@ async def test_a_page_that_kills_its_worker_is_given_up_after_three(pair: Pair) 
 async def test_a_page_whose_workers_were_only_late_is_not_given_up(pair: Pair, at_once: bool) -> None:
     await submit(pair)
     late = []
-    for _ in range(DEATHS):
+    for _ in range(MAX_DEATHS):
         worker, _ = await fall_silent(pair)
         if at_once:
             pair.kill(await pair.wake(worker))
@@ -79,21 +79,21 @@ async def test_a_page_whose_workers_were_only_late_is_not_given_up(pair: Pair, a
     await doubt_ends(pair)
     living = await hire(pair)
     (lease,) = await pair.lease_all_due(living)
-    assert (lease.deaths, lease.attempt) == (0, DEATHS)
+    assert (lease.deaths, lease.attempt) == (0, MAX_DEATHS)
     await pair.fetch(living, [lease])
     await pair.check()
 
 
-@pytest.mark.parametrize("nth", range(DEATHS))
+@pytest.mark.parametrize("nth", range(MAX_DEATHS))
 async def test_one_late_worker_of_three_saves_the_page(pair: Pair, nth: int) -> None:
     """Whichever of them it was: two deaths are not enough."""
     await submit(pair)
-    silent = [(await fall_silent(pair))[0] for _ in range(DEATHS)]
+    silent = [(await fall_silent(pair))[0] for _ in range(MAX_DEATHS)]
     pair.kill(await pair.wake(silent[nth]))
     await doubt_ends(pair)
     living = await hire(pair)
     (lease,) = await pair.lease_all_due(living)
-    assert lease.deaths == DEATHS - 1
+    assert lease.deaths == MAX_DEATHS - 1
     await pair.fetch(living, [lease])
     await pair.check()
 

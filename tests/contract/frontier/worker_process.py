@@ -11,7 +11,7 @@ from contract.frontier.asking import a_batch
 from contract.frontier.graph import links, url
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState
-from gossamer.model.request import Outcome, Settled, Settlement
+from gossamer.model.request import Outcome, Settlement, SettleResult
 
 HEARTBEAT_SECONDS = 0.5
 CRAWL = CrawlId("app", "stress")
@@ -29,7 +29,7 @@ async def main(address: str, prefix: str, log: Path) -> None:
                 await frontier.add(lease.run, lease.terms, batches)
             answers = await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
             for lease, answer in zip(leases, answers, strict=True):
-                if answer is Settled.SETTLED:
+                if answer is SettleResult.SETTLED:
                     out.write(f"{lease.url}\n")
             out.flush()
             await frontier.maintain()

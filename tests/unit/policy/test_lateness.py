@@ -3,37 +3,37 @@ little where requests follow each other quickly; and requests that were held up 
 
 import pytest
 
-from gossamer.policy.timing import START_WITHIN_SECONDS, Pacing, is_late, send_by, start_within, usual_seconds
+from gossamer.policy.timing import START_WITHIN_SECONDS, Pacing, is_late, max_start_delay, round_trip_estimate, send_by
 
 
 def test_the_first_answer_may_have_been_held_up() -> None:
-    assert is_late(usual_seconds(0.0, 0.5), now=0.5)
+    assert is_late(round_trip_estimate(0.0, 0.5), now=0.5)
 
 
 def test_a_quicker_one_at_once() -> None:
-    assert usual_seconds(0.3, 0.001) == 0.001
+    assert round_trip_estimate(0.3, 0.001) == 0.001
 
 
 def test_one_that_was_held_up_is_not() -> None:
-    usual = usual_seconds(0.001, 3.0)
+    usual = round_trip_estimate(0.001, 3.0)
     assert is_late(10.0 + usual, now=13.0)
 
 
 def test_a_way_that_stays_longer_is_believed_after_some() -> None:
     usual, calls = 0.001, 0
     while is_late(usual, now=1.0):
-        usual = usual_seconds(usual, 1.0)
+        usual = round_trip_estimate(usual, 1.0)
         calls += 1
     assert 1 < calls <= 12
 
 
 def test_what_is_a_little_slower_is_never_late() -> None:
-    assert not is_late(usual_seconds(0.001, START_WITHIN_SECONDS), now=START_WITHIN_SECONDS)
+    assert not is_late(round_trip_estimate(0.001, START_WITHIN_SECONDS), now=START_WITHIN_SECONDS)
 
 
 @pytest.mark.parametrize(("spacing", "most"), [(0.0, 0.1), (10.0, 0.1), (0.15, 0.1), (0.06, 0.04), (0.025, 0.02)])
 def test_a_request_may_be_late_by_less_than_the_even_gap(spacing: float, most: float) -> None:
-    assert start_within(spacing) == pytest.approx(most)
+    assert max_start_delay(spacing) == pytest.approx(most)
     assert send_by(5.0, spacing) == pytest.approx(5.0 + 1.5 * most)
     assert not is_late(0.0, spacing, now=0.99 * most)
     assert is_late(0.0, spacing, now=1.01 * most)
@@ -77,7 +77,7 @@ def test_a_request_that_comes_too_late_takes_no_moment() -> None:
 def test_a_request_is_never_held_up_by_more_than_the_one_before_it(spacing: float) -> None:
     """Else requests that are all a little late would push each other back until none is in time."""
     pacing = Pacing()
-    late = 0.99 * start_within(spacing)
+    late = 0.99 * max_start_delay(spacing)
     assert pacing.next_start("a.test", 0.0, spacing, now=late) == late
     for number in range(1, 20):
         start = 0.9 * spacing * number

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gossamer.policy.urls import location_target
+from gossamer.policy.urls import redirect_target
 
 
 @pytest.mark.parametrize(
@@ -24,4 +24,4 @@ from gossamer.policy.urls import location_target
     ],
 )
 def test_the_target_of_a_location(value: str, url: str | None) -> None:
-    assert location_target("http://a.test/x/y", value) == url
+    assert redirect_target("http://a.test/x/y", value) == url

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.errors import BadInput
-from gossamer.policy.regex import Expressions, check_regex
+from gossamer.policy.scope import RegexSet, check_regex
 
 ATOMS = ["a", "b", ".", "/", r"\d", r"\w", r"\.", "[a-c]", "[^/]", "(a|b)", "(?:a|)", "[[:alpha:]]", "^", "$", r"\b"]
 ATOMS += ["(?i:A)", r"\A", r"\B", "(?P<n>b)?", "[]/]", "[:/]", r"\/"]
@@ -32,7 +32,7 @@ def test_it_finds_what_python_finds(flag: str, parts: list[tuple[str, str]], url
         expected = bool(re.search(text, url))
     except re.error:  # a group's name twice
         return
-    assert Expressions((text,), "allow").find(url) == expected
+    assert RegexSet((text,), "allow").matches(url) == expected
 
 
 @pytest.mark.filterwarnings("ignore:Possible nested set")
@@ -43,21 +43,21 @@ def test_several_find_what_one_of_them_finds(several: list[list[tuple[str, str]]
         found = [text for text in texts if re.search(text, url)]
     except re.error:
         return
-    together = Expressions(texts, "deny")
-    assert together.find(url) == bool(found)
-    assert together.first(url) == (found[0] if found else "")
+    together = RegexSet(texts, "deny")
+    assert together.matches(url) == bool(found)
+    assert together.first_match(url) == (found[0] if found else "")
 
 
 def test_what_is_too_large_together_is_found_all_the_same() -> None:
     large = [f"(?:[ab]{{100}}){{5}}{number}" for number in range(100)]
-    together = Expressions([*large, "needle", r"(?<=hay)stack"], "allow")
+    together = RegexSet([*large, "needle", r"(?<=hay)stack"], "allow")
     assert together._set is None
     for url, found in (
         ("http://a.test/needle", True),
         ("http://a.test/haystack", True),
         ("http://a.test/stack", False),
     ):
-        assert together.find(url) == found
+        assert together.matches(url) == found
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_is_too_large_together_is_found_all_the_same() -> None:
 @pytest.mark.filterwarnings("ignore:Possible nested set")
 def test_what_the_two_read_differently_means_what_it_means_in_python(text: str, url: str, found: bool) -> None:
     assert bool(re.search(text, url)) == found
-    assert Expressions((text,), "allow").find(url) == found
+    assert RegexSet((text,), "allow").matches(url) == found
 
 
 @pytest.mark.parametrize("text", ["x{,2}", "[[:alpha:]]", r"(a)(b)(c)(d)(e)(f)(g)(h)(i)(j)\10"])
@@ -90,7 +90,7 @@ def test_ordinary_expressions_are_taken(text: str) -> None:
 
 def test_an_exploding_expression_is_bounded() -> None:
     began = time.process_time()
-    assert not Expressions((r"^https?://(a+)+$",), "allow").find("http://" + "a" * 5000 + "!")
+    assert not RegexSet((r"^https?://(a+)+$",), "allow").matches("http://" + "a" * 5000 + "!")
     assert time.process_time() - began < 5  # Python's own would take longer than the universe
 
 

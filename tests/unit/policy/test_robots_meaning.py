@@ -2,7 +2,7 @@
 
 import pytest
 
-from gossamer.policy.robots import RobotsOutcome, ask_again_delay, meaning
+from gossamer.policy.robots import RobotsOutcome, classify_status, unreachable_delay
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ from gossamer.policy.robots import RobotsOutcome, ask_again_delay, meaning
 )
 def test_meaning(status: int, expected: RobotsOutcome) -> None:
     """RFC 9309, section 2.3.1, with 429 as a server in trouble."""
-    assert meaning(status) is expected
+    assert classify_status(status) is expected
 
 
 def test_backoff_doubles_from_a_minute_to_an_hour() -> None:
     """However often it fails."""
-    assert [ask_again_delay(n) for n in (1, 2, 3, 6, 7, 10**9)] == [60, 120, 240, 1920, 3600, 3600]
-    assert ask_again_delay(1, retry_after_seconds=100) == 100
-    assert ask_again_delay(3, retry_after_seconds=100) == 240
-    assert ask_again_delay(1, retry_after_seconds=1e9) == 3600
+    assert [unreachable_delay(n) for n in (1, 2, 3, 6, 7, 10**9)] == [60, 120, 240, 1920, 3600, 3600]
+    assert unreachable_delay(1, retry_after_seconds=100) == 100
+    assert unreachable_delay(3, retry_after_seconds=100) == 240
+    assert unreachable_delay(1, retry_after_seconds=1e9) == 3600

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tldextract import TLDExtract
 
 from gossamer.policy import urls as suffixes
-from gossamer.policy.urls import suffix_labels
+from gossamer.policy.urls import suffix_label_count
 
 THEIRS = TLDExtract(suffix_list_urls=(), cache_dir=None, include_psl_private_domains=False)
 
@@ -36,14 +36,14 @@ def theirs(name: str) -> int:
     ],
 )
 def test_suffixes(name: str, count: int) -> None:
-    assert suffix_labels(name.split(".")) == count
+    assert suffix_label_count(name.split(".")) == count
 
 
 def test_every_rule_means_what_the_package_makes_of_it() -> None:
     for rule in suffixes._rules():
         name = rule.lstrip("!").replace("*", "any")
         for host in (name, f"a.{name}", f"b.a.{name}"):
-            assert suffix_labels(host.split(".")) == theirs(host), host
+            assert suffix_label_count(host.split(".")) == theirs(host), host
 
 
 _LABELS = st.sampled_from(["a", "com", "uk", "co", "ck", "www", "jp", "kawasaki", "city", "xn--55qx5d", "cn", "io"])
@@ -51,7 +51,7 @@ _LABELS = st.sampled_from(["a", "com", "uk", "co", "ck", "www", "jp", "kawasaki"
 
 @given(st.lists(_LABELS, min_size=1, max_size=5))
 def test_any_name_has_the_suffix_that_the_package_says(labels: list[str]) -> None:
-    assert suffix_labels(labels) == theirs(".".join(labels))
+    assert suffix_label_count(labels) == theirs(".".join(labels))
 
 
 def test_without_the_file_the_package_itself_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

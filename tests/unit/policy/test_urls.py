@@ -13,7 +13,7 @@ from gossamer.policy.urls import (
     canonical,
     directory,
     fingerprint,
-    from_person,
+    from_user_input,
     host,
     is_address,
     join,
@@ -72,7 +72,7 @@ def test_a_long_fragment_costs_nothing() -> None:
 @pytest.mark.parametrize("url", ["ftp://me:secret@a.test/", "me:secret@a.test", "http://me:secret@a b/"])
 def test_errors_do_not_show_credentials(url: str) -> None:
     with pytest.raises(BadUrl) as caught:
-        from_person(url)
+        from_user_input(url)
     assert "secret" not in str(caught.value)
 
 
@@ -90,7 +90,7 @@ def test_errors_do_not_show_credentials(url: str) -> None:
     ],
 )
 def test_from_person(text: str, wanted: str) -> None:
-    assert from_person(text) == wanted
+    assert from_user_input(text) == wanted
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_from_person(text: str, wanted: str) -> None:
 )
 def test_from_person_refuses_what_names_no_host(text: str) -> None:
     with pytest.raises(BadUrl):
-        from_person(text)
+        from_user_input(text)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_registered_domain(name: str, domain: str) -> None:
 @given(st.text(max_size=300))
 def test_nothing_but_bad_url_is_ever_raised(text: str) -> None:
     """And what is accepted is ASCII, stable, and has a host and a domain of its own kind."""
-    for accept in (canonical, from_person, lambda href: join("http://a.test/b/c?d", href)):
+    for accept in (canonical, from_user_input, lambda href: join("http://a.test/b/c?d", href)):
         try:
             url = accept(text)
         except BadUrl:

@@ -22,8 +22,8 @@ from gossamer.policy.urls import (
     fingerprint,
     host,
     join,
-    location_target,
     origin,
+    redirect_target,
     registered_domain,
     spider_seed,
 )
@@ -169,7 +169,7 @@ def test_redirects_lead_where_the_standard_says() -> None:
             value = case.input.encode().decode("latin-1")
         except UnicodeEncodeError:
             continue  # lone surrogates have no bytes
-        if location_target(canonical(case.base), value) != wanted(case):
+        if redirect_target(canonical(case.base), value) != wanted(case):
             wrong.append((case.input, case.base))
     assert wrong == []
 

@@ -13,7 +13,7 @@ from gossamer.cli.asking import ask
 from gossamer.control import domains as control
 from gossamer.control.domains import parse_domain, parse_policy, policy_fields
 from gossamer.errors import BadInput
-from gossamer.model.crawl import BUILT_IN, DomainPolicy, WhenBlacklisted
+from gossamer.model.crawl import BUILT_IN_POLICY, DomainPolicy, WhenBlacklisted
 from gossamer.settings import Settings, load
 from gossamer.wiring.service import ServiceContext
 
@@ -48,7 +48,7 @@ def list_domains(
         print(msgspec.json.encode(shown).decode())
         return
     table = Table("domain", *_COLUMNS, box=None, padding=(0, 2, 0, 0))
-    table.add_row("(default)", *_cells(default, BUILT_IN))
+    table.add_row("(default)", *_cells(default, BUILT_IN_POLICY))
     for name, policy in sorted(policies.items()):
         table.add_row(name, *_cells(policy, None))
     Console(highlight=False).print(table)

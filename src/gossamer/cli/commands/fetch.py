@@ -17,7 +17,7 @@ from gossamer.fetch.client import HttpClients
 from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, FetchResponse, first_header
 from gossamer.fetch.robots_service import MemoryRobotsStore, RobotsService, RobotsUnavailable
 from gossamer.policy.scope import LinkScope
-from gossamer.policy.urls import from_person, host, location_target, registered_domain
+from gossamer.policy.urls import from_user_input, host, redirect_target, registered_domain
 from gossamer.settings import Settings, load
 from gossamer.wiring.plan import check_settings, make_plan, private_hosts
 from gossamer.wiring.worker import make_clients, make_resolver
@@ -82,7 +82,7 @@ def fetch(
         },
         config=config,
     )
-    found = run_loop(_fetch(settings, from_person(url)))
+    found = run_loop(_fetch(settings, from_user_input(url)))
     standard.show(json_module.dumps(found) if json else "\n".join(_told(found)))
     raise typer.Exit(0 if found.get("success") else 1)
 
@@ -154,7 +154,7 @@ class _FetchTrace:
             where = first_header(fetched.headers, "location")
             if fetched.status not in REDIRECT_STATUSES or where is None:
                 return found | self._page(fetched)
-            onward = location_target(url, where)
+            onward = redirect_target(url, where)
             if onward is None:
                 return found | {"error": f"it redirects to {where[:200]!r}, which is no web page"}
             hop["location"] = onward

@@ -22,7 +22,7 @@ from gossamer.model.crawl import Terms
 from gossamer.model.info import UrlInfo
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.scope import Refusal
-from gossamer.policy.urls import from_person, host, registered_domain
+from gossamer.policy.urls import from_user_input, host, registered_domain
 from gossamer.settings import Settings, load
 from gossamer.valkey.datadir import running_address
 from gossamer.wiring.frontier import CrawlNote, connect, frontier_address
@@ -87,7 +87,7 @@ def _web_page(text: str) -> str:
     scheme, colon, rest = text.strip().partition(":")
     if colon and scheme.lower() in _NO_WEB and not rest.startswith("//"):
         raise BadScheme(text.strip())
-    return from_person(text)
+    return from_user_input(text)
 
 
 async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | None) -> dict[str, Any]:

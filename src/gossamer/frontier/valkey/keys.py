@@ -11,7 +11,7 @@ from enum import StrEnum
 import xxhash
 
 from gossamer.errors import BadInput
-from gossamer.model.request import Batch, name_fault
+from gossamer.model.request import Batch, name_error
 from gossamer.valkey.shards import CONFIRM_KEY
 
 
@@ -126,7 +126,7 @@ class KeyPattern(StrEnum):
     """Hash: lease id -> origin of the request and its entry; `last`: the last call. Deleted with the worker."""
     DEAD = "dead"
     """Sorted set: workers whose leases are being taken back. Deleted when that is done."""
-    DEATHS = "deaths"
+    MAX_DEATHS = "deaths"
     """Sorted set: workers that were declared dead and did not call since, by when. Rows are deleted after a week."""
     WAITING = "wait:{pool}"
     """Sorted set: idle workers by the due time they wait for. Deleted when one is woken, or after an hour."""
@@ -233,7 +233,7 @@ def home_shard(token: str, shard_count: int) -> int:
 def check_names(*names: str) -> None:
     """Raise BadInput for a name of a pool, spider or egress that would make keys ambiguous."""
     for name in names:
-        if fault := name_fault(name):
+        if fault := name_error(name):
             raise BadInput(fault)
 
 

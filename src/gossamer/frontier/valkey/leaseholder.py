@@ -19,7 +19,7 @@ from gossamer.frontier.valkey.keys import check_names, shard_of
 from gossamer.frontier.valkey.runs import rebalance_budget, try_finish
 from gossamer.frontier.valkey.session import SETTLEMENTS_A_CALL, BackgroundSteps, ShardSession, forwarded
 from gossamer.model.crawl import Run, Terms
-from gossamer.model.request import DEATHS, Lease, Settled, Settlement
+from gossamer.model.request import MAX_DEATHS, Lease, Settlement, SettleResult
 from gossamer.policy.cache import BoundedCache
 from gossamer.policy.timing import is_late
 
@@ -297,8 +297,8 @@ class ValkeyLeaseholder:
 
     # --- settling -----------------------------------------------------------------------------------------------------
 
-    async def settle(self, settlements: Sequence[Settlement], *, era: int | None = None) -> list[Settled]:
-        answers = [Settled.ALREADY] * len(settlements)
+    async def settle(self, settlements: Sequence[Settlement], *, era: int | None = None) -> list[SettleResult]:
+        answers = [SettleResult.ALREADY] * len(settlements)
         groups: dict[tuple[int, str], list[int]] = {}
         for index, settlement in enumerate(settlements):
             groups.setdefault((settlement.lease.shard, settlement.lease.worker), []).append(index)
@@ -315,7 +315,7 @@ class ValkeyLeaseholder:
 
     async def _settle_some(
         self, shard: int, worker: str, settlements: Sequence[Settlement], era: int | None
-    ) -> list[Settled]:
+    ) -> list[SettleResult]:
         rows: list[Argument] = []
         for s in settlements:
             tail = b"" if s.payload is None else codec.pack_tail(s.lease.url, s.payload, s.lease.identity)
@@ -325,8 +325,8 @@ class ValkeyLeaseholder:
                 rows += (reason, count)
         codes = await self._settle_rows(shard, worker, [s.lease.id for s in settlements], rows, era=era)
         if codes is None:
-            return [Settled.STALE_WORKER] * len(settlements)
-        return [Settled.SETTLED if code else Settled.ALREADY for code in codes]
+            return [SettleResult.STALE_WORKER] * len(settlements)
+        return [SettleResult.SETTLED if code else SettleResult.ALREADY for code in codes]
 
     async def _settle_rows(
         self, shard: int, worker: str, ids: Sequence[int], rows: Sequence[Argument], *, era: int | None = None
@@ -468,7 +468,7 @@ class ValkeyLeaseholder:
                         _LEASES_A_STEP,
                         session.name,
                         0,
-                        DEATHS,
+                        MAX_DEATHS,
                     )
                     more = reply[1]
                     for token in reply[3:]:

@@ -20,7 +20,7 @@ from gossamer.frontier.valkey.runs import (
     try_finish,
 )
 from gossamer.model.crawl import CrawlState
-from gossamer.model.request import DEATHS
+from gossamer.model.request import MAX_DEATHS
 
 _LEASES_A_STEP = 200
 _RUNS_A_STEP = 100
@@ -68,7 +68,7 @@ class ShardMaintenance:
         latest = self._latest_arrival(shard) if declare_dead else 0.0
         while more:
             count, more, shard_time, *idle = await self._commands.call(
-                shard, "reclaim", self._heartbeat_ms, self._retention_ms, _LEASES_A_STEP, "", latest, DEATHS
+                shard, "reclaim", self._heartbeat_ms, self._retention_ms, _LEASES_A_STEP, "", latest, MAX_DEATHS
             )
             now = float(shard_time)
             self._shard_times[shard] = (now, time.monotonic())

@@ -12,7 +12,7 @@ from gossamer.frontier.valkey.commands import Argument, ScriptCommands
 from gossamer.frontier.valkey.keys import KeyPattern
 from gossamer.model.request import Outcome
 from gossamer.policy.retry import outage_pause
-from gossamer.policy.timing import usual_seconds
+from gossamer.policy.timing import round_trip_estimate
 from gossamer.telemetry import logs as names
 
 log = logging.getLogger("gossamer.worker")
@@ -113,7 +113,7 @@ class ShardSession:
     def charged_at(self, sent_at: float) -> float:
         """Return the earliest time at which a call that is answered now, and was sent at `sent_at`, was carried out."""
         took = time.monotonic() - sent_at
-        self.usual_seconds = usual = usual_seconds(self.usual_seconds, took)
+        self.usual_seconds = usual = round_trip_estimate(self.usual_seconds, took)
         return sent_at + usual
 
     # --- calls --------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import msgspec
 
 from gossamer.errors import RequestRejected
 from gossamer.model.crawl import Crawl, CrawlId, Order, QueryOrder, Rate, Terms
-from gossamer.model.request import EMPTY, Payload
+from gossamer.model.request import EMPTY_PAYLOAD, Payload
 
 _MAX_EXPIRES_AHEAD_SECONDS = 100 * 365 * 86400
 """A later time is most likely a mistake, such as milliseconds."""
@@ -99,7 +99,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     def payload(self) -> Payload:
         """Return method and body of the request for the URL itself."""
         body = base64.b64decode(self.body_base64) if self.body_base64 else (self.body or "").encode()
-        return Payload(method=self.method, body=body) if body or self.method != "GET" else EMPTY
+        return Payload(method=self.method, body=body) if body or self.method != "GET" else EMPTY_PAYLOAD
 
 
 class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):

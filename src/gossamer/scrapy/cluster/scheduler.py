@@ -18,9 +18,9 @@ from twisted.python.failure import Failure
 
 from gossamer.errors import BadInput
 from gossamer.frontier.base import Frontier
-from gossamer.model.crawl import SHARED, Run, Terms
+from gossamer.model.crawl import SHARED_POOL, Run, Terms
 from gossamer.model.record import Output
-from gossamer.model.request import Dropped, Lease, Outcome, Payload, Settlement
+from gossamer.model.request import DropReason, Lease, Outcome, Payload, Settlement
 from gossamer.policy.retry import Retry, decide
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.scope import LinkScope
@@ -63,7 +63,7 @@ class Scheduler(scheduler.Scheduler):
                 "None where a pipeline of yours publishes them"
             )
         options = super()._read_options(crawler)
-        return replace(options, crawl=msgspec.structs.replace(options.crawl, pool=SHARED), stay_open=True)
+        return replace(options, crawl=msgspec.structs.replace(options.crawl, pool=SHARED_POOL), stay_open=True)
 
     async def _join(self, frontier: Frontier) -> Run:
         """Return a run that exists nowhere. It only stands for the spider where a request has no lease."""
@@ -103,7 +103,7 @@ class Scheduler(scheduler.Scheduler):
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def _prepare_request(self, request: Request, lease: Lease, payload: Payload) -> Request:
-        return apply_terms(request, lease, payload, may_ignore_robots=self._robots.asks(True) is False)
+        return apply_terms(request, lease, payload, may_ignore_robots=self._robots.applies(True) is False)
 
     def enqueue_request(self, request: Request) -> bool:
         """Store a request under its parent's terms.
@@ -133,7 +133,7 @@ class Scheduler(scheduler.Scheduler):
         elif is_handover(request, active):
             return None
         elif self._is_too_deep(active):
-            return str(Dropped.DEPTH)
+            return str(DropReason.DEPTH)
         refusal = self._scope(terms).refusal(request.url)
         return None if refusal is None else drop_reason(refusal.reason)
 
@@ -172,7 +172,7 @@ class Scheduler(scheduler.Scheduler):
             active.fail(failure)
         handled = super()._handle_result(result, request, original)
         if refused:
-            active.outcome, active.reason = Outcome.DROPPED, str(Dropped.BLOCKED_ADDRESS)
+            active.outcome, active.reason = Outcome.DROPPED, str(DropReason.BLOCKED_ADDRESS)
         return handled
 
     def _retry(self, active: ActiveLease, failure: str | int) -> Retry | None:
@@ -190,7 +190,7 @@ class Scheduler(scheduler.Scheduler):
         return decision if isinstance(decision, Retry) else None
 
     def _records(self, settlement: Settlement, active: ActiveLease | None) -> Sequence[Output]:
-        if settlement.outcome not in (Outcome.FAILED, Outcome.DROPPED) or settlement.reason == Dropped.MOVED:
+        if settlement.outcome not in (Outcome.FAILED, Outcome.DROPPED) or settlement.reason == DropReason.MOVED:
             if active is not None and settlement.outcome is Outcome.FETCHED:
                 self._sink.tally.pages += 1
             return ()

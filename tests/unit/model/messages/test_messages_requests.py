@@ -8,7 +8,7 @@ from gossamer.errors import RequestRejected
 from gossamer.model.crawl import Crawl, CrawlId, Order, Rate, Terms
 from gossamer.model.messages.reader import MessageReader
 from gossamer.model.messages.requests import CrawlRequest
-from gossamer.model.request import EMPTY, Payload
+from gossamer.model.request import EMPTY_PAYLOAD, Payload
 
 NOW = 1700000000.0
 
@@ -23,7 +23,7 @@ def test_the_least_request_means_one_page_and_nothing_else() -> None:
     assert (request.spiderid, request.priority) == ("link", 1)
     assert request.crawl(idle_seconds=0.0) == Crawl(id=CrawlId("testapp", "abc"))
     assert request.terms(domain_max_pending=None) == Terms(maxdepth=0)
-    assert request.payload() is EMPTY
+    assert request.payload() is EMPTY_PAYLOAD
 
 
 def test_everything_that_is_asked_gets_somewhere() -> None:
@@ -100,7 +100,7 @@ def test_empty_filters_are_none() -> None:
 def test_a_body_of_bytes() -> None:
     assert crawl(method="PUT", body_base64="AP8=").payload() == Payload(method="PUT", body=b"\x00\xff")
     assert crawl(method="HEAD").payload() == Payload(method="HEAD")
-    assert crawl(body="").payload() is EMPTY
+    assert crawl(body="").payload() is EMPTY_PAYLOAD
 
 
 @pytest.mark.parametrize(
