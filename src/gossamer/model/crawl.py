@@ -1,4 +1,4 @@
-"""A crawl, its runs, and the terms its requests travel under. Frozen data; no I/O."""
+"""Crawls, their runs, the terms of a submission, and the policies of domains. Frozen data; no I/O."""
 
 import base64
 import hashlib
@@ -16,14 +16,14 @@ def _token(appid: str, crawlid: str) -> str:
 
 
 class CrawlId(msgspec.Struct, frozen=True, order=True):
-    """Who a crawl is: the application that owns it and its name there."""
+    """Identity of a crawl: the application that owns it, and its name there."""
 
     appid: str
     crawlid: str
 
     @property
     def token(self) -> str:
-        """16 characters that stand for the crawl in key names (96 bits of BLAKE2b: no two crawls share one)."""
+        """16 characters that stand for the crawl in key names: 96 bits of BLAKE2b, so no two crawls share one."""
         return _token(self.appid, self.crawlid)
 
     def __str__(self) -> str:
@@ -31,14 +31,14 @@ class CrawlId(msgspec.Struct, frozen=True, order=True):
 
 
 class Order(StrEnum):
-    """In which order one queue gives its entries out: first in first out, or last in first out."""
+    """Order in which a queue hands out its entries: first in first out, or last in first out."""
 
     FIFO = "fifo"
     LIFO = "lifo"
 
 
 class QueryOrder(StrEnum):
-    """Whether URLs whose query parameters differ only in their order are two requests (`significant`) or one."""
+    """Meaning of the order of query parameters: URLs that differ only in it are two requests (`significant`) or one."""
 
     SIGNIFICANT = "significant"
     IGNORED = "ignored"
@@ -53,7 +53,7 @@ compares."""
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """At most `hits` in any rolling `window_seconds`; `moderated`: also spaced `window/hits` apart."""
+    """At most `hits` in any rolling `window_seconds`; with `moderated`, hits are also window/hits seconds apart."""
 
     hits: int
     window_seconds: float
@@ -69,88 +69,93 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 SHARED_POOL = "shared"
-"""The pool of a service's crawls: all its workers lease them."""
+"""Pool of a service's crawls, which all workers of the service lease."""
 
 
 class Crawl(msgspec.Struct, frozen=True, kw_only=True):
-    """What belongs to a whole crawl, whatever is submitted to it. Of a running crawl the first submission's counts."""
+    """Properties of a whole crawl. The first submission of a run sets them; those of later ones are ignored."""
 
     id: CrawlId
     pool: str = SHARED_POOL
-    """Which workers may lease it."""
+    """Pool of workers that may lease it."""
     order: Order = Order.FIFO
     max_pages: int | None = None
-    """Requests settled as fetched in one run, never exceeded. None: no limit."""
+    """Largest number of requests settled as fetched in one run; never exceeded. None: no limit."""
     rate: Rate | None = None
-    """The crawl's own wish for every domain; capped by what the operator set and by robots.txt. None: the default."""
+    """Requested rate for every domain, capped by the operator's policies and by robots.txt. None: the default rate."""
     concurrency: int | None = None
-    """The crawl's own wish for requests in flight per domain. None: the default for the rate."""
+    """Requested number of requests in flight per domain. None: the default for the rate."""
     idle_seconds: float = 0.0
-    """How long a run has nothing to do before it is finished: until then more requests join it."""
+    """Seconds without any request left after which a run is finished. New requests join the run until then."""
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One run of a crawl, as `open_crawl` named it; every call about its requests carries it."""
+    """One run of a crawl, as `open_crawl` returns it. Calls about its requests pass it."""
 
     crawl: Crawl
     number: int
-    """1 for the first."""
+    """1 for the first run."""
     generation: int
-    """Of the seen-set: a fresh run has its own, others go on with the one before."""
+    """Number of the seen-set. A fresh run has a new one; other runs continue with that of the run before."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one submission asks; its requests and all their outlinks carry it. Stored once per distinct set.
+    """Options of one submission, which its requests and all their outlinks share. Equal terms are stored once.
 
     Filters apply to discovered links and redirect targets, never to the submitted URL itself.
     """
 
     maxdepth: int | None = None
-    """Links are followed while depth < maxdepth. None: no limit; 0: only the submitted URL."""
+    """Links of a page are followed while its depth < maxdepth. None: no limit. 0: only the submitted URL is fetched."""
     domain_max_pages: int | None = None
     domain_max_pending: int | None = None
-    """At most so many queued URLs of this crawl on one domain; more are dropped, counted, and not marked as seen."""
+    """Largest number of queued URLs of this crawl on one domain. More are dropped and counted, but not marked as
+    seen."""
     allowed_domains: tuple[str, ...] | None = None
-    """With their subdomains. None: any."""
+    """Domains to stay on, with their subdomains. None: any."""
     allowed_hosts: tuple[str, ...] | None = None
     allowed_prefixes: tuple[str, ...] | None = None
-    """Canonical URL prefixes (scheme, host and directory) of which a link must have one."""
+    """Canonical URL prefixes (scheme, host and directory), one of which a link must have."""
     allow_regex: tuple[str, ...] | None = None
     deny_regex: tuple[str, ...] | None = None
     deny_extensions: tuple[str, ...] | None = None
-    """None: the default list."""
+    """None: the default list (`DENIED_EXTENSIONS` in policy/scope.py)."""
     expires: float = 0.0
-    """Epoch seconds after which nothing of this submission is leased. 0: never."""
+    """Time in epoch seconds after which no request of this submission is leased. 0: never."""
     useragent: str | None = None
     cookie: str | None = None
     headers: dict[str, str] | None = None
     secret_headers: tuple[str, ...] = ()
-    """Lower-case names of headers that are secret, besides those that always are (Authorization, Cookie)."""
+    """Lower-case names of secret headers, besides those that always are secret (such as Authorization and Cookie)."""
     secrets_for: tuple[str, ...] = ()
     """Domains that get the cookie and the secret headers: the registered domains of the submitted URLs, and those that
     the submission names. Empty where the submission has no secret."""
     attrs: dict[str, Any] | None = None
-    """Travels untouched from the submission to every page."""
+    """Copied unchanged from the submission to every record."""
     follow_nofollow: bool = False
-    """Follow links marked rel=nofollow and pages marked nofollow too."""
+    """True: also follow links with rel=nofollow, and the links of pages marked nofollow."""
     sitemaps: bool = False
-    """Also feed what the sitemaps named in robots.txt list."""
+    """True: also fetch the URLs in the sitemaps that robots.txt names."""
     links: bool = False
-    """Page records list all links with their anchor texts."""
+    """True: page records list all links with their anchor texts."""
     ignore_robots: bool = False
     insecure: bool = False
-    """Certificates are not verified."""
+    """True: do not verify certificates."""
     private_hosts: tuple[str, ...] = ()
-    """Hosts that may have a private address (the seeds' own, where the person said so)."""
+    """Hosts that may have a private address (those of the seeds, where the user allowed it)."""
     proxy: str | None = None
     timeout_seconds: float | None = None
     retries: int | None = None
     query_order: QueryOrder = QueryOrder.SIGNIFICANT
-    """Of fingerprints only: a URL is fetched as it is written. Does not concern requests to Scrapy spiders."""
+    """Concerns only fingerprints: a URL is fetched as it is written. Requests to Scrapy spiders ignore it."""
 
 
 class CrawlState(StrEnum):
-    """Where a run stands. `stopped` and `expired` keep their mark; a finished crawl starts a new run when asked."""
+    """State of a crawl's run.
+
+    A submission to a finished crawl starts a new run. A stopped or expired crawl has a stop marker, which prevents
+    that.
+    """
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -159,24 +164,24 @@ class CrawlState(StrEnum):
 
 
 class CrawlEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a run, or of one spider's part of it: decided once, and kept until somebody has told the world."""
+    """End of a run, or of one spider's part of it. It is decided once, and kept until a finisher has published it."""
 
     event_id: str
-    """32 hex digits, the same however often the event is told."""
+    """32 hex digits, the same each time the event is published."""
     kind: CrawlState
     """`finished`, `stopped` or `expired`."""
     crawl: CrawlId
     run: int
     spider: str = ""
-    """Whose part of the crawl; empty: all of it."""
+    """Spider whose part of the crawl ended; empty: the whole crawl ended."""
     at: float
-    """Epoch seconds by the server's clock."""
+    """Time in epoch seconds, by the clock of the frontier's server."""
     purged: int = 0
-    """Waiting requests that were dropped for it."""
+    """Number of waiting requests that were dropped."""
 
 
 class BudgetScope(StrEnum):
-    """What shares one budget: a domain; a domain per spider (type); per egress address (ip); or both."""
+    """Scope of one budget: a domain; a domain and spider (type); a domain and egress address (ip); or all three."""
 
     DOMAIN = "domain"
     TYPE = "type"
@@ -185,30 +190,32 @@ class BudgetScope(StrEnum):
 
 
 class WhenBlacklisted(StrEnum):
-    """What becomes of the requests of a blacklisted domain."""
+    """Treatment of the requests of a blacklisted domain."""
 
     HELD = "held"
-    """They wait until the domain is taken off the blacklist."""
+    """They wait until the domain is no longer blacklisted."""
     DROPPED = "dropped"
-    """Each is dropped with a record, those that wait already too."""
+    """Each is dropped with a record, also those that already wait."""
 
 
 class DomainPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Every field None: not set, the next level's counts (domain, then the operator's default, then the built-in)."""
+    """Politeness towards a domain. A field that is None is taken from the next level: the domain's own policy, then the
+    operator's default, then BUILT_IN_POLICY."""
 
     hits: int | None = None
     window_seconds: float | None = None
     moderated: bool | None = None
     elastic: bool | None = None
-    """After a stall, the even gap shrinks by a tenth while the window holds fewer than `hits`."""
+    """True: after a stall, the even gap shrinks by a tenth while the window holds fewer than `hits` hits."""
     scale: float | None = None
-    """0..1, multiplies hits; below one hit the window is stretched; 0 pauses."""
+    """Factor for `hits`, from 0 to 1. If that leaves less than one hit, the window is stretched. 0 pauses the
+    domain."""
     scope: BudgetScope | None = None
     concurrency: int | None = None
     blacklisted: bool | None = None
-    """Not fetched."""
+    """True: nothing is fetched from the domain."""
     when_blacklisted: WhenBlacklisted | None = None
-    """Whether requests of the domain are held or dropped while it is blacklisted."""
+    """Treatment of the domain's requests while it is blacklisted."""
 
 
 BUILT_IN_POLICY = DomainPolicy(
@@ -221,4 +228,4 @@ BUILT_IN_POLICY = DomainPolicy(
     blacklisted=False,
     when_blacklisted=WhenBlacklisted.HELD,
 )
-"""One hit a second, evenly spaced: polite and not glacial."""
+"""Policy for whatever the operator has not set: one hit a second, evenly spaced. It is polite, yet not very slow."""

@@ -1,4 +1,4 @@
-"""Answers about crawls and workers."""
+"""Information about crawls, domains, spiders, workers and URLs, as the frontier returns it."""
 
 from dataclasses import dataclass, field
 
@@ -7,8 +7,11 @@ from gossamer.model.crawl import CrawlId, CrawlState
 
 @dataclass(slots=True)
 class SpiderCounts:
-    """One spider's part of a crawl. `added = queued + later + leased + fetched + failed + dropped` always holds;
-    `links_dropped` counts links that never became requests."""
+    """Counts of one spider's part of a crawl.
+
+    `added = queued + later + leased + fetched + failed + dropped` always holds. `links_dropped` counts links that never
+    became requests, so it is not part of that sum.
+    """
 
     added: int = 0
     queued: int = 0
@@ -26,33 +29,33 @@ class SpiderCounts:
 
 @dataclass(slots=True)
 class CrawlInfo:
-    """Where a crawl stands, all shards together."""
+    """State of a crawl, summed over all shards."""
 
     crawl: CrawlId
     pool: str
     state: CrawlState
-    """`stopped` or `expired` also where each spider's part was: only other spiders can begin the next run."""
+    """Also `stopped` or `expired` when every spider's part was: only other spiders can begin the next run."""
     run: int
     started: float
     """Epoch seconds by the server's clock."""
     ended: float | None
     domains: int
-    """With requests that wait: in queues or for a retry."""
+    """Number of domains with waiting requests (in queues or for a retry)."""
     seen: int
     queued_by_priority: dict[int, int] = field(default_factory=dict)
     spiders: dict[str, SpiderCounts] = field(default_factory=dict)
     expires: dict[str, float] = field(default_factory=dict)
-    """By spider: when its part expires, in epoch seconds; 0: never. Of spiders that something was submitted for."""
+    """By spider, the time when its part expires, in epoch seconds; 0: never. Only spiders with a submission appear."""
 
     def expires_at(self, spider: str) -> float:
-        """When this spider's part expires (empty: the last of all parts), in epoch seconds. 0: never."""
+        """Return the time when this spider's part expires (empty: the last part of all), in epoch seconds; 0: never."""
         if spider:
             return self.expires.get(spider, 0.0)
         times = self.expires.values()
         return max(times) if times and all(times) else 0.0
 
     def total(self) -> SpiderCounts:
-        """All spiders together."""
+        """Return the counts of all spiders together."""
         whole = SpiderCounts()
         for part in self.spiders.values():
             whole.added += part.added
@@ -72,65 +75,65 @@ class CrawlInfo:
 
 @dataclass(slots=True)
 class AppInfo:
-    """What waits of an application, for one spider or for all."""
+    """Waiting requests of an application, for one spider or for all."""
 
     waiting: int
     """Requests in queues or waiting for a retry."""
     crawls: int
-    """Crawls that run; of one spider, those for which something was submitted for it."""
+    """Running crawls; for one spider, those with a submission for it."""
     domains: int
-    """With requests that wait. Of all spiders: a domain counts for each spider that has some there."""
+    """Domains with waiting requests. For all spiders, a domain counts once for each spider with requests there."""
 
 
 @dataclass(slots=True)
 class DomainInfo:
-    """What of a crawl waits on one domain."""
+    """Waiting requests of a crawl on one domain."""
 
     domain: str
     queued: int = 0
     later: int = 0
     """Requests that wait for a retry."""
     by_priority: dict[int, int] = field(default_factory=dict)
-    """All that waits: in queues or for a retry."""
+    """Requests in queues or waiting for a retry, by priority."""
     pages: int = 0
-    """Handed out or fetched, where a budget per domain is kept; else 0."""
+    """Leased or fetched pages, where the crawl has a page budget per domain; else 0."""
     by_spider: dict[str, dict[int, int]] = field(default_factory=dict)
-    """The same for each spider, by priority."""
+    """As `by_priority`, for each spider."""
 
 
 @dataclass(slots=True)
 class WorkerInfo:
-    """A worker that holds a seat at the frontier."""
+    """A worker with a session at the frontier."""
 
     name: str
-    """host-pid-random."""
+    """Host, process id and a random part, joined by `-`."""
     silent_seconds: float
-    """Since its last sign of life."""
+    """Seconds since its last heartbeat."""
     leased: int
 
 
 @dataclass(slots=True)
 class Backlog:
-    """What waits for one spider, all crawls together."""
+    """Queued requests for one spider, of all crawls."""
 
     spider: str
     queued: int
     domains: int
-    """With queued requests; counted again for each pool that has some."""
+    """Domains with queued requests; a domain counts once for each pool that has some."""
 
 
 @dataclass(slots=True)
 class UrlInfo:
-    """What the frontier knows of one URL in a crawl: the answer behind `gossamer why`."""
+    """State of one URL in a crawl, for `gossamer why`."""
 
     seen: bool
     place: str
-    """`queued`, `later`, `leased`, `done` (seen, and nowhere now) or `unknown`."""
+    """`queued`, `later`, `leased`, `done` (seen, and in none of these) or `unknown`."""
     position: int | None = None
-    """Entries before it in its queue; None when it is not queued or lies deeper than was looked."""
+    """Number of entries before it in its queue. None: it is not queued, or deeper in the queue than was searched."""
     priority: int | None = None
     due: float | None = None
-    """Epoch seconds before which its domain (or its retry) is not due."""
+    """Time before which its domain (or its retry) is not due, in epoch seconds."""
     held_by: str | None = None
-    """The worker that has it."""
+    """Worker that has leased it."""
     blocked_until: float | None = None

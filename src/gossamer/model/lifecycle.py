@@ -11,23 +11,23 @@ from gossamer.errors import IllegalTransition
 
 
 class RequestStatus(StrEnum):
-    """Where a request stands."""
+    """Status of a request."""
 
     NEW = "new"
-    """Not in the frontier yet."""
+    """The frontier does not have it yet."""
     QUEUED = "queued"
     """In the queue of its crawl, spider, domain and priority."""
     LATER = "later"
     """Waits for a time before it may be queued again."""
     LEASED = "leased"
-    """In a worker's hands."""
+    """Leased by a worker."""
     FETCHED = "fetched"
     FAILED = "failed"
     DROPPED = "dropped"
 
 
 class RequestEvent(StrEnum):
-    """What happens to a request."""
+    """Event in the life of a request."""
 
     ADD = "add"
     LEASE = "lease"
@@ -40,9 +40,9 @@ class RequestEvent(StrEnum):
     RETURN = "return"
     FORWARD = "forward"
     RECLAIM = "reclaim"
-    """Its worker left, or was taken for dead."""
+    """Its worker left, or was declared dead."""
     SUSPECT = "suspect"
-    """The last worker that it may cost was taken for dead. It waits, because that worker may still speak again."""
+    """The last worker that it may cost was declared dead. It waits, because that worker may still send a heartbeat."""
     DUE = "due"
     """Its time has come."""
     STOP = "stop"

@@ -1,4 +1,7 @@
-"""What leaves the system for every request: one record, with the fields Scrapy Cluster's consumers know, and ours."""
+"""Records: the output of Gossamer, one for each request, and one for each item that a spider extracts.
+
+They have the fields that consumers of Scrapy Cluster know, and more. Sinks and message schemas follow these classes.
+"""
 
 from typing import Any, Literal
 
@@ -6,7 +9,7 @@ import msgspec
 
 
 class RedirectHop(msgspec.Struct, frozen=True):
-    """One redirect: what was asked, with which status it answered."""
+    """One redirect: the requested URL, and the status of its response."""
 
     url: str
     status: int
@@ -18,47 +21,47 @@ class RecordLink(msgspec.Struct, frozen=True):
 
 
 class PageRecord(msgspec.Struct, kw_only=True):
-    """A page, or why there is none. `success` false: `reason` says why, the response fields may be empty."""
+    """A page, or the reason why there is none: then `success` is false, and the fields of the response may be empty."""
 
     type: Literal["page"] = "page"
     appid: str
     crawlid: str
     spiderid: str
     request_id: str
-    """The same on every attempt: a consumer drops a repeat by it."""
+    """Id of the request, the same on every attempt, by which a consumer recognises repeats."""
     attempt: int
     depth: int
     url: str
-    """As requested."""
+    """The requested URL."""
     response_url: str
-    """Where it ended."""
+    """URL of the response, after redirects."""
     status_code: int
-    """0: no answer came."""
+    """0: no response came."""
     status_msg: str
     response_headers: dict[str, list[str]]
     request_headers: dict[str, list[str]]
     body: str
     body_encoding: Literal["text", "base64"]
-    """`text` where the body decodes strictly, else `base64` of its bytes."""
+    """`text` if the body decodes without errors, else `base64` of its bytes."""
     encoding: str
     content_type: str
     links: list[RecordLink]
     attrs: dict[str, Any] | None
     timestamp: str
-    """UTC, ISO 8601."""
+    """Time in UTC, ISO 8601."""
     success: bool
     reason: str
-    """Empty when `success`."""
+    """Reason why there is no page; empty on success."""
     exception: str
     redirects: list[RedirectHop]
     timings: dict[str, float]
-    """Seconds: dns, connect, tls, first_byte, total."""
+    """Seconds for `dns`, `connect`, `tls`, `first_byte` and `total`."""
     ip: str
     truncated: bool
 
 
 class ItemRecord(msgspec.Struct, kw_only=True):
-    """What a spider extracted from a page."""
+    """An item that a spider extracted from a page."""
 
     type: Literal["item"] = "item"
     appid: str
@@ -73,13 +76,13 @@ class ItemRecord(msgspec.Struct, kw_only=True):
 
 
 class WireExchange(msgspec.Struct, kw_only=True, frozen=True):
-    """The exchange as it went over the wire, for sinks that keep it (WARC)."""
+    """A request and its response as they went over the wire, for sinks that archive them (WARC)."""
 
     request_head: bytes
     request_body: bytes
     response_head: bytes
     response_body: bytes
-    """Content-encoded, de-chunked."""
+    """Still content-encoded, but de-chunked."""
     ip: str
     url: str
     timestamp: str
@@ -87,7 +90,7 @@ class WireExchange(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Output(msgspec.Struct, kw_only=True):
-    """One thing for the sinks: the record, its raw body, and every hop's bytes where a sink asked for them."""
+    """One record for the sinks, with its raw body, and with the wire bytes of every hop if a sink wants them."""
 
     record: PageRecord | ItemRecord
     body: bytes = b""

@@ -1,4 +1,4 @@
-"""Requests on their way through the frontier."""
+"""Requests in the frontier: batches to add, leases, settlements, and the payload that travels with an entry."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,23 +12,23 @@ from gossamer.model.crawl import Run, Terms
 
 
 class Outcome(StrEnum):
-    """What a worker reports of a lease. The first three end a request; the others send it back."""
+    """Result of a lease, as the worker reports it. The first three finish the request; the others send it back."""
 
     FETCHED = "fetched"
     FAILED = "failed"
     DROPPED = "dropped"
     RETRY = "retry"
-    """Try again later, at lower priority; counts as an attempt."""
+    """Fetch again later, at lower priority. Counts as an attempt."""
     POSTPONED = "postponed"
-    """Not now, and not its fault (robots.txt cannot be had): later, at its priority, and not as an attempt."""
+    """Fetch later at the same priority, because something else failed (robots.txt is unavailable). Not an attempt."""
     RETURNED = "returned"
-    """Not started; back to the front of its queue, and no attempt. Its hit is free again: nothing used it."""
+    """The worker has not started it: back to the front of its queue. Not an attempt, and its hit was not used."""
     FORWARDED = "forwarded"
-    """Back to the front of its domain with a new payload (a redirect that has no free hit yet)."""
+    """Back to the front of its domain with a new payload (a redirect for which there is no free hit yet)."""
 
 
 class DropReason(StrEnum):
-    """Why a request that entered the system, or a link that was found, is not fetched."""
+    """Reason why a request in the frontier, or a discovered link, is not fetched."""
 
     DUPLICATE = "duplicate"
     OFFSITE = "offsite"
@@ -41,33 +41,34 @@ class DropReason(StrEnum):
     BLOCKED_ADDRESS = "blocked_address"
     EXTENSION = "extension"
     FILTERED = "filtered"
-    """Refused by allow or deny regex."""
+    """Refused by an allow or deny expression."""
     UNKNOWN_SPIDER = "unknown_spider"
-    """For a spider that nobody runs."""
+    """No worker has the spider."""
     NOFOLLOW = "nofollow"
     SCHEME = "scheme"
     BAD_URL = "bad_url"
     MOVED = "moved"
-    """A redirect went on as another entry of the same request, under its own domain."""
+    """The request continues as another entry, under the domain that it was redirected to."""
 
 
 class SettleResult(StrEnum):
-    """What `settle` answers for each lease."""
+    """Result of `settle` for each lease."""
 
     SETTLED = "settled"
     ALREADY = "already"
-    """This worker settled it before: nothing happened now."""
+    """This worker settled the lease before; nothing happened now."""
     STALE_WORKER = "stale_worker"
-    """The worker was taken for dead; its leases belong to others."""
+    """The worker was declared dead, and its leases went to other workers."""
 
 
 MAX_DEATHS = 3
-"""A request with which so many workers died is given up: recorded and settled as failed, `worker_died`, unfetched."""
+"""A request on which this many workers died is not fetched again: it is recorded and settled as failed, with the reason
+`worker_died`."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """URLs of one spider and domain that enter the frontier together: parallel lists, never an object per link."""
+    """URLs of one spider and domain that are added together. It has parallel lists, to make no object for each link."""
 
     spider: str
     domain: str
@@ -76,26 +77,27 @@ class Batch:
     urls: list[str] = field(default_factory=list)
     """Canonical URLs."""
     fingerprints: list[int] = field(default_factory=list)
-    """Of each URL, signed 64-bit, the spider included."""
+    """Fingerprint of each URL, spider included: signed, 64 bits (see policy/urls.py)."""
     payloads: Sequence[bytes | None] | None = None
-    """What travels with each entry, opaque to the frontier (method, body, headers, redirect chain). None: nothing."""
+    """Packed `Payload` of each entry, which the frontier does not read. None: no entry has one."""
     unfiltered: bool = False
-    """Added even when seen (`dont_filter`)."""
+    """True: add the URLs even if they were seen before (`dont_filter`)."""
     call: str = ""
-    """A name for this addition: under the same one the same answer is given for an hour, and nothing is added twice. Of
-    an unfiltered batch it is set by the frontier at the first attempt."""
+    """Name of this addition: for an hour, a repeat under the same name gets the same result and adds nothing. The
+    frontier sets it for an unfiltered batch at the first attempt."""
     attempt: tuple[str, int] | None = None
-    """Name and number of the `add` that begins with this batch, while its answer is not known. Set by the frontier."""
+    """Name and number of the `add` call that begins with this batch, while its result is unknown. Set by the
+    frontier."""
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A request handed to one worker until it settles it or dies."""
+    """A request that one worker holds until it settles the request or is declared dead."""
 
     id: int
-    """Unique among the leases of its worker on its shard, whatever name it has there."""
+    """Unique among the leases of the worker on the shard, through all its sessions."""
     shard: int
     worker: str
-    """The name that its worker had on its shard when it was leased."""
+    """Name of the worker's session on the shard when the request was leased."""
     run: Run
     spider: str
     domain: str
@@ -104,80 +106,80 @@ class Lease(msgspec.Struct, frozen=True):
     attempt: int
     """0 at first; each retry and each reclaim adds one."""
     deaths: int
-    """Number of workers that died while they held this request, at most MAX_DEATHS. A worker that was only late does not
-    count."""
+    """Number of workers that died while they held this request, at most MAX_DEATHS. A worker that was only late does
+    not count."""
     url: str
     payload: bytes | None
     terms: Terms
     request_id: str
     """Fixed when the request was added, the same on every attempt."""
     identity: bytes
-    """What makes the entry unique beyond spider and URL; empty: nothing does. The frontier's own business."""
+    """Bytes that make the entry unique beyond spider and URL; empty: these suffice. Only the frontier reads them."""
     charged: float
-    """When its hit was charged, at the earliest, on this process's monotonic clock: before its answer arrived."""
+    """Earliest time at which its hit can have been charged, on this process's monotonic clock."""
     ahead_seconds: float = 0.0
-    """So long after that its request is to start."""
+    """Seconds after `charged` at which the request is to start."""
     spacing_seconds: float = 0.0
-    """The even gap between two requests of its scope. 0: they may start together."""
+    """Even gap in seconds between two requests of its scope. 0: they may start together."""
     blacklisted: bool = False
-    """Its domain is blacklisted: do not fetch it; record and settle it as dropped. No hit was charged."""
+    """True: its domain is blacklisted. The worker records and settles it as dropped, unfetched. No hit was charged."""
 
     @property
     def start(self) -> float:
-        """When its request is to start, on this process's monotonic clock."""
+        """Time at which the request is to start, on this process's monotonic clock."""
         return self.charged + self.ahead_seconds
 
 
 @dataclass(slots=True)
 class Settlement:
-    """What became of a lease."""
+    """Report of a lease's outcome to the frontier."""
 
     lease: Lease
     outcome: Outcome
     reason: str = ""
-    """Of `failed` and `dropped`: a short stable word, counted per crawl."""
+    """For `failed` and `dropped`: a short stable word, counted per crawl."""
     delay_seconds: float = 0.0
-    """Of `retry` and `postponed`: not before so long from now."""
+    """For `retry` and `postponed`: least number of seconds before the next lease."""
     payload: bytes | None = None
-    """Of `forwarded` and `retry`: replaces the entry's payload. None keeps it."""
+    """For `forwarded` and `retry`: new payload of the entry. None keeps the old one."""
     drops: dict[str, int] | None = None
-    """Links of this page that went nowhere, by reason; counted with the settlement, so exactly once."""
+    """Number of dropped links of this page, by reason. They are counted with the settlement, so exactly once."""
 
 
 def request_id(run: Run, identity: bytes) -> str:
-    """32 hex digits, the same on every attempt.
+    """Return the id of a request: 32 hex digits, the same on every attempt.
 
-    `identity`: spider and URL, with what makes an entry unique beyond them.
-    A pure function of what the entry holds, so the frontier spends no bytes on it.
+    `identity`: spider and URL, with the bytes that make the entry unique beyond these. The id is computed from what the
+    entry holds, so the frontier does not store it.
     """
     name = f"{run.crawl.id.token}:{run.generation}:{run.number}:".encode() + identity
     return hashlib.blake2b(name, digest_size=16).hexdigest()
 
 
-MOST_BYTES = (1 << 20) - (16 << 10)
-"""Of a packed payload, for whoever makes a request. The frontier takes 1 MiB: what a redirect adds fits in, too."""
+_MAX_PAYLOAD_BYTES = (1 << 20) - (16 << 10)
+"""Largest packed payload of a new request. The frontier takes 1 MiB; the difference is left for what redirects add."""
 
 
 class Payload(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True):
-    """The rest of a request: everything optional, nothing repeated that the terms already say."""
+    """Properties of a request beyond its URL and terms. Each is optional, and none repeats the terms."""
 
     method: str = "GET"
     body: bytes = b""
     headers: dict[str, str] | None = None
     chain: tuple[tuple[str, int], ...] = ()
-    """The redirects behind it: (URL that redirected, its status), oldest first. The entry's URL is where it began."""
+    """Redirects so far: (URL that redirected, its status), oldest first. The entry's URL is the first of them."""
     location: str | None = None
-    """Where the chain has led; None: fetch the entry's own URL."""
+    """URL that the redirects have led to. None: fetch the entry's own URL."""
     cookies: dict[str, str] | None = None
-    """Cookies set along the redirect chain; they live for the chain only."""
+    """Cookies that the redirects have set. They are sent only within this chain."""
     request_id: str | None = None
-    """Of a request that went on under another domain: the id it began with."""
+    """For a request that was redirected to another domain: the id that it had before."""
     attrs: dict[str, object] | None = None
-    """Overrides the terms' attrs (a spider that counts its steps)."""
+    """Overrides the attrs of the terms, for example for a spider that counts its steps."""
     sitemap: bool = False
-    """The answer is read as a sitemap."""
+    """True: read the response as a sitemap."""
     scrapy: bytes | None = None
-    """The rest of a Scrapy request, which only the Scrapy lane reads."""
+    """Other properties of a Scrapy request, which only the Scrapy lane reads."""
 
 
 SCRAPY_DEFAULTS: dict[str, Any] = {
@@ -193,8 +195,8 @@ SCRAPY_DEFAULTS: dict[str, Any] = {
     "callback": None,
     "errback": None,
 }
-"""A Scrapy request's fields (`Request.to_dict`) where `Payload.scrapy` leaves them out. Whoever writes one, a spider's
-scheduler or the import of a foreign queue, leaves out the same. Not to be changed."""
+"""Values of a Scrapy request's fields (`Request.to_dict`) that `Payload.scrapy` leaves out. A scheduler and the import
+of a scrapy-redis queue must leave out the same, and stored requests rely on these values, so they must not change."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Payload)
@@ -202,27 +204,27 @@ EMPTY_PAYLOAD = Payload()
 
 
 def pack(payload: Payload) -> bytes | None:
-    """None for a payload that says nothing."""
+    """Return the payload as MessagePack; None for a payload with only default values."""
     return None if payload == EMPTY_PAYLOAD else _encoder.encode(payload)
 
 
 def payload_size_error(data: bytes | None) -> str:
-    """Why a packed payload is not stored; empty: it is."""
+    """Return the reason why a packed payload is too large to be stored; empty if it is not."""
     size = len(data or b"")
-    return f"it takes {size:,} bytes; at most {MOST_BYTES:,} are stored" if size > MOST_BYTES else ""
+    return f"it takes {size:,} bytes; at most {_MAX_PAYLOAD_BYTES:,} are stored" if size > _MAX_PAYLOAD_BYTES else ""
 
 
 def unpack(data: bytes | None) -> Payload:
-    """The payload that `pack` made; raises msgspec.ValidationError for bytes of another make."""
+    """Return the payload that `pack` made. Raises msgspec.ValidationError for other bytes."""
     return EMPTY_PAYLOAD if data is None else _decoder.decode(data)
 
 
 _FORBIDDEN = frozenset("|,\n")
-"""They part names from each other where several stand in one key or one field."""
+"""Separators of names in the frontier's keys and fields."""
 
 
 def name_error(name: str) -> str:
-    """Why none of them may be called that; empty: it may."""
+    """Return the reason why a pool, spider or egress may not have this name; empty if it may."""
     if _FORBIDDEN.isdisjoint(name):
         return ""
     return f"a pool, spider or egress may not contain '|', ',' or a line break: {name[:200]!r}"

@@ -1,5 +1,8 @@
-"""Python values as MessagePack and back, exactly: what it has no form for (tuples, sets, dates, decimals) travels as an
-extension."""
+"""Exact conversion of Python values to MessagePack and back.
+
+Types without a MessagePack form (tuples, sets, dates, decimals, large integers) become extensions. Stored requests hold
+these codes, so a code must never change its meaning.
+"""
 
 import datetime
 from collections.abc import Callable
@@ -36,15 +39,16 @@ Other = Callable[[Any, str, int], Any]
 
 
 def encode(fields: dict[str, Any]) -> bytes:
-    """What `plain` made, as bytes."""
+    """Return fields that `to_packable` made as MessagePack."""
     return _encoder.encode(fields)
 
 
 def to_packable(value: Any, where: str, depth: int = 0, *, other: Other | None = None) -> Any:
-    """The same in types that MessagePack keeps apart. Raises ValueError, whose words say what cannot travel.
+    """Return a value in types that MessagePack distinguishes. Raises ValueError for one that cannot be stored.
 
-    `where` names the value in those words; `other(value, where, depth)` gives the form of a type that is not known
-    here, None where it does not know it either."""
+    `where` names the value in the error. `other(value, where, depth)` converts types that are unknown here; it returns
+    None for types that it does not know either.
+    """
     kind = type(value)
     if kind is str:
         return _text(value, where)
@@ -74,7 +78,7 @@ def to_packable(value: Any, where: str, depth: int = 0, *, other: Other | None =
 
 
 def _text(value: str, where: str) -> str:
-    # Half of a surrogate pair, as JSON can spell it, is a character to Python and to no encoding.
+    # A lone surrogate, which JSON can contain, is a character in Python that no encoding has.
     if not value.isascii():
         try:
             value.encode()
@@ -92,12 +96,15 @@ def _key(key: Any, where: str) -> Any:
 
 
 def extended(code: int, value: Any) -> msgspec.msgpack.Ext:
-    """A value under a code of its own."""
+    """Return a value as an extension with this code."""
     return msgspec.msgpack.Ext(code, _encoder.encode(value))
 
 
 def decode(data: bytes, *, item: Callable[[Any], Any] | None = None) -> dict[str, Any]:
-    """What `encode` was given; `item` makes what travelled under ITEM. Raises ValueError for bytes of another make."""
+    """Return the fields that were given to `encode`. Raises ValueError for other bytes.
+
+    `item` converts values with the code ITEM; None: they raise ValueError, too.
+    """
 
     def extension(code: int, inner: memoryview) -> Any:
         value = msgspec.msgpack.decode(inner, ext_hook=extension)
