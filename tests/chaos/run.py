@@ -163,8 +163,8 @@ class _Play:
 
     async def _attend(self, frontier: ValkeyFrontier, lane: Lane) -> None:
         """Until the crawl is over and every fault too."""
-        expected = await asyncio.to_thread(self._web.expected)
-        total = len(fetched(expected))
+        outcome = await asyncio.to_thread(expected, self._web.site)
+        total = len(fetched(outcome))
         left = list(self._plan.faults)
         moved, seen = time.monotonic(), 0
         async with asyncio.TaskGroup() as group:
