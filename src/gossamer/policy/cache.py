@@ -1,4 +1,4 @@
-"""A cache that is bounded by bytes. Pure."""
+"""A least-recently-used cache that is bounded by bytes. Pure."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -9,20 +9,23 @@ V = TypeVar("V")
 
 
 class BoundedCache(Generic[K, V]):
-    """Values with their estimated sizes. When all values together exceed `max_bytes`, those used longest ago are
-    forgotten; the one entered last always stays."""
+    """Cache of values with their estimated sizes.
+
+    When the values together exceed `max_bytes`, the least recently used ones are removed. The value that was entered
+    last always stays.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self.bytes = 0
-        """Estimated size of all values."""
+        """Estimated size of all values together."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """The value of this key, which counts as used now. None: there is none."""
+        """Return the value of a key and mark it as used; None if there is none."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -30,7 +33,7 @@ class BoundedCache(Generic[K, V]):
         return entry[0]
 
     def put(self, key: K, value: V, size: int) -> None:
-        """Enter a value of `size` bytes, in place of the one that the key has."""
+        """Enter a value of `size` bytes. It replaces the key's old value."""
         old = self._entries.pop(key, None)
         self._entries[key] = (value, size)
         self.bytes += size - (old[1] if old else 0)
@@ -39,6 +42,6 @@ class BoundedCache(Generic[K, V]):
             self.bytes -= freed
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all values."""
         self._entries.clear()
         self.bytes = 0

@@ -9,11 +9,11 @@ Failure = str | int
 """The `kind` of a FetchError, or the status of an answer."""
 
 RETRY_AFTER_CAP_SECONDS = 3600.0
-"""The longest that a server's Retry-After is obeyed. Beyond it a mistake or an insult is likelier than a wish."""
+"""Longest Retry-After that is obeyed. A longer one is more likely a mistake or an attack than a request."""
 
 WORTH_A_RETRY: dict[Failure, bool] = {
     # Kinds of FetchError.
-    "dns": True,  # resolvers have bad minutes, and a dead name costs little: its failure is cached
+    "dns": True,  # a resolver may fail for minutes; a name that does not exist costs little, as its failure is cached
     "connect": True,
     "connect_timeout": True,
     "first_byte_timeout": True,
@@ -21,15 +21,15 @@ WORTH_A_RETRY: dict[Failure, bool] = {
     "total_timeout": True,
     "connection_lost": True,
     "proxy": True,
-    "fetch": True,  # no more specific kind was known
-    "tls": False,  # a certificate does not get better within minutes
-    "blocked_address": False,  # asking again would be another chance for DNS rebinding
+    "fetch": True,  # an error without a more specific kind
+    "tls": False,  # a certificate will not be replaced within minutes
+    "blocked_address": False,  # another attempt would be another chance for DNS rebinding
     "bad_response": False,
     "headers_too_large": False,
-    "not_sent_in_time": False,  # nothing failed: it goes back for another hit
+    "not_sent_in_time": False,  # nothing failed: the request goes back for another hit
     "decode": False,
     "decode_bomb": False,
-    # Statuses. What is not listed is an answer like any other.
+    # Statuses. Any other status is a normal response.
     408: True,  # Request Timeout (RFC 9110)
     425: True,  # Too Early (RFC 8470)
     429: True,  # Too Many Requests (RFC 6585)
@@ -37,33 +37,34 @@ WORTH_A_RETRY: dict[Failure, bool] = {
     502: True,
     503: True,
     504: True,
-    520: True,  # 520 to 524: a well-known CDN could not get an answer from the site behind it
+    520: True,  # 520 to 524: a well-known CDN got no response from the site behind it
     521: True,
     522: True,
     523: True,
     524: True,
 }
-"""True: the same request may well succeed later. False: it would fail again the same way."""
+"""True: the same request may succeed later. False: it would fail again in the same way. Rows may be changed; every kind
+of FetchError must have one."""
 
 
 class GiveUp(StrEnum):
-    """No further attempt, and why."""
+    """Decision against another attempt, with its reason."""
 
     NOT_WORTH_IT = "not_worth_it"
-    """Not a failure, or one that repeats itself."""
+    """The result is not a failure, or the failure would come again."""
     EXHAUSTED = "exhausted"
-    """Worth another attempt, but there were enough."""
+    """The failure is worth another attempt, but there were enough attempts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Another attempt, at the earliest `delay_seconds` from now."""
+    """Decision for another attempt, not before `delay_seconds` from now."""
 
     delay_seconds: float
 
 
 def is_worth_a_retry(failure: Failure) -> bool:
-    """Whether the table says so. A kind or status it does not know is not."""
+    """Return whether a failure is worth another attempt. An unknown kind or status is not."""
     return WORTH_A_RETRY.get(failure, False)
 
 
@@ -78,8 +79,8 @@ before a process notices."""
 def retry_delay(attempt: int, *, random: float, base_seconds: float, cap_seconds: float) -> float:
     """Return the seconds to wait after the `attempt`-th attempt (1 is the first): doubling from the base up to the cap.
 
-    `random` in [0, 1) spreads it over the upper half of that ("equal jitter"), so that what failed together does not
-    come back together, and yet never at once. Raises ValueError for an attempt below 1.
+    `random` in [0, 1) spreads the delay over the upper half of that ("equal jitter"), so that requests that failed
+    together are not repeated together, and none is repeated at once. Raises ValueError for an attempt below 1.
     """
     if attempt < 1:
         raise ValueError(f"attempts are counted from 1, not {attempt}")
@@ -118,14 +119,14 @@ def decide(
 
 
 def parse_retry_after(value: str, *, now: float) -> float | None:
-    """Seconds that a Retry-After header (RFC 9110, section 10.2.3) asks for, from 0 to the cap.
+    """Return the seconds of a Retry-After header (RFC 9110, section 10.2.3), from 0 to RETRY_AFTER_CAP_SECONDS.
 
-    `value` is a number of seconds or a date in any of HTTP's three formats; `now` is Unix time in seconds. A date that
-    has passed gives 0.0. None: the header says nothing that can be understood.
+    `value` is a number of seconds or a date in any of HTTP's three formats; `now` is Unix time in seconds. A date in
+    the past gives 0.0. Returns None for a header that cannot be parsed.
     """
     text = value.strip()
     if text.isascii() and text.isdigit():
-        # More digits than the cap has can only be more; int() refuses thousands of them.
+        # A number with more digits than the cap exceeds it. int() would refuse thousands of digits.
         return RETRY_AFTER_CAP_SECONDS if len(text.lstrip("0")) > 12 else min(float(text), RETRY_AFTER_CAP_SECONDS)
     moment = _parse_http_date(text)
     return None if moment is None else min(max(moment - now, 0.0), RETRY_AFTER_CAP_SECONDS)

@@ -1,40 +1,40 @@
-"""What an answer to a request for robots.txt means (RFC 9309, section 2.3.1), and how long to wait without one."""
+"""Decisions about robots.txt (RFC 9309): the meaning of a response, its lifetime, and the wait without a response."""
 
 from enum import StrEnum
 
 LIFETIME_SECONDS = 24 * 3600.0
-"""How long an answer holds (RFC 9309, section 2.4: at most 24 hours)."""
+"""Time for which a response is cached (RFC 9309, section 2.4: at most 24 hours)."""
 
 UNREACHABLE_LIMIT_SECONDS = 24 * 3600.0
-"""After this long without an answer the origin's requests are dropped rather than kept waiting."""
+"""Time without a response after which the origin's requests are dropped instead of waiting."""
 
 MAX_BYTES = 500 * 1024
-"""As much of a file as is read (RFC 9309, section 2.5: at least 500 KiB)."""
+"""Length up to which a file is read. It may be larger, not smaller (RFC 9309, section 2.5: at least 500 KiB)."""
 
 MAX_REDIRECTS = 5
-"""As many in a row as are followed (RFC 9309, section 2.3.1.2: at least five)."""
+"""Number of redirects that are followed in a row. It may be larger, not smaller (RFC 9309, section 2.3.1.2)."""
 
 CRAWL_DELAY_CAP_SECONDS = 60.0
-"""The longest Crawl-delay that is honoured."""
+"""Longest Crawl-delay that is obeyed."""
 
 
 class RobotsPolicy(StrEnum):
-    """Whether robots.txt counts: the operator's choice, for all crawls of a worker."""
+    """The operator's choice whether robots.txt is obeyed, for all crawls of a worker."""
 
     OBEY = "obey"
-    """It does, whatever a crawl asks for."""
+    """Always obeyed, whatever a crawl requests."""
     ALLOW_OVERRIDE = "allow-override"
-    """It does, but for crawls that ask to ignore it."""
+    """Obeyed, except by crawls that request to ignore it."""
     IGNORE = "ignore"
-    """It is not asked for."""
+    """Never fetched."""
 
     def applies(self, ignore: bool) -> bool:
-        """Whether robots.txt is asked for a crawl; `ignore`: the crawl's terms would rather not."""
+        """Return whether robots.txt is obeyed for a crawl. `ignore`: the crawl's terms request to ignore it."""
         return self is RobotsPolicy.OBEY or (self is RobotsPolicy.ALLOW_OVERRIDE and not ignore)
 
 
 class RobotsOutcome(StrEnum):
-    """What the answer says about the origin."""
+    """Meaning of a response to a request for robots.txt."""
 
     RULES = "rules"
     """The body holds the rules."""
@@ -43,13 +43,14 @@ class RobotsOutcome(StrEnum):
     DISALLOW_ALL = "disallow_all"
     """Nothing may be fetched, and asking again soon would change nothing."""
     UNREACHABLE = "unreachable"
-    """Nothing may be fetched until there is an answer."""
+    """Nothing may be fetched until there is a response."""
 
 
 def classify_status(status: int) -> RobotsOutcome:
-    """Of a status that ends a chain of redirects; a redirect that leads nowhere or too far counts as absent.
+    """Return the meaning of the status at the end of a chain of redirects (RFC 9309, section 2.3.1).
 
-    429 is not among the 4xx that allow everything: a server that is asked too much has not said that it has no rules.
+    A redirect that leads nowhere, or too far, counts as an absent file. 429 is not among the 4xx that allow everything:
+    a server that gets too many requests has not said that it has no rules.
     """
     if 200 <= status < 300:
         return RobotsOutcome.RULES
@@ -59,17 +60,17 @@ def classify_status(status: int) -> RobotsOutcome:
 
 
 def unreachable_delay(attempt: int, *, retry_after_seconds: float | None = None) -> float:
-    """Seconds to block an unreachable origin after the `attempt`-th failure in a row: 60 s doubling to 1 h.
+    """Return the seconds to block an unreachable origin after the `attempt`-th failure in a row: 60 s doubling to 1 h.
 
-    The first failure is attempt 1. `retry_after_seconds`, what the server wished, can only lengthen it, up to
-    the same hour.
+    The first failure is attempt 1. `retry_after_seconds` is the server's Retry-After; it can only lengthen the delay,
+    up to the same hour.
     """
     backoff = 60.0 * 2.0 ** min(max(attempt, 1) - 1, 6)
     return min(max(backoff, retry_after_seconds or 0.0), 3600.0)
 
 
 def crawl_delay(value: str) -> float | None:
-    """Seconds that a Crawl-delay line asks for, up to the cap; None when it is no number, negative, or not finite."""
+    """Return the seconds of a Crawl-delay line, up to the cap; None if it is no number, negative, or not finite."""
     try:
         seconds = float(value)
     except ValueError:
@@ -78,10 +79,10 @@ def crawl_delay(value: str) -> float | None:
 
 
 def product_token(user_agent: str) -> str:
-    """The word that a robots.txt would address this user agent by, in lower case (RFC 9309, section 2.2.1).
+    """Return the token by which a robots.txt names this user agent, in lower case (RFC 9309, section 2.2.1).
 
-    The leading word of the product; where that is the `Mozilla` every browser begins with, the one that follows
-    `compatible;`, as search engines' crawlers write it. Empty when there is none: only `*` applies then.
+    It is the first token of the user agent. If that is `Mozilla`, with which every browser begins, it is the token
+    after `compatible;`, where search engines put their name. Empty if there is none: then only the group `*` applies.
     """
     text = user_agent.strip()
     if text.lower().startswith("mozilla/") and "compatible;" in text.lower():
@@ -90,7 +91,8 @@ def product_token(user_agent: str) -> str:
 
 
 def leading_word(text: str) -> str:
-    """The token at the beginning of the text, in lower case. Digits and dots are taken too: `bot2` is not `bot`."""
+    """Return the token at the beginning of the text, in lower case. It may have digits and dots: `bot2` is not
+    `bot`."""
     end = 0
     while end < len(text) and text[end].isascii() and (text[end].isalnum() or text[end] in "-_."):
         end += 1

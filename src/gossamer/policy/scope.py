@@ -1,6 +1,6 @@
-"""Which discovered links a crawl follows: domains, hosts, path prefixes, expressions, extensions. Pure.
+"""Scope of a crawl: filters that decide which links it follows, by domain, host, prefix, expression, extension. Pure.
 
-Filters apply to what a crawl finds (links and the targets of redirects), never to what somebody submitted.
+Filters apply to what a crawl finds (links and the targets of redirects), never to submitted URLs.
 """
 
 import re
@@ -54,15 +54,16 @@ wim
 DENIED_EXTENSIONS: frozenset[str] = frozenset(
     " ".join((_ARCHIVES, _IMAGES, _AUDIO, _VIDEO, _DOCUMENTS, _FONTS, _PARTS_OF_PAGES, _PROGRAMS_AND_DATA)).split()
 )
-"""Lower case, without dot. Archives, pictures, sound, films, office and book formats, fonts, parts of pages, programs.
+"""Extensions that are denied by default, in lower case, without the dot: archives, pictures, sound, films, office and
+book formats, fonts, parts of pages, programs. The lists above may be changed.
 
-Not in it, because they can be pages or lead to some: xml, json, txt, md, and the suffixes of programs that write pages
-(php, asp, aspx, jsp, cgi, do, pl, py); nor com and au, because paths that end in somebody's host name are common.
+They leave out extensions that can be pages or lead to pages: xml, json, txt, md, and those of programs that write pages
+(php, asp, aspx, jsp, cgi, do, pl, py). They also leave out com and au, because many paths end in a host name.
 """
 
 
 MAX_REGEXES = 100
-"""RegexSet of one kind in one scope."""
+"""Most expressions of one filter of a scope."""
 
 _ORIGINS_REMEMBERED = 10_000
 _ORIGIN_BYTES = 200
@@ -70,74 +71,78 @@ _SCOPE_BYTES = 2500
 
 
 MAX_REGEX_LENGTH = 1000
-"""Characters of one expression."""
+"""Longest expression in characters."""
 
 _MEMORY_BYTES = 1024 * 1024
-"""Of one compiled expression: `(x{100}){100}` is short and large."""
+"""Largest compiled expression: `(x{100}){100}` is short and large."""
 
 _SET_MEMORY_BYTES = 4 * _MEMORY_BYTES
-"""Of all of one filter together, the states that matching makes included."""
+"""Largest memory of all expressions of a filter, including the states that matching makes."""
 
 _PATTERN_BYTES = 5000
 _INSTRUCTION_BYTES = 32
-"""About what a compiled expression takes, in both forms, and each of its instructions. Measured."""
+"""Measured memory of a compiled expression in both forms, without its instructions, and of each instruction."""
 
 Search = Callable[[str], object]
 
 _AMBIGUOUS = re.compile(r"\{,\d*\}|\[:\^?[a-z]+:\]|(?<!\\)(?:\\\\)*\\[1-9]\d")
-"""What both take and mean differently: `{,9}` is no repetition to RE2, `[:alpha:]` in a class is one to RE2 only, and
-`\\10` is the tenth group to Python and a character to RE2."""
+"""Syntax that Python and RE2 accept with different meanings: `{,9}` is no repetition in RE2, `[:alpha:]` in a class is
+special only in RE2, and `\\10` is the tenth group in Python and a character in RE2."""
 
 
 class RegexSet:
-    """RegexSet that are looked for together: one pass over a URL, however many there are.
+    """The expressions of one filter, all searched in one pass over a URL.
 
-    Python's `re` syntax, matched by RE2 (https://github.com/google/re2/wiki/Syntax), which finds the same in ASCII.
-    What RE2 cannot match in linear time (look-around, back-references) or reads otherwise is left to `re`, at its
-    price: a person's own crawl may have it, `check_regex` tells who may not.
+    They have the syntax of Python's `re`, and are matched by RE2 (https://github.com/google/re2/wiki/Syntax), which
+    matches the same in ASCII text. Expressions that RE2 cannot match in linear time (look-around, back-references) or
+    that mean something else to it are matched by `re`, which may take exponential time. A command-line crawl may have
+    such expressions; `check_regex` refuses them for a service.
     """
 
     def __init__(self, texts: Iterable[str], kind: str) -> None:
-        """Raises BadInput; `kind` says which filter it is."""
+        """`kind` names the filter in errors (`allow`, `deny`). Raises BadInput as `check_regex` does."""
         self.texts = tuple(texts)
-        self._alone: list[Search] = []
-        """Of those that are searched one by one."""
-        self._singly: list[Search] = []
-        """What stands in for the set where that does not fit into its memory."""
+        self._python: list[Search] = []
+        """Search functions of the expressions that `re` matches, one by one."""
+        self._re2: list[Search] = []
+        """Search functions of the other expressions, for when their set does not fit into its memory."""
         self.bytes = 0
-        """About how much memory the compiled expressions take."""
+        """Estimated memory of the compiled expressions."""
         together: list[str] = []
         for text in self.texts:
             check_regex(text, kind, linear=False)
-            found = _linear(text)
+            found = _compile_re2(text)
             if found is None:
-                self._alone.append(_compiled(text, kind).search)
+                self._python.append(_compile_python(text, kind).search)
                 self.bytes += _PATTERN_BYTES + _INSTRUCTION_BYTES * len(text)
             else:
                 together.append(text)
-                self._singly.append(found.search)
+                self._re2.append(found.search)
                 self.bytes += _PATTERN_BYTES + _INSTRUCTION_BYTES * found.programsize
-        self._set = _set(together) if together else None
+        self._set = _compile_set(together) if together else None
 
     def matches(self, url: str) -> bool:
-        """Whether one of them is found in this canonical URL."""
-        if self._singly:
-            # The empty expression is among them, so nothing found means that the memory did not suffice.
+        """Return whether any expression is found in this canonical URL."""
+        if self._re2:
+            # The set also has the empty expression, so an empty result means that its memory did not suffice.
             found = () if self._set is None else self._set.Match(url)
-            if len(found) > 1 or (not found and any(search(url) for search in self._singly)):
+            if len(found) > 1 or (not found and any(search(url) for search in self._re2)):
                 return True
-        return any(search(url) for search in self._alone) if self._alone else False
+        return any(search(url) for search in self._python) if self._python else False
 
     def first_match(self, url: str) -> str:
-        """The text of the first that is found; empty: none is. For people: slower than `find`."""
+        """Return the text of the first expression that is found; empty if none is. Slower than `matches`."""
         return next((text for text in self.texts if RegexSet((text,), "").matches(url)), "")
 
 
 def check_regex(text: str, kind: str, *, linear: bool) -> None:
-    """Raises BadInput for what is no expression, is too long, or (`linear`) may take exponential time."""
+    """Raise BadInput for an expression that is malformed, too long, or (`linear`) may take exponential time.
+
+    `kind` names the filter in the error.
+    """
     if len(text) > MAX_REGEX_LENGTH:
         raise BadInput(f"{kind} expression of {len(text)} characters; at most {MAX_REGEX_LENGTH} are taken")
-    _compiled(text, kind)
+    _compile_python(text, kind)
     if linear:
         if odd := _AMBIGUOUS.search(text):
             raise BadInput(
@@ -154,8 +159,8 @@ def check_regex(text: str, kind: str, *, linear: bool) -> None:
             ) from None
 
 
-def _linear(text: str) -> Any:
-    """What RE2 makes of it; None: it cannot, or would read it otherwise."""
+def _compile_re2(text: str) -> Any:
+    """Return the expression compiled by RE2; None if RE2 cannot match it or would understand it differently."""
     if _AMBIGUOUS.search(text):
         return None
     try:
@@ -164,8 +169,8 @@ def _linear(text: str) -> Any:
         return None
 
 
-def _set(texts: Iterable[str]) -> "re2.Set | None":
-    """None: together they are too large."""
+def _compile_set(texts: Iterable[str]) -> "re2.Set | None":
+    """Return the expressions and the empty one as a set; None if they are too large together."""
     options = _options()
     options.max_mem = _SET_MEMORY_BYTES
     try:
@@ -178,16 +183,16 @@ def _set(texts: Iterable[str]) -> "re2.Set | None":
     return matcher
 
 
-def _compiled(text: str, kind: str) -> re.Pattern[str]:
+def _compile_python(text: str, kind: str) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
-            # What `re` may read otherwise one day is no fault of the crawl's.
+            # A warning that `re` may change the meaning of some syntax is of no use to the crawl.
             warnings.simplefilter("ignore")
             return re.compile(text)
     except re.error as fault:
         raise BadInput(f"{kind} expression {text!r}: {fault}") from None
     except (RecursionError, OverflowError):
-        raise BadInput(f"{kind} expression {text!r} is too deep or counts too far") from None
+        raise BadInput(f"{kind} expression {text!r} is nested too deeply or has too large a repetition") from None
 
 
 def _options() -> "re2.Options":
@@ -198,7 +203,7 @@ def _options() -> "re2.Options":
 
 
 class Refusal(NamedTuple):
-    """Why a link is not followed."""
+    """Reason why a link is not followed."""
 
     reason: str
     """`offsite`, `extension`, `allow_regex`, `deny_regex`, `scheme`, `too_long` or `bad_url`."""
@@ -207,7 +212,7 @@ class Refusal(NamedTuple):
 
 
 class LinkScope:
-    """The filters of one set of terms, compiled. Made by `compile_scope`; remembers what it decided of an origin."""
+    """Compiled filters of one set of terms, made by `compile_scope`. It caches its decisions about origins."""
 
     def __init__(
         self,
@@ -236,14 +241,14 @@ class LinkScope:
 
     @property
     def bytes(self) -> int:
-        """About how much memory it takes now."""
+        """Estimated memory of the scope at present."""
         names = len(self._domains) + len(self._hosts) + len(self._prefixes) + len(self._known_origins)
         return _SCOPE_BYTES + _ORIGIN_BYTES * names + self._allow.bytes + self._deny.bytes
 
     def reason(self, url: str) -> str | None:
-        """Why this *canonical* URL is refused (see Refusal), or None: it is admitted. The quick half of `refusal`.
+        """Return the reason why this *canonical* URL is refused (see Refusal), or None. Faster than `refusal`.
 
-        The expressions see at most `max_length` characters, so a slow one has a bound to what it is slow on.
+        Expressions search at most `max_length` characters, which bounds the time of a slow expression.
         """
         if len(url) > self._max_length:
             return "too_long"
@@ -260,7 +265,9 @@ class LinkScope:
         return None
 
     def refusal(self, url: str) -> Refusal | None:
-        """Why this URL, canonical or not, is refused and by which rule; None: it is admitted. Never raises."""
+        """Return the reason why this URL, canonical or not, is refused, and the rule; None: it is followed.
+
+        Never raises."""
         try:
             url = canonical(url)
         except BadUrl as fault:
@@ -270,13 +277,13 @@ class LinkScope:
 
     def _is_inside(self, url: str) -> bool:
         if self._domains or self._hosts:
-            place = url[: url.index("/", 8)]
-            inside = self._known_origins.get(place)
+            site = url[: url.index("/", 8)]
+            inside = self._known_origins.get(site)
             if inside is None:
                 inside = self._host_is_inside(host(url).removesuffix("."))
                 if len(self._known_origins) >= _ORIGINS_REMEMBERED:
                     self._known_origins.clear()
-                self._known_origins[place] = inside
+                self._known_origins[site] = inside
             if inside:
                 return True
         return bool(self._prefixes) and url.startswith(self._prefixes, url.index("//"))
@@ -293,7 +300,7 @@ class LinkScope:
         return False
 
     def _denied_extension(self, url: str) -> str:
-        """The denied extension of the path's last segment, or empty."""
+        """Return the denied extension of the path's last segment, or an empty string."""
         end = url.find("?")
         path = url if end < 0 else url[:end]
         segment = path[path.rindex("/") + 1 :]
@@ -343,13 +350,13 @@ def compile_scope(
     schemes: Iterable[str] = ("http", "https"),
     max_length: int = MAX_URL_LENGTH,
 ) -> LinkScope:
-    """The filters of one submission, compiled once. Raises BadInput with the fault.
+    """Return the compiled filters of a submission. Raises BadInput for a filter that is not valid.
 
-    A link is inside if it is on one of the domains (with their subdomains), *or* on one of the hosts (on any port),
-    *or* under one of the prefixes (URLs up to a `/`; http and https count as the same there, as sites move between
-    them). All three None or empty: anywhere. Then, of the expressions (see `regex`; searched in the canonical URL): one
-    of `allow_regex` must match where there are any, none of `deny_regex` may; deny wins. Extensions without or with
-    their dot, any case; None: the default list, empty: none is denied.
+    A link is inside the scope if it is on one of the domains (with their subdomains), *or* on one of the hosts (on any
+    port), *or* under one of the prefixes (URLs up to a `/`, with http and https as the same, because sites move between
+    them). If all three are None or empty, every link is inside. Then the expressions are searched in the canonical URL
+    (see RegexSet): one of `allow_regex` must match, if there are any, and none of `deny_regex` may match.
+    `deny_extensions` may have a dot and any case; None: the default list; empty: no extension is denied.
     """
     extensions = DENIED_EXTENSIONS if deny_extensions is None else frozenset(map(_extension, deny_extensions))
     return LinkScope(
@@ -365,11 +372,11 @@ def compile_scope(
 
 
 def domain_name(text: str) -> str:
-    """Return a domain or host name as canonical URLs have it. Raises BadInput for what is none."""
+    """Return a domain or host name in its canonical form. Raises BadInput for a text that is neither."""
     name = text.strip().removeprefix("*.").strip(".")
     if ":" in name and not name.startswith("["):
         name = f"[{name}]"
-    if name and not any(mark in name for mark in "/?#@\\ "):
+    if name and not any(character in name for character in "/?#@\\ "):
         try:
             return host(canonical(f"http://{name}/"))
         except BadUrl:
@@ -389,7 +396,7 @@ def _prefix(text: str) -> str:
 
 def _extension(text: str) -> str:
     extension = text.strip().removeprefix("*").removeprefix(".").lower()
-    if not extension or any(mark in extension for mark in "/?#; "):
+    if not extension or any(character in extension for character in "/?#; "):
         raise BadInput(f"{text!r} is not a file extension; write it as pdf")
     return extension
 
@@ -409,10 +416,9 @@ def _regex_set(texts: Iterable[str], kind: str) -> RegexSet:
 
 
 def covers(old: Terms, new: Terms) -> bool:
-    """Return whether every link that is followed under `new` is followed under `old`, too, from the same seed.
+    """Return whether every link that is followed under the terms `new` is also followed under `old`, from one seed.
 
-    Compares what the terms say, not all that they could mean: an `allow_regex` that is written in another way counts as
-    another one.
+    It compares the texts of the terms: an `allow_regex` that is written in another way counts as another expression.
     """
     if new.maxdepth == 0:
         return True
@@ -430,12 +436,12 @@ def covers(old: Terms, new: Terms) -> bool:
 
 
 def _contains(old: Collection[str] | None, new: Collection[str] | None) -> bool:
-    """Of lists where None permits everything."""
+    """Return whether `old` contains `new`, for lists of which None or an empty one permits everything."""
     return not old or (bool(new) and set(new or ()) <= set(old))
 
 
 def _domains_cover(old: Collection[str] | None, new: Collection[str] | None) -> bool:
-    """The same of domains, each with its subdomains."""
+    """Return whether the domains `old`, with their subdomains, contain the domains `new`."""
     if not old or not new:
         return not old
     return all(any(name == domain or name.endswith(f".{domain}") for domain in old) for name in new)

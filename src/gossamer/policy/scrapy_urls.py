@@ -11,7 +11,7 @@ import re
 from ipaddress import ip_address
 from urllib.parse import quote_from_bytes, quote_plus, unquote_to_bytes
 
-# What w3lib leaves as it is: a lower-case host, segments and arguments of unreserved characters, no dot segment.
+# URLs that w3lib does not change: a lower-case host, segments and arguments of unreserved characters, no dot segment.
 _PATH = r"(?:/(?:[\w~!$&'()*+,:=@-][\w.~!$&'()*+,:=@-]*)?)+"
 _ARGUMENT = r"[\w.~+-]*(?:=[\w.~+-]*)?"
 _CLEAN = re.compile(
@@ -57,7 +57,7 @@ def digest(form: str, *, method: str, body: bytes) -> bytes:
 
 
 def _form(url: str) -> str:
-    """w3lib's canonical form of any canonical URL."""
+    """Return w3lib's canonical form of any canonical URL."""
     path_start = url.index("/", 8)
     site = url[:path_start]
     path, _, query = url[path_start:].partition("?")
@@ -88,7 +88,7 @@ def _joined(base: str, arguments: list[tuple[str, str]]) -> str:
 
 
 def _without_dot_segments(path: str) -> str:
-    """A canonical URL has none, but decoding `;` parameters off its last segment may leave one."""
+    """Return a path without the dot segments that may be left when `;` parameters were cut off its last segment."""
     if "/." not in path:
         return path
     kept: list[str] = []

@@ -1,4 +1,7 @@
-"""URLs: their one spelling (WHATWG), the domain they belong to, and the number they are remembered by. Pure."""
+"""URLs: canonical form (WHATWG), resolution of links, registered domain (public suffix list), and fingerprint. Pure.
+
+The frontier stores canonical URLs and fingerprints, so a change of either makes a running crawl fetch its pages again.
+"""
 
 import hashlib
 import re
@@ -17,9 +20,11 @@ _END = "===END ICANN DOMAINS==="
 
 
 def suffix_label_count(labels: list[str]) -> int:
-    """How many of a host name's last labels are its public suffix; at least one, as an unknown top level counts (`*`).
+    """Return the number of labels of a host name's public suffix; at least 1, as an unknown top level is one (rule
+    `*`).
 
-    `labels` as in a canonical URL: lower case, not ASCII ones as `xn--`. The list's ICANN section only.
+    `labels` are those of a canonical URL: in lower case, non-ASCII ones as `xn--…`. Only the list's ICANN section is
+    used.
     """
     rules = _rules()
     count = len(labels)
@@ -38,10 +43,10 @@ def suffix_label_count(labels: list[str]) -> int:
 def _rules() -> frozenset[str]:
     text = _snapshot()
     if text is None:
-        # A release of the package that keeps its list elsewhere.
+        # A release of the package with the list in another place.
         from tldextract import TLDExtract
 
-        # No addresses and no folder: the list inside the package is used, never the network, never a cache on disk.
+        # Without URLs and a cache folder, tldextract uses the list in the package, not the network or the disk.
         return frozenset(map(_ascii, TLDExtract(suffix_list_urls=(), cache_dir=None).tlds))
     return frozenset(_ascii(rule) for rule in _lines(text[: text.index(_END)]))
 
@@ -68,7 +73,7 @@ def _lines(text: str) -> Iterable[str]:
 
 
 def _ascii(rule: str) -> str:
-    """The list has labels in Unicode, normalised; hosts of canonical URLs have them as IDNA's ASCII form."""
+    """Return a rule of the list, which has normalised Unicode labels, with labels in IDNA's ASCII form."""
     if rule.isascii():
         return rule
     labels = (
@@ -78,17 +83,18 @@ def _ascii(rule: str) -> str:
 
 
 MAX_URL_LENGTH = 8192
-"""Characters (all ASCII) of a canonical URL. Longer ones are traps in practice; RFC 9110 asks for 8,000 at least."""
+"""Longest canonical URL in characters (all ASCII). RFC 9110, section 4.1, asks for at least 8,000; longer URLs are
+usually crawler traps."""
 
 MAX_HOST_LENGTH = 254
-"""Characters: 253 is the longest name that DNS can ask for (RFC 1035), and the trailing dot of a rooted one."""
+"""Longest host in characters: 253 for the longest name in DNS (RFC 1035), and the trailing dot of a rooted name."""
 
-# What is this long cannot become a short canonical URL by any honest way, and is not worth parsing.
 _MAX_INPUT_LENGTH = 8 * MAX_URL_LENGTH
+"""Longest URL that is parsed. A longer one does not become a short canonical URL."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _PORT = re.compile(r"[^:/?#\[\]@]+:[0-9]+(?:[/?#]|$)")
-# Segments that a URL parser leaves as they are, none of them `.` or `..`, and a query of the same kind.
+# Segments and a query that a URL parser does not change. No segment is `.` or `..`.
 _SEGMENT = r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*"
 _CLEAN = re.compile(rf"(?:{_SEGMENT}/)*(?:{_SEGMENT})?(?:\?[A-Za-z0-9._~=&+:,;/-]*)?")
 _CLEAN_LENGTH = MAX_URL_LENGTH // 4
@@ -97,11 +103,12 @@ _CREDENTIALS = re.compile(r"^([^/\\]*[/\\]+)?[^/?#\\]*@")
 
 
 def canonical(url: str) -> str:
-    """The URL's one spelling: WHATWG serialisation (https://url.spec.whatwg.org/) without fragment and credentials.
+    """Return the canonical form: the WHATWG serialisation (https://url.spec.whatwg.org/) without fragment and
+    credentials.
 
-    ASCII only, always with a path, canonical(canonical(x)) == canonical(x). User name and password are left out, so
-    that they never get into records or queues; what needs them sends a header. Raises BadUrl: BadScheme for another
-    scheme than http and https, UrlTooLong above 8 KiB (or a host above 254 characters), else BadUrl itself.
+    It is ASCII and always has a path; canonical(canonical(x)) == canonical(x). User name and password are left out, so
+    that they do not get into records or queues; a crawl that needs them sends a header. Raises BadScheme for a scheme
+    other than http and https, UrlTooLong above MAX_URL_LENGTH (or a host above MAX_HOST_LENGTH), else BadUrl.
     """
     if len(url) > _MAX_INPUT_LENGTH:
         raise UrlTooLong(_shown(url))
@@ -116,12 +123,12 @@ def canonical(url: str) -> str:
 
 
 def join(base: str, href: str) -> str:
-    """The canonical URL that `href` means in a document whose base URL is `base` (canonical). Raises as canonical."""
+    """Return the canonical URL of `href` in a document with the canonical base URL `base`. Raises as `canonical`."""
     return BaseUrl(base).join(href)
 
 
 class BaseUrl:
-    """A document's base URL (canonical), taken apart once for all its links."""
+    """A document's canonical base URL, split once for all links of the document."""
 
     __slots__ = ("_above", "_directory", "_origin", "_site", "_url", "_usual")
 
@@ -134,11 +141,11 @@ class BaseUrl:
         self._usual = len(url) <= _CLEAN_LENGTH
 
     def join(self, href: str) -> str:
-        """The canonical URL that `href` means. Raises as canonical."""
+        """Return the canonical URL of `href`. Raises as `canonical`."""
         return self._join_clean(href) or _parsed(self._url, href)
 
     def _join_clean(self, href: str) -> str | None:
-        # Most hrefs of most pages need no parser: clean paths only have to be put behind something.
+        # Most hrefs of most pages need no parser: a clean path is only appended to a part of the base URL.
         if not self._usual or not 0 < len(href) < _CLEAN_LENGTH:
             return None
         if href[0] == "/":
@@ -157,7 +164,7 @@ class BaseUrl:
     def _parent(self) -> str:
         if not self._above:
             end = len(self._directory) - 1
-            # There is nothing above the root, and `..` stays there.
+            # The parent of the root is the root.
             self._above = (
                 self._directory[: self._directory.rindex("/", 0, end) + 1] if end >= len(self._site) else self._site
             )
@@ -178,26 +185,26 @@ def _parsed(base: str, href: str) -> str:
 
 
 def from_user_input(text: str) -> str:
-    """The canonical URL a person means: as `canonical`, and `http://` goes before what has no scheme.
+    """Return the canonical URL of a person's input; `http://` is added where there is no scheme.
 
-    `example.com/x`, `localhost:8000`, `127.1` and `//example.com` will do. Raises BadUrl (BadScheme, UrlTooLong).
+    `example.com/x`, `localhost:8000`, `127.1` and `//example.com` are accepted. Raises as `canonical`.
     """
     text = text.strip()
     if text.startswith("//"):
         return canonical("http:" + text)
-    # `localhost:8000` has the form of a scheme and a path, and never means one.
+    # `localhost:8000` looks like a scheme and a path, but is a host and a port.
     if _SCHEME.match(text) and not _PORT.match(text):
         return canonical(text)
     authority = re.split(r"[/?#\\]", text, maxsplit=1)[0]
-    # What is before a colon and neither a scheme nor a host with a port is a slip of the fingers: `ht!tp://x`.
-    slip = ":" in authority and authority[0] != "[" and not _PORT.match(authority)
-    if not text or text[0] in "/?#.\\" or "@" in authority or slip:
+    # Text before a colon that is neither a scheme nor a host with a port is a typing error: `ht!tp://x`.
+    typo = ":" in authority and authority[0] != "[" and not _PORT.match(authority)
+    if not text or text[0] in "/?#.\\" or "@" in authority or typo:
         raise BadUrl(f"{_shown(text)} (write it as https://host/path)")
     return canonical("http://" + text)
 
 
 def host(url: str) -> str:
-    """The host of a canonical URL, without port; an IPv6 address keeps its brackets."""
+    """Return the host of a canonical URL, without port. An IPv6 address keeps its brackets."""
     authority = url.split("/", 3)[2]
     if authority[-1] == "]":
         return authority
@@ -205,22 +212,22 @@ def host(url: str) -> str:
 
 
 def origin(url: str) -> str:
-    """`scheme://host[:port]` of a canonical URL; the port only where it is not the scheme's own."""
+    """Return `scheme://host[:port]` of a canonical URL, which has a port only if that is not the scheme's default."""
     return url[: url.index("/", 8)]
 
 
 def directory(url: str) -> str:
-    """A canonical URL up to the last `/` of its path: what its relative links start from."""
+    """Return a canonical URL up to the last `/` of its path, to which relative links are appended."""
     path_end = url.find("?")
     return url[: url.rindex("/", 0, path_end if path_end >= 0 else len(url)) + 1]
 
 
 @lru_cache(maxsize=16_384)
 def registered_domain(host: str) -> str:
-    """The domain that a host (of a canonical URL) belongs to, by the public suffix list (https://publicsuffix.org).
+    """Return the registered domain of a canonical URL's host, by the public suffix list (https://publicsuffix.org).
 
-    ICANN section only; an unknown top level counts as one (rule `*`). A public suffix, an IP address and a host of a
-    single label are their own domain. A trailing dot is left out. Never raises, never asks the network.
+    Uses the list's ICANN section; an unknown top level counts as a suffix (rule `*`). A public suffix, an IP address
+    and a host of a single label are their own domain. A trailing dot is left out. Never raises, never uses the network.
     """
     name = host.removesuffix(".")
     if is_address(name) or "." not in name:
@@ -230,15 +237,15 @@ def registered_domain(host: str) -> str:
 
 
 def is_address(host: str) -> bool:
-    """Whether the host of a canonical URL is an IP address. In WHATWG URLs a name never ends in a numeric label."""
+    """Return whether the host of a canonical URL is an IP address. No name in a WHATWG URL ends in a numeric label."""
     return ":" in host or host.rpartition(".")[2].isdecimal()
 
 
 def fingerprint(url: str | bytes, *, seed: int, method: str = "GET", body: bytes = b"") -> int:
-    """The signed 64-bit number a request is remembered by; `seed` from `spider_seed`, `url` canonical.
+    """Return the fingerprint of a request: a signed 64-bit number. `seed` comes from `spider_seed`; `url` is canonical.
 
-    XXH3 of the URL; of `method NUL url NUL body` for anything else than a GET without body. The seed is secret, so
-    that nobody can craft a URL that counts as seen before it was.
+    It is the XXH3 of the URL for a GET without body, else of `method NUL url NUL body`. The seed is secret, so that a
+    site cannot craft a URL that has the fingerprint of another one.
     """
     data = url.encode() if isinstance(url, str) else url
     if body or method != "GET":
@@ -248,23 +255,23 @@ def fingerprint(url: str | bytes, *, seed: int, method: str = "GET", body: bytes
 
 
 def with_sorted_query(url: str) -> str:
-    """The canonical URL with its query parameters sorted: equal for URLs that differ only in their order."""
-    path, mark, query = url.partition("?")
-    return f"{path}{mark}{'&'.join(sorted(query.split('&')))}" if "&" in query else url
+    """Return a canonical URL with its query parameters sorted. URLs that differ only in their order become equal."""
+    path, separator, query = url.partition("?")
+    return f"{path}{separator}{'&'.join(sorted(query.split('&')))}" if "&" in query else url
 
 
 @lru_cache(maxsize=1024)
 def spider_seed(secret: int, spider: str) -> int:
-    """The unsigned 64-bit seed of a spider's fingerprints: the frontier's secret (0 <= secret < 2**64) and its name.
+    """Return the seed of a spider's fingerprints (64 bits, unsigned), from the frontier's secret (0 <= secret < 2**64).
 
-    The same URL is another request for another spider; in the seed, the name costs nothing per URL.
+    A URL is another request for another spider. With the spider's name in the seed, that costs no time per URL.
     """
     key = secret.to_bytes(8, "little")
     return int.from_bytes(hashlib.blake2b(spider.encode(), digest_size=8, key=key).digest(), "little")
 
 
 def _accepted(href: str) -> str:
-    """A serialised URL without fragment and credentials, if it can be crawled."""
+    """Return a serialised URL without fragment and credentials. Raises BadScheme or UrlTooLong."""
     if "#" in href:
         href = href[: href.index("#")]
     if not href.startswith(("http://", "https://")):
@@ -279,19 +286,23 @@ def _accepted(href: str) -> str:
 
 
 def _scalar(text: str) -> str:
-    """Lone surrogates replaced, as where the URL standard takes a USVString."""
+    """Return text with lone surrogates replaced, as in a USVString of the URL standard."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _shown(text: str) -> str:
-    """For a person: short, printable, and without credentials."""
+    """Return a URL for an error message: short, printable, and without credentials."""
     safe = _CREDENTIALS.sub(r"\1…@", text[:_MAX_INPUT_LENGTH])
     return repr(safe if len(safe) <= 200 else safe[:200] + "…")
 
 
 def redirect_target(base: str, value: str) -> str | None:
-    """The canonical URL that a Location of this value leads to from `base` (canonical); None where that is no web page
-    (RFC 9110, section 10.2.2). `value` as headers arrive, decoded as latin-1; user and password in it are left out."""
+    """Return the canonical URL that a Location header leads to (RFC 9110, section 10.2.2); None if it cannot be
+    crawled.
+
+    `base` is the canonical URL of the response; `value` is the header decoded as latin-1. User and password are left
+    out.
+    """
     try:
         return join(base, _without_raw_bytes(value))
     except BadUrl:
@@ -299,7 +310,7 @@ def redirect_target(base: str, value: str) -> str | None:
 
 
 def _without_raw_bytes(value: str) -> str:
-    """As text: it was UTF-8, or its bytes are taken one by one."""
+    """Return a header's value, decoded as latin-1, as the UTF-8 that it was, else with its bytes percent-encoded."""
     if value.isascii():
         return value
     try:
@@ -309,5 +320,5 @@ def _without_raw_bytes(value: str) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        # What the server meant is the resource whose path has these very bytes, as browsers take it.
+        # As in browsers, the resource is the one whose path has these bytes.
         return "".join(chr(byte) if byte < 0x80 else f"%{byte:02X}" for byte in raw)
