@@ -1,0 +1,73 @@
+"""Files and classes that the documentation names exist."""
+
+import ast
+import builtins
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted(
+    [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "bench" / "README.md",
+        ROOT / "fakeweb" / "README.md",
+        *ROOT.glob("examples/*/README.md"),
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+)
+"""Not CHANGELOG.md: it may name what was removed."""
+FOLDERS = ("bench", "deploy", "docs", "examples", "fakeweb", "src", "tests", "tools")
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`\n]+)`")
+FILE = re.compile(r"(?:[\w.-]+/)*\w+\.(?:py|lua)")
+CLASS = re.compile(r"(?<![.\w])[A-Z][a-z]+(?:[A-Z][a-z]+)+\b|\bgossamer(?:\.\w+)*\.[A-Z]\w+")
+IN_TUTORIALS = {"shop/__init__.py", "shop/spiders.py"}
+"""Files that a page tells the reader to write."""
+OF_OTHERS = {"RedisSpider", "LinkExtractor", "RFPDupeFilter", "LinkSpider", "WanderingSpider"}
+"""Classes of Scrapy, scrapy-redis and Scrapy Cluster."""
+
+
+def _sources() -> Iterator[Path]:
+    for folder in FOLDERS:
+        for ending in ("py", "lua"):
+            yield from (ROOT / folder).rglob(f"*.{ending}")
+
+
+FILES = {"/" + path.relative_to(ROOT).as_posix() for path in _sources()}
+
+
+def _classes() -> Iterator[str]:
+    for path in _sources():
+        if path.suffix == ".py":
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    yield node.name
+
+
+CLASSES = {*_classes(), *dir(builtins), *OF_OTHERS}
+
+
+def _code(page: Path) -> list[str]:
+    """Return the inline code of the page, without its blocks."""
+    return INLINE.findall(FENCE.sub("", page.read_text()))
+
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+
+
+@every_page
+def test_every_source_file_exists(page: Path) -> None:
+    for code in _code(page):
+        if FILE.fullmatch(code) and code not in IN_TUTORIALS:
+            assert any(path.endswith("/" + code) for path in FILES), f"{code}: no such file"
+
+
+@every_page
+def test_every_class_exists(page: Path) -> None:
+    for code in _code(page):
+        for name in CLASS.findall(code):
+            assert name.rpartition(".")[2] in CLASSES, f"{name}: no such class"
