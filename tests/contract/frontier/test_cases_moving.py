@@ -110,7 +110,7 @@ async def test_slots_move_while_a_crawl_goes_on(three_servers: Cluster, at_once:
                 continue
             begin_key_by_key(source, target, slot)
             while await asyncio.to_thread(some_keys, source, target, slot):
-                with pytest.raises(FrontierUnavailable, match="moved"):
+                with pytest.raises(FrontierUnavailable, match="migrated"):
                     await frontier.block_domain(next(d for d in _domains(shard)), seconds=0)
             end_key_by_key(three_servers, target, slot)
             assert three_servers.owner(slot) is target
