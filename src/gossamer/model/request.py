@@ -156,8 +156,10 @@ def request_id(run: Run, identity: bytes) -> str:
     return hashlib.blake2b(name, digest_size=16).hexdigest()
 
 
-_MAX_PAYLOAD_BYTES = (1 << 20) - (16 << 10)
-"""Largest packed payload of a new request. The frontier takes 1 MiB; the difference is left for what redirects add."""
+MAX_PAYLOAD_BYTES = 1 << 20
+"""Largest packed payload of an entry."""
+_MAX_NEW_PAYLOAD_BYTES = MAX_PAYLOAD_BYTES - (16 << 10)
+"""Largest packed payload of a new request. The difference is left for what redirects add."""
 
 
 class Payload(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True):
@@ -211,7 +213,11 @@ def pack(payload: Payload) -> bytes | None:
 def payload_size_error(data: bytes | None) -> str:
     """Return the reason why a packed payload is too large to be stored; empty if it is not."""
     size = len(data or b"")
-    return f"it takes {size:,} bytes; at most {_MAX_PAYLOAD_BYTES:,} are stored" if size > _MAX_PAYLOAD_BYTES else ""
+    return (
+        f"it takes {size:,} bytes; at most {_MAX_NEW_PAYLOAD_BYTES:,} are stored"
+        if size > _MAX_NEW_PAYLOAD_BYTES
+        else ""
+    )
 
 
 def unpack(data: bytes | None) -> Payload:

@@ -21,6 +21,7 @@ URLS_A_CALL = 1280
 """URLs that one call adds, which takes the server a few milliseconds. More make the call longer."""
 _CACHED_RUNS = 10_000
 _CACHED_TERMS_BYTES = 2 * 1024 * 1024
+"""Bounds of the caches of runs and packed terms. Smaller ones take less memory, and ask or pack more often."""
 
 Group = list[tuple[int, int, Batch]]
 """Content of one call: (index of the batch, offset in it, part of the batch)."""

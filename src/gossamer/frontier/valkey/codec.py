@@ -16,17 +16,14 @@ import msgspec
 
 from gossamer.errors import BadInput, FrontierIncompatible
 from gossamer.model.crawl import Crawl, CrawlId, DomainPolicy, Order, Rate, Run, Terms
-from gossamer.model.request import Batch, Lease, request_id
-
-MAX_PAYLOAD = 1 << 20
-"""Most bytes of payload in an entry."""
+from gossamer.model.request import MAX_PAYLOAD_BYTES, Batch, Lease, request_id
 
 _HEADER = struct.Struct(">BBHBH")  # flags, attempt, depth, number of the terms (high byte, low bytes)
 _TAIL = struct.Struct(">8sH")  # identity, length of the URL
-_EXTENDED = 1
-_SUSPECT = 8
-_GROUP_PAYLOAD_BYTES = 4 * MAX_PAYLOAD
-"""Bounds the time that one call takes the server: more bytes make it longer. At least `MAX_PAYLOAD`."""
+_EXTENDED = 1  # flag: the URL is behind a tail header, and a payload may follow
+_SUSPECT = 8  # flag of a stored entry with which workers died: their names follow the header
+_GROUP_PAYLOAD_BYTES = 4 * MAX_PAYLOAD_BYTES
+"""Bounds the time that one call takes the server: more bytes make it longer. At least `MAX_PAYLOAD_BYTES`."""
 _NO_IDENTITY = bytes(8)
 """Stored identity of an entry that only its spider and URL distinguish."""
 
@@ -151,8 +148,8 @@ def unpack_policy(blob: bytes) -> DomainPolicy:
 def pack_tail(url: str, payload: bytes | None, identity: bytes) -> bytes:
     """Return an extended entry without its header: 8 bytes of identity, URL, payload. Empty `identity`: only spider and
     URL distinguish the entry."""
-    if payload is not None and len(payload) > MAX_PAYLOAD:
-        raise BadInput(f"a request's payload is {len(payload)} bytes, at most {MAX_PAYLOAD} fit: {url[:200]}")
+    if payload is not None and len(payload) > MAX_PAYLOAD_BYTES:
+        raise BadInput(f"a request's payload is {len(payload)} bytes, at most {MAX_PAYLOAD_BYTES} fit: {url[:200]}")
     encoded = url.encode()
     return _TAIL.pack(identity or _NO_IDENTITY, len(encoded)) + encoded + (payload or b"")
 

@@ -1,5 +1,4 @@
-"""The frontier on Valkey or Redis: every operation is one script per shard; operations on several shards are in
-`runs`."""
+"""The frontier on Valkey or Redis. Every operation is one script per shard; `runs` has those on several shards."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -25,12 +24,14 @@ from gossamer.valkey.shards import Shards
 
 _MAX_TERMS = 100
 _CLAIM_MS = 20_000
+"""Life of a claim that its owner does not repeat. Must be longer than the pause after which owners repeat theirs (5
+s)."""
 _CLAIMS_KEPT_MS = 30 * 86400 * 1000
 _CRAWL_DELAY_KEPT_MS = 24 * 3600 * 1000
 _ROBOTS_BYTES_A_DOMAIN = 8 * 1024 * 1024
 """About as many bytes as the robots.txt records of one domain may take together. That is enough for tens of thousands
 of records of an absent robots.txt, as on a site with a host for every user, and bounds a site that invents hosts with
-500 KiB of robots.txt each. May be changed."""
+500 KiB of robots.txt each."""
 
 
 class ValkeyFrontier:

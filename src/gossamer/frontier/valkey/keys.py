@@ -126,7 +126,7 @@ class KeyPattern(StrEnum):
     """Hash: lease id -> origin of the request and its entry; `last`: the last call. Deleted with the worker."""
     DEAD = "dead"
     """Sorted set: workers whose leases are being taken back. Deleted when that is done."""
-    MAX_DEATHS = "deaths"
+    DEATHS = "deaths"
     """Sorted set: workers that were declared dead and did not call since, by when. Rows are deleted after a week."""
     WAITING = "wait:{pool}"
     """Sorted set: idle workers by the due time they wait for. Deleted when one is woken, or after an hour."""

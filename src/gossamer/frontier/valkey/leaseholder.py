@@ -26,9 +26,12 @@ from gossamer.policy.timing import is_late
 _NO_EGRESS = "default"
 """Name of an egress address that has none. It is in keys of running frontiers."""
 _SHARDS_AT_ONCE = 8
+"""Shards that are asked concurrently. More find requests sooner where there are many shards, at more calls."""
 _CACHED_RUNS = 5000
 _CACHED_TERMS_BYTES = 5 * 1024 * 1024
+"""Bounds of the caches of decoded runs and terms. Smaller ones take less memory, and decode more often."""
 _SOON_SECONDS = 0.001
+"""Shortest wait that `charge_hit` returns: also when a hit was charged, but its reply came too late to use it."""
 _NEAR_SECONDS = 0.003
 """A frontier whose replies take no longer is asked when requests are due; one further away so much earlier."""
 _ASK_AGAIN_SECONDS = 30.0
@@ -198,7 +201,7 @@ class ValkeyLeaseholder:
         else:
             seconds = _ASK_AGAIN_SECONDS if due == b"" else min(float(due) / 1000, _ASK_AGAIN_SECONDS)
             # Subtract the next call's way, so that it arrives when the requests are due.
-            session.due = self._time() + seconds - max(0.0, session.usual_seconds - _NEAR_SECONDS)
+            session.due = self._time() + seconds - max(0.0, session.round_trip_seconds - _NEAR_SECONDS)
         if len(self._sessions) > 1:
             for token in starved:
                 session.starving.setdefault(token.decode(), 0.0)

@@ -13,7 +13,7 @@ from gossamer.errors import BadInput, FrontierFull
 from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import ScriptCommands
 from gossamer.frontier.valkey.keys import KeyPattern, crawl_token, home_shard
-from gossamer.frontier.valkey.runs import CrawlHome, decode_home, read_home
+from gossamer.frontier.valkey.runs import LETTERS, CrawlHome, decode_home, read_home
 from gossamer.frontier.valkey.session import worker_of
 from gossamer.model.crawl import CrawlId, CrawlState, Run, Terms
 from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, SpiderCounts, UrlInfo, WorkerInfo
@@ -26,10 +26,12 @@ _CRAWLS_LOOKED_AT = 2000
 _ENTRIES_LOOKED_AT = 100_000
 """Entries of each queue, and retries, that are searched for one URL."""
 _ENTRIES_A_CALL = 1000
+"""Entries that one call reads. More make the call longer."""
 _KEYS_SAMPLED = 128
 """Random keys that the search for the largest crawl looks at. A large crawl has one key for every few hundred URLs that
 it saw, and for every domain where some wait."""
 _CRAWLS_MEASURED = 3
+"""Crawls with the most keys in the sample whose size is read."""
 
 _COUNTERS = {b"a": "added", b"q": "queued", b"l": "later", b"h": "leased", b"f": "fetched"}
 _COUNTERS_BY_REASON = {b"F": "failed", b"D": "dropped", b"L": "links_dropped"}
@@ -151,7 +153,7 @@ def _set_early_end(info: CrawlInfo, parts: Mapping[str, str]) -> None:
     """
     letters = {parts.get(spider, "") for spider, counts in info.spiders.items() if counts.added}
     if info.state is CrawlState.FINISHED and letters and "" not in letters:
-        info.state = CrawlState.EXPIRED if letters == {"e"} else CrawlState.STOPPED
+        info.state = CrawlState.EXPIRED if letters == {LETTERS[CrawlState.EXPIRED]} else CrawlState.STOPPED
 
 
 async def app_info(commands: ScriptCommands, appid: str, *, spider: str) -> AppInfo:

@@ -19,10 +19,10 @@ from gossamer.frontier.valkey.commands import Argument, ScriptCommands
 from gossamer.frontier.valkey.keys import KeyPattern, home_shard
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlState
 
-_LETTERS = {CrawlState.STOPPED: "s", CrawlState.EXPIRED: "e", CrawlState.FINISHED: "f"}
+LETTERS = {CrawlState.STOPPED: "s", CrawlState.EXPIRED: "e", CrawlState.FINISHED: "f"}
 """Letters by which scripts store how a run or a part ended."""
-_STATES = {letter.encode(): state for state, letter in _LETTERS.items()}
-_FINISHED = [(_LETTERS[CrawlState.FINISHED], "")]
+_STATES = {letter.encode(): state for state, letter in LETTERS.items()}
+_FINISHED = [(LETTERS[CrawlState.FINISHED], "")]
 _BUDGET_USED = [("b", "")]
 
 _PURGE_STEP = 100
@@ -32,6 +32,7 @@ _PUBLISHER_MS = 5000
 """Time after its last call for which a publisher is the only one that gets a shard's events."""
 _STOPS_AT_ONCE = 16
 _EXPIRING_SHARDS_AT_ONCE = 8
+"""Stops that one process carries out, and shards that it asks for expired parts, at a time. May be changed."""
 
 
 # --- the home record --------------------------------------------------------------------------------------------------
@@ -226,7 +227,7 @@ async def carry_out_stop(commands: ScriptCommands, token: str, *, retention_ms: 
     if home is not None:
         ends = [(letter, spider) for spider, letter in home.parts.items()]
         if home.state is not CrawlState.RUNNING:
-            ends.append((_LETTERS[home.state], ""))
+            ends.append((LETTERS[home.state], ""))
         stop = int(home.fields.get(b"stop", 0))
         result = await end_on_shards(commands, home, ends, stop=stop, retention_ms=retention_ms)
         if result.idle:

@@ -55,7 +55,7 @@ class ShardSession:
         """Number of the first lease call of this epoch."""
         self._sent_at: float | None = None
         """When the lease call without a reply was first sent. None: all were answered."""
-        self.usual_seconds = 0.0
+        self.round_trip_seconds = 0.0
         """Estimate of the round-trip time."""
         self.held: set[int] = set()
         """Ids of unsettled leases of `name`."""
@@ -113,8 +113,8 @@ class ShardSession:
     def charged_at(self, sent_at: float) -> float:
         """Return the earliest time at which a call that is answered now, and was sent at `sent_at`, was carried out."""
         took = time.monotonic() - sent_at
-        self.usual_seconds = usual = round_trip_estimate(self.usual_seconds, took)
-        return sent_at + usual
+        self.round_trip_seconds = estimate = round_trip_estimate(self.round_trip_seconds, took)
+        return sent_at + estimate
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
