@@ -187,14 +187,14 @@ class _ShardSession:
         try:
             seconds_left = await self._holder.heartbeat(self._shard)
         except FrontierUnavailable:
-            self._judge.failed()
+            self._judge.on_failure()
             raise
-        self._judge.answered(asked=sent_at, now=loop.time())
+        self._judge.on_reply(sent_at=sent_at, now=loop.time())
         return seconds_left
 
     async def _reclaim(self) -> None:
-        judge = self._judge.is_fair(asyncio.get_running_loop().time())
-        if await self._frontier.maintain(declare_dead=judge, shard=self._shard):
+        may_declare_dead = self._judge.may_declare_dead(asyncio.get_running_loop().time())
+        if await self._frontier.maintain(declare_dead=may_declare_dead, shard=self._shard):
             self._on_reclaimed()
 
 

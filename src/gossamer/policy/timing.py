@@ -1,72 +1,80 @@
-"""Decides whether a hit may still be used.
+"""Decisions about time: late requests, pauses between requests, missed heartbeats, and clocks of servers.
 
-Each hit is charged for a certain moment. Used much later, it would come together with hits that were charged for later
-moments.
+Each hit is charged for a certain moment. A request that is sent much later would come together with requests that were
+charged for later moments.
 
-Neither side's clock is the other's. What is known is when the frontier was asked, how long its answer took, and how
-long its answers usually take: what this one took beyond that, it was held up, perhaps after the charge.
+A worker cannot compare its clock with the frontier's. It knows when it sent a call, how long the reply took, and how
+long replies usually take. The reply may have been delayed by the difference, possibly after the hit was charged, so the
+worker counts that difference as lateness. All times are in seconds; those of one call are on one monotonic clock.
 """
 
 START_WITHIN_SECONDS = 0.1
-"""A lease that could not be started so soon after its start time goes back."""
+"""Longest time after its start time in which a lease may be started; later, it goes back to its queue. With the limit
+for sending, which depends on it, it bounds how much closer together a site may see hits than they were charged."""
 
 _SEND_WITHIN = 1.5
 """A request that has no connection this many times `max_start_delay` after its start time is not sent. The rest of the
 0.2 s, by which a site may see hits closer together than they were charged, is left for the network."""
 
 _SHARE = 2 / 3
-"""Of the even gap: three requests in a row cannot come together while none is later than the gap."""
+"""Share of the even gap by which a request may be late. Below 1, three requests in a row cannot come together."""
 _LEAST_SECONDS = 0.02
-"""An event loop is not more punctual than this, and a busy one less. Where hits are closer, giving late leases back
-could not keep them apart, and a busy worker would give back most of its leases: `Pacing` alone spaces them."""
+"""Punctuality of an event loop; a busy one is less punctual. Where hits are closer together, returning late leases
+could not keep them apart, and a busy worker would return most of its leases. There only `Pacing` spaces the
+requests."""
 
 _KEPT_SHARE = 0.6
-"""Of the distance between two start times, which is nine tenths of the even gap or more: half the gap is kept."""
+"""Share of the time between two start times that is always kept. That time is at least nine tenths of the even gap, so
+at least half the gap is kept."""
 _DOMAINS_KEPT = 10_000
 _GROWTH = 1.5
 _STEP_SECONDS = 0.005
 
 
 def round_trip_estimate(before: float, took: float) -> float:
-    """What an answer usually takes, from what it was taken for before (0: nothing is known) and the last one.
+    """Return a new estimate of the round-trip time, from the old one (0: none) and the time of the last reply.
 
-    Quickly down, slowly up: one that was held up is not believed, a way that has become longer is after some calls.
+    It falls at once and rises slowly, so that one delayed reply does not raise it, but a longer route does after some
+    calls.
     """
     return min(took, before * _GROWTH + _STEP_SECONDS)
 
 
 def max_start_delay(spacing: float) -> float:
-    """How many seconds a request may start late where hits are `spacing` seconds apart (0: they may come together)."""
+    """Return how late a request may start where hits are `spacing` seconds apart (0: they may come together)."""
     if spacing < _LEAST_SECONDS:
         return START_WITHIN_SECONDS
     return min(START_WITHIN_SECONDS, max(_LEAST_SECONDS, _SHARE * spacing))
 
 
 def send_by(start: float, spacing: float = 0.0) -> float:
-    """The latest moment, on the clock of `start`, at which a request may be sent on the hit for `start`."""
+    """Return the latest time at which a request may be sent whose hit was charged for `start`."""
     return start + _SEND_WITHIN * max_start_delay(spacing)
 
 
 def is_late(start: float, spacing: float = 0.0, *, now: float) -> bool:
-    """Whether a request that was to start then (both on one monotonic clock) may no longer begin."""
+    """Return whether it is too late to begin a request whose hit was charged for `start`."""
     return now - start > max_start_delay(spacing)
 
 
 class Pacing:
-    """Keeps the requests that one process sends to a domain apart, also when several were held up together.
+    """Spaces the requests that one process sends to a domain, also when several were delayed together.
 
-    After a pause of the process, or a robots.txt that several requests waited for, they may all be due at once. Each
-    then keeps a share of the time by which it was to start after the one before it. The hits of one scope have start
-    times that are an even gap apart; those of two scopes (of two spiders, say) may have the same, and go together.
+    After a pause of the process, or when several requests waited for one robots.txt, all may be due at once. Each of
+    them then keeps a share of the time that lies between its start time and that of the request before it. Hits of one
+    scope have start times that are an even gap apart. Hits of two scopes (for example of two spiders) may have the same
+    start time, and their requests start together.
     """
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[float, float]] = {}
-        """By domain, of its last request: when it was to start, and when it started."""
+        """By domain: the start time of its last request, and the time at which that started."""
 
     def next_start(self, domain: str, start: float, spacing: float, *, now: float) -> float | None:
-        """Return when a request that was to start at `start` may start, and take that moment. None: by then it is too
-        late for its hit."""
+        """Return the time at which a request with this start time may start, and reserve it.
+
+        None: that time is too late for the request's hit.
+        """
         at = max(now, start)
         last_start, last_at = self._last.get(domain, (start, at))
         if start > last_start:
@@ -88,83 +96,89 @@ between heartbeats is computed from this."""
 class LivenessJudge:
     """Tracks one process's connection to a shard of the frontier, to decide whether missed heartbeats count as deaths.
 
-    While the frontier is away, no worker can send a heartbeat. After an outage every worker therefore gets one
-    heartbeat interval before its silence counts as a death. A new process does not know whether there was an outage a
-    moment ago: until a heartbeat interval after its first answer it declares no worker dead.
+    While the frontier is unreachable, no worker can send heartbeats. After an outage every worker therefore gets
+    `heartbeat_seconds` before its silence counts as a death. A new process does not know whether there has just been an
+    outage, so it declares no worker dead until `heartbeat_seconds` after the first reply that it gets.
     """
 
     def __init__(self, heartbeat_seconds: float) -> None:
+        """`heartbeat_seconds`: time without a heartbeat after which a worker counts as dead."""
         self._heartbeat_seconds = heartbeat_seconds
-        self._cut_off = True
-        self._fair_from = float("-inf")
+        self._disconnected = True
+        self._trusted_from = float("-inf")
 
-    def failed(self) -> None:
-        """The frontier did not answer."""
-        self._cut_off = True
+    def on_failure(self) -> None:
+        """Record that a call to the frontier failed."""
+        self._disconnected = True
 
-    def answered(self, *, now: float, asked: float | None = None) -> None:
-        """It answered. `asked`: something small, at that time; an answer that took longer than a third of a heartbeat,
-        the time between two signs of life, came through an outage."""
-        if self._cut_off or (asked is not None and now - asked > self._heartbeat_seconds / HEARTBEATS_PER_LIFETIME):
-            self._cut_off = False
-            self._fair_from = now + self._heartbeat_seconds
+    def on_reply(self, *, now: float, sent_at: float | None = None) -> None:
+        """Record a reply.
 
-    def is_fair(self, now: float) -> bool:
-        """Whether those who were not heard of by now count as dead."""
-        return not self._cut_off and now >= self._fair_from
+        `sent_at`: time at which a call was sent whose reply takes no time to compute. If that took longer than the
+        interval between two heartbeats, it counts as the end of an outage.
+        """
+        interval = self._heartbeat_seconds / HEARTBEATS_PER_LIFETIME
+        if self._disconnected or (sent_at is not None and now - sent_at > interval):
+            self._disconnected = False
+            self._trusted_from = now + self._heartbeat_seconds
+
+    def may_declare_dead(self, now: float) -> bool:
+        """Return whether workers without a recent heartbeat may be declared dead."""
+        return not self._disconnected and now >= self._trusted_from
 
 
-STEP_SECONDS = 1.0
-"""A server's clock that differs by more from what was expected has been set."""
-_LOOK_SECONDS = 2.0
+_CLOCK_SET_SECONDS = 1.0
+"""Difference from the expected time beyond which a server's clock counts as set by a person or a time service."""
+_COMPARE_SECONDS = 2.0
+"""Time between two comparisons of the clocks."""
 _DRIFT = 0.001
-"""Two clocks drift apart by at most this many seconds a second."""
+"""Seconds per second by which two clocks drift apart at most."""
 
 
 class ServerClock:
-    """What one process knows of one server's clock.
+    """One process's estimate of one server's clock, to notice when that clock is set.
 
-    `now`, `sent` and `received` are readings of a clock of this process that is never set.
+    `now`, `sent` and `received` are readings of a monotonic clock of this process.
     """
 
     def __init__(self) -> None:
         self._ahead: float | None = None
         self._error = 0.0
-        self.looked = float("-inf")
-        """When the server's time was last asked for and taken in."""
+        self.compared_at = float("-inf")
+        """Time at which the clocks were last compared."""
         self.corrections = 0
-        """How often the server's time was corrected, as of the last look."""
+        """Number of corrections of the server's time, as of the last comparison."""
 
     def is_due(self, now: float) -> bool:
         """Return whether the server should be asked for its time again."""
-        return now - self.looked >= _LOOK_SECONDS
+        return now - self.compared_at >= _COMPARE_SECONDS
 
     def expected(self, now: float) -> float | None:
-        """Return what the server's clock shows now. None: it was never looked at."""
+        """Return the time that the server's clock should have now. None before the first comparison."""
         return None if self._ahead is None else now + self._ahead
 
-    def look(self, *, sent: float, received: float, shown: float, corrections: int) -> float:
-        """Take in an answer with the server's time. Returns the seconds by which that time must be corrected.
+    def compare(self, *, sent: float, received: float, server_time: float, corrections: int) -> float:
+        """Compare a reply with the server's time. Returns the seconds by which that time must be corrected.
 
-        Not 0 when the server's clock was set since the last look, and nobody has corrected its time since.
+        That is 0, unless the server's clock was set since the last comparison and no process has corrected its time.
         """
         middle, error = (sent + received) / 2, (received - sent) / 2
-        ahead, elapsed = shown - middle, received - self.looked
+        ahead, elapsed = server_time - middle, received - self.compared_at
         if self._ahead is None or corrections > self.corrections:
             self._ahead, self._error = ahead, error
         else:
             jump = ahead - self._ahead
-            if abs(jump) > STEP_SECONDS + error + self._error:
+            if abs(jump) > _CLOCK_SET_SECONDS + error + self._error:
                 return -jump
             known = self._error + _DRIFT * elapsed
             if error <= known:
                 self._ahead, self._error = ahead, error
             else:
                 self._error = known
-        self.looked, self.corrections = received, corrections
+        self.compared_at, self.corrections = received, corrections
         return 0.0
 
-    def adopt(self, *, sent: float, received: float, shown: float, corrections: int) -> None:
-        """Believe the server's time, whatever was known of it before."""
-        self._ahead, self._error = shown - (sent + received) / 2, (received - sent) / 2
-        self.looked, self.corrections = received, corrections
+    def adopt(self, *, sent: float, received: float, server_time: float, corrections: int) -> None:
+        """Take the server's time as correct, whatever was expected."""
+        self._ahead, self._error = server_time - (sent + received) / 2, (received - sent) / 2
+        self.compared_at, self.corrections = received, corrections

@@ -152,11 +152,11 @@ class Reaper:
     async def _maintain(self, shard: int) -> bool:
         judge = self._judges[shard]
         try:
-            await self._frontier.maintain(declare_dead=judge.is_fair(time.monotonic()), shard=shard)
+            await self._frontier.maintain(declare_dead=judge.may_declare_dead(time.monotonic()), shard=shard)
         except FrontierUnavailable:
-            judge.failed()
+            judge.on_failure()
             raise
-        judge.answered(now=time.monotonic())
+        judge.on_reply(now=time.monotonic())
         return False
 
     async def close(self) -> None:

@@ -53,7 +53,7 @@ async def test_the_dead_are_followed_when_their_time_is_over(stage_of: Callable[
     await living.lease(limit=1)
     seat = WorkerSession(frontier, living, Retrier(Troubles()), heartbeat_seconds=HEARTBEAT)
     # As if the seat had been kept for a heartbeat: a new one declares nobody dead.
-    seat._shard_sessions[0]._judge.answered(now=asyncio.get_running_loop().time() - HEARTBEAT)
+    seat._shard_sessions[0]._judge.on_reply(now=asyncio.get_running_loop().time() - HEARTBEAT)
     keeping = asyncio.create_task(seat.run())
     async with asyncio.timeout(HEARTBEAT / 2):
         await seat.progress.wait()

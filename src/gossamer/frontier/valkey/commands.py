@@ -101,17 +101,17 @@ class ScriptCommands:
         """Compare the shard's time with this process's clock, unless another call has done so `since`."""
         clock = self._server_clocks[shard]
         async with self._clock_locks[shard]:
-            if not clock.is_due(since) and not (again and clock.looked <= since):
+            if not clock.is_due(since) and not (again and clock.compared_at <= since):
                 return
             sent = _steady()
-            shown, corrections, corrected = await self._read_time(shard, clock.expected(sent), "", 0)
-            wanted = clock.look(sent=sent, received=_steady(), shown=shown, corrections=corrections)
+            server_time, corrections, corrected = await self._read_time(shard, clock.expected(sent), "", 0)
+            wanted = clock.compare(sent=sent, received=_steady(), server_time=server_time, corrections=corrections)
             if wanted:
                 sent = _steady()
-                shown, corrections, corrected = await self._read_time(
+                server_time, corrections, corrected = await self._read_time(
                     shard, clock.expected(sent), f"{wanted * 1000:.3f}", corrections
                 )
-                clock.adopt(sent=sent, received=_steady(), shown=shown, corrections=corrections)
+                clock.adopt(sent=sent, received=_steady(), server_time=server_time, corrections=corrections)
         if corrected:
             log.warning(
                 "%s The clock of the frontier's server (shard %d) was set %s by %.1f s. The frontier's time goes on.",
