@@ -1,1 +1,1 @@
-"""The REST service: one file a resource. It asks `control`, the frontier and the bus; it decides nothing itself."""
+"""The REST API: Gossamer's own under /v1, and Scrapy Cluster's at /, /feed and /poll."""

@@ -1,6 +1,10 @@
-"""The application: routes, the layers around them, and what OpenAPI says of both."""
+"""The API's application: its routes, its middleware, and its OpenAPI description.
+
+A new endpoint goes into the module of its resource, and needs an example in `openapi.EXAMPLES`."""
 
 import asyncio
+import logging
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -10,76 +14,93 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossamer import __version__
-from gossamer.api import classic, crawls, docs, domains, events, pages, queues, stats, status, submit, workers
-from gossamer.api.auth import OPEN_PATHS, Auth
-from gossamer.api.context import ApiContext
-from gossamer.api.events import EventStreamMiddleware
-from gossamer.api.limits import BodyLimit, RateLimit
-from gossamer.api.openapi import ALWAYS, ANSWERS, ProblemModel, refusal
+from gossamer.api import classic, crawls, domains, events, openapi, pages, status, submit
+from gossamer.api.access import OPEN_PATHS, Authentication, BodyLimit, RateLimit
+from gossamer.api.context import ApiContext, normalized_path
+from gossamer.api.openapi import COMMON_REFUSALS, EXAMPLES, ProblemModel, refusal
 from gossamer.api.pending import PendingRequests
-from gossamer.api.problems import Problem, bad_request, is_classic, not_found, shown
+from gossamer.api.problems import (
+    Problem,
+    bad_request,
+    internal_error,
+    is_classic,
+    not_found,
+    problem_of,
+    problem_response,
+)
 from gossamer.api.submit import SubmissionCounter
+from gossamer.errors import GossamerError
 from gossamer.model.messages.schemas import REQUESTS, schema
+from gossamer.telemetry import logs as names
+
+log = logging.getLogger("gossamer.api")
 
 _ABOUT = """Submit crawls, watch them, stop them.
 
-`/`, `/feed` and `/poll` are Scrapy Cluster's, in its wrapper; everything under `/v1` has real status codes and answers
-refusals as `application/problem+json` (RFC 9457). Ids in paths may hold any printable character, percent-encoded."""
+`/`, `/feed` and `/poll` are Scrapy Cluster's, and wrap their answers as it does. All paths under `/v1` have meaningful
+status codes and report errors as `application/problem+json` (RFC 9457). Ids in paths may contain any printable
+character, percent-encoded."""
 _ROUTERS = (
-    submit.router, crawls.router, crawls.one, events.router, pages.router, domains.router, workers.router, stats.router,
-    queues.router, classic.router, status.router, docs.router,
+    submit.router, crawls.router, crawls.one, events.router, pages.router, domains.router, status.cluster,
+    classic.router, status.health, openapi.docs,
 )  # fmt: skip
-_FROM_MESSAGES = {
+_MESSAGE_SCHEMAS = {
     **{f"{name.capitalize()}Request": name for name in (*REQUESTS, "poll")},
     "Wrapper": "rest_answer",
     "Root": "rest_root",
 }
-"""Forms that have a schema among the messages."""
+"""Components of the description that are schemas of messages."""
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""Methods that have their own value in the metrics; any other is counted as `other`."""
 
 
-def create_app(parts: ApiContext) -> FastAPI:
-    """Everything, ready to serve; make it in the event loop it runs in. `close_app` ends what it began."""
+def create_app(context: ApiContext) -> FastAPI:
+    """Return the API. Call this in the event loop that serves it, and `close_app` at the end."""
     app = routes()
-    app.state.parts = parts
-    app.state.started = parts.monotonic()
-    app.state.waiting = PendingRequests(parts)
-    app.state.fed = SubmissionCounter(parts)
-    app.state.description = cache(lambda: msgspec.json.encode(app.openapi()))
+    app.state.context = context
+    app.state.started_at = context.monotonic()
+    app.state.pending = PendingRequests(context)
+    app.state.submissions = SubmissionCounter(context)
+    app.state.openapi_json = cache(lambda: msgspec.json.encode(app.openapi()))
     app.state.streams = events.EventStreams()
-    app.state.scans = asyncio.Semaphore(pages.AT_ONCE)
-    # The last one added is asked first.
-    app.add_middleware(BodyLimit, most=parts.max_body, seconds=parts.body_seconds)
-    app.add_middleware(Auth, token=parts.token)
-    app.add_middleware(RateLimit, a_second=parts.max_requests, monotonic=parts.monotonic)
-    app.add_middleware(EventStreamMiddleware, parts=parts)
+    app.state.topic_reads = asyncio.Semaphore(pages.MAX_TOPIC_READS)
+    # The middleware that is added last runs first.
+    app.add_middleware(BodyLimit, max_bytes=context.max_body_bytes, timeout_seconds=context.body_timeout_seconds)
+    app.add_middleware(Authentication, token=context.token)
+    _add_common_middleware(app, context)
     return app
 
 
-def create_probes(parts: ApiContext) -> FastAPI:
-    """`/healthz`, `/readyz` and `/metrics` alone, for probes and scrapers that have no token."""
-    app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers={HTTPException: _http})
-    app.state.parts = parts
-    app.include_router(status.router)
-    app.add_middleware(RateLimit, a_second=parts.max_requests, monotonic=parts.monotonic)
-    app.add_middleware(EventStreamMiddleware, parts=parts)
+def create_probes(context: ApiContext) -> FastAPI:
+    """Return an application with `/healthz`, `/readyz` and `/metrics` only, for clients without a token."""
+    app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers={HTTPException: _on_http_error})
+    app.state.context = context
+    app.include_router(status.health)
+    _add_common_middleware(app, context)
     return app
 
 
-def end_streams(app: FastAPI) -> None:
-    """Let those who listen to events go: the server waits for them."""
+def _add_common_middleware(app: FastAPI, context: ApiContext) -> None:
+    app.add_middleware(RateLimit, per_second=context.max_requests_per_second, monotonic=context.monotonic)
+    app.add_middleware(RequestMiddleware, context=context)
+
+
+def stop_streams(app: FastAPI) -> None:
+    """End all event streams. Otherwise the server would wait for them when it stops."""
     app.state.streams.closing.set()
 
 
 async def close_app(app: FastAPI) -> None:
-    """After the server has stopped: leave what is not answered yet to others."""
-    await app.state.waiting.close()
-    await app.state.fed.close()
+    """Release the API's resources after the server has stopped. Other processes answer what is still pending."""
+    await app.state.pending.close()
+    await app.state.submissions.close()
 
 
 def routes() -> FastAPI:
-    """The routes alone, for their description."""
+    """Return the API without context and middleware, for its description."""
     app = FastAPI(
         title="Gossamer",
         version=__version__,
@@ -88,59 +109,108 @@ def routes() -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        exception_handlers={HTTPException: _http, RequestValidationError: _invalid},
+        exception_handlers={HTTPException: _on_http_error, RequestValidationError: _on_invalid_parameter},
     )
     for router in _ROUTERS:
         app.include_router(router)
-    app.openapi = lambda: _described(app)  # type: ignore[method-assign]
+    app.openapi = lambda: _description(app)  # type: ignore[method-assign]
     return app
 
 
-async def _http(request: Request, error: Exception) -> Response:
-    """What no route takes: an unknown path, or a method it does not have."""
+class RequestMiddleware:
+    """Outermost ASGI middleware: normalizes the path, turns errors into responses, and counts requests."""
+
+    def __init__(self, app: ASGIApp, *, context: ApiContext) -> None:
+        self._app = app
+        self._context = context
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started_at = self._context.monotonic()
+        status_code = 0
+
+        async def send_and_note_status(message: Message) -> None:
+            nonlocal status_code
+            if message["type"] == "http.response.start":
+                status_code = message["status"]
+            await send(message)
+
+        try:
+            await self._serve(scope, receive, send_and_note_status, lambda: status_code != 0)
+        finally:
+            self._count(scope, status_code, self._context.monotonic() - started_at)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, has_started: Callable[[], bool]) -> None:
+        try:
+            scope["path"] = normalized_path(scope["raw_path"])
+            await self._app(scope, receive, send)
+            return
+        except Problem as error:
+            problem = error
+        except GossamerError as error:
+            problem = problem_of(error)
+            if problem.status >= 500:
+                log.warning("%s %s: %s", scope["method"], scope["path"], error)
+        except Exception:
+            log.exception("%s %s %s", names.REQUEST_BROKE, scope["method"], scope["path"])
+            problem = internal_error()
+        if not has_started():
+            await problem_response(problem, scope["path"])(scope, receive, send)
+        # Otherwise a part of the response was sent. The server sees that the rest is missing and closes the connection.
+
+    def _count(self, scope: Scope, status_code: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path_format", "other")
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._context.metrics.http.labels(route, method, str(status_code)).inc()
+        self._context.metrics.http_seconds.labels(route).observe(seconds)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    """Answer a request that matches no route: an unknown path, or a method that the path does not have."""
     assert isinstance(error, HTTPException)
     path = request.scope["path"]
     if error.status_code == 404:
-        problem = not_found(f"there is no {path}")
+        problem = not_found(f"{path} does not exist")
     elif error.status_code == 405:
-        allowed = ", ".join(sorted(_allowed(request)))
+        allowed = ", ".join(sorted(_allowed_methods(path)))
         problem = Problem(
-            405, "Method not allowed", f"{request.method} is not for {path}, but {allowed}", headers={"Allow": allowed}
+            405, "Method not allowed", f"{path} allows {allowed}, not {request.method}", headers={"Allow": allowed}
         )
     else:
         problem = Problem(error.status_code, error.detail)
-    return shown(problem, path)
+    return problem_response(problem, path)
 
 
-def _allowed(request: Request) -> set[str]:
+def _allowed_methods(path: str) -> set[str]:
     found: set[str] = set()
     for router in _ROUTERS:
         for route in router.routes:
-            if isinstance(route, APIRoute) and route.path_regex.match(request.scope["path"]):
+            if isinstance(route, APIRoute) and route.path_regex.match(path):
                 found |= set(route.methods or ())
     return found
 
 
-async def _invalid(request: Request, error: Exception) -> Response:
-    """A parameter that cannot be used."""
+async def _on_invalid_parameter(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     fault = error.errors()[0]
     where = str(fault["loc"][-1])
-    return shown(bad_request(str(fault["msg"]), where=where), request.scope["path"])
+    return problem_response(bad_request(str(fault["msg"]), where=where), request.scope["path"])
 
 
 # --- OpenAPI ----------------------------------------------------------------------------------------------------------
 
 
-def _described(app: FastAPI) -> dict[str, Any]:
+def _description(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
-        app.openapi_schema = _completed(FastAPI.openapi(app))
+        app.openapi_schema = _complete(FastAPI.openapi(app))
     return app.openapi_schema
 
 
-def _completed(found: dict[str, Any]) -> dict[str, Any]:
-    """With what holds for every endpoint, and with the schemas of the requests."""
-    components = found.setdefault("components", {})
+def _complete(description: dict[str, Any]) -> dict[str, Any]:
+    """Add to FastAPI's description what all endpoints share, the schemas of messages, and the examples."""
+    components = description.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
@@ -148,29 +218,31 @@ def _completed(found: dict[str, Any]) -> dict[str, Any]:
     schemas["Policy"] = domains.PolicyModel.model_json_schema()
     schemas["Policies"] = domains.PolicyPage.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas["Policies"].pop("$defs", None)
-    for form, name in _FROM_MESSAGES.items():
-        schemas[form] = {part: value for part, value in schema(name).items() if part != "$schema"}
+    for component, name in _MESSAGE_SCHEMAS.items():
+        schemas[component] = {part: value for part, value in schema(name).items() if part != "$schema"}
     components["securitySchemes"] = {
-        "token": {"type": "http", "scheme": "bearer", "description": "The setting service.token, where it is set"}
+        "token": {"type": "http", "scheme": "bearer", "description": "The setting service.token, if it is set"}
     }
-    for path, methods in found["paths"].items():
+    for path, methods in description["paths"].items():
         for operation in methods.values():
             responses = operation["responses"]
             responses.pop("422", None)
             for code, response in responses.items():
                 if response["description"] == "Successful Response":
-                    response["description"] = "As asked"
-                if (example := ANSWERS.get((operation["operationId"], code))) is not None:
+                    response["description"] = "Success"
+                if (example := EXAMPLES.get((operation["operationId"], code))) is not None:
                     response["content"]["application/json"]["example"] = example
             if path in OPEN_PATHS:
                 continue
             operation["security"] = [{"token": []}]
-            for code in ALWAYS:
-                responses.setdefault(str(code), _classic_refusal(code) if is_classic(path) else refusal(code))
+            for status_code in COMMON_REFUSALS:
+                responses.setdefault(
+                    str(status_code), _classic_refusal(status_code) if is_classic(path) else refusal(status_code)
+                )
             operation["responses"] = dict(sorted(responses.items()))
-    return found
+    return description
 
 
-def _classic_refusal(status: int) -> dict[str, Any]:
+def _classic_refusal(status_code: int) -> dict[str, Any]:
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Wrapper"}}}
-    return {"description": refusal(status)["description"], "content": content}
+    return {"description": refusal(status_code)["description"], "content": content}

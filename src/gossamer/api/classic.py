@@ -1,4 +1,4 @@
-"""Scrapy Cluster's REST service: `/`, `/feed`, `/poll`, with its wrapper and its codes."""
+"""Scrapy Cluster's REST endpoints `/`, `/feed` and `/poll`, with its messages, status codes and wrapper."""
 
 import asyncio
 from functools import cache
@@ -9,21 +9,21 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from gossamer.api import openapi as describe
-from gossamer.api.context import ApiContext, Given
+from gossamer.api.context import ApiContext, Context, parse_json
 from gossamer.api.problems import failure, success
-from gossamer.api.reading import decoded
-from gossamer.api.status import is_bus_there, is_frontier_there
+from gossamer.api.status import is_bus_available, is_frontier_available
 from gossamer.control.admission import DUPLICATE, AdmittedRequest
 from gossamer.control.dispatcher import CRAWL
 from gossamer.errors import BusError, FrontierError, RequestRejected
 from gossamer.model.messages import answers
 from gossamer.model.messages.schemas import schema
 
-NO_JSON = "The payload must be valid JSON."
-INVALID = "JSON did not validate against schema."
-NO_STORE = "Unable to connect to Redis"
-NO_BUS = "Unable to connect to Kafka"
-NO_ANSWER = "Could not find matching poll_id"
+# Scrapy Cluster's own messages; clients compare them.
+_NOT_JSON = "The payload must be valid JSON."
+_INVALID = "JSON did not validate against schema."
+_NO_FRONTIER = "Unable to connect to Redis"
+_NO_BUS = "Unable to connect to Kafka"
+_NO_ANSWER = "Could not find matching poll_id"
 
 router = APIRouter(tags=["Scrapy Cluster"])
 
@@ -35,23 +35,23 @@ def _wrapped(description: str) -> dict[str, Any]:
 
 _INDEX: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "GREEN: both are there; YELLOW: one of them; RED: neither",
+        "description": "GREEN: bus and frontier answer; YELLOW: one of them does; RED: neither does",
         "content": {"application/json": {"schema": {"$ref": f"{describe.SCHEMAS}Root"}}},
     }
 }
 
 
-@router.get("/", operation_id="classic_index", summary="How the service is", responses=_INDEX)
-@router.post("/", operation_id="classic_index_post", summary="The same", responses=_INDEX)
-async def index(parts: Given, request: Request) -> Response:
-    """`kafka_connected` is the bus, whichever it is; `redis_connected` the frontier's server."""
-    bus, frontier = await asyncio.gather(is_bus_there(parts), is_frontier_there(parts))
+@router.get("/", operation_id="classic_index", summary="Return the state of the service", responses=_INDEX)
+@router.post("/", operation_id="classic_index_post", summary="Return the state of the service (POST)", responses=_INDEX)
+async def index(context: Context, request: Request) -> Response:
+    """`kafka_connected` stands for the bus, Kafka or not, and `redis_connected` for the servers of the frontier."""
+    bus, frontier = await asyncio.gather(is_bus_available(context), is_frontier_available(context))
     return JSONResponse(
         {
             "kafka_connected": bus,
             "redis_connected": frontier,
-            "uptime_sec": int(parts.monotonic() - request.app.state.started),
-            "my_id": parts.id,
+            "uptime_sec": int(context.monotonic() - request.app.state.started_at),
+            "my_id": context.id,
             "node_health": ("RED", "YELLOW", "GREEN")[bus + frontier],
         }
     )
@@ -84,69 +84,56 @@ async def index(parts: Given, request: Request) -> Response:
                 },
             }
         },
-        "A crawl, action, stats or domain request, or one of a plug-in; whatever Content-Type says",
+        "A crawl, action, stats or domain request, or one of a plug-in. Content-Type is ignored",
     ),
     responses={
         200: _wrapped(
-            "A crawl request: data is null; a URL seen in this run already: the `duplicate` message. "
-            "Others: data is the answer, or after service.feed_wait seconds `poll_id`",
+            "For a crawl request, `data` is null, or the `duplicate` message if this run has already seen the URL. For "
+            "other requests, `data` is the answer, or has the `poll_id` if it is late (service.feed_wait seconds)",
         ),
-        400: _wrapped("Not valid: which field, and why"),
-        500: _wrapped("The frontier or the bus is away; nobody knows whether it was done"),
+        400: _wrapped("The request is not valid. `cause` names the field and the reason"),
+        500: _wrapped("The frontier or the bus is unavailable. The request may have been carried out"),
     },
 )
-async def feed(parts: Given, request: Request) -> Response:
-    """What has a `uuid` is a question: it is answered here, and on the bus. Waiting for the answer costs nothing."""
+async def feed(context: Context, request: Request) -> Response:
+    """A crawl request is submitted. Any other request is answered in the response, and on the bus as well."""
     try:
-        given = decoded(await request.body())
+        given = parse_json(await request.body())
     except RequestRejected as fault:
-        return failure(400, NO_JSON, fault.reason)
+        return failure(400, _NOT_JSON, fault.reason)
     if not isinstance(given, dict):
-        return failure(400, INVALID, "the body must be a JSON object")
+        return failure(400, _INVALID, "the body must be a JSON object")
     kind = "unknown"
     try:
-        kind, made = parts.desk.read(given)
-        result, response = await (
-            _crawl(parts, made) if kind == CRAWL else _question(parts, request, kind, made, given)
-        )
+        kind, parsed = context.dispatcher.read(given)
+        result, response = await (_submit(context, parsed) if kind == CRAWL else _answer(request, kind, parsed, given))
     except RequestRejected as fault:
-        result, response = "rejected", failure(400, INVALID, fault.detail)
+        result, response = "rejected", failure(400, _INVALID, fault.detail)
     except FrontierError as error:
-        return failure(500, NO_STORE, str(error), headers={"Retry-After": "5"})
+        return failure(500, _NO_FRONTIER, str(error), headers={"Retry-After": "5"})
     except BusError as error:
-        return failure(500, NO_BUS, str(error), headers={"Retry-After": "5"})
-    request.app.state.fed.count(kind, result)
+        return failure(500, _NO_BUS, str(error), headers={"Retry-After": "5"})
+    request.app.state.submissions.count(kind, result)
     return response
 
 
-async def _crawl(parts: ApiContext, submission: AdmittedRequest) -> tuple[str, Response]:
-    [submitted] = await parts.desk.submit([submission])
-    if submitted.added:
-        return "accepted", success(_told(parts, submission, submitted.blacklisted))
-    if submitted.reason == DUPLICATE:
-        crawl, spider, url = submission.crawl.id, submission.spider, submission.url
-        return "duplicate", success(answers.duplicate(crawl, spider=spider, url=url, now=parts.clock()))
-    raise RequestRejected(submitted.reason, field=submitted.field)
+async def _submit(context: ApiContext, admitted: AdmittedRequest) -> tuple[str, Response]:
+    [result] = await context.dispatcher.submit([admitted])
+    crawl, spider, url = admitted.crawl.id, admitted.spider, admitted.url
+    if result.added and result.blacklisted:
+        answer = answers.blacklisted(
+            crawl, spider=spider, url=url, domain=admitted.domain, result=result.blacklisted, now=context.clock()
+        )
+        return "accepted", success(answer)
+    if result.added:
+        return "accepted", success(None)
+    if result.reason == DUPLICATE:
+        return "duplicate", success(answers.duplicate(crawl, spider=spider, url=url, now=context.clock()))
+    raise RequestRejected(result.reason, field=result.field)
 
 
-def _told(parts: ApiContext, submission: AdmittedRequest, blacklisted: str) -> dict[str, Any] | None:
-    """What an accepted request's answer says."""
-    if not blacklisted:
-        return None
-    return answers.blacklisted(
-        submission.crawl.id,
-        spider=submission.spider,
-        url=submission.url,
-        domain=submission.domain,
-        result=blacklisted,
-        now=parts.clock(),
-    )
-
-
-async def _question(
-    parts: ApiContext, request: Request, kind: str, made: Any, given: dict[str, Any]
-) -> tuple[str, Response]:
-    answer, poll_id = await request.app.state.waiting.ask(kind, made, given)
+async def _answer(request: Request, kind: str, parsed: Any, given: dict[str, Any]) -> tuple[str, Response]:
+    answer, poll_id = await request.app.state.pending.ask(kind, parsed, given)
     return "accepted", success({"poll_id": poll_id} if poll_id else answer)
 
 
@@ -158,7 +145,7 @@ def _poll_validator() -> Any:
 @router.post(
     "/poll",
     operation_id="classic_poll",
-    summary="Get an answer that came late",
+    summary="Get a late answer",
     openapi_extra=describe.body(
         {
             "application/json": {
@@ -166,31 +153,29 @@ def _poll_validator() -> Any:
                 "example": {"poll_id": "b1"},
             }
         },
-        "What /feed named",
+        "The id that /feed returned",
     ),
     responses={
-        200: _wrapped(
-            "The answer; it is forgotten with this",
-        ),
-        400: _wrapped("Not valid"),
-        404: _wrapped("Not yet, not any more, or never"),
-        500: _wrapped("The frontier is away"),
+        200: _wrapped("The answer. It can be polled for only once"),
+        400: _wrapped("The request is not valid"),
+        404: _wrapped("There is no answer: not yet, not any more, or the id is unknown"),
+        500: _wrapped("The frontier is unavailable"),
     },
 )
 async def poll(request: Request) -> Response:
-    """Any process of the API can be asked, also when the one that was fed has died."""
+    """Any process of the API can return the answer, even if the one that got the request has died."""
     try:
-        given = decoded(await request.body())
+        given = parse_json(await request.body())
     except RequestRejected as fault:
-        return failure(400, NO_JSON, fault.reason)
+        return failure(400, _NOT_JSON, fault.reason)
     try:
         _poll_validator().validate(given)
     except jsonschema_rs.ValidationError as error:
-        return failure(400, INVALID, error.message)
+        return failure(400, _INVALID, error.message)
     try:
-        found, answer = await request.app.state.waiting.poll(given["poll_id"])
+        found, answer = await request.app.state.pending.poll(given["poll_id"])
     except RequestRejected as fault:
-        return failure(400, INVALID, fault.detail)
+        return failure(400, _INVALID, fault.detail)
     except FrontierError as error:
-        return failure(500, NO_STORE, str(error), headers={"Retry-After": "5"})
-    return success(answer) if found else failure(404, NO_ANSWER)
+        return failure(500, _NO_FRONTIER, str(error), headers={"Retry-After": "5"})
+    return success(answer) if found else failure(404, _NO_ANSWER)

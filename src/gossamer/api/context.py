@@ -1,68 +1,167 @@
-"""What the API is given. It reads no settings and makes no connections of its own."""
+"""Inputs of endpoints: the API's context, the crawl that a path names, and the parsed request body.
 
-from collections.abc import Awaitable, Callable
+Ids in paths may contain any printable character, even an encoded slash, so a path is first split and then decoded."""
+
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
 from time import monotonic, time
 from typing import Annotated, Any
+from urllib.parse import quote, unquote, unquote_to_bytes
 
-from fastapi import Depends, Request
+from fastapi import Depends, Path, Request
+from starlette.convertors import Convertor, register_url_convertor
 
 from gossamer.api.connections import ConnectionLimits
+from gossamer.api.problems import bad_request
 from gossamer.bus.base import Bus, Topics
 from gossamer.control.dispatcher import RequestDispatcher
 from gossamer.control.stats import Counters
+from gossamer.errors import RequestRejected
 from gossamer.frontier.base import Frontier
+from gossamer.model.crawl import CrawlId
+from gossamer.model.messages.reader import decode_json
 from gossamer.telemetry.metrics import Metrics
 from gossamer.valkey.shards import Shards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiContext:
-    """Closed by whoever made them."""
+    """Dependencies and settings of the API. The caller that made the connections closes them."""
 
     shards: Shards
-    """The frontier's server, where answers wait to be polled."""
+    """The frontier's server, which also stores late answers."""
     frontier: Frontier
     bus: Bus
     topics: Topics
     counters: Counters
-    desk: RequestDispatcher
+    dispatcher: RequestDispatcher
     metrics: Metrics
-    answered: Callable[[list[dict[str, Any]]], Awaitable[None]]
-    """Sends answers to the bus, too; raises BusError."""
-    prefix: str = "gossamer"
-    """Of the keys of answers that wait."""
+    publish_answers: Callable[[list[dict[str, Any]]], Awaitable[None]]
+    """Publishes answers on the bus, in addition to the HTTP response. Raises BusError."""
+    prefix: str
+    """Prefix of the keys of late answers."""
     token: str = ""
-    """Who sends it as a Bearer token may use the API. Empty: whoever reaches it, and that from this machine only."""
-    max_body: int = 1024 * 1024
-    """Bytes of a request's body."""
-    max_requests: float = 1000.0
-    """Requests a second that one client address may send, in bursts of up to twice as many."""
-    wait_seconds: float = 5.0
-    """So long /feed waits for an answer before it says where to poll for it."""
-    polled_seconds: float = 3600.0
-    """So long an answer waits to be polled for."""
-    silent_seconds: float = 5.0
-    """A process of the API that said nothing for so long has died: another takes over what it was asked."""
+    """Bearer token that clients must send. Empty: none, and the API accepts only programs on this machine."""
+    max_body_bytes: int = 1024 * 1024
+    max_requests_per_second: float = 1000.0
+    """Limit for one client address. Bursts may be up to twice as large."""
+    feed_wait_seconds: float = 5.0
+    """Seconds that /feed waits for an answer before it returns the id to poll for."""
+    answer_retention_seconds: float = 3600.0
+    """Seconds that a late answer can be polled for."""
+    owner_timeout_seconds: float = 5.0
+    """Seconds without a sign of life after which another process takes over the requests that a process answers. Signs
+    come three times in this period."""
     per_app: bool = True
-    """Pages are on their application's topic; else on the firehose only."""
-    body_seconds: float = 60.0
-    """So long a request's body may take to arrive."""
+    """True if pages are on the topics of their applications; else only on the common topic."""
+    body_timeout_seconds: float = 60.0
+    """Seconds for a request's body to arrive; then the answer is 408. Must be less than `connections.body`."""
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
-    """How many connections there may be, how long parts of a request may take, and which proxies are trusted."""
     clock: Callable[[], float] = time
-    """Epoch seconds."""
+    """Returns epoch seconds."""
     monotonic: Callable[[], float] = monotonic
-    """For durations."""
+    """Clock for durations."""
     id: str = field(default_factory=lambda: token_hex(6))
-    """12 hex digits: this process, as `/` and the statistics name it."""
+    """12 hex digits that name this process in `/` and in the statistics."""
 
 
-async def _given(request: Request) -> ApiContext:
-    parts: ApiContext = request.app.state.parts
-    return parts
+async def _context(request: Request) -> ApiContext:
+    context: ApiContext = request.app.state.context
+    return context
 
 
-Given = Annotated[ApiContext, Depends(_given)]
-"""What an endpoint says to get the parts."""
+Context = Annotated[ApiContext, Depends(_context)]
+"""Type of an endpoint's parameter that gets the API's context."""
+
+
+# --- paths ------------------------------------------------------------------------------------------------------------
+
+_UNQUOTED = "!$&'()*+,;=:@~"
+"""Characters, besides letters, digits and -._, that need no encoding in a path segment (RFC 3986, pchar)."""
+
+
+def normalized_path(raw: bytes) -> str:
+    """Return a request's path with each segment encoded in one way, as the routes expect it. Raises Problem for a path
+    that is not UTF-8."""
+    segments = [unquote_to_bytes(segment) for segment in raw.partition(b"?")[0].split(b"/")]
+    try:
+        return "/".join(quote(segment.decode(), safe=_UNQUOTED) for segment in segments)
+    except UnicodeDecodeError:
+        raise bad_request("the path is not UTF-8") from None
+
+
+def path_of(*names: str) -> str:
+    """Return names as the segments of a path."""
+    return "/".join(quote(name, safe=_UNQUOTED) for name in names)
+
+
+class _Name(Convertor[str]):
+    """Converter of one decoded path segment: `{appid:name}`."""
+
+    regex = "[^/]+"
+
+    def convert(self, value: str) -> str:
+        return unquote(value)
+
+    def to_string(self, value: str) -> str:
+        return path_of(value)
+
+
+register_url_convertor("name", _Name())
+
+CRAWL_PATH = "/v1/crawls/{appid:name}/{crawlid:name}"
+
+
+async def _crawl_id(
+    appid: Annotated[str, Path(description="The application that owns the crawl", examples=["shop"])],
+    crawlid: Annotated[str, Path(description="The crawl's name in this application", examples=["prices"])],
+) -> CrawlId:
+    return CrawlId(appid, crawlid)
+
+
+PathCrawl = Annotated[CrawlId, Depends(_crawl_id)]
+"""Type of the parameter that gets the crawl of an endpoint under CRAWL_PATH."""
+
+
+# --- bodies -----------------------------------------------------------------------------------------------------------
+
+_JSON_LINES_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/jsonlines")
+JSON_LINES = _JSON_LINES_TYPES[0]
+
+
+def media_type(request: Request) -> str:
+    """Return the media type of the body, in lower case and without parameters; empty if the request has none."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def is_json_lines(request: Request) -> bool:
+    """Return whether the body is JSON Lines."""
+    return media_type(request) in _JSON_LINES_TYPES
+
+
+def split_lines(body: bytes) -> Sequence[bytes]:
+    """Return the lines of a body without the empty ones."""
+    return [line for line in body.splitlines() if line.strip()]
+
+
+def parse_json(body: bytes) -> Any:
+    """Return the JSON value of a body. Raises RequestRejected with the reason."""
+    if not body.strip():
+        raise RequestRejected("the body is empty")
+    return decode_json(body)
+
+
+async def read_object(request: Request) -> dict[str, Any]:
+    """Return the JSON object in a request's body. Raises RequestRejected."""
+    found = parse_json(await request.body())
+    if not isinstance(found, dict):
+        raise RequestRejected("the body must be a JSON object")
+    return found
+
+
+def check_fields(given: dict[str, Any], known: Sequence[str]) -> None:
+    """Raise Problem that names a field which is not known."""
+    for name in given:
+        if name not in known:
+            raise bad_request(f"unknown field; the fields are {', '.join(known)}", where=name)

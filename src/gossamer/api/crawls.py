@@ -1,4 +1,4 @@
-"""Crawls: list, look, stop."""
+"""Endpoints that list, describe and stop crawls."""
 
 import asyncio
 from typing import Annotated, Any, Literal
@@ -6,161 +6,166 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from gossamer.api.context import ApiContext, Given
+from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
 from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
 from gossamer.api.problems import Problem, not_found
-from gossamer.api.reading import CRAWL, TheCrawl
 from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId, CrawlState, Run
 from gossamer.model.info import CrawlInfo, SpiderCounts
 
 router = APIRouter(prefix="/v1/crawls", tags=["crawls"])
-one = APIRouter(prefix=CRAWL, tags=["crawls"])
+one = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
 
 
 class RequestCounts(ResponseModel):
-    """added = queued + later + leased + fetched + failed + dropped."""
+    """Counts of requests: added = queued + later + leased + fetched + failed + dropped."""
 
     added: int
     queued: int
     later: int
-    """Retries that are not due yet"""
+    """Retries that are not yet due"""
     leased: int
-    """Being fetched"""
+    """Requests in progress"""
     fetched: int
     failed: dict[str, int]
-    """By reason"""
+    """Counts by reason"""
     dropped: dict[str, int]
-    """By reason"""
+    """Counts by reason"""
     links_dropped: dict[str, int]
-    """Links that never became requests, by reason"""
+    """Links that did not become requests, by reason"""
 
 
 class CrawlSummary(ResponseModel):
-    """Where a crawl stands."""
+    """State and counts of a crawl."""
 
     appid: str
     crawlid: str
     state: str = Field(examples=["running"])
     """`running`, `finished`, `stopped` or `expired`"""
     run: int
-    """1 for the first"""
+    """Number of the run, from 1"""
     started: float
     """Epoch seconds"""
     ended: float | None
+    """Epoch seconds; null while the crawl is running"""
     domains: int
-    """With requests that wait"""
+    """Domains with waiting requests"""
     total: RequestCounts
 
 
 class DomainShare(ResponseModel):
-    """What of a crawl waits on one domain."""
+    """Waiting requests of a crawl on one domain."""
 
     domain: str
     queued: int
     later: int
-    """Waiting for a retry"""
+    """Requests that wait for a retry"""
     by_priority: dict[int, int]
-    """All that waits, for a retry too"""
+    """Queued requests and retries, by priority"""
     by_spider: dict[str, int]
-    """The same"""
+    """Queued requests and retries, by spider"""
 
 
 class DomainPage(ResponseModel):
-    """Some of the domains."""
+    """A page of domains."""
 
     items: list[DomainShare]
     cursor: str
-    """Where the next page begins; empty at the end"""
+    """Start of the next page; empty if this is the last one"""
 
 
-class CrawlShape(CrawlSummary):
-    """Where a crawl stands, by spider and priority."""
+class CrawlDetails(CrawlSummary):
+    """State and counts of a crawl, also by spider and priority."""
 
     seen: int
-    """Distinct requests ever added"""
+    """Distinct requests that were ever added"""
     queued_by_priority: dict[int, int]
     spiders: dict[str, RequestCounts]
     max_pages: int | None
     order: str
     rate: str | None
-    """HITS/SECONDS, its own wish"""
+    """Rate that the crawl requests for each domain, as HITS/SECONDS"""
     domain_concurrency: int | None
     queued_by_domain: DomainPage | None = None
-    """With `domains` in the query only"""
+    """Only if the query has `domains`"""
 
 
 class CrawlPage(ResponseModel):
-    """Some of the crawls, in no order."""
+    """A page of crawls, in no particular order."""
 
     items: list[CrawlSummary]
     cursor: str
-    """Where the next page begins; empty at the end"""
+    """Start of the next page; empty if this is the last one"""
 
 
 class StoppedCrawl(ResponseModel):
-    """What stopping did."""
+    """Result of stopping a crawl."""
 
     appid: str
     crawlid: str
     spiderid: str | None
+    """The spider whose part was stopped; null: the whole crawl"""
     purged: int
-    """Waiting requests that were dropped; repeating it purges none"""
+    """Waiting requests that were dropped. A repeated call drops none"""
 
 
 @router.get(
     "",
     operation_id="list_crawls",
-    summary="The crawls that are known",
+    summary="List crawls",
     response_model=CrawlPage,
     responses=refusals(400, 503),
 )
-async def crawls(
-    parts: Given,
-    appid: Annotated[str | None, Query(description="Of this application only", max_length=1000)] = None,
+async def list_crawls(
+    context: Context,
+    appid: Annotated[str | None, Query(description="Only crawls of this application", max_length=1000)] = None,
     state: Annotated[
-        Literal["running", "finished", "stopped", "expired"] | None, Query(description="Only those in this state")
+        Literal["running", "finished", "stopped", "expired"] | None, Query(description="Only crawls in this state")
     ] = None,
     cursor: Cursor = "",
     limit: Limit = 100,
 ) -> CrawlPage:
-    """Running ones, those that ended within the retention, and those that are marked as stopped or expired. One may be
-    on two pages. With `state` a page may be short, or empty and have a next one."""
-    infos, following = await parts.frontier.list_crawls(
+    """Lists running crawls, crawls that ended within their retention, and stopped or expired crawls that are still
+    remembered. A crawl may be on two pages. With `state`, a page may be short or even empty although there is a next
+    one."""
+    infos, next_cursor = await context.frontier.list_crawls(
         appid=appid, state=CrawlState(state) if state else None, cursor=cursor, limit=limit
     )
-    return CrawlPage(items=[CrawlSummary(**_summary(info)) for info in infos], cursor=following)
+    return CrawlPage(items=[CrawlSummary(**_summary(info)) for info in infos], cursor=next_cursor)
 
 
 @one.get(
     "",
     operation_id="show_crawl",
-    summary="Where a crawl stands",
-    response_model=CrawlShape,
+    summary="Return the state of a crawl",
+    response_model=CrawlDetails,
     response_model_exclude_unset=True,
     responses=refusals(400, 404, 503),
 )
-async def crawl(
-    parts: Given,
-    crawl: TheCrawl,
+async def show_crawl(
+    context: Context,
+    crawl: PathCrawl,
     domains: Annotated[
         str | None,
-        Query(description="Also a page of its domains: the cursor, empty for the first page", max_length=4096),
+        Query(
+            description="Also return a page of its domains: the cursor of the page, empty for the first",
+            max_length=4096,
+        ),
     ] = None,
     limit: Limit = 100,
-) -> CrawlShape:
-    """From counters: as fast for a million queued requests as for one."""
+) -> CrawlDetails:
+    """Reads only counters, so it is as fast for a million queued requests as for one."""
     info, run, page = await asyncio.gather(
-        parts.frontier.crawl_info(crawl), parts.frontier.latest_run(crawl), _domains(parts, crawl, domains, limit)
+        context.frontier.crawl_info(crawl), context.frontier.latest_run(crawl), _domains(context, crawl, domains, limit)
     )
     if info is None or run is None:
-        raise unknown(crawl)
-    found = CrawlShape(
+        raise unknown_crawl(crawl)
+    found = CrawlDetails(
         **_summary(info),
         seen=info.seen,
         queued_by_priority=info.queued_by_priority,
         spiders={spider: _counts(counts) for spider, counts in info.spiders.items()},
-        **_wishes(run),
+        **_options(run),
     )
     if page is not None:
         found.queued_by_domain = page
@@ -174,30 +179,32 @@ async def crawl(
     response_model=StoppedCrawl,
     responses=refusals(400, 404, 503),
 )
-async def stop(
-    parts: Given,
-    crawl: TheCrawl,
-    spiderid: Annotated[str | None, Query(description="Only this spider's part", min_length=1, max_length=1000)] = None,
+async def stop_crawl(
+    context: Context,
+    crawl: PathCrawl,
+    spiderid: Annotated[
+        str | None, Query(description="Stop only this spider's part", min_length=1, max_length=1000)
+    ] = None,
 ) -> StoppedCrawl:
-    """What waits is dropped, what is being fetched is finished. The crawl takes no more requests while its mark is kept
-    (the setting stopped_retention)."""
-    if await parts.frontier.crawl_info(crawl) is None:
-        raise unknown(crawl)
-    purged = await parts.frontier.stop_crawl(crawl, spider=spiderid)
+    """Drops waiting requests; requests in progress are completed. The crawl accepts no more requests until the time of
+    the setting stopped_retention has passed."""
+    if await context.frontier.crawl_info(crawl) is None:
+        raise unknown_crawl(crawl)
+    purged = await context.frontier.stop_crawl(crawl, spider=spiderid)
     return StoppedCrawl(appid=crawl.appid, crawlid=crawl.crawlid, spiderid=spiderid, purged=purged)
 
 
-def unknown(crawl: CrawlId) -> Problem:
-    """404."""
-    return not_found(f"no crawl {crawl} is known")
+def unknown_crawl(crawl: CrawlId) -> Problem:
+    """Return the problem for a crawl that does not exist."""
+    return not_found(f"there is no crawl {crawl}")
 
 
-async def _domains(parts: ApiContext, crawl: CrawlId, cursor: str | None, limit: int) -> DomainPage | None:
+async def _domains(context: ApiContext, crawl: CrawlId, cursor: str | None, limit: int) -> DomainPage | None:
     if cursor is None:
         return None
     if cursor and not _is_cursor(cursor):
-        raise BadInput("domains: this is no cursor")
-    found, following = await parts.frontier.crawl_domains(crawl, cursor=cursor, limit=limit)
+        raise BadInput("domains: not a cursor of this endpoint")
+    found, next_cursor = await context.frontier.crawl_domains(crawl, cursor=cursor, limit=limit)
     return DomainPage(
         items=[
             DomainShare(
@@ -209,7 +216,7 @@ async def _domains(parts: ApiContext, crawl: CrawlId, cursor: str | None, limit:
             )
             for share in found
         ],
-        cursor=following,
+        cursor=next_cursor,
     )
 
 
@@ -231,8 +238,8 @@ def _summary(info: CrawlInfo) -> dict[str, Any]:
     }
 
 
-def progress(info: CrawlInfo) -> bytes:
-    """Where a crawl stands, as JSON."""
+def summary_json(info: CrawlInfo) -> bytes:
+    """Return a crawl's summary as JSON."""
     return CrawlSummary(**_summary(info)).model_dump_json().encode()
 
 
@@ -249,7 +256,7 @@ def _counts(counts: SpiderCounts) -> RequestCounts:
     )
 
 
-def _wishes(run: Run) -> dict[str, Any]:
+def _options(run: Run) -> dict[str, Any]:
     crawl = run.crawl
     return {
         "max_pages": crawl.max_pages,

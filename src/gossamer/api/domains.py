@@ -1,4 +1,4 @@
-"""How fast sites are fetched, live: one domain, the default, or all of it at once."""
+"""Endpoints for domain policies: of one domain, the default policy, or all of them at once."""
 
 import asyncio
 import hashlib
@@ -11,27 +11,34 @@ from pydantic import Field
 from starlette.responses import Response
 
 from gossamer.api import openapi as describe
-from gossamer.api.context import ApiContext, Given
+from gossamer.api.context import ApiContext, Context, check_fields, media_type, parse_json, read_object
 from gossamer.api.openapi import Limit, ResponseModel, refusals
 from gossamer.api.problems import Problem, bad_request
-from gossamer.api.reading import check_known, decoded, media_type, read_object
 from gossamer.control.domains import (
     DEFAULT_POLICY,
+    EDIT_ATTEMPTS,
     dump_policies,
     load_policies,
     merge_policies,
     parse_domain,
     parse_policy,
     policy_fields,
+    snapshot,
 )
 from gossamer.errors import PoliciesChanged, RequestRejected
-from gossamer.model.crawl import BUILT_IN_POLICY, DomainPolicy
+from gossamer.model.crawl import (
+    BUILT_IN_POLICY,
+    CONCURRENCY_RANGE,
+    HITS_RANGE,
+    SCALE_RANGE,
+    WINDOW_SECONDS_RANGE,
+    DomainPolicy,
+)
 
 YAML = "application/yaml"
-_YAMLS = (YAML, "application/x-yaml", "text/yaml", "text/x-yaml")
-_ATTEMPTS = 20
-_TELLING = ("version", "cursor")
-"""Of a page, beside the policies."""
+_YAML_TYPES = (YAML, "application/x-yaml", "text/yaml", "text/x-yaml")
+_PAGE_FIELDS = ("version", "cursor")
+"""Fields of PolicyPage that are not policies; PUT ignores them, so that an edited answer of GET can be sent back."""
 
 router = APIRouter(prefix="/v1/domains", tags=["domains"])
 
@@ -39,32 +46,33 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class PolicyModel(ResponseModel):
-    """What is set; a field that is missing is not set, and the next level's counts: the default, then the built-in."""
+    """A domain policy. Where a field is missing, the default policy applies, and then the built-in one."""
 
-    hits: int | None = Field(None, ge=1, le=1_000_000, examples=[10])
-    window: float | None = Field(None, ge=0.001, le=604800, examples=[60])
-    """Seconds. At most `hits` in any window of this length"""
-    scale: float | None = Field(None, ge=0, le=1)
-    """Multiplies hits; 0 pauses"""
+    hits: int | None = Field(None, ge=HITS_RANGE[0], le=HITS_RANGE[1], examples=[10])
+    """Most requests in any window"""
+    window: float | None = Field(None, ge=WINDOW_SECONDS_RANGE[0], le=WINDOW_SECONDS_RANGE[1], examples=[60])
+    """Length of the window in seconds"""
+    scale: float | None = Field(None, ge=SCALE_RANGE[0], le=SCALE_RANGE[1])
+    """Factor for `hits`; 0 pauses the domain"""
     moderated: bool | None = None
-    """Hits are spaced evenly, too"""
+    """Space requests evenly over the window"""
     elastic: bool | None = None
-    """After a stall it catches up"""
+    """Catch up after a stall"""
     scope: str | None = Field(None, examples=["domain"])
-    """What shares the budget: `domain`, `type`, `ip` or `type+ip`"""
-    concurrency: int | None = Field(None, ge=1, le=10_000)
-    """Requests in flight"""
+    """Requests that share one budget: `domain` (all), `type` (of one spider), `ip` (from one address) or `type+ip`"""
+    concurrency: int | None = Field(None, ge=CONCURRENCY_RANGE[0], le=CONCURRENCY_RANGE[1])
+    """Concurrent requests"""
     blacklisted: bool | None = None
-    """Not fetched"""
+    """Do not fetch the domain"""
     when_blacklisted: str | None = Field(None, examples=["held"])
-    """What becomes of requests while it is blacklisted: `held` or `dropped`"""
+    """`held` or `dropped`: treatment of requests while the domain is blacklisted"""
 
 
 class DomainModel(ResponseModel):
-    """A domain's policy, and what it comes to."""
+    """A domain's policy, and the policy that results from it and the defaults."""
 
     domain: str = Field(examples=["example.com"])
-    """`*`: the default"""
+    """`*`: the default policy"""
     policy: PolicyModel
     in_force: PolicyModel
 
@@ -73,15 +81,15 @@ class PolicyPage(ResponseModel):
     """All policies, or a page of them."""
 
     version: int = 0
-    """Raised by every change of any policy; the ETag. Not heeded where it is sent"""
+    """Version of all policies together, as in the ETag. Ignored in requests"""
     default: PolicyModel | None = None
     domains: dict[str, PolicyModel] | None = None
     cursor: str = ""
-    """Where the next page begins; empty at the end"""
+    """Start of the next page; empty if this is the last one"""
 
 
 class PoliciesReplaced(ResponseModel):
-    """All policies were put in the place of what there was."""
+    """Result of replacing all policies."""
 
     version: int
     domains: int
@@ -93,12 +101,12 @@ _POLICY_BODY = {
 _EXAMPLE_YAML = (
     "default: {hits: 2, window: 1}\ndomains:\n  example.com: {hits: 10, window: 60}\nblacklist: [bad.example]\n"
 )
-_ETAG = {"ETag": {"description": "For If-Match", "schema": {"type": "string"}}}
+_ETAG = {"ETag": {"description": "Version, for If-Match", "schema": {"type": "string"}}}
 _IF_MATCH = {
     "name": "If-Match",
     "in": "header",
     "schema": {"type": "string"},
-    "description": "The ETag of what was edited: refused with 412 when it was changed since",
+    "description": "ETag of the version that was edited. If the resource has changed since, the answer is 412",
 }
 
 
@@ -110,16 +118,16 @@ def _with_etag(model: type[ResponseModel], description: str) -> dict[int | str, 
     return {200: {"description": description, "model": model, "headers": _ETAG}}
 
 
-# --- all of them ------------------------------------------------------------------------------------------------------
+# --- all policies -----------------------------------------------------------------------------------------------------
 
 
 @router.get(
     "",
     operation_id="list_domains",
-    summary="All policies",
+    summary="List policies",
     responses={
         200: {
-            "description": "A page; with Accept: application/yaml all of them",
+            "description": "A page of policies; with Accept: application/yaml, all policies",
             "model": PolicyPage,
             "headers": _ETAG,
             "content": {YAML: {"schema": {"type": "string"}, "example": _EXAMPLE_YAML}},
@@ -127,16 +135,18 @@ def _with_etag(model: type[ResponseModel], description: str) -> dict[int | str, 
         **refusals(400, 503),
     },
 )
-async def domains(
-    parts: Given,
+async def list_domains(
+    context: Context,
     request: Request,
     cursor: describe.Cursor = "",
     limit: Limit = 1000,
-    blacklisted: Annotated[bool | None, Query(description="Only those that are, or are not, on the blacklist")] = None,
+    blacklisted: Annotated[
+        bool | None, Query(description="Only domains that are, or are not, on the blacklist")
+    ] = None,
 ) -> Response:
-    """The ETag is the version of all policies: while it stays the same, so do all pages."""
-    default, policies, version = await _snapshot(parts)
-    if any(kind in request.headers.get("accept", "") for kind in _YAMLS):
+    """The ETag is the version of all policies together. While it stays the same, so do all pages."""
+    default, policies, version = await snapshot(context.frontier)
+    if any(kind in request.headers.get("accept", "") for kind in _YAML_TYPES):
         return Response(dump_policies(default, policies), media_type=YAML, headers=_etag(version))
     names = sorted(
         name
@@ -158,9 +168,10 @@ async def domains(
 @router.put(
     "",
     operation_id="replace_domains",
-    summary="Put all policies in the place of what there is",
+    summary="Replace all policies",
     openapi_extra=_documented(
-        "YAML as Scrapy Cluster's file of throttles, ours added, or the same as JSON (what GET answers will do)",
+        "All policies: YAML in the format of Scrapy Cluster's throttle file with more fields, or JSON in the format of "
+        "GET",
         content={
             YAML: {"schema": {"type": "string"}, "example": _EXAMPLE_YAML},
             "application/json": {
@@ -172,138 +183,148 @@ async def domains(
             },
         },
     ),
-    responses={**_with_etag(PoliciesReplaced, "In force within a second"), **refusals(400, 408, 412, 413, 428, 503)},
+    responses={
+        **_with_etag(PoliciesReplaced, "The change is in force within a second"),
+        **refusals(400, 408, 412, 413, 428, 503),
+    },
 )
-async def replace(parts: Given, request: Request) -> Response:
-    """If-Match must name the version that was edited (`*`: whichever it is), so that no two editors lose an update."""
+async def replace_domains(context: Context, request: Request) -> Response:
+    """If-Match must name the version that was edited (`*`: any version), so that concurrent edits are not lost."""
     wanted = _if_match(request)
     if wanted is None:
-        raise Problem(428, "Precondition required", "send If-Match with the ETag that GET /v1/domains gave, or *")
+        raise Problem(428, "Precondition required", "send the header If-Match with the ETag of GET /v1/domains, or *")
     text = await request.body()
-    if media_type(request) not in _YAMLS:
-        text = _as_policies(text)
-    # In a thread: a long text takes the parser seconds.
+    if media_type(request) not in _YAML_TYPES:
+        text = _without_page_fields(text)
+    # In a thread, because parsing a long text takes seconds.
     default, policies = await asyncio.to_thread(load_policies, text)
-    for _ in range(_ATTEMPTS):
-        version = await parts.frontier.policies_version()
+    for _ in range(EDIT_ATTEMPTS):
+        version = await context.frontier.policies_version()
         if wanted and _tag(version) not in wanted:
             break
         try:
-            version = await parts.frontier.replace_policies(default, policies, expected_version=version)
+            version = await context.frontier.replace_policies(default, policies, expected_version=version)
         except PoliciesChanged:
             continue
         return _json({"version": version, "domains": len(policies)}, _etag(version))
     raise PoliciesChanged
 
 
-async def _snapshot(parts: ApiContext) -> tuple[DomainPolicy, dict[str, DomainPolicy], int]:
-    """Policies and the version that they have together."""
-    while True:
-        version = await parts.frontier.policies_version()
-        default, policies = await parts.frontier.domain_policies()
-        if version == await parts.frontier.policies_version():
-            return default, policies, version
-
-
-def _as_policies(text: bytes) -> bytes:
-    found = decoded(text)
+def _without_page_fields(text: bytes) -> bytes:
+    found = parse_json(text)
     if not isinstance(found, dict):
         raise RequestRejected("the body must be a JSON object")
     if found.get("cursor"):
-        raise bad_request("this is a page of the policies; put all of them", where="cursor")
-    return _encode({name: part for name, part in found.items() if name not in _TELLING})
+        raise bad_request("this is one page of the policies; send all of them", where="cursor")
+    return _encode({name: part for name, part in found.items() if name not in _PAGE_FIELDS})
 
 
-# --- one of them ------------------------------------------------------------------------------------------------------
+# --- one policy -------------------------------------------------------------------------------------------------------
 
-_ONE = "/{domain:name}"
-DomainName = Annotated[str, Path(description="A registered domain; `*`: the default", examples=["example.com"])]
+_DOMAIN_PATH = "/{domain:name}"
+PathDomain = Annotated[str, Path(description="A registered domain; `*`: the default policy", examples=["example.com"])]
 
 
 @router.get(
-    _ONE,
+    _DOMAIN_PATH,
     operation_id="show_domain",
-    summary="One domain's policy",
-    responses={**_with_etag(DomainModel, "What is set, and what it comes to"), **refusals(400, 503)},
+    summary="Return a domain's policy",
+    responses={
+        **_with_etag(DomainModel, "The policy, and the policy that results from it and the defaults"),
+        **refusals(400, 503),
+    },
 )
-async def domain(parts: Given, domain: DomainName) -> Response:
-    """Every domain has one; where nothing is set it is empty, and the default's."""
-    name = _checked(domain)
-    return await _shown(parts, name, await parts.frontier.domain_policy(name))
+async def show_domain(context: Context, domain: PathDomain) -> Response:
+    """Every domain has a policy. It is empty if nothing was set; then the default policy applies."""
+    name = _policy_name(domain)
+    return await _show(context, name, await context.frontier.domain_policy(name))
 
 
 @router.put(
-    _ONE,
+    _DOMAIN_PATH,
     operation_id="set_domain",
-    summary="Set one domain's policy",
-    openapi_extra=_documented("The whole policy: what is not in it is not set any more"),
-    responses={**_with_etag(DomainModel, "In force within a second"), **refusals(400, 408, 412, 413, 503)},
+    summary="Replace a domain's policy",
+    openapi_extra=_documented("The whole policy. Fields that are missing are unset"),
+    responses={
+        **_with_etag(DomainModel, "The change is in force within a second"),
+        **refusals(400, 408, 412, 413, 503),
+    },
 )
-async def put(parts: Given, domain: DomainName, request: Request) -> Response:
-    """If-Match is heeded where it is sent."""
+async def set_domain(context: Context, domain: PathDomain, request: Request) -> Response:
+    """If-Match is optional."""
     given = await read_object(request)
-    check_known(given, tuple(PolicyModel.model_fields))
+    check_fields(given, tuple(PolicyModel.model_fields))
     policy = parse_policy(given, where=domain)
-    return await _edited(parts, request, domain, lambda _: policy)
+    return await _edit(context, request, domain, lambda _: policy)
 
 
 @router.patch(
-    _ONE,
+    _DOMAIN_PATH,
     operation_id="change_domain",
-    summary="Change parts of one domain's policy",
-    openapi_extra=_documented("Fields to set; null: not set any more (RFC 7396). `blacklisted` is the blacklist"),
-    responses={**_with_etag(DomainModel, "In force within a second"), **refusals(400, 408, 412, 413, 503)},
+    summary="Change fields of a domain's policy",
+    openapi_extra=_documented(
+        "Fields to set; null unsets a field (RFC 7396). `blacklisted` adds the domain to the blacklist or removes it"
+    ),
+    responses={
+        **_with_etag(DomainModel, "The change is in force within a second"),
+        **refusals(400, 408, 412, 413, 503),
+    },
 )
-async def patch(parts: Given, domain: DomainName, request: Request) -> Response:
-    """Two editors at once both get what they asked for, unless they change the same field."""
+async def change_domain(context: Context, domain: PathDomain, request: Request) -> Response:
+    """Two concurrent changes both succeed, unless they change the same field."""
     given = await read_object(request)
-    check_known(given, tuple(PolicyModel.model_fields))
+    check_fields(given, tuple(PolicyModel.model_fields))
     changes = parse_policy(given, where=domain)
-    gone = [field for field, value in given.items() if value is None]
+    unset = [field for field, value in given.items() if value is None]
 
     def changed(before: DomainPolicy) -> DomainPolicy:
         fields = {
-            field: value for field, value in policy_fields(merge_policies(before, changes)).items() if field not in gone
+            field: value
+            for field, value in policy_fields(merge_policies(before, changes)).items()
+            if field not in unset
         }
         return parse_policy(fields, where=domain)
 
-    return await _edited(parts, request, domain, changed)
+    return await _edit(context, request, domain, changed)
 
 
 @router.delete(
-    _ONE,
+    _DOMAIN_PATH,
     operation_id="remove_domain",
-    summary="Forget one domain's policy",
+    summary="Remove a domain's policy",
     status_code=204,
     openapi_extra={"parameters": [_IF_MATCH]},
-    responses={204: {"description": "Nothing is set any more, the blacklist included"}, **refusals(400, 412, 503)},
+    responses={
+        204: {"description": "The policy is removed, and the domain is not on the blacklist"},
+        **refusals(400, 412, 503),
+    },
 )
-async def delete(parts: Given, domain: DomainName, request: Request) -> Response:
+async def remove_domain(context: Context, domain: PathDomain, request: Request) -> Response:
     """May be repeated."""
-    await _edited(parts, request, domain, lambda _: DomainPolicy())
+    await _edit(context, request, domain, lambda _: DomainPolicy())
     return Response(status_code=204)
 
 
-async def _edited(
-    parts: ApiContext, request: Request, domain: str, change: Callable[[DomainPolicy], DomainPolicy]
+async def _edit(
+    context: ApiContext, request: Request, domain: str, change: Callable[[DomainPolicy], DomainPolicy]
 ) -> Response:
-    name = _checked(domain)
+    name = _policy_name(domain)
     wanted = _if_match(request)
-    for _ in range(_ATTEMPTS):
-        before = await parts.frontier.domain_policy(name)
+    for _ in range(EDIT_ATTEMPTS):
+        before = await context.frontier.domain_policy(name)
         if wanted and _tag(policy_fields(before)) not in wanted:
             break
         after = change(before)
         try:
-            await parts.frontier.set_domain_policy(name, None if after == DomainPolicy() else after, expected=before)
+            await context.frontier.set_domain_policy(name, None if after == DomainPolicy() else after, expected=before)
         except PoliciesChanged:
             continue
-        return await _shown(parts, name, after)
+        return await _show(context, name, after)
     raise PoliciesChanged
 
 
-async def _shown(parts: ApiContext, name: str | None, policy: DomainPolicy) -> Response:
-    default = policy if name is None else await parts.frontier.domain_policy(None)
+async def _show(context: ApiContext, name: str | None, policy: DomainPolicy) -> Response:
+    default = policy if name is None else await context.frontier.domain_policy(None)
     in_force = merge_policies(merge_policies(BUILT_IN_POLICY, default), policy)
     return _json(
         {"domain": name or DEFAULT_POLICY, "policy": policy_fields(policy), "in_force": policy_fields(in_force)},
@@ -311,7 +332,8 @@ async def _shown(parts: ApiContext, name: str | None, policy: DomainPolicy) -> R
     )
 
 
-def _checked(domain: str) -> str | None:
+def _policy_name(domain: str) -> str | None:
+    """Return the domain; None for the default policy. Raises BadInput."""
     return None if domain == DEFAULT_POLICY else parse_domain(domain)
 
 
@@ -329,7 +351,7 @@ def _etag(state: int | Mapping[str, Any]) -> dict[str, str]:
 
 
 def _if_match(request: Request) -> list[str] | None:
-    """The tags that will do; empty: any. None: the header is not there."""
+    """Return the ETags of If-Match; empty: any version is accepted. None: the header is missing."""
     header = request.headers.get("if-match")
     if header is None:
         return None

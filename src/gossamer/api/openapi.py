@@ -1,94 +1,100 @@
-"""What OpenAPI says of the endpoints: shapes, examples, refusals."""
+"""Building blocks of the OpenAPI description (models, responses, examples), and the page at `/docs` that shows it."""
 
 from collections.abc import Mapping
+from functools import cache
+from importlib import resources
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import HTMLResponse, Response
 
-PROBLEM_TYPE = "application/problem+json"
+from gossamer.api.problems import PROBLEM_MEDIA_TYPE, PROBLEM_TYPE_PREFIX, not_found
+
 SCHEMAS = "#/components/schemas/"
-_MEANINGS = {
-    400: "The request is not valid: which field, and why",
+_DESCRIPTIONS = {
+    400: "The request is not valid. The answer names the field and the reason",
     401: "The token is missing or wrong",
-    403: "Without a token: not from this machine, or from a web page",
-    404: "There is no such thing",
-    405: "Not with this method",
-    408: "The body did not come in time",
-    409: "The crawl takes no more requests",
-    412: "Somebody else changed it meanwhile: get it again, repeat the edit",
+    403: "No token is set, and the request is not from this machine or is from a web page",
+    404: "The resource does not exist",
+    405: "The resource does not support this method",
+    408: "The body did not arrive in time",
+    409: "The crawl accepts no more requests",
+    412: "The resource was changed in the meantime. Get it again and repeat the edit",
     413: "The body is longer than service.max_body allows",
-    428: "If-Match is missing: say which version was edited",
-    429: "More requests than service.max_requests allows; see Retry-After",
-    503: "The frontier or the bus is away or full; see Retry-After. It may be repeated",
+    428: "The header If-Match is missing. It must name the version that was edited",
+    429: "This address sends more requests than service.max_requests allows. See Retry-After",
+    503: "The frontier or the bus is unavailable or full. See Retry-After; the request may be repeated",
 }
 _EXAMPLES: dict[int, tuple[str, str, str]] = {
     400: ("invalid-request", "Invalid request", "maxdepth: must be at least 0"),
     401: ("unauthorized", "Unauthorized", "send the header Authorization: Bearer <token>"),
     404: ("not-found", "Not found", "no crawl shop/prices is known"),
     409: ("crawl-refused", "Crawl refused", "This crawl takes no more requests: shop/prices is stopped"),
-    412: ("policies-changed", "Policies changed", "Somebody else changed the domain policies meanwhile"),
+    412: (
+        "policies-changed",
+        "Policies changed",
+        "The domain policies were changed in the meantime; load them again and repeat the edit.",
+    ),
     503: ("frontier-unavailable", "Frontier unavailable", "The frontier could not be reached"),
 }
-ALWAYS = (401, 403, 429)
-"""What every endpoint may refuse with, those that anybody may ask apart."""
+COMMON_REFUSALS = (401, 403, 429)
+"""Status codes that every endpoint may return, except those without a token."""
 
 
 class ResponseModel(BaseModel):
-    """An answer's form."""
+    """Base of the models of responses. The docstring of a field is its description in OpenAPI."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 class ProblemModel(ResponseModel):
-    """Why a request was refused (RFC 9457)."""
+    """The reason why a request was refused (RFC 9457)."""
 
     type: str = Field(examples=["urn:gossamer:problem:invalid-request"])
-    """A stable name for programs"""
+    """Stable name of the problem, for programs"""
     title: str
     status: int
     detail: str | None = None
-    """What exactly, for people"""
+    """Explanation for people"""
     errors: list[dict[str, str]] | None = None
-    """Each with `field` and `reason`"""
+    """Invalid fields, each with `field` and `reason`"""
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Problem responses, for an endpoint's `responses`."""
+    """Return the responses with these status codes, for an endpoint's `responses`."""
     return {status: refusal(status) for status in statuses}
 
 
 def refusal(status: int) -> dict[str, Any]:
-    """One of them."""
+    """Return the response with this status code."""
     content: dict[str, Any] = {"schema": {"$ref": f"{SCHEMAS}Problem"}}
     if status in _EXAMPLES:
         kind, title, detail = _EXAMPLES[status]
         content["example"] = {
-            "type": f"urn:gossamer:problem:{kind}",
+            "type": f"{PROBLEM_TYPE_PREFIX}{kind}",
             "title": title,
             "status": status,
             "detail": detail,
         }
-    return {"description": _MEANINGS[status], "content": {PROBLEM_TYPE: content}}
+    return {"description": _DESCRIPTIONS[status], "content": {PROBLEM_MEDIA_TYPE: content}}
 
 
 def body(content: Mapping[str, Mapping[str, Any]], description: str) -> dict[str, Any]:
-    """A request's body, for an endpoint's `openapi_extra`."""
+    """Return the description of a request's body, for an endpoint's `openapi_extra`."""
     return {"requestBody": {"required": True, "description": description, "content": dict(content)}}
 
 
-def answer(
-    example: object, *, description: str = "Answered", schema: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """A response whose form is not one of ours."""
-    content = {"schema": dict(schema or {"type": "object"}), "example": example}
+def response(example: object, *, description: str) -> dict[str, Any]:
+    """Return the description of a response that has an example but no model."""
+    content = {"schema": {"type": "object"}, "example": example}
     return {"description": description, "content": {"application/json": content}}
 
 
 Cursor = Annotated[
-    str, Query(description="Where the page begins, as the page before said; empty: at the beginning", max_length=4096)
+    str, Query(description="Start of the page, from the previous page. Empty: the first page", max_length=4096)
 ]
-Limit = Annotated[int, Query(description="About how many, at most", ge=1, le=1000)]
+Limit = Annotated[int, Query(description="Maximum number of entries to return (approximate)", ge=1, le=1000)]
 
 
 _COUNTS = {
@@ -131,7 +137,7 @@ _RECORD = {
     "success": True,
     "body": "<html>…",
 }
-_TAKEN = {
+_ADDED = {
     "added": True,
     "reason": "",
     "field": "",
@@ -159,12 +165,12 @@ def _failure(message: str, cause: str = "") -> dict[str, Any]:
     return {"status": "FAILURE", "data": None, "error": error}
 
 
-_AWAY = _failure("Unable to connect to Redis", "The frontier could not be reached")
+_UNAVAILABLE = _failure("Unable to connect to Redis", "The frontier could not be reached")
 _CURSOR = "eyIwIjo0Mn0"
 
-ANSWERS: dict[tuple[str, str], Any] = {
-    ("submit", "201"): _TAKEN,
-    ("submit", "200"): {**_TAKEN, "added": False, "reason": "duplicate", "status": 200},
+EXAMPLES: dict[tuple[str, str], Any] = {
+    ("submit", "201"): _ADDED,
+    ("submit", "200"): {**_ADDED, "added": False, "reason": "duplicate", "status": 200},
     ("submit", "207"): {
         "added": 1,
         "duplicates": 0,
@@ -224,12 +230,85 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("classic_index_post", "200"): _ROOT,
     ("classic_feed", "200"): _success({"poll_id": "b1"}),
     ("classic_feed", "400"): _failure("JSON did not validate against schema.", "maxdepth: must be at least 0"),
-    ("classic_feed", "500"): _AWAY,
+    ("classic_feed", "500"): _UNAVAILABLE,
     ("classic_poll", "200"): _success(
         {"uuid": "b1", "appid": "shop", "stats": "queue", "queues": {"total_backlog": 0}}
     ),
     ("classic_poll", "400"): _failure("JSON did not validate against schema.", '"poll_id" is a required property'),
     ("classic_poll", "404"): _failure("Could not find matching poll_id"),
-    ("classic_poll", "500"): _AWAY,
+    ("classic_poll", "500"): _UNAVAILABLE,
 }
-"""By operation and status."""
+"""Examples of responses, by operation id and status."""
+
+
+# --- the page at /docs ------------------------------------------------------------------------------------------------
+
+_DOCS_FILES = {
+    "swagger-ui-bundle.js": "text/javascript",
+    "swagger-ui.css": "text/css",
+    "favicon-32x32.png": "image/png",
+}
+DOCS_PATHS = frozenset({"/docs", "/openapi.json", "/docs/start.js", *(f"/docs/{name}" for name in _DOCS_FILES)})
+
+# The addresses are relative, so that the page also works behind a proxy that serves the API under a path.
+_DOCS_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Gossamer's REST API</title>
+<link rel="icon" href="docs/favicon-32x32.png">
+<link rel="stylesheet" href="docs/swagger-ui.css">
+</head>
+<body>
+<div id="docs"></div>
+<script src="docs/swagger-ui-bundle.js"></script>
+<script src="docs/start.js"></script>
+</body>
+</html>
+"""
+_DOCS_SCRIPT = """SwaggerUIBundle({
+  url: "openapi.json",
+  dom_id: "#docs",
+  deepLinking: true,
+  displayRequestDuration: true,
+  validatorUrl: null,
+});
+"""
+_DOCS_HEADERS = {
+    # With this policy the browser loads nothing from other servers.
+    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+docs = APIRouter(include_in_schema=False)
+
+
+@docs.get("/docs")
+async def docs_page() -> Response:
+    """Return the page."""
+    return HTMLResponse(_DOCS_PAGE, headers=_DOCS_HEADERS)
+
+
+@docs.get("/docs/{name}")
+async def docs_file(name: str) -> Response:
+    """Return a file of the page."""
+    if name == "start.js":
+        return Response(_DOCS_SCRIPT, media_type="text/javascript", headers=_DOCS_HEADERS)
+    if name not in _DOCS_FILES:
+        raise not_found(f"/docs/{name} does not exist")
+    headers = {**_DOCS_HEADERS, "Cache-Control": "max-age=3600"}
+    return Response(_swagger_file(name), media_type=_DOCS_FILES[name], headers=headers)
+
+
+@docs.get("/openapi.json")
+async def openapi_json(request: Request) -> Response:
+    """Return the OpenAPI description."""
+    return Response(request.app.state.openapi_json(), media_type="application/json")
+
+
+@cache
+def _swagger_file(name: str) -> bytes:
+    return (resources.files("fastapi_swagger.resources") / name).read_bytes()

@@ -1,4 +1,4 @@
-"""Answers that come late: whoever asked polls for them, at any process of the API, also when the first one died."""
+"""Late answers: a client polls for them at any process of the API, even after the process that it asked has died."""
 
 import asyncio
 import contextlib
@@ -25,11 +25,14 @@ log = logging.getLogger("gossamer.api")
 
 _SCRIPTS: dict[str, Script] = load_scripts(resources.files("gossamer.api") / "scripts")
 
-MOST = 1000
-"""Requests of one process whose answers are under way."""
-LONGEST_POLL_ID = 100
-_TELL_ATTEMPTS = 10
-_GOODBYE_SECONDS = 2.0
+_MAX_PENDING = 1000
+"""Requests that one process answers at the same time. Bounds its memory."""
+_MAX_UUID = 100
+"""Characters of a request's `uuid` that can serve as its poll id; a longer one gets a random id."""
+_PUBLISH_ATTEMPTS = 10
+_HANDOVER_SECONDS = 2.0
+"""Time that a process which is closing takes to release its requests. If it is too short, other processes take them
+over after the owner's timeout."""
 
 Answer = dict[str, Any] | None
 
@@ -41,46 +44,53 @@ class PendingRequest:
     """A request that is being answered."""
 
     poll_id: str
+    """The id that the client polls for; requests with the same `uuid` share it."""
     id: str
-    """Its own: two requests may have one uuid, and then each gets an answer."""
+    """Unique id of the request."""
     value: bytes
+    """The request as JSON."""
     kind: str
     request: Any
+    """The parsed request."""
     given: dict[str, Any]
+    """The fields as the client sent them."""
 
 
 class PendingRequests:
-    """The requests of one process that are being answered. `close` leaves them to the others.
+    """The requests that this process answers. `close` leaves them to other processes.
 
-    Keys: `{prefix:poll}:<poll id>` (list: answers), the same with `:asked` (hash: requests by id) and `:owner:<id>`
-    (while a process works on it). The first two live for `polled_seconds`, the last for `silent_seconds`.
+    Keys: `{prefix:poll}:<poll id>` (list: answers) and the same with `:asked` (hash: requests by id), which expire
+    after `answer_retention_seconds`; and with `:owner:<id>` (exists while a process answers the request), which expires
+    after `owner_timeout_seconds`.
     """
 
-    def __init__(self, parts: ApiContext) -> None:
-        self._parts = parts
-        self._asked: dict[asyncio.Task[Answer], PendingRequest] = {}
-        self._later: set[asyncio.Task[None]] = set()
-        self._parked: dict[str, str] = {}
-        """The poll ids of what is late, by the requests' own ids."""
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
+        self._handling: dict[asyncio.Task[Answer], PendingRequest] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._owned: dict[str, str] = {}
+        """Poll ids of the late requests that this process owns, by request id."""
 
     async def ask(self, kind: str, request: Any, given: dict[str, Any]) -> tuple[Answer, str]:
-        """(the answer, ''), or (None, where to poll for it) when it is late. `given`: the request as it came.
+        """Answer a request. Return the answer and an empty id; or None and the id to poll for, if the answer is late.
 
-        Raises what the handler raises, if it does so before it is late."""
-        if len(self._asked) + len(self._later) >= MOST:
-            raise Problem(503, "Too busy", f"{MOST} requests wait for their answers", headers={"Retry-After": "1"})
+        `given`: the fields as the client sent them. Raises the handler's errors if they come in time."""
+        if len(self._handling) + len(self._background) >= _MAX_PENDING:
+            raise Problem(
+                503, "Too busy", f"{_MAX_PENDING} requests wait for their answers", headers={"Retry-After": "1"}
+            )
         uuid = given.get("uuid")
-        poll_id = uuid if isinstance(uuid, str) and 0 < len(uuid) <= LONGEST_POLL_ID else token_hex(16)
-        asked = PendingRequest(poll_id, token_hex(8), _encode(given), kind, request, given)
-        task = self._begin(asked)
+        poll_id = uuid if isinstance(uuid, str) and 0 < len(uuid) <= _MAX_UUID else token_hex(16)
+        pending = PendingRequest(poll_id, token_hex(8), _encode(given), kind, request, given)
+        task = self._start(pending)
         if await self._is_in_time(task):
             return task.result(), ""
-        self._keep(task, asked, known=False)
+        self._spawn(self._complete_late(task, pending, is_stored=False))
         return None, poll_id
 
     async def poll(self, poll_id: str) -> tuple[bool, Any]:
-        """(True, an answer), which is forgotten; (False, None) when there is none. Raises FrontierUnavailable."""
-        reply = await self._call("poll", poll_id, self._silent_ms)
+        """Return (True, answer), and forget the answer; (False, None) if there is none. Raises FrontierUnavailable."""
+        reply = await self._call("poll", poll_id, self._owner_timeout_ms)
         if reply[0] == 1:
             return True, msgspec.Raw(reply[1])
         if reply[0] == 2:
@@ -88,141 +98,144 @@ class PendingRequests:
         return False, None
 
     async def close(self) -> None:
-        """Stop answering; another process takes over what is polled for."""
-        parked = dict(self._parked)
-        tasks = [*self._asked, *self._later]
+        """Stop answering, and release the late requests, so that the next poll hands them to another process."""
+        owned = dict(self._owned)
+        tasks = [*self._handling, *self._background]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         with contextlib.suppress(FrontierError, TimeoutError):
-            async with asyncio.timeout(_GOODBYE_SECONDS):
-                for own, poll_id in parked.items():
+            async with asyncio.timeout(_HANDOVER_SECONDS):
+                for request_id, poll_id in owned.items():
                     key = self._key(poll_id)
-                    await self._parts.shards.command(key, "DEL", f"{key}:owner:{own}")
+                    await self._context.shards.command(key, "DEL", f"{key}:owner:{request_id}")
 
     # --- answering ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, asked: PendingRequest) -> asyncio.Task[Answer]:
-        task = asyncio.create_task(self._answer(asked))
-        self._asked[task] = asked
-        task.add_done_callback(lambda done: self._asked.pop(done, None))
+    def _start(self, pending: PendingRequest) -> asyncio.Task[Answer]:
+        task = asyncio.create_task(self._handle(pending))
+        self._handling[task] = pending
+        task.add_done_callback(lambda done: self._handling.pop(done, None))
         return task
 
     async def _is_in_time(self, task: asyncio.Task[Answer]) -> bool:
-        await asyncio.wait({task}, timeout=self._parts.wait_seconds)
+        await asyncio.wait({task}, timeout=self._context.feed_wait_seconds)
         return task.done()
 
-    async def _answer(self, asked: PendingRequest) -> Answer:
-        messages = await self._parts.desk.handle(asked.kind, asked.request)
+    async def _handle(self, pending: PendingRequest) -> Answer:
+        messages = await self._context.dispatcher.handle(pending.kind, pending.request)
         if messages:
-            self._spawn(self._tell(messages))
-        own = (message for message in messages if message.get("uuid") == asked.poll_id)
+            self._spawn(self._publish(messages))
+        own = (message for message in messages if message.get("uuid") == pending.poll_id)
         return next(own, messages[0] if messages else None)
 
-    async def _take_over(self, poll_id: str, own: str, value: bytes) -> tuple[bool, Any]:
+    async def _take_over(self, poll_id: str, request_id: str, value: bytes) -> tuple[bool, Any]:
+        """Answer a request whose owner has died."""
+        dispatcher = self._context.dispatcher
         try:
-            given = self._parts.desk.readable_fields(value)
-            kind, request = self._parts.desk.read(given)
-        except RequestRejected as fault:  # this process does not know the plug-in that the other one had
+            given = dispatcher.readable_fields(value)
+            kind, request = dispatcher.read(given)
+        except RequestRejected as fault:  # this process lacks a plug-in that the owner had
             log.warning("%s %s", names.HANDLER_BROKE, fault)
             return False, None
-        asked = PendingRequest(poll_id, own, value, kind, request, given)
-        task = self._begin(asked)
+        pending = PendingRequest(poll_id, request_id, value, kind, request, given)
+        task = self._start(pending)
         if not await self._is_in_time(task):
-            self._keep(task, asked, known=True)
+            self._spawn(self._complete_late(task, pending, is_stored=True))
             return False, None
         answer = task.result()
-        await self._call("store_answer", poll_id, own, "", self._polled_ms)
+        await self._call("store_answer", poll_id, request_id, "", self._retention_ms)
         return True, answer
 
-    def _keep(self, task: asyncio.Task[Answer], asked: PendingRequest, *, known: bool) -> None:
-        self._spawn(self._see_through(task, asked, known=known))
-
-    async def _see_through(self, task: asyncio.Task[Answer], asked: PendingRequest, *, known: bool) -> None:
-        """Say that it is being worked on until it is answered; then leave the answer to be polled."""
-        self._parked[asked.id] = asked.poll_id
-        kept = asyncio.Event()
-        if known:
-            kept.set()
-        saying = asyncio.create_task(self._say_so(asked, kept))
+    async def _complete_late(self, task: asyncio.Task[Answer], pending: PendingRequest, *, is_stored: bool) -> None:
+        """Wait for a late answer, with signs of life until then, and store it. `is_stored`: the request is."""
+        self._owned[pending.id] = pending.poll_id
+        stored = asyncio.Event()
+        if is_stored:
+            stored.set()
+        renewing = asyncio.create_task(self._renew_ownership(pending, stored))
         try:
-            answer = _encode(await self._patiently(task, asked))
+            answer = _encode(await self._final_answer(task, pending))
         finally:
-            saying.cancel()
-            await asyncio.wait({saying})
-        give_up = self._parts.polled_seconds
-        if not kept.is_set():
-            await retrying(lambda: self._say(asked, asked.value), timeout_seconds=give_up)
+            renewing.cancel()
+            await asyncio.wait({renewing})
+        timeout = self._context.answer_retention_seconds
+        if not stored.is_set():
+            await retrying(lambda: self._store_request(pending, pending.value), timeout_seconds=timeout)
         await retrying(
-            lambda: self._call("store_answer", asked.poll_id, asked.id, answer, self._polled_ms),
-            timeout_seconds=give_up,
+            lambda: self._call("store_answer", pending.poll_id, pending.id, answer, self._retention_ms),
+            timeout_seconds=timeout,
         )
-        del self._parked[asked.id]
+        del self._owned[pending.id]
 
-    async def _say_so(self, asked: PendingRequest, kept: asyncio.Event) -> None:
+    async def _renew_ownership(self, pending: PendingRequest, stored: asyncio.Event) -> None:
         while True:
             with contextlib.suppress(FrontierError):
-                await self._say(asked, b"" if kept.is_set() else asked.value)
-                kept.set()
-            await asyncio.sleep(self._parts.silent_seconds / 3)
+                await self._store_request(pending, b"" if stored.is_set() else pending.value)
+                stored.set()
+            await asyncio.sleep(self._context.owner_timeout_seconds / 3)
 
-    async def _say(self, asked: PendingRequest, value: bytes) -> None:
-        await self._call("store_request", asked.poll_id, asked.id, value, self._polled_ms, self._silent_ms)
+    async def _store_request(self, pending: PendingRequest, value: bytes) -> None:
+        """Store the request, unless `value` is empty, and renew this process's ownership."""
+        await self._call(
+            "store_request", pending.poll_id, pending.id, value, self._retention_ms, self._owner_timeout_ms
+        )
 
-    async def _patiently(self, task: asyncio.Task[Answer], asked: PendingRequest) -> Answer:
+    async def _final_answer(self, task: asyncio.Task[Answer], pending: PendingRequest) -> Answer:
+        """Return the answer, after outages too. A request that fails otherwise is answered with a rejection."""
         attempt = 0
         while True:
             try:
                 return await task
             except FrontierError as error:
-                # Whoever asked is gone and polls: it is for us to repeat it.
-                log.info("the answer to %s waits: %s", asked.poll_id, error)
+                # The client no longer waits for the response, so it cannot repeat the request.
+                log.info("the answer for %s is delayed: %s", pending.poll_id, error)
             except RequestRejected as fault:
-                return self._refusal(asked, fault)
+                return self._rejection(pending, fault)
             except Exception as error:
-                log.exception("%s %s", names.HANDLER_BROKE, asked.kind)
-                why = f"its handler failed: {type(error).__name__}: {error}"[:300]
-                return self._refusal(asked, RequestRejected(why))
+                log.exception("%s %s", names.HANDLER_BROKE, pending.kind)
+                reason = f"its handler failed: {type(error).__name__}: {error}"[:300]
+                return self._rejection(pending, RequestRejected(reason))
             attempt += 1
             await asyncio.sleep(outage_pause(attempt, random=random.random()))
-            task = self._begin(asked)
+            task = self._start(pending)
 
-    def _refusal(self, asked: PendingRequest, fault: RequestRejected) -> dict[str, Any]:
-        return answers.rejected(asked.given, field=fault.field, reason=fault.reason, now=self._parts.clock())
+    def _rejection(self, pending: PendingRequest, fault: RequestRejected) -> dict[str, Any]:
+        return answers.rejected(pending.given, field=fault.field, reason=fault.reason, now=self._context.clock())
 
-    async def _tell(self, messages: list[dict[str, Any]]) -> None:
-        """To the bus: it may be away, and the answer is given all the same."""
-        for attempt in range(1, _TELL_ATTEMPTS + 1):
+    async def _publish(self, messages: list[dict[str, Any]]) -> None:
+        """Publish answers on the bus. The client gets its answer even if the bus is unavailable."""
+        for attempt in range(1, _PUBLISH_ATTEMPTS + 1):
             try:
-                return await self._parts.answered(messages)
+                return await self._context.publish_answers(messages)
             except (BusError, FrontierUnavailable) as error:
-                trouble = error
+                last_error = error
             await asyncio.sleep(outage_pause(attempt, random=random.random()))
-        log.warning("an answer did not go out on the bus: %s", trouble)
+        log.warning("an answer could not be published on the bus: %s", last_error)
         return None
 
     # --- the rest -----------------------------------------------------------------------------------------------------
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._later.add(task)
-        task.add_done_callback(self._done)
+        self._background.add(task)
+        task.add_done_callback(self._on_background_done)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._later.discard(task)
+    def _on_background_done(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("an answer could not be kept: %s", error)
+            log.warning("a late answer could not be stored: %s", error)
 
     async def _call(self, script: str, poll_id: str, *arguments: str | bytes | int) -> Any:
-        return await self._parts.shards.call(0, _SCRIPTS[script], [self._key(poll_id)], arguments)
+        return await self._context.shards.call(0, _SCRIPTS[script], [self._key(poll_id)], arguments)
 
     def _key(self, poll_id: str) -> str:
-        return f"{{{self._parts.prefix}:poll}}:{poll_id}"
+        return f"{{{self._context.prefix}:poll}}:{poll_id}"
 
     @property
-    def _polled_ms(self) -> int:
-        return max(1, int(self._parts.polled_seconds * 1000))
+    def _retention_ms(self) -> int:
+        return max(1, int(self._context.answer_retention_seconds * 1000))
 
     @property
-    def _silent_ms(self) -> int:
-        return max(1, int(self._parts.silent_seconds * 1000))
+    def _owner_timeout_ms(self) -> int:
+        return max(1, int(self._context.owner_timeout_seconds * 1000))

@@ -1,4 +1,6 @@
-"""Every refusal of the API: problem+json (RFC 9457) on /v1 and its kind, Scrapy Cluster's wrapper elsewhere."""
+"""Error responses: problem+json (RFC 9457) on Gossamer's own paths, Scrapy Cluster's wrapper on the others.
+
+`problem_of` decides which status an error has; a new error class that the API may raise belongs there."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,31 +23,34 @@ from gossamer.errors import (
     RequestRejected,
 )
 
-TYPES = "urn:gossamer:problem:"
-_NEW_PATHS = ("/v1/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
-_SOON_SECONDS = 5
-_LATER_SECONDS = 30
+PROBLEM_TYPE_PREFIX = "urn:gossamer:problem:"
+PROBLEM_MEDIA_TYPE = "application/problem+json"
+_OWN_PATHS = ("/v1/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
+_SHORT_RETRY_SECONDS = 5
+"""Retry-After of an outage."""
+_LONG_RETRY_SECONDS = 30
+"""Retry-After when storage is full or in a state that does not pass quickly."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(eq=False)
 class Problem(Exception):
-    """The request cannot be served; `title` says in a few words why, `detail` what exactly."""
+    """A request cannot be served. `title` names the kind of problem in a few words, `detail` explains this case."""
 
     status: int
     title: str
     detail: str = ""
     kind: str = ""
-    """A stable word for programs; empty: made of the title."""
+    """Stable name for programs; empty: derived from the title."""
     headers: Mapping[str, str] = field(default_factory=dict)
     errors: tuple[Mapping[str, str], ...] = ()
-    """Each `field` and `reason`."""
+    """Invalid fields, each with `field` and `reason`."""
 
     def body(self) -> dict[str, Any]:
-        """As RFC 9457 has it."""
+        """Return the body of the response, as RFC 9457 defines it."""
         kind = self.kind or self.title.lower().replace(" ", "-")
-        found: dict[str, Any] = {"type": TYPES + kind, "title": self.title, "status": self.status}
+        found: dict[str, Any] = {"type": PROBLEM_TYPE_PREFIX + kind, "title": self.title, "status": self.status}
         if self.detail:
             found["detail"] = self.detail
         if self.errors:
@@ -53,13 +58,13 @@ class Problem(Exception):
         return found
 
 
-def not_found(what: str) -> Problem:
-    """404."""
-    return Problem(404, "Not found", what)
+def not_found(detail: str) -> Problem:
+    """Return the problem for a resource that does not exist."""
+    return Problem(404, "Not found", detail)
 
 
 def bad_request(reason: str, *, where: str = "") -> Problem:
-    """400 that names the faulty field or parameter, where there is one."""
+    """Return the problem for an invalid request. `where`: the invalid field or parameter; empty: the whole request."""
     return Problem(
         400,
         "Invalid request",
@@ -69,7 +74,7 @@ def bad_request(reason: str, *, where: str = "") -> Problem:
 
 
 def problem_of(error: GossamerError) -> Problem:
-    """What an error of ours is over HTTP."""
+    """Return the problem for one of Gossamer's errors."""
     match error:
         case RequestRejected():
             return bad_request(error.reason, where=error.field)
@@ -80,61 +85,64 @@ def problem_of(error: GossamerError) -> Problem:
         case PoliciesChanged():
             return Problem(412, "Policies changed", str(error))
         case FrontierFull():
-            return _away("Frontier full", error, _LATER_SECONDS)
+            return _unavailable("Frontier full", error, _LONG_RETRY_SECONDS)
         case FrontierIncompatible():
             return Problem(500, "Frontier incompatible", str(error))
         case FrontierUnavailable():
-            return _away("Frontier unavailable", error, _SOON_SECONDS)
+            return _unavailable("Frontier unavailable", error, _SHORT_RETRY_SECONDS)
         case FrontierError():
-            return _away("Frontier failed", error, _LATER_SECONDS)
+            return _unavailable("Frontier failed", error, _LONG_RETRY_SECONDS)
         case BusFull():
-            return _away("Bus full", error, _LATER_SECONDS)
+            return _unavailable("Bus full", error, _LONG_RETRY_SECONDS)
         case BusError():
-            return _away("Bus unavailable", error, _SOON_SECONDS)
-    return broken()
+            return _unavailable("Bus unavailable", error, _SHORT_RETRY_SECONDS)
+    return internal_error()
 
 
-def broken() -> Problem:
-    """500 for a fault of ours: the log has it, whoever asked need not."""
-    return Problem(500, "Internal error", "Something is wrong in Gossamer itself; its log says what.")
+def internal_error() -> Problem:
+    """Return the problem for a bug in Gossamer. Only the log has the details, because clients must not see them."""
+    return Problem(500, "Internal error", "This is a bug in Gossamer. The log of the process has the details.")
 
 
-def _away(title: str, error: GossamerError, seconds: int) -> Problem:
+def _unavailable(title: str, error: GossamerError, seconds: int) -> Problem:
     return Problem(503, title, str(error), headers={"Retry-After": str(seconds)})
 
 
-# --- as responses -----------------------------------------------------------------------------------------------------
+# --- responses --------------------------------------------------------------------------------------------------------
 
 
 def is_classic(path: str) -> bool:
-    """Whether this path speaks as Scrapy Cluster's REST service did: all but what is ours."""
-    return path != "/v1" and not path.startswith(_NEW_PATHS)
+    """Return whether responses on this path have the format of Scrapy Cluster's REST service."""
+    return path != "/v1" and not path.startswith(_OWN_PATHS)
 
 
-def shown(problem: Problem, path: str) -> Response:
-    """The response, in the form of the path that was asked."""
+def problem_response(problem: Problem, path: str) -> Response:
+    """Return the response for a problem, in the format of the path."""
     if is_classic(path):
-        message = _CLASSIC.get(problem.status, problem.title)
+        message = _CLASSIC_MESSAGES.get(problem.status, problem.title)
         return failure(problem.status, message, problem.detail, headers=problem.headers)
     return Response(
         _encode(problem.body()),
         status_code=problem.status,
         headers=dict(problem.headers),
-        media_type="application/problem+json",
+        media_type=PROBLEM_MEDIA_TYPE,
     )
 
 
-_CLASSIC = {404: "The desired endpoint does not exist", 500: "An error occurred while processing your request."}
-"""The original's own words."""
+_CLASSIC_MESSAGES = {
+    404: "The desired endpoint does not exist",
+    500: "An error occurred while processing your request.",
+}
+"""Scrapy Cluster's messages by status; the others are the title of the problem."""
 
 
 def success(data: Any) -> Response:
-    """Scrapy Cluster's wrapper around an answer."""
+    """Return an answer in Scrapy Cluster's wrapper."""
     return _wrapped(200, {"status": "SUCCESS", "data": data, "error": None})
 
 
 def failure(status: int, message: str, cause: str = "", *, headers: Mapping[str, str] | None = None) -> Response:
-    """The same around a refusal."""
+    """Return an error in Scrapy Cluster's wrapper."""
     error = {"message": message, "cause": cause} if cause else {"message": message}
     return _wrapped(status, {"status": "FAILURE", "data": None, "error": error}, headers)
 

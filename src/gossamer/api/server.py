@@ -1,4 +1,4 @@
-"""Serves the application inside a running event loop, until told to stop."""
+"""HTTP server of the API, inside a running event loop."""
 
 import asyncio
 import contextlib
@@ -13,9 +13,9 @@ from functools import partial
 import uvicorn
 from fastapi import FastAPI
 
-from gossamer.api.app import close_app, end_streams
-from gossamer.api.auth import is_loopback_name
-from gossamer.api.connections import Connections, GuardedProtocol
+from gossamer.api.access import is_loopback_name
+from gossamer.api.app import close_app, stop_streams
+from gossamer.api.connections import Connections, LimitedProtocol
 from gossamer.api.context import ApiContext
 from gossamer.errors import BadInput
 from gossamer.telemetry.metrics import parse_listen_address
@@ -24,14 +24,14 @@ log = logging.getLogger("gossamer.api")
 
 _BACKLOG = 512
 _HEADER_BYTES = 64 * 1024
-_FILES = 4096
-"""Open files that the connections, what waits to be accepted, and the rest of the process may need."""
+_OPEN_FILES = 4096
+"""Limit of open files to ask for: connections may use a quarter of it; the rest is for new ones and other files."""
 
 
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the command's business."""
+        """Leave signals to the command that runs the server."""
         yield
 
 
@@ -44,24 +44,24 @@ async def serve_api(
     ready: Callable[[str], None],
     drain_seconds: float = 10.0,
 ) -> None:
-    """Listen at host and port (0: a free one) until `stopping`; then requests under way have `drain_seconds` to end.
+    """Serve at host and port (0: a free one) until `stopping` is set. Running requests then get `drain_seconds` to end.
 
-    `ready` is called once, with the address, when connections are taken. Raises BadInput for an address that cannot be
-    had, and for one that others can reach when the application has no token.
+    `ready` is called once with the URL, when the server accepts connections. Raises BadInput if the address is not
+    available, or if other machines can reach it and the application has no token.
     """
-    listening = await _listen(host, port, token=bool(app.state.parts.token))
-    ready(_address(host, listening[0].getsockname()[1]))
+    listening = await _listen(host, port, token=bool(app.state.context.token))
+    ready(_url(host, listening[0].getsockname()[1]))
     try:
-        await _serve(app, listening, stopping, drain_seconds=drain_seconds, on_stopping=lambda: end_streams(app))
+        await _serve(app, listening, stopping, drain_seconds=drain_seconds, on_stopping=lambda: stop_streams(app))
     finally:
         await close_app(app)
 
 
 async def serve_probes(app: FastAPI, *, address: str, stopping: asyncio.Event, ready: Callable[[str], None]) -> None:
-    """The same for the application of probes, at `ADDRESS:PORT`, which needs no token."""
+    """Serve the application of the probes at `ADDRESS:PORT`. Other machines may reach it although it has no token."""
     host, port = parse_listen_address(address)
     listening = await _listen(host, port, token=True)
-    ready(_address(host, listening[0].getsockname()[1]))
+    ready(_url(host, listening[0].getsockname()[1]))
     await _serve(app, listening, stopping, drain_seconds=0, on_stopping=lambda: None)
 
 
@@ -73,14 +73,14 @@ async def _serve(
     drain_seconds: float,
     on_stopping: Callable[[], None],
 ) -> None:
-    parts: ApiContext = app.state.parts
-    limits = replace(parts.connections, total=min(parts.connections.total, _files() // 4))
-    guard = Connections(limits, on_closed=lambda reason: parts.metrics.http_closed.labels(reason).inc())
+    context: ApiContext = app.state.context
+    limits = replace(context.connections, total=min(context.connections.total, _raise_file_limit() // 4))
+    connections = Connections(limits, on_closed=lambda reason: context.metrics.http_closed.labels(reason).inc())
     server = _Server(
         uvicorn.Config(
             app,
-            # Its reader bounds the headers; the faster one does not.
-            http=partial(GuardedProtocol, guard=guard),  # type: ignore[arg-type]
+            # A protocol on h11, because httptools does not limit the size of the headers.
+            http=partial(LimitedProtocol, connections=connections),  # type: ignore[arg-type]
             h11_max_incomplete_event_size=_HEADER_BYTES,
             ws="none",
             lifespan="off",
@@ -112,23 +112,18 @@ async def _serve(
                 sock.close()
 
 
-def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine reaches an address; a name may stand for others, so only localhost counts."""
-    return is_loopback_name(host)
-
-
-def _files() -> int:
-    """Return how many files this process may open, after raising its soft limit where that is low."""
+def _raise_file_limit() -> int:
+    """Raise the soft limit of open files if it is low. Return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return _FILES if soft == resource.RLIM_INFINITY else soft
+        return _OPEN_FILES if soft == resource.RLIM_INFINITY else soft
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return wanted
 
 
 async def _listen(host: str, port: int, *, token: bool) -> list[socket.socket]:
-    if not token and not is_loopback(host):
+    if not token and not is_loopback_name(host):
         raise BadInput(
             f"the API would listen at {host or 'every address'}, where others reach it: "
             "set service.token (GOSSAMER_SERVICE__TOKEN), or listen at 127.0.0.1"
@@ -140,27 +135,27 @@ async def _listen(host: str, port: int, *, token: bool) -> list[socket.socket]:
     except OSError as error:
         raise BadInput(f"the API cannot listen at {host}: {error.strerror or error}") from None
     listening: list[socket.socket] = []
-    trouble: OSError | None = None
+    last_error: OSError | None = None
     for family, _, _, _, address in dict.fromkeys(found):
         try:
-            listening.append(_bound(family, (address[0], port, *address[2:])))
+            listening.append(_bind(family, (address[0], port, *address[2:])))
         except OSError as error:
-            trouble = error
+            last_error = error
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                 break
         else:
             port = listening[0].getsockname()[1]
-    if trouble is not None and (not listening or trouble.errno == errno.EADDRINUSE):
+    if last_error is not None and (not listening or last_error.errno == errno.EADDRINUSE):
         for sock in listening:
             sock.close()
-        raise BadInput(f"the API cannot listen at {_address(host, port)}: {trouble.strerror}") from None
+        raise BadInput(f"the API cannot listen at {_url(host, port)}: {last_error.strerror}") from None
     return listening
 
 
-def _bound(family: int, address: tuple[object, ...]) -> socket.socket:
+def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        # A response is two writes: with Nagle's algorithm the second waits 40 ms for the first one's acknowledgement.
+        # A response is two writes. With Nagle's algorithm the second would wait 40 ms for the first's acknowledgement.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
@@ -174,6 +169,6 @@ def _bound(family: int, address: tuple[object, ...]) -> socket.socket:
     return sock
 
 
-def _address(host: str, port: int) -> str:
+def _url(host: str, port: int) -> str:
     name = host or socket.gethostname()
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"

@@ -1,64 +1,74 @@
-"""Whether this process lives, and whether it can serve."""
+"""Endpoints about the state of the service: health, metrics, workers, backlogs and statistics."""
 
 import asyncio
 from collections.abc import Awaitable
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path, Query
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from gossamer.api import openapi as describe
-from gossamer.api.context import ApiContext, Given
+from gossamer.api.context import ApiContext, Context
+from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
+from gossamer.api.problems import bad_request
+from gossamer.control import stats
 from gossamer.errors import BusError, FrontierError
 
-router = APIRouter(tags=["health"])
+_PING_SECONDS = 2.0
+_ROLES = (stats.INTAKE, stats.ACTIONS, stats.REST, stats.CRAWLER)
+
+health = APIRouter(tags=["health"])
+cluster = APIRouter(prefix="/v1", tags=["cluster"])
 
 
-_SECONDS = 2.0
+async def is_bus_available(context: ApiContext) -> bool:
+    """Return whether the bus answers within two seconds."""
+    return await _answers(context.bus.ping())
 
 
-async def is_bus_there(parts: ApiContext) -> bool:
-    """Within two seconds."""
-    return await _is_there(parts.bus.ping())
+async def is_frontier_available(context: ApiContext) -> bool:
+    """Return whether every server of the frontier answers within two seconds."""
+    return await _answers(context.shards.everywhere("PING"))
 
 
-async def is_frontier_there(parts: ApiContext) -> bool:
-    """The same of every server of the frontier."""
-    return await _is_there(parts.shards.everywhere("PING"))
-
-
-async def _is_there(asked: Awaitable[object]) -> bool:
+async def _answers(call: Awaitable[object]) -> bool:
     try:
-        async with asyncio.timeout(_SECONDS):
-            await asked
+        async with asyncio.timeout(_PING_SECONDS):
+            await call
     except (FrontierError, BusError, TimeoutError):
         return False
     return True
 
 
-@router.get(
+@health.get(
     "/healthz",
     operation_id="healthz",
-    summary="Whether this process lives",
-    responses={200: describe.answer({"status": "ok"})},
+    summary="Liveness probe",
+    responses={200: describe.response({"status": "ok"}, description="The process is alive")},
 )
 async def healthz() -> Response:
-    """Asks nobody else and needs no token: restart a process that does not answer this."""
+    """Depends on no other service and needs no token. Restart a process that does not answer."""
     return JSONResponse({"status": "ok"})
 
 
-@router.get(
+@health.get(
     "/readyz",
     operation_id="readyz",
-    summary="Whether it can serve",
+    summary="Readiness probe",
     responses={
-        200: describe.answer({"status": "ready", "frontier": True, "bus": True}),
-        503: describe.answer({"status": "waiting", "frontier": True, "bus": False}, description="What is away"),
+        200: describe.response(
+            {"status": "ready", "frontier": True, "bus": True}, description="The frontier and the bus answer"
+        ),
+        503: describe.response(
+            {"status": "waiting", "frontier": True, "bus": False},
+            description="The frontier or the bus does not answer",
+        ),
     },
 )
-async def readyz(parts: Given) -> Response:
-    """200 while the frontier and the bus answer; send no requests here while it is 503."""
-    frontier, bus = await asyncio.gather(is_frontier_there(parts), is_bus_there(parts))
+async def readyz(context: Context) -> Response:
+    """200 while the frontier and the bus answer. Send no requests to a process that returns 503."""
+    frontier, bus = await asyncio.gather(is_frontier_available(context), is_bus_available(context))
     ready = frontier and bus
     return JSONResponse(
         {"status": "ready" if ready else "waiting", "frontier": frontier, "bus": bus},
@@ -67,18 +77,162 @@ async def readyz(parts: Given) -> Response:
     )
 
 
-@router.get(
+@health.get(
     "/metrics",
     response_class=PlainTextResponse,
     operation_id="metrics",
-    summary="Prometheus's metrics of this process",
+    summary="Prometheus metrics of this process",
     responses={
         200: {
-            "description": "In Prometheus's text format",
+            "description": "Metrics in Prometheus's text format",
             "content": {"text/plain": {"example": "gossamer_workers 4.0\n"}},
         }
     },
 )
-async def metrics(parts: Given) -> Response:
-    """Every process has its own; what they mean is in the reference of the metrics."""
-    return Response(parts.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+async def metrics(context: Context) -> Response:
+    """Every process has its own metrics; scrape all of them. The metrics reference describes each."""
+    return Response(context.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+
+
+# --- workers ----------------------------------------------------------------------------------------------------------
+
+
+class WorkerStatus(ResponseModel):
+    """A worker that is connected to the frontier."""
+
+    name: str
+    """Host, process id and a random part"""
+    silent_seconds: float
+    """Seconds since its last heartbeat"""
+    leased: int
+    """Requests that it holds"""
+
+
+class WorkerList(ResponseModel):
+    """The workers, and the processes of every role."""
+
+    items: list[WorkerStatus]
+    processes: dict[str, dict[str, list[str]]]
+    """Ids of processes with a heartbeat in the last two minutes, by role and host"""
+
+
+@cluster.get(
+    "/workers",
+    operation_id="workers",
+    summary="List workers and services",
+    response_model=WorkerList,
+    responses=refusals(503),
+)
+async def list_workers(context: Context) -> WorkerList:
+    """A worker that dies disappears from the list after the time of the setting worker.heartbeat."""
+    return WorkerList(
+        items=[
+            WorkerStatus(name=worker.name, silent_seconds=round(worker.silent_seconds, 3), leased=worker.leased)
+            for worker in await context.frontier.workers()
+        ],
+        processes=await context.counters.all_nodes(_ROLES),
+    )
+
+
+# --- backlogs ---------------------------------------------------------------------------------------------------------
+
+
+class SpiderBacklog(ResponseModel):
+    """Queued requests of one spider."""
+
+    spiderid: str
+    queued: int
+    domains: int
+    """Domains with queued requests"""
+
+
+class SpiderBacklogs(ResponseModel):
+    """Queued requests by spider."""
+
+    total: int
+    items: list[SpiderBacklog]
+
+
+class DomainBacklog(ResponseModel):
+    """Queued requests of a spider on one domain."""
+
+    domain: str
+    queued: int
+
+
+class DomainBacklogs(ResponseModel):
+    """A page of domains with queued requests."""
+
+    items: list[DomainBacklog]
+    cursor: str
+    """Start of the next page; empty if this is the last one"""
+
+
+@cluster.get(
+    "/queues",
+    operation_id="queues",
+    summary="List backlogs by spider",
+    response_model=SpiderBacklogs,
+    responses=refusals(503),
+)
+async def list_backlogs(context: Context) -> SpiderBacklogs:
+    """Covers all crawls of all applications, and reads only counters. Retries that are not yet due are not counted."""
+    found = await context.frontier.backlog()
+    return SpiderBacklogs(
+        total=sum(backlog.queued for backlog in found),
+        items=[SpiderBacklog(spiderid=b.spider, queued=b.queued, domains=b.domains) for b in found],
+    )
+
+
+@cluster.get(
+    "/queues/{spiderid:name}/domains",
+    operation_id="queue_domains",
+    summary="List one spider's backlog by domain",
+    response_model=DomainBacklogs,
+    responses=refusals(400, 503),
+)
+async def list_domain_backlogs(
+    context: Context,
+    spiderid: Annotated[str, Path(description="The spider", examples=["link"])],
+    cursor: Cursor = "",
+    limit: Limit = 100,
+) -> DomainBacklogs:
+    """A domain whose highest priority changes between two calls may be on two pages, or on none."""
+    found, next_cursor = await context.frontier.backlog_domains(spiderid, cursor=cursor, limit=limit)
+    return DomainBacklogs(
+        items=[DomainBacklog(domain=domain, queued=queued) for domain, queued in found], cursor=next_cursor
+    )
+
+
+# --- statistics -------------------------------------------------------------------------------------------------------
+
+
+@cluster.get(
+    "/stats",
+    operation_id="stats",
+    summary="Return statistics over windows of time",
+    responses={
+        200: describe.response(
+            {
+                "spiders": {
+                    "unique_spider_count": 1,
+                    "total_spider_count": 1,
+                    "link": {"count": 1, "200": {"900": 41, "3600": 180, "lifetime": 5120}},
+                }
+            },
+            description="The fields of the statistics answer. The names of windows are their seconds, and `lifetime`",
+        ),
+        **refusals(400, 503),
+    },
+)
+async def statistics(
+    context: Context,
+    kind: Annotated[
+        str,
+        Query(alias="stats", description="Kind of statistics to return", json_schema_extra={"enum": list(stats.KINDS)}),
+    ] = "all",
+) -> Response:
+    """Returns what a stats request returns, without the ids."""
+    if kind not in stats.KINDS:
+        raise bad_request(f"must be one of {', '.join(stats.KINDS)}", where="stats")
+    return JSONResponse(await stats.body(context.frontier, context.counters, kind))

@@ -1,4 +1,4 @@
-"""Submitting crawl requests, one or many."""
+"""The endpoint that submits crawl requests, one or many, and the counter of what was submitted."""
 
 import asyncio
 import contextlib
@@ -10,88 +10,95 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from gossamer.api import openapi as describe
-from gossamer.api.context import ApiContext, Given
+from gossamer.api.context import (
+    JSON_LINES,
+    ApiContext,
+    Context,
+    is_json_lines,
+    parse_json,
+    path_of,
+    split_lines,
+)
 from gossamer.api.openapi import ResponseModel, refusals
 from gossamer.api.problems import Problem, bad_request
-from gossamer.api.reading import NDJSON, decoded, encoded, is_lines, lines
 from gossamer.control import stats
 from gossamer.control.admission import DUPLICATE, AdmittedRequest, SubmitResult
 from gossamer.control.dispatcher import CRAWL
 from gossamer.errors import FrontierError, RequestRejected
 
-_PAUSE_SECONDS = 1.0
-_GOODBYE_SECONDS = 1.0
+_FLUSH_SECONDS = 1.0
+"""Delay after which counts are added to the shared counters, so that one call serves many requests."""
+_CLOSE_SECONDS = 1.0
+MAX_BATCH = 10_000
+"""Requests in one batch."""
 
 
 class SubmissionCounter:
-    """Counts in memory, and puts it together with the others' once a second. What is not there yet when the process
-    dies is not counted."""
+    """Counts submissions in memory, and adds them to the shared counters once a second. Counts of the last second are
+    lost when the process dies."""
 
-    def __init__(self, parts: ApiContext) -> None:
-        self._parts = parts
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
         self._counts: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
 
     def count(self, kind: str, result: str) -> None:
-        """`result`: accepted, duplicate or rejected."""
-        self._parts.metrics.requests.labels(kind, result).inc()
+        """Count one request. `result`: accepted, duplicate or rejected."""
+        self._context.metrics.requests.labels(kind, result).inc()
         self._counts["total"] += 1
         self._counts["fail" if result == "rejected" else stats.request_counter(kind)] += 1
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._soon())
+            self._task = asyncio.create_task(self._flush_later())
 
     async def close(self) -> None:
-        """Count the rest."""
+        """Flush the remaining counts."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_GOODBYE_SECONDS):
+                async with asyncio.timeout(_CLOSE_SECONDS):
                     await self._flush()
 
-    async def _soon(self) -> None:
-        await asyncio.sleep(_PAUSE_SECONDS)
+    async def _flush_later(self) -> None:
+        await asyncio.sleep(_FLUSH_SECONDS)
         await self._flush()
 
     async def _flush(self) -> None:
         counts, self._counts = self._counts, Counter()
-        with contextlib.suppress(FrontierError):  # repeated it might count twice
-            await self._parts.counters.add(stats.INTAKE, counts)
+        with contextlib.suppress(FrontierError):  # no repetition: it might count twice
+            await self._context.counters.add(stats.INTAKE, counts)
 
-
-MOST_ITEMS = 10_000
-"""Requests in one batch."""
 
 router = APIRouter(prefix="/v1/crawls", tags=["crawls"])
 
 
 class RequestResult(ResponseModel):
-    """What became of one request."""
+    """Result of one request."""
 
     added: bool
     reason: str = ""
-    """`duplicate`: its URL was seen in this run of the crawl; else why it was refused. Of a request with `fresh` that
-    was added to a running run: that it joined this"""
+    """`duplicate`: this run of the crawl has already seen the URL. Otherwise why the request was refused; or, for a
+    request with `fresh`, that it was added to the run in progress"""
     field: str = ""
-    """The faulty field, where it is not valid"""
+    """The invalid field, if the request is not valid"""
     blacklisted: str = ""
-    """`held` or `dropped`: it was added, and its domain is on the blacklist"""
+    """`held` or `dropped`: the request was added, but its domain is on the blacklist"""
     status: int
-    """201 added, 200 duplicate, 400 not valid, 409 the crawl takes no more"""
+    """201 added, 200 duplicate, 400 not valid, 409 the crawl accepts no more requests"""
 
 
 class SingleResult(RequestResult):
-    """The same of a request that was sent alone."""
+    """Result of a request that was sent alone."""
 
     appid: str
     crawlid: str
     spiderid: str
     url: str
-    """As it will be fetched"""
+    """The URL in canonical form"""
 
 
 class BatchResult(ResponseModel):
-    """What became of each request of a batch, in order."""
+    """Results of a batch, in the order of its requests."""
 
     added: int
     duplicates: int
@@ -106,107 +113,110 @@ _EXAMPLE = {"appid": "shop", "crawlid": "prices", "url": "https://example.com", 
 @router.post(
     "",
     operation_id="submit",
-    summary="Submit one request, or a batch",
+    summary="Submit one request or a batch",
     status_code=201,
     openapi_extra=describe.body(
         {
             "application/json": {
-                "schema": {"oneOf": [_REQUEST, {"type": "array", "items": _REQUEST, "maxItems": MOST_ITEMS}]},
+                "schema": {"oneOf": [_REQUEST, {"type": "array", "items": _REQUEST, "maxItems": MAX_BATCH}]},
                 "examples": {"one": {"value": _EXAMPLE}, "batch": {"value": [_EXAMPLE]}},
             },
-            NDJSON: {
+            JSON_LINES: {
                 "schema": {"type": "string"},
                 "example": '{"appid": "shop", "crawlid": "prices", "url": "a.test"}',
             },
         },
-        "A crawl request, an array of them, or one a line",
+        "A crawl request, an array of crawl requests, or one crawl request per line",
     ),
     responses={
-        201: {"description": "Added", "model": SingleResult},
-        200: {"description": "Seen in this run of the crawl already: nothing was added", "model": SingleResult},
-        207: {"description": "A batch: each has its own status", "model": BatchResult},
+        201: {"description": "The request was added", "model": SingleResult},
+        200: {
+            "description": "This run of the crawl has already seen the URL; nothing was added",
+            "model": SingleResult,
+        },
+        207: {"description": "The results of a batch, each with its own status", "model": BatchResult},
         **refusals(400, 408, 409, 413, 503),
     },
 )
-async def submit(parts: Given, request: Request) -> Response:
-    """Requests join the crawl they name, each under its own terms; a crawl that is not there begins.
+async def submit(context: Context, request: Request) -> Response:
+    """Adds requests to the crawls that they name, each with its own options. A crawl that does not exist is created.
 
-    May be repeated after a 503: what was added before is then a duplicate."""
-    fed: SubmissionCounter = request.app.state.fed
+    After a 503 the call may be repeated: requests that were already added are then duplicates."""
+    counter: SubmissionCounter = request.app.state.submissions
     body = await request.body()
-    if is_lines(request):
-        return await _submit_batch(parts, fed, lines(body))
-    given = decoded(body)
+    if is_json_lines(request):
+        return await _submit_batch(context, counter, split_lines(body))
+    given = parse_json(body)
     if isinstance(given, list):
-        return await _submit_batch(parts, fed, given)
+        return await _submit_batch(context, counter, given)
     if not isinstance(given, dict):
         raise bad_request("the body must be a JSON object or array")
-    return await _submit_one(parts, fed, given)
+    return await _submit_one(context, counter, given)
 
 
-async def _submit_one(parts: ApiContext, fed: SubmissionCounter, given: dict[str, Any]) -> Response:
+async def _submit_one(context: ApiContext, counter: SubmissionCounter, given: dict[str, Any]) -> Response:
     try:
-        submission = _read(parts, given)
+        admitted = _read(context, given)
     except RequestRejected:
-        fed.count(CRAWL, "rejected")
+        counter.count(CRAWL, "rejected")
         raise
-    [submitted] = await parts.desk.submit([submission])
-    taken = _taken(fed, submitted)
-    if taken.field:
-        raise RequestRejected(taken.reason, field=taken.field)
-    if taken.status == 409:
-        raise Problem(409, "Crawl refused", taken.reason)
-    crawl = submission.crawl.id
-    found = SingleResult(
-        **taken.model_dump(), appid=crawl.appid, crawlid=crawl.crawlid, spiderid=submission.spider, url=submission.url
+    [submitted] = await context.dispatcher.submit([admitted])
+    result = _counted_result(counter, submitted)
+    if result.field:
+        raise RequestRejected(result.reason, field=result.field)
+    if result.status == 409:
+        raise Problem(409, "Crawl refused", result.reason)
+    crawl = admitted.crawl.id
+    body = SingleResult(
+        **result.model_dump(), appid=crawl.appid, crawlid=crawl.crawlid, spiderid=admitted.spider, url=admitted.url
     )
-    headers = {"Location": f"/v1/crawls/{encoded(crawl.appid, crawl.crawlid)}"}
-    return Response(found.model_dump_json(), taken.status, headers, "application/json")
+    headers = {"Location": f"/v1/crawls/{path_of(crawl.appid, crawl.crawlid)}"}
+    return Response(body.model_dump_json(), result.status, headers, "application/json")
 
 
-async def _submit_batch(parts: ApiContext, fed: SubmissionCounter, values: Sequence[Any]) -> Response:
-    if len(values) > MOST_ITEMS:
-        raise bad_request(f"a batch may have {MOST_ITEMS:,} requests, not {len(values):,}")
-    taken: list[RequestResult | None] = [None] * len(values)
-    sound: list[int] = []
-    submissions: list[AdmittedRequest] = []
+async def _submit_batch(context: ApiContext, counter: SubmissionCounter, values: Sequence[Any]) -> Response:
+    if len(values) > MAX_BATCH:
+        raise bad_request(f"a batch may have {MAX_BATCH:,} requests, not {len(values):,}")
+    results: list[RequestResult | None] = [None] * len(values)
+    positions: list[int] = []
+    admitted: list[AdmittedRequest] = []
     for at, value in enumerate(values):
         try:
-            submissions.append(_read(parts, value))
-            sound.append(at)
+            admitted.append(_read(context, value))
+            positions.append(at)
         except RequestRejected as fault:
-            fed.count(CRAWL, "rejected")
-            taken[at] = RequestResult(added=False, reason=fault.reason, field=fault.field, status=400)
-    for at, submitted in zip(sound, await parts.desk.submit(submissions), strict=True):
-        taken[at] = _taken(fed, submitted)
-    items = [item for item in taken if item is not None]
-    found = BatchResult(
+            counter.count(CRAWL, "rejected")
+            results[at] = RequestResult(added=False, reason=fault.reason, field=fault.field, status=400)
+    for at, submitted in zip(positions, await context.dispatcher.submit(admitted), strict=True):
+        results[at] = _counted_result(counter, submitted)
+    items = [item for item in results if item is not None]
+    body = BatchResult(
         added=sum(item.status == 201 for item in items),
         duplicates=sum(item.status == 200 for item in items),
         refused=sum(item.status >= 400 for item in items),
         items=items,
     )
-    return Response(found.model_dump_json(), 207, media_type="application/json")
+    return Response(body.model_dump_json(), 207, media_type="application/json")
 
 
-def _read(parts: ApiContext, value: Any) -> AdmittedRequest:
+def _read(context: ApiContext, value: Any) -> AdmittedRequest:
     if not isinstance(value, bytes | dict):
-        raise RequestRejected("the body must be a JSON object")
-    kind, request = parts.desk.read(value)
+        raise RequestRejected("a request must be a JSON object")
+    kind, request = context.dispatcher.read(value)
     if kind != CRAWL:
         raise RequestRejected(f"this is a request of the kind {kind}, not crawl; send it to /feed")
-    found: AdmittedRequest = request
-    return found
+    admitted: AdmittedRequest = request
+    return admitted
 
 
-def _taken(fed: SubmissionCounter, submitted: SubmitResult) -> RequestResult:
+def _counted_result(counter: SubmissionCounter, submitted: SubmitResult) -> RequestResult:
     if submitted.added:
         result, status = "accepted", 201
     elif submitted.reason == DUPLICATE:
         result, status = "duplicate", 200
     else:
         result, status = "rejected", 400 if submitted.field else 409
-    fed.count(CRAWL, result)
+    counter.count(CRAWL, result)
     return RequestResult(
         added=submitted.added,
         reason=submitted.reason,

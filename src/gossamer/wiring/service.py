@@ -320,18 +320,18 @@ def make_api(settings: Settings, context: ServiceContext) -> "FastAPI":
             bus=context.bus,
             topics=context.topics,
             counters=context.counters,
-            desk=context.dispatcher,
+            dispatcher=context.dispatcher,
             metrics=metrics,
-            answered=context.outbound.send,
+            publish_answers=context.outbound.send,
             prefix=settings.prefix,
             token=service.token,
-            max_body=service.max_body,
-            max_requests=service.max_requests,
+            max_body_bytes=service.max_body,
+            max_requests_per_second=service.max_requests,
             connections=ConnectionLimits(
                 per_client=service.max_connections, trusted_proxies=parse_networks(service.trusted_proxies)
             ),
-            wait_seconds=service.feed_wait,
-            polled_seconds=service.answer_retention,
+            feed_wait_seconds=service.feed_wait,
+            answer_retention_seconds=service.answer_retention,
             per_app=settings.topics.per_app,
         )
     )

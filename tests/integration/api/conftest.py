@@ -35,15 +35,15 @@ class Service:
     """A running API with its parts."""
 
     app: FastAPI
-    parts: ApiContext
+    context: ApiContext
     http: httpx.AsyncClient
     told: list[dict[str, Any]] = field(default_factory=list)
     """What went to the bus as answers."""
 
     @property
     def frontier(self) -> ValkeyFrontier:
-        assert isinstance(self.parts.frontier, ValkeyFrontier)
-        return self.parts.frontier
+        assert isinstance(self.context.frontier, ValkeyFrontier)
+        return self.context.frontier
 
     async def feed(self, request: object) -> dict[str, Any]:
         """The answer of /feed, which must be a success."""
@@ -86,7 +86,7 @@ def make_parts(
         bus=StreamsBus(shards, prefix=prefix, keep_until_acknowledged=topics.requests),
         topics=topics,
         counters=counters,
-        desk=RequestDispatcher(
+        dispatcher=RequestDispatcher(
             frontier,
             MessageReader(kinds),
             RequestValidator(now=time.time),
@@ -94,7 +94,7 @@ def make_parts(
             now=time.time,
         ),
         metrics=Metrics(),
-        answered=answered,
+        publish_answers=answered,
         prefix=prefix,
     )
     return replace(parts, **changes)
@@ -161,5 +161,5 @@ in_session = pytest.mark.asyncio(loop_scope="session")
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def shared(one_server: Server) -> AsyncIterator[Service]:
     """One API for all tests whose requests leave nothing behind that another would see."""
-    async with running(one_server.address, prefix="shared", max_requests=1e6) as one:
+    async with running(one_server.address, prefix="shared", max_requests_per_second=1e6) as one:
         yield one

@@ -17,7 +17,7 @@ class _Stuck:
 async def _main(address: str, prefix: str) -> None:
     stuck = {"slow": _Stuck()}
     async with running(
-        address, prefix=prefix, kinds=[SLOW], handlers=stuck, wait_seconds=0.05, silent_seconds=0.3
+        address, prefix=prefix, kinds=[SLOW], handlers=stuck, feed_wait_seconds=0.05, owner_timeout_seconds=0.3
     ) as service:
         print(service.http.base_url, flush=True)
         await asyncio.Event().wait()

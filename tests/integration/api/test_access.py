@@ -7,9 +7,8 @@ from contextlib import suppress
 import httpx
 import pytest
 
+from gossamer.api.access import TokenBuckets, client_of, is_loopback_name
 from gossamer.api.app import create_probes
-from gossamer.api.auth import is_loopback_name
-from gossamer.api.limits import TokenBuckets, client_of
 from gossamer.api.server import serve_api, serve_probes
 from gossamer.errors import BadInput
 
@@ -77,7 +76,7 @@ async def test_a_scraper_without_the_token_has_a_port_of_its_own(start: Start) -
     async with start(token=TOKEN) as service:
         stopping, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(
-            serve_probes(create_probes(service.parts), address="0.0.0.0:0", stopping=stopping, ready=ready.set_result)
+            serve_probes(create_probes(service.context), address="0.0.0.0:0", stopping=stopping, ready=ready.set_result)
         )
         port = httpx.URL(await ready).port
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
@@ -93,7 +92,7 @@ async def test_a_scraper_without_the_token_has_a_port_of_its_own(start: Start) -
 @in_session
 async def test_an_address_that_is_none_is_refused(shared: Service) -> None:
     with pytest.raises(BadInput, match="ADDRESS:PORT"):
-        await serve_probes(create_probes(shared.parts), address="9091", stopping=asyncio.Event(), ready=print)
+        await serve_probes(create_probes(shared.context), address="9091", stopping=asyncio.Event(), ready=print)
 
 
 @in_session
@@ -164,7 +163,7 @@ async def test_a_client_that_sends_it_all_still_gets_the_answer(shared: Service)
 
 
 async def test_a_body_that_does_not_come_is_given_up(start: Start) -> None:
-    async with start(body_seconds=0.05) as service:
+    async with start(body_timeout_seconds=0.05) as service:
         head = "POST /v1/crawls HTTP/1.1\nHost: localhost\nContent-Length: 9\n\n"
         assert (await ask(service, head)).startswith(b"HTTP/1.1 408 ")
 
@@ -184,7 +183,7 @@ async def test_endless_headers_are_cut_off(shared: Service) -> None:
 
 async def test_more_than_the_burst_is_told_when_to_come_again(start: Start) -> None:
     now = 1000.0
-    async with start(max_requests=2.0, monotonic=lambda: now) as service:
+    async with start(max_requests_per_second=2.0, monotonic=lambda: now) as service:
         answers = [await service.http.get("/v1/queues") for _ in range(5)]
         assert [answer.status_code for answer in answers] == [200] * 4 + [429]
         assert answers[-1].headers["retry-after"] == "1"
@@ -196,7 +195,7 @@ async def test_more_than_the_burst_is_told_when_to_come_again(start: Start) -> N
 
 def test_clients_have_a_bucket_each_and_memory_is_bounded() -> None:
     now = 0.0
-    buckets = TokenBuckets(1.0, monotonic=lambda: now, clients=3)
+    buckets = TokenBuckets(1.0, monotonic=lambda: now, max_clients=3)
     assert [buckets.take("a") for _ in range(3)] == [0, 0, 1]
     assert buckets.take("b") == 0
     for n in range(100):

@@ -9,7 +9,7 @@ from ipaddress import ip_network
 import httpx
 
 from gossamer.api.connections import ConnectionLimits
-from gossamer.api.events import MOST_STREAMS
+from gossamer.api.events import MAX_STREAMS
 
 from .conftest import Service, Start
 
@@ -67,7 +67,7 @@ async def are_closed(streams: list[Streams]) -> None:
 
 def closed(service: Service, reason: str) -> float:
     """How many connections were closed for this reason."""
-    return service.parts.metrics.http_closed.labels(reason)._value.get()
+    return service.context.metrics.http_closed.labels(reason)._value.get()
 
 
 async def test_a_thousand_idle_connections_keep_nobody_out(start: Start) -> None:
@@ -99,7 +99,7 @@ async def test_headers_that_come_a_byte_at_a_time_are_given_up(start: Start) -> 
 
 
 async def test_a_body_that_comes_a_byte_at_a_time_is_answered_and_given_up(start: Start) -> None:
-    async with start(body_seconds=0.3) as service, opened(service, 1, send=UNFINISHED) as [(reader, writer)]:
+    async with start(body_timeout_seconds=0.3) as service, opened(service, 1, send=UNFINISHED) as [(reader, writer)]:
         assert b" 408 " in await drip(reader, writer)
 
 
@@ -176,7 +176,7 @@ async def test_at_the_cap_of_all_connections_requests_are_refused_and_health_che
 
 
 async def test_a_health_check_is_not_counted_against_the_rate(start: Start) -> None:
-    async with start(max_requests=1.0, monotonic=lambda: 1000.0) as service:
+    async with start(max_requests_per_second=1.0, monotonic=lambda: 1000.0) as service:
         answers = [await service.http.get("/v1/queues") for _ in range(3)]
         assert answers[-1].status_code == 429
         assert [(await service.http.get("/healthz")).status_code for _ in range(9)] == [200] * 9
@@ -187,10 +187,10 @@ async def test_event_streams_have_a_limit_of_their_own(start: Start) -> None:
         await service.feed(CRAWL)
         async with AsyncExitStack() as stack:
             codes = []
-            for _ in range(MOST_STREAMS // 10 + 1):  # so many at once that all find a place before they are streams
+            for _ in range(MAX_STREAMS // 10 + 1):  # so many at once that all find a place before they are streams
                 some = await stack.enter_async_context(opened(service, 10, send=EVENTS))
                 codes += [await status(one) for one in some]
-            assert (codes.count(200), codes.count(503)) == (MOST_STREAMS, 10)
+            assert (codes.count(200), codes.count(503)) == (MAX_STREAMS, 10)
             assert (await ask(service, "/v1/crawls")).status_code == 200
             async with opened(service, 40):
                 assert (await ask(service, "/healthz")).status_code == 200
@@ -212,9 +212,9 @@ async def test_connections_whose_streams_have_ended_are_counted_again(start: Sta
 async def test_streams_that_begin_at_once_do_not_exceed_their_limit(start: Start) -> None:
     async with start(connections=ConnectionLimits(per_client=1000)) as service:
         await service.feed(CRAWL)
-        async with opened(service, MOST_STREAMS + 50, send=EVENTS) as all_at_once:
+        async with opened(service, MAX_STREAMS + 50, send=EVENTS) as all_at_once:
             codes = await asyncio.gather(*map(status, all_at_once))
-            assert (codes.count(200), codes.count(503)) == (MOST_STREAMS, 50)
+            assert (codes.count(200), codes.count(503)) == (MAX_STREAMS, 50)
 
 
 # --- proxies ----------------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ async def queues(service: Service, forwarded: str) -> int:
 
 async def test_behind_a_trusted_proxy_the_rate_counts_the_client_that_it_names(start: Start) -> None:
     trusted = ConnectionLimits(trusted_proxies=[ip_network("127.0.0.0/8"), ip_network("10.0.0.0/8")])
-    async with start(max_requests=1.0, monotonic=lambda: 1000.0, connections=trusted) as service:
+    async with start(max_requests_per_second=1.0, monotonic=lambda: 1000.0, connections=trusted) as service:
         assert [await queues(service, "192.0.2.1") for _ in range(3)] == [200, 200, 429]
         assert await queues(service, "192.0.2.2, 10.0.0.1") == 200
         # What stands before the last address that is not a proxy's was written by the client.
@@ -235,7 +235,7 @@ async def test_behind_a_trusted_proxy_the_rate_counts_the_client_that_it_names(s
 
 async def test_nobody_else_names_a_client(start: Start) -> None:
     trusted = ConnectionLimits(trusted_proxies=[ip_network("10.0.0.0/8")])
-    async with start(max_requests=1.0, monotonic=lambda: 1000.0, connections=trusted) as service:
+    async with start(max_requests_per_second=1.0, monotonic=lambda: 1000.0, connections=trusted) as service:
         assert [await queues(service, f"192.0.2.{n}") for n in range(3)] == [200, 200, 429]
 
 

@@ -254,7 +254,7 @@ async def test_what_waits_who_works_and_what_was_done(service: Service) -> None:
     page = (await service.http.get("/v1/queues/link/domains")).json()
     assert sorted((item["domain"], item["queued"]) for item in page["items"]) == [("d0.example", 3), ("d1.example", 3)]
     await seat.lease(limit=1)
-    await service.parts.counters.beat("rest", "here:1")
+    await service.context.counters.beat("rest", "here:1")
     workers = (await service.http.get("/v1/workers")).json()
     assert [(worker["name"], worker["leased"]) for worker in workers["items"]] == [(seat.worker, 1)]
     assert workers["processes"]["rest"] == {"here": ["1"]}

@@ -12,7 +12,9 @@ CRAWL = {"appid": "shop", "crawlid": "prices", "url": "https://example.com/"}
 
 async def test_a_frontier_that_is_away_is_told_and_waited_for() -> None:
     with standalone() as server:
-        async with running(server.address, prefix="t", wait_seconds=0.2, max_requests=100_000) as service:
+        async with running(
+            server.address, prefix="t", feed_wait_seconds=0.2, max_requests_per_second=100_000
+        ) as service:
             http = service.http
             await service.feed(CRAWL)
             question = {"uuid": "u", "appid": "shop", "stats": "queue"}

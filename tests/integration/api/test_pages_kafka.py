@@ -23,7 +23,7 @@ async def test_pages_come_once_each_by_cursor_over_all_partitions(start: Start, 
     async with start(bus=bus) as service:
         request = {"url": "https://a.example/", "appid": "shop", "crawlid": "c"}
         assert (await service.http.post("/v1/crawls", json=request)).is_success
-        topic = service.parts.topics.crawled_by("shop")
+        topic = service.context.topics.crawled_by("shop")
 
         async def put(numbers: range) -> None:
             pages = [

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from gossamer.api.events import MOST_STREAMS, EventStreams
+from gossamer.api.events import MAX_STREAMS, EventStreams
 from gossamer.model.request import Outcome, Settlement
 
 from .conftest import Service, Start
@@ -63,7 +63,7 @@ async def test_a_stream_ends_when_its_client_leaves(service: Service) -> None:
 
 async def test_streams_are_bounded(service: Service) -> None:
     await service.feed(CRAWL)
-    streams(service).open = MOST_STREAMS
+    streams(service).open = MAX_STREAMS
     answer = await service.http.get(EVENTS)
     assert (answer.status_code, answer.headers["content-type"]) == (503, "application/problem+json")
     assert answer.headers["retry-after"]
@@ -98,9 +98,9 @@ def record(number: int, **fields: Any) -> dict[str, Any]:
 
 
 async def publish(service: Service, *records: dict[str, Any] | bytes) -> None:
-    topic = service.parts.topics.crawled_by("shop")
+    topic = service.context.topics.crawled_by("shop")
     values = [one if isinstance(one, bytes) else msgspec.json.encode(one) for one in records]
-    await service.parts.bus.publish(topic, values)
+    await service.context.bus.publish(topic, values)
 
 
 async def read(service: Service, what: str, *, limit: int) -> list[str]:
@@ -165,8 +165,8 @@ async def test_times_have_their_zone_though_the_bus_has_none(service: Service) -
 async def test_without_a_topic_of_its_own_the_firehose_is_read(start: Start) -> None:
     async with start(per_app=False) as service:
         await service.feed(CRAWL)
-        await service.parts.bus.publish(
-            service.parts.topics.crawled,
+        await service.context.bus.publish(
+            service.context.topics.crawled,
             [msgspec.json.encode(record(n, appid=app)) for n, app in ((1, "a"), (2, "shop"))],
         )
         assert await read(service, "pages", limit=10) == ["2"]

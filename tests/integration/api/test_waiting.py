@@ -63,7 +63,7 @@ async def poll(http: httpx.AsyncClient, poll_id: str = "u") -> dict[str, Any]:
 
 async def test_a_late_answer_is_polled_for_once(start: Start) -> None:
     slow = Slow()
-    async with start(kinds=[SLOW], handlers={"slow": slow}, wait_seconds=0.01) as service:
+    async with start(kinds=[SLOW], handlers={"slow": slow}, feed_wait_seconds=0.01) as service:
         assert (await service.feed(ask()))["data"] == {"poll_id": "u"}
         assert (await service.http.post("/poll", json={"poll_id": "u"})).status_code == 404
         slow.let.set()
@@ -74,7 +74,7 @@ async def test_a_late_answer_is_polled_for_once(start: Start) -> None:
 
 async def test_any_process_can_be_polled(start: Start) -> None:
     slow = Slow()
-    async with start(kinds=[SLOW], handlers={"slow": slow}, wait_seconds=0) as service, start() as other:
+    async with start(kinds=[SLOW], handlers={"slow": slow}, feed_wait_seconds=0) as service, start() as other:
         await service.feed(ask())
         slow.let.set()
         assert (await poll(other.http))["number"] == 1
@@ -82,7 +82,7 @@ async def test_any_process_can_be_polled(start: Start) -> None:
 
 async def test_one_uuid_fed_twice_is_answered_twice(start: Start) -> None:
     slow = Slow()
-    async with start(kinds=[SLOW], handlers={"slow": slow}, wait_seconds=0) as service:
+    async with start(kinds=[SLOW], handlers={"slow": slow}, feed_wait_seconds=0) as service:
         await asyncio.gather(service.feed(ask()), service.feed(ask()))
         slow.let.set()
         assert {(await poll(service.http))["number"], (await poll(service.http))["number"]} == {1, 2}
@@ -90,7 +90,9 @@ async def test_one_uuid_fed_twice_is_answered_twice(start: Start) -> None:
 
 async def test_nothing_is_left_behind(start: Start, one_server: Server, prefix: str) -> None:
     slow = Slow()
-    async with start(kinds=[SLOW], handlers={"slow": slow}, wait_seconds=0, polled_seconds=60) as service:
+    async with start(
+        kinds=[SLOW], handlers={"slow": slow}, feed_wait_seconds=0, answer_retention_seconds=60
+    ) as service:
         await service.feed(ask())
         await service.feed(ask("never polled"))
         slow.let.set()
@@ -108,7 +110,7 @@ async def test_a_handler_that_fails_late_is_answered_with_the_reason(start: Star
     ):
         slow = Slow()
         slow.faults = [fault]
-        async with start(kinds=[SLOW], handlers={"slow": slow}, wait_seconds=0.01) as service:
+        async with start(kinds=[SLOW], handlers={"slow": slow}, feed_wait_seconds=0.01) as service:
             await service.feed(ask())
             slow.let.set()
             answer = await poll(service.http)
@@ -134,7 +136,7 @@ async def test_a_handler_that_fails_at_once_says_so(start: Start) -> None:
 async def test_an_outage_only_delays_a_late_answer(start: Start) -> None:
     slow = Slow()
     slow.faults = [FrontierUnavailable("gone"), FrontierUnavailable("gone")]
-    async with start(kinds=[SLOW], handlers={"slow": slow}, wait_seconds=0) as service:
+    async with start(kinds=[SLOW], handlers={"slow": slow}, feed_wait_seconds=0) as service:
         await service.feed(ask())
         slow.let.set()
         assert (await poll(service.http))["number"] == 3
@@ -150,7 +152,7 @@ async def test_a_bus_that_is_away_keeps_no_answer_back(start: Start) -> None:
 
     slow = Slow()
     slow.let.set()
-    async with start(kinds=[SLOW], handlers={"slow": slow}, answered=answered) as service:
+    async with start(kinds=[SLOW], handlers={"slow": slow}, publish_answers=answered) as service:
         assert (await service.feed(ask()))["data"]["number"] == 1
         async with asyncio.timeout(60):
             while len(told) < 3:
@@ -160,8 +162,10 @@ async def test_a_bus_that_is_away_keeps_no_answer_back(start: Start) -> None:
 async def test_a_process_that_stops_leaves_its_questions_to_the_others(start: Start) -> None:
     stuck, slow = Slow(), Slow()
     slow.let.set()
-    async with start(kinds=[SLOW], handlers={"slow": slow}, silent_seconds=3600) as other:
-        async with start(kinds=[SLOW], handlers={"slow": stuck}, wait_seconds=0.05, silent_seconds=3600) as service:
+    async with start(kinds=[SLOW], handlers={"slow": slow}, owner_timeout_seconds=3600) as other:
+        async with start(
+            kinds=[SLOW], handlers={"slow": stuck}, feed_wait_seconds=0.05, owner_timeout_seconds=3600
+        ) as service:
             await service.feed(ask())
             assert (await other.http.post("/poll", json={"poll_id": "u"})).status_code == 404
         assert await poll(other.http) == {"uuid": "u", "appid": "shop", "number": 1}
@@ -208,7 +212,9 @@ async def test_a_process_that_is_killed_is_stood_in_for(start: Start, one_server
 
 async def test_too_many_questions_at_once_are_sent_away(start: Start, service: Service) -> None:
     slow = Slow()
-    async with start(kinds=[SLOW], handlers={"slow": slow}, wait_seconds=0, max_requests=10_000) as busy:
+    async with start(
+        kinds=[SLOW], handlers={"slow": slow}, feed_wait_seconds=0, max_requests_per_second=10_000
+    ) as busy:
         answers = []
         for _ in range(11):  # each waits twice: for its answer, and to keep it
             answers += await asyncio.gather(*(busy.http.post("/feed", json=ask(f"u{n}")) for n in range(50)))

@@ -8,7 +8,7 @@ import jsonschema_rs
 import pytest
 
 from gossamer.api.app import routes
-from gossamer.api.openapi import ANSWERS
+from gossamer.api.openapi import EXAMPLES
 
 DESCRIBED = routes().openapi()
 JSON = "application/json"
@@ -76,7 +76,7 @@ def test_refusals_are_described_in_the_form_of_their_path(path: str, method: str
 
 def test_no_example_is_of_an_endpoint_that_is_gone() -> None:
     there = {(op["operationId"], status) for _, _, op in operations() for status in op["responses"]}
-    assert set(ANSWERS) <= there
+    assert set(EXAMPLES) <= there
 
 
 def test_every_reference_leads_somewhere() -> None:

@@ -234,7 +234,7 @@ async def _work(
         group.create_task(serving)
         if settings.service.metrics:
             probed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            probes = create_probes(app.state.parts)
+            probes = create_probes(app.state.context)
             place = settings.service.metrics
             group.create_task(serve_probes(probes, address=place, stopping=stopping, ready=probed.set_result))
             await probed

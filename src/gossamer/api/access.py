@@ -1,0 +1,214 @@
+"""Middleware that protects the API: authentication, the rate limit of a client, and the limits of a request's body."""
+
+import asyncio
+import contextlib
+import hmac
+from collections import OrderedDict
+from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
+from math import ceil
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gossamer.api.openapi import DOCS_PATHS
+from gossamer.api.problems import Problem, problem_response
+
+UNLIMITED_PATHS = frozenset({"/healthz"})
+"""Paths without limits, so that a busy process is not restarted as dead. They must read no body and do no work."""
+OPEN_PATHS = UNLIMITED_PATHS | DOCS_PATHS
+"""Paths that need no token."""
+_MAX_CLIENTS = 10_000
+"""Clients whose rate is remembered. A forgotten one starts with a full burst."""
+_BURST_SECONDS = 2.0
+"""Size of a burst, in seconds of the allowed rate."""
+_LINGER_SECONDS = 2.0
+_LINGER_BYTES = 16 * 1024 * 1024
+"""Time and bytes for which a refused body is read before the connection is closed."""
+
+
+class Authentication:
+    """ASGI middleware that checks the token; without one it accepts only programs on this machine. Raises Problem."""
+
+    def __init__(self, app: ASGIApp, *, token: str) -> None:
+        self._app = app
+        self._token = token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] not in OPEN_PATHS:
+            headers = Headers(scope=scope)
+            if self._token:
+                self._check_token(headers)
+            else:
+                _check_local(headers)
+        await self._app(scope, receive, send)
+
+    def _check_token(self, headers: Headers) -> None:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("latin-1"), self._token):
+            raise Problem(
+                401,
+                "Unauthorized",
+                "send the header Authorization: Bearer <token>, with the token of the setting service.token",
+                headers={"WWW-Authenticate": 'Bearer realm="gossamer"'},
+            )
+
+
+def _check_local(headers: Headers) -> None:
+    """Raise Problem for a request that a web page in a browser on this machine may have made.
+
+    A browser sends the page's address in Origin. A page that has rebound its own name to 127.0.0.1 has that name in
+    Host."""
+    host = headers.get("host", "")
+    if host and not is_loopback_name(_hostname(host)):
+        raise Problem(
+            403, "Forbidden", f"without a token the API answers only as localhost, not as {host!r}; set service.token"
+        )
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        raise Problem(403, "Forbidden", "without a token the API does not answer web pages; set service.token")
+
+
+def is_loopback_name(name: str) -> bool:
+    """Return whether only this machine can be reached by this address or name. Of names, only localhost is certain."""
+    if name.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ip_address(name.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _hostname(host: str) -> str:
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def client_of(host: str) -> str:
+    """Return the client to which an address belongs: for IPv6 the /64 network, which one customer gets."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(IPv6Address(int(address) >> 64 << 64))
+    return str(address)
+
+
+class TokenBuckets:
+    """A token bucket for each client, in bounded memory."""
+
+    def __init__(self, per_second: float, *, monotonic: Callable[[], float], max_clients: int = _MAX_CLIENTS) -> None:
+        self._per_second = per_second
+        self._capacity = max(1.0, per_second * _BURST_SECONDS)
+        self._monotonic = monotonic
+        self._max_clients = max_clients
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str) -> float:
+        """Return 0 if the client may send a request now, else the seconds until it may."""
+        now = self._monotonic()
+        tokens, then = self._buckets.pop(client, (self._capacity, now))
+        tokens = min(self._capacity, tokens + (now - then) * self._per_second)
+        allowed = tokens >= 1
+        self._buckets[client] = (tokens - 1 if allowed else tokens, now)
+        if len(self._buckets) > self._max_clients:
+            self._buckets.popitem(last=False)
+        return 0.0 if allowed else (1 - tokens) / self._per_second
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+
+class RateLimit:
+    """ASGI middleware that limits the requests of a client address. Raises Problem."""
+
+    def __init__(self, app: ASGIApp, *, per_second: float, monotonic: Callable[[], float]) -> None:
+        self._app = app
+        self._buckets = TokenBuckets(per_second, monotonic=monotonic)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        peer = scope.get("client") or ("", 0)
+        if scope["path"] not in UNLIMITED_PATHS and (wait := self._buckets.take(client_of(peer[0]))):
+            raise Problem(
+                429,
+                "Too many requests",
+                "this address sends more requests than the setting service.max_requests allows",
+                headers={"Retry-After": str(ceil(wait))},
+            )
+        await self._app(scope, receive, send)
+
+
+class BodyLimit:
+    """ASGI middleware that reads the whole body, within limits of size and time, before the application runs."""
+
+    def __init__(self, app: ASGIApp, *, max_bytes: int, timeout_seconds: float) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+        self._timeout_seconds = timeout_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in UNLIMITED_PATHS:
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        declared = headers.get("content-length", "0")
+        if declared.isdecimal() and int(declared) > self._max_bytes:
+            await self._refuse(self._too_large(f"{int(declared):,}"), scope, receive, send)
+            return
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                more = True
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return
+                    body += message.get("body", b"")
+                    more = message.get("more_body", False)
+                    if len(body) > self._max_bytes:
+                        await self._refuse(self._too_large("more"), scope, receive, send)
+                        return
+        except TimeoutError:
+            problem = Problem(408, "Request timeout", f"the body did not arrive within {self._timeout_seconds:g} s")
+            await self._refuse(problem, scope, receive, send)
+            return
+        whole: Message | None = {"type": "http.request", "body": bytes(body), "more_body": False}
+
+        async def replay() -> Message:
+            nonlocal whole
+            if whole is not None:
+                message, whole = whole, None
+                return message
+            return await receive()
+
+        await self._app(scope, replay, send)
+
+    def _too_large(self, size: str) -> Problem:
+        return Problem(
+            413,
+            "Request too large",
+            f"the body has {size} bytes, the setting service.max_body allows {self._max_bytes:,}",
+        )
+
+    async def _refuse(self, problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
+        problem.headers = {**problem.headers, "Connection": "close"}
+        response = problem_response(problem, scope["path"])
+        await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+        await send({"type": "http.response.body", "body": response.body, "more_body": True})
+        # Read on for a moment. If the connection were closed at once, it would be reset while the client is still
+        # sending, and the client would lose the response.
+        left = _LINGER_BYTES
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER_SECONDS):
+                while left > 0:
+                    message = await receive()
+                    left -= len(message.get("body", b""))
+                    if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                        break
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

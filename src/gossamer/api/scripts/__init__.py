@@ -1,1 +1,0 @@
-"""The scripts of answers that wait, a command each."""
