@@ -31,7 +31,7 @@ class HeartbeatThread:
         self._late_seconds = 1.5 * interval
         self._alive_at = time.monotonic()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gossamer-pulse", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="gossamer-heartbeat", daemon=True)
 
     def start(self) -> None:
         """Start the thread; once only."""
@@ -70,10 +70,10 @@ class HeartbeatThread:
 
 
 class WorkerSession:
-    """Keeps a worker alive at the frontier while it works. `run` goes on beside the work."""
+    """Keeps a worker alive at the frontier while it works. Start `run` in a task beside the work."""
 
     def __init__(self, frontier: Frontier, holder: Leaseholder, retrier: Retrier, *, heartbeat_seconds: float) -> None:
-        """`heartbeat_seconds`: time without a heartbeat after which the frontier's users declare a worker dead."""
+        """`heartbeat_seconds`: time without a heartbeat after which a worker is declared dead."""
         self._holder = holder
         self._retrier = retrier
         self._heartbeat_thread = HeartbeatThread(frontier, holder, heartbeat_seconds=heartbeat_seconds)

@@ -81,7 +81,8 @@ class HrefMemory:
         )
 
     def keep(self, namespace: Hashable, base: str, hrefs: Iterable[str], outcome: str) -> None:
-        """Remember what became of hrefs in a document with this base URL, where that can be said of them in general."""
+        """Remember the outcome of hrefs in a document with this base URL, except hrefs whose outcome depends on the
+        whole URL."""
         anywhere, on_site, in_directory = (
             (namespace, _scheme(base)),
             (namespace, origin(base)),

@@ -107,7 +107,7 @@ class Fetcher:
         self._pacing = Pacing()
 
     async def process(self, lease: Lease) -> FinishedLease:
-        """Return how the lease ends. Raises LeaseLost; a page that fails in any other way becomes a record."""
+        """Return the result of a lease. Raises LeaseLost; a page that fails in any other way becomes a record."""
         try:
             attempt = Attempt(lease, self._contexts.for_lease(lease))
         except BadSpider as error:
@@ -173,7 +173,7 @@ class Fetcher:
         return is_late(attempt.start, spacing, now=time.monotonic())
 
     async def _handle_response(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease | None:
-        """Return how the lease ends; None: the attempt continues with a redirect.
+        """Return the result; None: the attempt continues with a redirect.
 
         A large page counts in the budget until it is committed: sixty pages of 5 MiB that wait for a slow output, each
         with its text and its links, would fill the memory.
@@ -280,7 +280,7 @@ class Fetcher:
         return self._fail(attempt, error.kind, str(error))
 
     async def _handle_error_status(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease:
-        """Return how the lease of a response ends that is no page: 4xx, 5xx and unknown statuses."""
+        """Return the result of a request whose response is not a page: 4xx, 5xx and unknown statuses."""
         retry_after = None
         if fetched.status in _BLOCKING_STATUSES:
             value = first_header(fetched.headers, "retry-after")

@@ -166,7 +166,7 @@ PRIORITY_STEP = 10
 """A link's priority is its page's minus this, so that a crawl is breadth first."""
 LOWEST_PRIORITY = -65_000
 _MAX_UNKNOWN_SPIDERS = 20
-"""Names of spiders that are not installed that are reported; the code of a spider might invent any number."""
+"""Number of names of missing spiders that are reported; a spider might make up any number of names."""
 
 
 class PageReader:
@@ -193,7 +193,7 @@ class PageReader:
         return PageText(text if strict else None, encoding, content_type)
 
     async def read(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease:
-        """Return how the lease of a request ends whose response is a page."""
+        """Return the result of a request whose response is a page."""
         context, lease = attempt.context, attempt.lease
         decoded = self.decode(fetched)
         if is_sitemap(attempt, fetched.body):

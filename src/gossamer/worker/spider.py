@@ -117,7 +117,7 @@ class WanderingSpider(Spider):
     ignores_maxdepth: ClassVar[bool] = True
 
     async def parse(self, page: Page) -> AsyncIterator[Mapping[str, Any] | Follow]:
-        """Yield one link at max_objects, at the page's own priority."""
+        """Yield one link at most, at the page's own priority."""
         step = page.attrs.get("step", 0)
         page.record.attrs = {**page.attrs, "step": step}
         others = [url for url in page.links.urls if url != page.url] if page.links else []

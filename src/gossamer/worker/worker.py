@@ -257,7 +257,9 @@ class Worker:
                     continue
                 self._suspect = lease
             started.append(lease)
-        if postponed:  # before the suspect starts: if it kills this worker, every lease counts a death
+        if (
+            postponed
+        ):  # before the suspect starts: if it kills this worker, all leases that the worker still has count a death
             try:
                 await self._holder.settle(postponed)
             except FrontierUnavailable:
