@@ -1,31 +1,64 @@
-"""`gossamer`, and `python -m gossamer`: what must be seen to before a command is even imported, and how it ends."""
+"""Entry point of `gossamer` and `python -m gossamer`: prepares signals and streams, runs a command, sets the exit code.
+
+Modules are imported late, so that Ctrl-C works at once and `gossamer --help` is quick.
+"""
 
 import contextlib
 import os
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
-from gossamer.cli import interruption as signals
+from gossamer.cli import terminal
 from gossamer.wiring import WORKER_PROCESS
 
 
 def main() -> NoReturn:
-    """Run the command line and exit: 0 done, 1 nothing came of it, 2 bad input, 130 interrupted."""
-    if sys.argv[1:] != [WORKER_PROCESS]:  # who started it hears of the signals, and tells it
-        signals.watch()
-    from gossamer.cli import standard
-
-    standard.open_missing()
-    from gossamer.cli.run import run
-
-    _leave(run(sys.argv[1:]))
+    """Run the command line and exit."""
+    if sys.argv[1:] != [WORKER_PROCESS]:  # a worker process is stopped by its parent, which gets the signals
+        terminal.watch_signals()
+    terminal.replace_closed_streams()
+    _exit(run(sys.argv[1:]))
 
 
-def _leave(code: int) -> NoReturn:
-    """End here. The interpreter's own end would take the signals' handlers away first, and wait for threads: one that
-    writes to a disk or a pipe that takes nothing may never end."""
+def run(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit code: 0 done, 1 nothing was achieved, 2 bad input, 130 interrupted.
+
+    An error is shown in one line.
+    """
+    from gossamer.errors import GossamerError, Interrupted
+    from gossamer.telemetry import logs
+
+    logs.set_up()
+    try:
+        if arguments == ["--version"]:
+            from gossamer import __version__
+
+            terminal.print_result(f"gossamer {__version__}")
+            return 0
+        if arguments == [WORKER_PROCESS]:
+            from gossamer.cli.commands.worker import run_worker_process
+
+            run_worker_process()
+            return 0
+        from gossamer.cli.app import parse_and_run
+
+        return parse_and_run(arguments)
+    except Interrupted as error:
+        terminal.say(str(error))
+        return terminal.INTERRUPTED_EXIT_CODE
+    except GossamerError as error:
+        terminal.say(str(error))
+        return 2
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 1
+
+
+def _exit(code: int) -> NoReturn:
+    """Exit at once. The interpreter's own exit would first remove the signal handlers and wait for threads, and a
+    thread that writes to a stuck disk or pipe may never end."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # nobody reads it
+        with contextlib.suppress(OSError, ValueError):  # the reader is gone
             stream.flush()
     os._exit(code)
 

@@ -125,7 +125,7 @@ def test_a_crawl_that_waits_for_a_robots_txt_says_so_and_why_does_too(tmp_path: 
             assert 0 < found["waits"]["asked_again_in_seconds"] <= 60
             assert 86_000 < found["waits"]["given_up_in_seconds"] <= 86_400
             told = gossamer("why", url, cwd=tmp_path).stdout
-            assert "its site's robots.txt could not be had (503)" in told
+            assert "the site's robots.txt could not be fetched (503)" in told
             crawl.send_signal(signal.SIGINT)
             crawl.communicate(timeout=60)
             assert crawl.returncode == 130

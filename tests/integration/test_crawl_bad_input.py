@@ -26,7 +26,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "a time": (["crawl", SEED, "--expires", "yesterday"], "90m, 12h, 3d"),
     "a time that has passed": (["crawl", SEED, "--expires", "2001-01-01"], "has passed"),
     "attrs": (["crawl", SEED, "--attrs", "[1]"], "JSON object"),
-    "no JSON": (["crawl", SEED, "--attrs", "{"], "no JSON"),
+    "no JSON": (["crawl", SEED, "--attrs", "{"], "cannot read JSON"),
     "a header": (["crawl", SEED, "--header", "no colon"], "NAME:VALUE"),
     "a spider": (["crawl", SEED, "--spider", "tarantula"], "installed are"),
     "an override": (["crawl", SEED, "--resolve", "nonsense"], "HOST:ADDRESS"),
@@ -65,7 +65,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "a page by no proxy": (["fetch", SEED, "--proxy", "ftp://x"], "socks5://"),
     "a page with two lines of cookie": (["fetch", SEED, "--cookie", "a\nb"], "'Cookie' has characters"),
     "why no web page": (["why", "javascript:1"], "http"),
-    "why without a crawl": (["why", "https://example.com"], "no crawl was begun"),
+    "why without a crawl": (["why", "https://example.com"], "no crawl was started"),
 }
 
 

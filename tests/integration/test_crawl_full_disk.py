@@ -89,5 +89,5 @@ def test_an_output_that_found_no_room_is_finished_by_the_same_command(small_disk
         (small_disk / "fill").unlink()
         again = gossamer("crawl", *flags, cwd=tmp_path)
         assert again.returncode == 0, again.stderr
-        assert "finished already" in again.stdout
+        assert "already finished" in again.stdout
         assert set(parquet.read_table(output, columns=["url"])["url"].to_pylist()) == graph(web.site)

@@ -70,7 +70,7 @@ def test_ctrl_c_drains_and_the_same_command_goes_on(tmp_path: Path) -> None:
         assert 0 < done < len(graph(web.site))
         code, summary, said = end(begin(web, tmp_path))
         assert (code, summary["state"]) == (0, "finished"), said
-        assert "Going on with" in said
+        assert "Resuming" in said
         asked = fetches(web.log())
         assert set(asked) == fetched(expected(web.site))
         assert {url: count for url, count in asked.items() if count > 1} == {}

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.cli.commands.crawl import prepare
-from gossamer.cli.options import gather_seeds
+from gossamer.cli.commands.crawl import gather_seeds, prepare
 from gossamer.errors import BadInput
 from gossamer.fakeweb import WebSpec, plain, redirect, serve
 from gossamer.wiring.worker import make_resolver
@@ -30,7 +29,7 @@ async def test_a_seed_list_may_be_where_the_seeds_may_be(tmp_path: Path) -> None
     async with serve(ONE, mounts=mounts) as web:
         web.mount("127.0.0.1", "/away", redirect(f"http://127.0.0.2:{web.port}/list"))
         source = f"http://127.0.0.1:{web.port}"
-        with pytest.raises(BadInput, match="cannot be had"):
+        with pytest.raises(BadInput, match="cannot be fetched"):
             await gathered(tmp_path, f"{source}/list")
         assert await gathered(tmp_path, f"{source}/list", crawl__allow_private=True) == ["http://a.test/"]
         with pytest.raises(BadInput, match="no web page"):
@@ -42,7 +41,7 @@ async def test_a_seed_list_may_be_where_the_seeds_may_be(tmp_path: Path) -> None
 async def test_a_seed_list_comes_through_the_proxy(tmp_path: Path) -> None:
     async with serve(ONE, mounts={("127.0.0.1", "/list"): plain("http://a.test/\n")}) as web:
         source = f"http://127.0.0.1:{web.port}/list"
-        with pytest.raises(BadInput, match="cannot be had"):
+        with pytest.raises(BadInput, match="cannot be fetched"):
             await gathered(tmp_path, source, crawl__allow_private=True, fetch__proxy="http://127.0.0.1:1")
         with run_http_proxy() as port:
             found = await gathered(

@@ -109,7 +109,7 @@ def test_a_second_one_at_any_moment_after_the_first(gap: float, begin: Begin, tm
     process.send_signal(signal.SIGINT)
     time.sleep(gap)
     process.send_signal(signal.SIGTERM)
-    assert "Go on with: gossamer crawl" in ended(process)
+    assert "Resume with: gossamer crawl" in ended(process)
 
 
 def test_three_at_once(begin: Begin, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_three_at_once(begin: Begin, tmp_path: Path) -> None:
     for _ in range(3):
         process.send_signal(signal.SIGINT)
         time.sleep(0.02)
-    assert "Go on with: gossamer crawl" in ended(process)
+    assert "Resume with: gossamer crawl" in ended(process)
 
 
 def test_a_terminal_that_is_closed_drains_the_crawl(web: FakeWeb, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_full_disk_does_not_hold_up_the_end(
     process.send_signal(signal.SIGTERM)
     said = ended(process)
     assert "could not be finished; nothing is lost" in said
-    assert "Go on with" in said
+    assert "Resume with" in said
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     again = begin("-o", str(output), "--processes", processes)
     _, said = again.communicate(timeout=60)
@@ -194,7 +194,7 @@ def test_a_reader_that_sleeps_does_not_hold_up_the_end(begin: Begin) -> None:
     room = fcntl.fcntl(reading, fcntl.F_GETPIPE_SZ) - select.PIPE_BUF
     until(lambda: array("i", fcntl.ioctl(reading, termios.FIONREAD, bytes(4)))[0] >= room, "a full pipe")
     process.send_signal(signal.SIGTERM)
-    assert "Go on with" in ended(process)
+    assert "Resume with" in ended(process)
     os.close(reading)
 
 

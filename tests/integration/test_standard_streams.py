@@ -115,7 +115,7 @@ def test_a_folder_that_is_made_is_said(crawling: list[str], tmp_path: Path) -> N
         check=False,
     )
     assert json.loads(ended.stdout)["pages"] == SPEC.pages
-    assert ended.stderr == "gossamer: There is no folder new/deep; it is made for the output.\n"
+    assert ended.stderr == "gossamer: The folder new/deep does not exist; it is created for the output.\n"
 
 
 def test_a_worker_without_a_frontier_is_told_what_to_name(tmp_path: Path) -> None:

@@ -60,12 +60,15 @@ def late_server() -> Iterator[Server]:
 
 @pytest.mark.parametrize(
     ("command", "begun"),
-    [(["serve", "--port", "0"], "Ctrl-C stops it"), (["worker", "--bus", "streams"], "The frontier is there.")],
+    [
+        (["serve", "--port", "0"], "Ctrl-C stops it"),
+        (["worker", "--bus", "streams"], "The frontier can be reached now."),
+    ],
     ids=["serve", "worker"],
 )
 def test_a_frontier_that_comes_later(tmp_path: Path, late_server: Server, command: list[str], begun: str) -> None:
     started = Started(tmp_path, *command, "--frontier", late_server.address)
-    started.says("Waiting until it is there")
+    started.says("Waiting for it; until then, no requests are accepted.")
     late_server.start()
     started.says(begun)
     assert started.stop() == 0

@@ -20,7 +20,7 @@ from tests.servers import crawling
 from tests.servers.schemas import check_outgoing
 
 _START_SECONDS = 60.0
-_UP = "Ctrl-C stops it in good order."
+_UP = "Ctrl-C stops it safely."
 
 
 class Up:

@@ -1,4 +1,4 @@
-"""The commands, and how a command line is parsed."""
+"""The table of commands, and the parser of the command line."""
 
 import inspect
 import os
@@ -8,60 +8,55 @@ from importlib import import_module
 import typer
 
 from gossamer import __version__
-from gossamer.cli import standard
+from gossamer.cli import terminal
 
 COMMANDS = {
-    "crawl": ("crawl:crawl", "Crawl a site, politely and completely, into a file."),
-    "fetch": ("fetch:fetch", "Fetch one page and show all that a worker would know of it."),
+    "crawl": ("crawl:crawl", "Crawl a site into a file, politely and completely."),
+    "fetch": ("fetch:fetch", "Fetch one page and show what a crawl would learn from it."),
     "why": (
         "why:why",
         "Explain the state of a URL in a crawl: scope rule, robots.txt verdict, position in the queue, result.",
     ),
-    "up": (
-        "up:up",
-        "Run the whole service on this machine: its own Valkey, the services, the REST API and the workers.",
-    ),
+    "up": ("up:up", "Run a complete crawl service on this machine: Valkey, the services, the REST API and workers."),
     "serve": (
         "up:serve",
-        "Run the services and the REST API, without workers: those are `gossamer worker`, on any number of machines.",
+        "Run the services and the REST API without workers; start those with `gossamer worker` on any machine.",
     ),
-    "worker": ("worker:worker", "Fetch what others put into a frontier, until told to stop."),
+    "worker": ("worker:worker", "Fetch the requests that others put into a shared frontier, until Ctrl-C."),
     "feed": (
         "feed:feed",
-        "Check requests and put them on the bus of a running cluster: crawls, actions, statistics, domain requests.",
+        "Check requests and send them to a running service: crawls, actions, statistics, domain requests.",
     ),
-    "info": (
-        "info:info",
-        "List all crawls, or show what waits of an application or a crawl; of one crawl also what was done.",
-    ),
-    "stop": ("info:stop", "Stop a crawl: nothing of it is fetched any more, and what waits is dropped."),
-    "stats": ("info:stats", "Show requests taken, answers by status code, processes alive, and what waits."),
-    "domains": ("domains:app", "Show and change how fast sites are fetched, and which are not fetched at all."),
-    "dump": ("feed:dump", "Print a topic's messages, a JSON object a line, until Ctrl-C, or as many as --limit says."),
-    "monitor": ("monitor:monitor", "Watch crawls, domains, workers and rates of a running cluster, until Ctrl-C."),
-    "migrate": ("migrate:app", "Bring what another crawler left into the frontier: the queue of scrapy-redis."),
-    "demo": ("demo:demo", "Start a small web on this machine, crawl it, and show where the pages are."),
+    "info": ("info:info", "List all crawls, or show the state and the queue of one application or one crawl."),
+    "stop": ("info:stop", "Stop a crawl: its queued requests are dropped, and it accepts no new ones."),
+    "stats": ("info:stats", "Show counts of requests, responses, running processes and queued requests."),
+    "domains": ("domains:app", "Show and change how fast each domain is fetched, and which domains are blocked."),
+    "dump": ("feed:dump", "Print the messages of a topic, one JSON object per line, until Ctrl-C or --limit."),
+    "monitor": ("monitor:monitor", "Show crawls, domains, workers and rates of a running service, until Ctrl-C."),
+    "migrate": ("migrate:app", "Import what another crawler left: the queue of scrapy-redis."),
+    "demo": ("crawl:demo", "Start a small web on this machine, crawl it, and show the result."),
 }
-"""Each with its module and function, and the first sentence of its help. Only the one that is called is imported: a
-crawl needs nothing of the services, and the list of commands nothing of any of them."""
+"""Module and function of each command, and the first sentence of its help. Only the module of the command that runs is
+imported, and for the list of commands none, so that the program starts quickly."""
 
-_Misuse: type[Exception] = typer.BadParameter.__mro__[2]
-"""What the parser raises for an option or command that is none; it has no name that all of Typer's versions share."""
+_UsageError: type[Exception] = typer.BadParameter.__mro__[2]
+"""Error of the parser for an unknown command or option. Taken from a subclass, because its own name differs
+between versions of Typer."""
 
 
 def parse_and_run(arguments: Sequence[str]) -> int:
-    """Run the command they name; its exit code. What cannot be parsed is said in one line. Raises GossamerError."""
+    """Run a command and return its exit code. A usage error is shown in one line. Raises GossamerError."""
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
-    app = load(wanted) if wanted in COMMANDS else _outline()
+    app = load(wanted) if wanted in COMMANDS else _list_of_commands()
     try:
         code = app(args=list(arguments), prog_name="gossamer", standalone_mode=False)
-    except _Misuse as error:
-        return _misused(error)
+    except _UsageError as error:
+        return _show_usage_error(error)
     return code if isinstance(code, int) else 0
 
 
 def load(wanted: str | None = None) -> typer.Typer:
-    """The program with this command; None: with all of them."""
+    """Return the program with this command; None: with all commands."""
     app = _program()
     for name in COMMANDS if wanted is None else [wanted]:
         module, _, function = COMMANDS[name][0].partition(":")
@@ -74,12 +69,12 @@ def load(wanted: str | None = None) -> typer.Typer:
 
 
 def _paragraphs(command: Callable[..., object]) -> str:
-    """The docstring with each paragraph on one line: help is wrapped to the terminal, not as the source is."""
+    """Return the docstring with each paragraph on one line, so that the help is wrapped to the terminal."""
     return "\n\n".join(" ".join(part.split("\n")) for part in inspect.cleandoc(command.__doc__ or "").split("\n\n"))
 
 
-def _outline() -> typer.Typer:
-    """The program with the names of its commands, for its help and for a name that is none."""
+def _list_of_commands() -> typer.Typer:
+    """Return the program with empty commands, for its help and for an unknown command."""
     app = _program()
     for name, (_, words) in COMMANDS.items():
         app.command(name, help=words)(lambda: None)
@@ -89,7 +84,7 @@ def _outline() -> typer.Typer:
 def _program() -> typer.Typer:
     app = typer.Typer(
         name="gossamer",
-        help="Crawls the web politely, completely, and never twice, on one machine or on many that share a frontier.",
+        help="Crawl the web politely and completely, each page once, on one machine or on many that share the work.",
         epilog="First steps: gossamer crawl https://example.com   (then: gossamer crawl --help)",
         no_args_is_help=True,
         add_completion=False,
@@ -105,14 +100,15 @@ def _version(
     version: bool = typer.Option(False, "--version", help="Show the version and exit.", is_eager=True),
 ) -> None:
     if version:
-        standard.show(f"gossamer {__version__}")
+        terminal.print_result(f"gossamer {__version__}")
         raise typer.Exit
 
 
-def _misused(error: Exception) -> int:
-    """Say it in one line, with where help is. A command group called by its name alone has shown its help already."""
+def _show_usage_error(error: Exception) -> int:
+    """Show the error and where to find help, in one line. A command group without a command has shown its help already,
+    and its error has no message."""
     context = getattr(error, "ctx", None)
     words = " ".join(error.format_message().split())  # type: ignore[attr-defined]
     if words:
-        standard.say(f"{words.removesuffix('.')}; see {context.command_path if context else 'gossamer'} --help")
+        terminal.say(f"{words.removesuffix('.')}. See {context.command_path if context else 'gossamer'} --help.")
     return 2

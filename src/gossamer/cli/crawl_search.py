@@ -1,4 +1,4 @@
-"""Finds the crawl that `gossamer why` is to judge a URL by."""
+"""Finds the crawl that a URL belongs to, for `gossamer why`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -17,42 +17,42 @@ from gossamer.wiring.frontier import CrawlNote, known_crawls, read_note
 from gossamer.wiring.plan import APPID
 
 MOST_CRAWLS = 500
-"""Crawls that are looked through where none is named."""
+"""Crawls that are searched where none is named."""
 _SCRAPY_POOL = "scrapy-"
 
 
 @dataclass(slots=True)
 class KnownCrawl:
-    """What the frontier and this data directory know of a crawl."""
+    """A crawl as the frontier and this data directory know it."""
 
     id: CrawlId
     info: CrawlInfo | None
-    """None: the frontier does not know it, or no longer."""
+    """None: the frontier does not know the crawl, or not any more."""
     run: Run | None
     terms: list[Terms]
-    """Those of every submission; empty where nobody knows."""
+    """Terms of every submission. Empty: they are not known."""
     spiders: list[str]
     note: CrawlNote | None
-    """What the command that began it left in the data directory."""
+    """Note of the command that started the crawl. None: it was not started with this data directory."""
 
     @property
-    def is_scrapys(self) -> bool:
-        """Whether processes of a Scrapy project crawl it, by the project's own settings."""
+    def is_scrapy_project(self) -> bool:
+        """True: processes of a Scrapy project do the crawl, with the project's own settings."""
         return self.info is not None and self.info.pool.startswith(_SCRAPY_POOL)
 
 
 async def find_crawl(
     frontier: ValkeyFrontier, data_dir: Path, url: str, *, appid: str | None, crawl_id: str | None
 ) -> tuple[KnownCrawl, UrlInfo | None]:
-    """Return the crawl and what its frontier knows of the URL; None where the frontier knows nothing of the crawl.
+    """Return a crawl, and the state of the URL in its frontier; None where the frontier does not know the crawl.
 
-    Of the crawls that fit, it is the first that has queued or seen the URL, else the first with a record of it, else
-    the first: those begun with this data directory, the latest first, then those of the frontier, the running ones
-    first. Raises BadInput where none fits.
+    Candidates are the crawls that were started with this data directory, the latest first, then those of the frontier,
+    running ones first. The result is the first one that has queued or seen the URL, else the first with a record of
+    the URL, else the first. Raises BadInput where there is none.
     """
     crawls = [crawl async for crawl in _candidates(frontier, data_dir, appid=appid, crawl_id=crawl_id)]
     if not crawls:
-        raise BadInput(_nothing(data_dir, appid, crawl_id))
+        raise BadInput(_no_crawl(data_dir, appid, crawl_id))
     first: UrlInfo | None = None
     for crawl in crawls:
         known = await _find(frontier, crawl, url)
@@ -67,7 +67,7 @@ async def find_crawl(
 
 
 def last_record(note: CrawlNote, url: str) -> PageRecord | None:
-    """The last record of this URL in the crawl's own outputs, where they can be read back."""
+    """Return the last record of this URL in those outputs of the crawl that can be read. None: there is none."""
     last: PageRecord | None = None
     for record in _records(note):
         if url in (record.url, record.response_url) or any(hop.url == url for hop in record.redirects):
@@ -99,15 +99,15 @@ async def _candidates(
     seen: set[CrawlId] = set()
     for crawl in named:
         seen.add(crawl)
-        if (known := await _known(frontier, data_dir, crawl)) is not None:
+        if (known := await _known_crawl(frontier, data_dir, crawl)) is not None:
             yield known
     if crawl_id is not None and appid is not None:
         return
     others = [crawl for crawl in await _listed(frontier, appid) if crawl not in seen]
     found = await asyncio.gather(
-        *(_known(frontier, data_dir, crawl) for crawl in others if crawl_id in (None, crawl.crawlid))
+        *(_known_crawl(frontier, data_dir, crawl) for crawl in others if crawl_id in (None, crawl.crawlid))
     )
-    for known in sorted((one for one in found if one is not None), key=_liveliness):
+    for known in sorted((one for one in found if one is not None), key=_running_first):
         yield known
 
 
@@ -121,12 +121,12 @@ async def _listed(frontier: ValkeyFrontier, appid: str | None) -> Sequence[Crawl
             return found[:MOST_CRAWLS]
 
 
-def _liveliness(crawl: KnownCrawl) -> tuple[bool, float]:
+def _running_first(crawl: KnownCrawl) -> tuple[bool, float]:
     assert crawl.info is not None
     return crawl.info.state is not CrawlState.RUNNING, -crawl.info.started
 
 
-async def _known(frontier: ValkeyFrontier, data_dir: Path, crawl: CrawlId) -> KnownCrawl | None:
+async def _known_crawl(frontier: ValkeyFrontier, data_dir: Path, crawl: CrawlId) -> KnownCrawl | None:
     note = read_note(data_dir, crawl.crawlid) if crawl.appid == APPID else None
     info = await frontier.crawl_info(crawl)
     if info is None and note is None:
@@ -146,24 +146,24 @@ async def _find(frontier: ValkeyFrontier, crawl: KnownCrawl, url: str) -> UrlInf
     any_order = any(terms.query_order is QueryOrder.IGNORED for terms in crawl.terms)
     for spider in crawl.spiders:
         seed = spider_seed(frontier.secret, spider)
-        # Which of them counts depends on who runs the spider; nobody may run it now.
-        marks = (
+        # The fingerprint depends on which kind of worker runs the spider, and possibly none runs now.
+        fingerprints = (
             frontier.spiders.fingerprint(spider, url),
             fingerprint(url, seed=seed),
             fingerprint(scrapy_fingerprint(url), seed=seed),
             *([fingerprint(with_sorted_query(url), seed=seed)] if any_order else []),
         )
-        for mark in dict.fromkeys(marks):
-            found = await frontier.find_url(crawl.run, spider=spider, domain=domain, url=url, fingerprint=mark)
+        for candidate in dict.fromkeys(fingerprints):
+            found = await frontier.find_url(crawl.run, spider=spider, domain=domain, url=url, fingerprint=candidate)
             if found.seen:
                 return found
             known = known or found
     return known
 
 
-def _nothing(data_dir: Path, appid: str | None, crawl_id: str | None) -> str:
+def _no_crawl(data_dir: Path, appid: str | None, crawl_id: str | None) -> str:
     names = known_crawls(data_dir)
-    here = f"; known here are {', '.join(names[-5:])}" if names else ""
+    here = f". Crawls started here: {', '.join(names[-5:])}" if names else ""
     if crawl_id is not None:
         return f"there is no crawl {crawl_id}{f' of {appid}' if appid else ''}{here}"
     if appid is not None:
@@ -172,5 +172,5 @@ def _nothing(data_dir: Path, appid: str | None, crawl_id: str | None) -> str:
 
 
 def no_crawl_with(data_dir: Path) -> str:
-    """The message where the data directory knows no crawl."""
-    return f"no crawl was begun with {data_dir}; name one by --crawl-id, --data-dir or --frontier"
+    """Return the message where no crawl was started with the data directory."""
+    return f"no crawl was started with {data_dir}. Name one with --crawl-id, --data-dir or --frontier."

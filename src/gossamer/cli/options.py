@@ -1,262 +1,199 @@
-"""Every option of the commands, once: its flag, its group in `--help`, and the setting whose words it shows."""
+"""The options that several commands share: their flags, their panels in `--help`, and the settings that they set.
 
+An option's help text is the description of its setting, with its default. To add one, add it to `OPTIONS` and name it
+in the `takes` of each command that has it.
+"""
+
+import inspect
 import json
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from gossamer.cli import standard
-from gossamer.errors import BadInput, FetchError
-from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, first_header
-from gossamer.fetch.resolve import Resolver, parse_override
-from gossamer.policy.urls import canonical, host, redirect_target
-from gossamer.settings import Settings, setting
-from gossamer.sinks.open import check_outputs
+from gossamer.errors import BadInput
+from gossamer.fetch.resolve import parse_override
+from gossamer.settings import Settings, load, setting
 from gossamer.wiring.plan import MOST_NESTED, check_attrs
-from gossamer.wiring.worker import make_clients
-from gossamer.worker.attempt import MAX_HOPS
 
 WHERE = "What to crawl"
 HOW_FAST = "How fast"
-WHAT = "What becomes of the pages"
-REQUEST = "How to ask"
+OUTPUT = "Output"
+REQUESTS = "Requests"
 RUN = "Where it runs"
-SAY = "What is shown"
+DISPLAY = "Display"
+"""Panels of `--help`."""
 
-UP_LOG_LEVEL = "info"
-"""What `gossamer up` and `gossamer serve` log from, where `log_level` is not set: other commands leave the terminal to
-their own output."""
-
-
-def flag(name: str, *flags: str, panel: str, metavar: str | None = None, default: str | None = None) -> Any:
-    """The option of a setting: meaning and default come from the settings' table. `default`: that of the commands that
-    have the option, where they have one of their own."""
-    row = setting(name)
-    default = row.default if default is None else default
-    words = f"{row.description}. Default: {default}." if default else f"{row.description}."
-    return typer.Option(*flags, help=words, show_default=False, rich_help_panel=panel, metavar=metavar)
+SERVICE_LOG_LEVEL = "info"
+"""`log_level` of `gossamer up` and `gossamer serve` where it is not set. Other commands log errors only, because their
+terminal shows their output."""
 
 
-Seeds = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--seeds", metavar="FILE|URL|-", help="More URLs, one a line. - reads standard input.", rich_help_panel=WHERE
-    ),
-]
-Depth = Annotated[int | None, flag("crawl.depth", "--depth", panel=WHERE, metavar="N")]
-MaxPages = Annotated[int | None, flag("crawl.max_pages", "--max-pages", panel=WHERE, metavar="N")]
-DomainMaxPages = Annotated[int | None, flag("crawl.domain_max_pages", "--domain-max-pages", panel=WHERE, metavar="N")]
-QueryOrderOption = Annotated[
-    str | None, flag("crawl.query_order", "--query-order", panel=WHERE, metavar="significant|ignored")
-]
-ScopeOption = Annotated[str | None, flag("crawl.scope", "--scope", panel=WHERE, metavar="domain|host|path|any")]
-AllowDomain = Annotated[list[str] | None, flag("crawl.allow_domain", "--allow-domain", panel=WHERE, metavar="D")]
-Allow = Annotated[list[str] | None, flag("crawl.allow", "--allow", panel=WHERE, metavar="RE")]
-Deny = Annotated[list[str] | None, flag("crawl.deny", "--deny", panel=WHERE, metavar="RE")]
-DenyExtension = Annotated[list[str] | None, flag("crawl.deny_extension", "--deny-extension", panel=WHERE, metavar="E")]
-Sitemaps = Annotated[bool | None, flag("crawl.sitemaps", "--sitemaps", panel=WHERE)]
-FollowNofollow = Annotated[bool | None, flag("crawl.follow_nofollow", "--follow-nofollow", panel=WHERE)]
-SpiderOption = Annotated[str | None, flag("crawl.spider", "--spider", panel=WHERE, metavar="NAME")]
-Priority = Annotated[int | None, flag("crawl.priority", "--priority", panel=WHERE, metavar="N")]
-Expires = Annotated[str | None, flag("crawl.expires", "--expires", panel=WHERE, metavar="TIME")]
+@dataclass(frozen=True, slots=True)
+class SettingOption:
+    """A command-line option that sets a setting."""
 
-Rate = Annotated[str | None, flag("crawl.rate", "--rate", panel=HOW_FAST, metavar="HITS/SECONDS")]
-DomainConcurrency = Annotated[
-    int | None, flag("crawl.domain_concurrency", "--domain-concurrency", panel=HOW_FAST, metavar="N")
-]
-Concurrency = Annotated[int | None, flag("worker.concurrency", "--concurrency", panel=HOW_FAST, metavar="N")]
-ProcessesOption = Annotated[int | None, flag("worker.processes", "--processes", panel=HOW_FAST, metavar="N")]
+    setting: str
+    """Dotted name of the setting."""
+    flags: tuple[str, ...]
+    type: Any
+    panel: str
+    metavar: str | None = None
+    parse: Callable[[Any], Any] | None = None
+    """Turns what was typed into the value of the setting; None: it is the value."""
+    default: str | None = None
+    """Default of the commands that have this option; None: that of the setting."""
+    help: str | None = None
+    """Help text of these commands; None: the description of the setting."""
 
-OutputOption = Annotated[list[str] | None, flag("crawl.output", "-o", "--output", panel=WHAT, metavar="PATH")]
-LinksOption = Annotated[bool | None, flag("crawl.links", "--links", panel=WHAT)]
-Attrs = Annotated[str | None, flag("crawl.attrs", "--attrs", panel=WHAT, metavar="JSON")]
+    def parameter(self, name: str) -> inspect.Parameter:
+        """Return the option as a parameter of a command."""
+        row = setting(self.setting)
+        default = row.default if self.default is None else self.default
+        words = self.help or (f"{row.description}. Default: {default}." if default else f"{row.description}.")
+        option = typer.Option(
+            None, *self.flags, help=words, show_default=False, rich_help_panel=self.panel, metavar=self.metavar
+        )
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=self.type | None)
 
-Resolve = Annotated[list[str] | None, flag("fetch.resolve", "--resolve", panel=REQUEST, metavar="HOST:ADDRESS")]
-AllowPrivate = Annotated[bool | None, flag("crawl.allow_private", "--allow-private", panel=REQUEST)]
-IgnoreRobots = Annotated[bool | None, flag("crawl.ignore_robots", "--ignore-robots", panel=REQUEST)]
-Insecure = Annotated[bool | None, flag("crawl.insecure", "--insecure", panel=REQUEST)]
-CaFile = Annotated[str | None, flag("fetch.ca_file", "--ca-file", panel=REQUEST, metavar="FILE")]
-UserAgent = Annotated[str | None, flag("fetch.user_agent", "--user-agent", panel=REQUEST, metavar="S")]
-Header = Annotated[list[str] | None, flag("crawl.header", "--header", panel=REQUEST, metavar="K:V")]
-Cookie = Annotated[str | None, flag("crawl.cookie", "--cookie", panel=REQUEST, metavar="S")]
-SecretHeader = Annotated[list[str] | None, flag("crawl.secret_header", "--secret-header", panel=REQUEST, metavar="K")]
-HeadersFor = Annotated[list[str] | None, flag("crawl.headers_for", "--headers-for", panel=REQUEST, metavar="D")]
-ProxyOption = Annotated[str | None, flag("fetch.proxy", "--proxy", panel=REQUEST, metavar="URL")]
-Egress = Annotated[str | None, flag("egress", "--egress", panel=REQUEST, metavar="NAME")]
-Timeout = Annotated[float | None, flag("fetch.timeout", "--timeout", panel=REQUEST, metavar="S")]
-Retries = Annotated[int | None, flag("fetch.retries", "--retries", panel=REQUEST, metavar="N")]
-
-CrawlIdOption = Annotated[
-    str | None,
-    typer.Option(
-        "--crawl-id",
-        metavar="ID",
-        help="The crawl's name. By default it is made from the URLs and options, so that the same command goes on "
-        "where it stopped.",
-        rich_help_panel=RUN,
-        show_default=False,
-    ),
-]
-Fresh = Annotated[
-    bool,
-    typer.Option("--fresh", help="Crawl anew what was finished, as if nothing had been seen.", rich_help_panel=RUN),
-]
-FrontierOption = Annotated[str | None, flag("frontier", "--frontier", panel=RUN, metavar="URL")]
-DataDir = Annotated[Path | None, flag("data_dir", "--data-dir", panel=RUN, metavar="DIR")]
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="Settings in TOML; gossamer.toml in the working folder is read by itself.",
-        rich_help_panel=RUN,
-        show_default=False,
-    ),
-]
-Pool = Annotated[str, typer.Option("--pool", metavar="NAME", help="Which crawls to work for.", rich_help_panel=RUN)]
-Json = Annotated[bool, typer.Option("--json", help="The summary as one JSON object.", rich_help_panel=SAY)]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.", rich_help_panel=SAY)]
-
-BusOption = Annotated[str | None, flag("bus", "--bus", panel=RUN, metavar="streams|kafka://HOST:PORT")]
-TopicPrefix = Annotated[str | None, flag("topics.prefix", "--prefix", panel=RUN, metavar="NAME")]
-Host = Annotated[str | None, flag("service.host", "--host", panel=RUN, metavar="ADDRESS")]
-Port = Annotated[int | None, flag("service.port", "--port", panel=RUN, metavar="N")]
-AllowNetwork = Annotated[list[str] | None, flag("allow_networks", "--allow-network", panel=REQUEST, metavar="CIDR")]
-LogLevel = Annotated[str | None, flag("log_level", "--log-level", panel=SAY, metavar="LEVEL", default=UP_LOG_LEVEL)]
-LogFormat = Annotated[str | None, flag("log_format", "--log-format", panel=SAY, metavar="human|json")]
-AlsoOutput = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-o", "--output", metavar="PATH", help="Where pages go besides the bus, as in gossamer crawl.",
-        rich_help_panel=WHAT, show_default=False,
-    ),
-]  # fmt: skip
-AppId = Annotated[str, typer.Argument(metavar="APPID", help="The application.")]
-OneSpider = Annotated[
-    str | None, typer.Option("--spider", metavar="NAME", help="Only this spider's part of it. Unset: all of it.")
-]
+    def value(self, typed: Any) -> Any:
+        """Return the value of the setting; None: the option was not given."""
+        if typed is None or typed == []:
+            return None
+        return self.parse(typed) if self.parse else typed
 
 
-SEEDS_BYTES = 256 * 1024 * 1024
-"""Of a seed file."""
-
-
-def pairs(texts: Iterable[str] | None) -> dict[str, str] | None:
-    """`K:V` of --header. None for none."""
-    if not texts:
-        return None
+def headers(typed: Iterable[str]) -> dict[str, str]:
+    """Parse the values of --header. Raises BadInput."""
     found: dict[str, str] = {}
-    for text in texts:
+    for text in typed:
         name, colon, value = text.partition(":")
         if not colon or not name.strip():
-            raise BadInput(f"{text!r} is no header; write NAME:VALUE")
+            raise BadInput(f"--header: cannot read {text!r}. Write NAME:VALUE.")
         found[name.strip()] = value.strip()
     return found
 
 
-def overrides(texts: Iterable[str] | None) -> dict[str, str] | None:
-    """`HOST:ADDRESS` of --resolve. None for none."""
-    return dict(map(parse_override, texts)) if texts else None
+def overrides(typed: Iterable[str]) -> dict[str, str]:
+    """Parse the values of --resolve. Raises BadInput."""
+    return dict(map(parse_override, typed))
 
 
-def attrs(text: str | None) -> dict[str, Any] | None:
-    """The JSON object of --attrs. None for none."""
-    if text is None:
-        return None
+def attrs(typed: str) -> dict[str, Any]:
+    """Parse the JSON object of --attrs. Raises BadInput."""
     try:
-        value = json.loads(text)
+        value = json.loads(typed)
     except RecursionError:
-        raise BadInput(f"--attrs is nested more than {MOST_NESTED} levels deep; make it flatter") from None
+        raise BadInput(f"--attrs: nested more than {MOST_NESTED} levels deep. Make the object flatter.") from None
     except ValueError as error:
-        raise BadInput(f"--attrs is no JSON: {error}") from None
+        raise BadInput(f'--attrs: cannot read JSON: {error}. Write an object like {{"name": "value"}}.') from None
     if not isinstance(value, dict):
-        raise BadInput(f'--attrs must be a JSON object like {{"name": "value"}}, not {text!r:.80}')
+        raise BadInput(f'--attrs: {typed!r:.80} is not a JSON object. Write one like {{"name": "value"}}.')
     check_attrs(value)
     return value
 
 
-def outputs(paths: Sequence[str]) -> None:
-    """Whether pages can be written there. Raises BadInput."""
-    if "-" in paths and 1 in standard.missing:
-        raise BadInput("the output - is standard output, which is closed; name a file")
-    check_outputs(paths)
+OPTIONS = {
+    "depth": SettingOption("crawl.depth", ("--depth",), int, WHERE, "N"),
+    "max_pages": SettingOption("crawl.max_pages", ("--max-pages",), int, WHERE, "N"),
+    "domain_max_pages": SettingOption("crawl.domain_max_pages", ("--domain-max-pages",), int, WHERE, "N"),
+    "scope": SettingOption("crawl.scope", ("--scope",), str, WHERE, "domain|host|path|any"),
+    "query_order": SettingOption("crawl.query_order", ("--query-order",), str, WHERE, "significant|ignored"),
+    "allow_domain": SettingOption("crawl.allow_domain", ("--allow-domain",), list[str], WHERE, "DOMAIN", tuple),
+    "allow": SettingOption("crawl.allow", ("--allow",), list[str], WHERE, "REGEX", tuple),
+    "deny": SettingOption("crawl.deny", ("--deny",), list[str], WHERE, "REGEX", tuple),
+    "deny_extension": SettingOption("crawl.deny_extension", ("--deny-extension",), list[str], WHERE, "EXT", tuple),
+    "sitemaps": SettingOption("crawl.sitemaps", ("--sitemaps",), bool, WHERE),
+    "follow_nofollow": SettingOption("crawl.follow_nofollow", ("--follow-nofollow",), bool, WHERE),
+    "spider": SettingOption("crawl.spider", ("--spider",), str, WHERE, "NAME"),
+    "priority": SettingOption("crawl.priority", ("--priority",), int, WHERE, "N"),
+    "expires": SettingOption("crawl.expires", ("--expires",), str, WHERE, "TIME"),
+    "rate": SettingOption("crawl.rate", ("--rate",), str, HOW_FAST, "HITS/SECONDS"),
+    "domain_concurrency": SettingOption("crawl.domain_concurrency", ("--domain-concurrency",), int, HOW_FAST, "N"),
+    "concurrency": SettingOption("worker.concurrency", ("--concurrency",), int, HOW_FAST, "N"),
+    "processes": SettingOption("worker.processes", ("--processes",), int, HOW_FAST, "N"),
+    "output": SettingOption("crawl.output", ("-o", "--output"), list[str], OUTPUT, "PATH", tuple),
+    "also_output": SettingOption(
+        "crawl.output", ("-o", "--output"), list[str], OUTPUT, "PATH", tuple,
+        help="Where to write the pages in addition to the bus, as for gossamer crawl.",
+    ),
+    "links": SettingOption("crawl.links", ("--links",), bool, OUTPUT),
+    "attrs": SettingOption("crawl.attrs", ("--attrs",), str, OUTPUT, "JSON", attrs),
+    "resolve": SettingOption("fetch.resolve", ("--resolve",), list[str], REQUESTS, "HOST:ADDRESS", overrides),
+    "allow_private": SettingOption("crawl.allow_private", ("--allow-private",), bool, REQUESTS),
+    "allow_network": SettingOption("allow_networks", ("--allow-network",), list[str], REQUESTS, "CIDR", tuple),
+    "ignore_robots": SettingOption("crawl.ignore_robots", ("--ignore-robots",), bool, REQUESTS),
+    "insecure": SettingOption("crawl.insecure", ("--insecure",), bool, REQUESTS),
+    "ca_file": SettingOption("fetch.ca_file", ("--ca-file",), str, REQUESTS, "FILE"),
+    "user_agent": SettingOption("fetch.user_agent", ("--user-agent",), str, REQUESTS, "TEXT"),
+    "header": SettingOption("crawl.header", ("--header",), list[str], REQUESTS, "NAME:VALUE", headers),
+    "cookie": SettingOption("crawl.cookie", ("--cookie",), str, REQUESTS, "TEXT"),
+    "secret_header": SettingOption("crawl.secret_header", ("--secret-header",), list[str], REQUESTS, "NAME", tuple),
+    "headers_for": SettingOption("crawl.headers_for", ("--headers-for",), list[str], REQUESTS, "DOMAIN", tuple),
+    "proxy": SettingOption("fetch.proxy", ("--proxy",), str, REQUESTS, "URL"),
+    "egress": SettingOption("egress", ("--egress",), str, REQUESTS, "NAME"),
+    "timeout": SettingOption("fetch.timeout", ("--timeout",), float, REQUESTS, "SECONDS"),
+    "retries": SettingOption("fetch.retries", ("--retries",), int, REQUESTS, "N"),
+    "host": SettingOption("service.host", ("--host",), str, RUN, "ADDRESS"),
+    "port": SettingOption("service.port", ("--port",), int, RUN, "N"),
+    "bus": SettingOption("bus", ("--bus",), str, RUN, "streams|kafka://HOST:PORT"),
+    "prefix": SettingOption("topics.prefix", ("--prefix",), str, RUN, "NAME"),
+    "frontier": SettingOption("frontier", ("--frontier",), str, RUN, "URL"),
+    "data_dir": SettingOption("data_dir", ("--data-dir",), Path, RUN, "DIR"),
+    "log_level": SettingOption("log_level", ("--log-level",), str, DISPLAY, "LEVEL", default=SERVICE_LOG_LEVEL),
+    "log_format": SettingOption("log_format", ("--log-format",), str, DISPLAY, "human|json"),
+}  # fmt: skip
+"""By the name of the parameter."""
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+_CONFIG = inspect.Parameter(
+    "config",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=typer.Option(
+        None,
+        "--config",
+        help="TOML file of settings. Without this option, gossamer.toml in the working folder is read if it exists.",
+        show_default=False,
+        rich_help_panel=RUN,
+        metavar="FILE",
+    ),
+    annotation=Path | None,
+)
 
 
-def seed_lines(source: str) -> list[str]:
-    """The URLs of a local file or of standard input (`-`), one a line; empty lines and those with # are skipped."""
-    if source == "-":
-        return _lines(sys.stdin.buffer.read(SEEDS_BYTES + 1), "standard input")
-    path = Path(source)
-    try:
-        with path.open("rb") as file:
-            return _lines(file.read(SEEDS_BYTES + 1), source)
-    except OSError as error:
-        raise BadInput(f"the seeds {source} cannot be read: {error.strerror}") from None
+def takes(*names: str) -> Callable[[Command], Command]:
+    """Add the options of these names, and --config, to a command.
+
+    The command gets their values as `**options` and passes them to `load_settings`. In its help they stand after its
+    positional parameters and before its keyword-only ones.
+    """
+    added = [*(OPTIONS[name].parameter(name) for name in names), _CONFIG]
+
+    def decorate(command: Command) -> Command:
+        signature = inspect.signature(command)
+        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        first = [one for one in own if one.kind is not inspect.Parameter.KEYWORD_ONLY]
+        # Typer reads the command's options from its signature.
+        setattr(command, "__signature__", signature.replace(parameters=[*first, *added, *own[len(first) :]]))  # noqa: B010
+        return command
+
+    return decorate
 
 
-def seed_text(body: bytes, source: str) -> list[str]:
-    """The URLs of a fetched seed list."""
-    return _lines(body, source)
+def load_settings(options: Mapping[str, Any]) -> Settings:
+    """Return the settings in force, with the options that a command of `takes` was called with. Raises BadInput."""
+    values = {OPTIONS[name].setting: OPTIONS[name].value(typed) for name, typed in options.items() if name != "config"}
+    return load(values, config=options["config"])
 
 
-def _lines(content: bytes, source: str) -> list[str]:
-    if len(content) > SEEDS_BYTES:
-        raise BadInput(f"the seeds {source} are longer than {SEEDS_BYTES // 2**20} MiB")
-    lines = content.decode("utf-8-sig", "replace").splitlines()
-    urls = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    if not urls:
-        raise BadInput(f"the seeds {source} name no URL")
-    return urls
-
-
-async def gather_seeds(
-    settings: Settings, resolver: Resolver, urls: Sequence[str], sources: Sequence[str]
-) -> list[str]:
-    """All of them as written, in order. Raises BadInput for a source that cannot be had or names none."""
-    found = list(urls)
-    for source in sources:
-        if source.startswith(("http://", "https://")):
-            found += await _fetched(settings, resolver, source)
-        else:
-            found += seed_lines(source)
-    return found
-
-
-async def _fetched(settings: Settings, resolver: Resolver, source: str) -> list[str]:
-    clients = make_clients(settings, resolver, body_bytes=SEEDS_BYTES)
-    url = canonical(source)
-    own = host(url) if settings.crawl.allow_private else ""
-    headers = (("User-Agent", settings.fetch.user_agent), ("Accept", "text/plain,*/*;q=0.5"))
-    try:
-        for _ in range(MAX_HOPS + 1):
-            fetched = await clients.fetch(
-                FetchRequest(
-                    url,
-                    headers=headers,
-                    proxy=settings.fetch.proxy or None,
-                    insecure=settings.crawl.insecure,
-                    allow_private=host(url) == own,  # as for a seed: its host, not where it leads
-                )
-            )
-            where = first_header(fetched.headers, "location")
-            if fetched.status not in REDIRECT_STATUSES or where is None:
-                break
-            target = redirect_target(url, where)
-            if target is None:
-                raise BadInput(f"the seeds {source} cannot be had: they lead to no web page")
-            url = target
-    except FetchError as error:
-        raise BadInput(f"the seeds {source} cannot be had: {error}") from None
-    finally:
-        await clients.close()
-    if fetched.status != 200 or fetched.truncated:
-        why = (
-            f"they are longer than {SEEDS_BYTES // 2**20} MiB"
-            if fetched.truncated
-            else f"the answer was {fetched.status} {fetched.reason}"
-        )
-        raise BadInput(f"the seeds {source} cannot be had: {why}")
-    return seed_text(fetched.body, source)
+AppId = Annotated[str, typer.Argument(metavar="APPID", help="Application of the crawl.")]
+OneSpider = Annotated[
+    str | None, typer.Option("--spider", metavar="NAME", help="Only the requests of this spider. Unset: all of them.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.", rich_help_panel=DISPLAY)]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Show neither progress nor summary.", rich_help_panel=DISPLAY)
+]

@@ -1,44 +1,54 @@
-"""Runs workers to their end: in this process, or in several under this one, with signals and progress."""
+"""Runs the work of commands: an event loop, a worker or several worker processes, and calls to a running cluster."""
 
 import asyncio
 import contextlib
 import ctypes
 import gc
 import logging
+import random
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from gossamer.cli.interruption import Interruption
+from gossamer.cli import terminal
 from gossamer.cli.summary import Display, Snapshot, counted
-from gossamer.errors import FrontierError, OutputClosed, SinkError
+from gossamer.cli.terminal import Interruption
+from gossamer.errors import BadInput, BusUnavailable, FrontierError, FrontierUnavailable, OutputClosed, SinkError
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, Run
 from gossamer.model.info import CrawlInfo
+from gossamer.policy.retry import retry_delay
 from gossamer.settings import Settings
 from gossamer.sinks.open import missing_folders
-from gossamer.telemetry import logs as names
+from gossamer.telemetry import logs
+from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
+from gossamer.valkey.datadir import running_address
 from gossamer.wiring.processes import WorkerProcesses
 from gossamer.wiring.worker import open_worker
+
+if TYPE_CHECKING:
+    from gossamer.wiring.service import ServiceContext
 
 log = logging.getLogger("gossamer")
 
 REFRESH_SECONDS = 0.5
+"""Interval at which progress is shown and the frontier is checked for lost data."""
 
 
 @dataclass(slots=True)
 class WorkResult:
-    """What came of it."""
+    """Counters of the workers of one command."""
 
     tally: Tally
     fault: str = ""
-    """Why an output is not finished; its records are kept until it can be."""
+    """The reason why an output is not finished; its records are kept until it can be. Empty: no such trouble."""
 
 
 class WorkRunner(Protocol):
-    """Whoever does the work: a worker or several processes."""
+    """A worker of this process, or several worker processes."""
 
     async def run(self) -> None: ...
 
@@ -55,63 +65,67 @@ async def work(
     interruption: Interruption,
     *,
     pool: str,
-    spiders: Sequence[str] = (),
+    spiders: Sequence[str],
     run: Run | None = None,
     bus: bool = False,
 ) -> WorkResult:
-    """Until the run is over (None: for ever) or interrupted. Raises GossamerError before anything is fetched.
+    """Work until `run` is over (None: without end) or the command is interrupted.
 
-    `bus`: pages go to the bus of the settings.
+    `address`: that of the frontier, for worker processes. `spiders` empty: all that are installed. `bus`: pages go to
+    the bus of the settings. Raises GossamerError before anything is fetched.
     """
     crawl = run.crawl.id if run else None
-    shown = settings.worker.metrics
+    metrics_address = settings.worker.metrics
     for folder in missing_folders(settings.crawl.output):
-        display.say(f"There is no folder {folder}; it is made for the output.")
+        display.say(f"The folder {folder} does not exist; it is created for the output.")
     if settings.worker.processes > 1 or bus:
-        crew = WorkerProcesses(settings, address, pool=pool, spiders=list(spiders), run=run, say=display.say, bus=bus)
-        with _measured(shown, crew, frontier):
-            return WorkResult(await _attend(crew, frontier, display, interruption, crawl), crew.fault)
-    worked: WorkResult | None = None
+        processes = WorkerProcesses(
+            settings, address, pool=pool, spiders=list(spiders), run=run, say=display.say, bus=bus
+        )
+        with _metrics_served(metrics_address, processes, frontier):
+            return WorkResult(await _attend(processes, frontier, display, interruption, crawl), processes.fault)
+    result: WorkResult | None = None
     try:
         async with open_worker(settings, frontier, pool=pool, spiders=spiders, run=run, say=display.say) as worker:
-            with _measured(shown, worker, frontier):
-                worked = WorkResult(await _attend(worker, frontier, display, interruption, crawl))
+            with _metrics_served(metrics_address, worker, frontier):
+                result = WorkResult(await _attend(worker, frontier, display, interruption, crawl))
     except SinkError as error:
-        if worked is None:
+        if result is None:
             raise
-        worked.fault = error.detail
-    return worked
+        result.fault = error.detail
+    return result
 
 
 @contextlib.contextmanager
-def _measured(address: str, crew: WorkRunner, frontier: ValkeyFrontier) -> Iterator[None]:
-    """Show to Prometheus what the crew has done, where that is asked for."""
+def _metrics_served(address: str, runner: WorkRunner, frontier: ValkeyFrontier) -> Iterator[None]:
+    """Serve the counters to Prometheus at this address. Empty: serve nothing."""
     if not address:
         yield
         return
-    from gossamer.telemetry.metrics import Metrics  # who shows none need not load its library
+    from gossamer.telemetry.metrics import Metrics  # imported late: its library takes time to load
 
     metrics = Metrics()
-    metrics.add_tally(crew.tally)
+    metrics.add_tally(runner.tally)
     metrics.add_lost_shards(lambda: frontier.lost_shards)
     with metrics.serve(address):
         yield
 
 
 async def _attend(
-    crew: WorkRunner, frontier: ValkeyFrontier, display: Display, interruption: Interruption, crawl: CrawlId | None
+    runner: WorkRunner, frontier: ValkeyFrontier, display: Display, interruption: Interruption, crawl: CrawlId | None
 ) -> Tally:
-    interruption.drain = crew.stop
+    """Run the work with progress and interruptions, and return its counters."""
+    interruption.drain = runner.stop
     at_once = False
-    watching = asyncio.create_task(_watch(crew, frontier, display, crawl))
+    watching = asyncio.create_task(_watch(runner, frontier, display, crawl))
     try:
-        await crew.run()
+        await runner.run()
     except asyncio.CancelledError:
         if not interruption.met:
             raise
         asyncio.current_task().uncancel()  # type: ignore[union-attr]
         at_once = True
-        display.say("Stopped at once; what was under way will be fetched again.")
+        display.say("Stopped at once; requests in flight will be fetched again.")
     except BaseExceptionGroup as group:
         if group.subgroup(OutputClosed) is None:
             raise
@@ -120,20 +134,21 @@ async def _attend(
             "The reader closed the output: stopped. Requests whose pages were not written stay in the frontier."
         )
     finally:
-        interruption.ending()
+        interruption.set_ending()
         watching.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await watching
-    tally = crew.tally()
+    tally = runner.tally()
     if tally.abandoned and not at_once:
         pages, they = counted(tally.abandoned, "page"), "it is" if tally.abandoned == 1 else "they are"
-        display.say(f"{pages} could not be finished; nothing is lost, {they} fetched again when the crawl goes on.")
-        interruption.hurry()  # what takes nothing may not let itself be closed either
+        display.say(f"{pages} could not be finished; nothing is lost, {they} fetched again when the crawl is resumed.")
+        interruption.limit_time()  # an output that accepts nothing may not close either
     return tally
 
 
-async def _watch(crew: WorkRunner, frontier: ValkeyFrontier, display: Display, crawl: CrawlId | None) -> None:
-    began = time.monotonic()
+async def _watch(runner: WorkRunner, frontier: ValkeyFrontier, display: Display, crawl: CrawlId | None) -> None:
+    """Show progress, and check whether the frontier still has its data."""
+    started = time.monotonic()
     info: CrawlInfo | None = None
     lost_shards = 0
     while True:
@@ -142,41 +157,103 @@ async def _watch(crew: WorkRunner, frontier: ValkeyFrontier, display: Display, c
             if crawl is not None:
                 info = await frontier.crawl_info(crawl)
         if frontier.lost_shards > lost_shards:
-            _on_loss(crew, display, crawl)
+            _on_lost_data(runner, display, crawl)
             lost_shards = frontier.lost_shards
-        display.update(Snapshot(crew.tally(), info, time.monotonic() - began))
+        display.update(Snapshot(runner.tally(), info, time.monotonic() - started))
         await asyncio.sleep(REFRESH_SECONDS)
 
 
-def _on_loss(crew: WorkRunner, display: Display, crawl: CrawlId | None) -> None:
-    """The frontier lost its data. A crawl ends; a worker of a pool goes on, since others feed the frontier again."""
+def _on_lost_data(runner: WorkRunner, display: Display, crawl: CrawlId | None) -> None:
+    """Stop a crawl whose frontier lost its data. A worker of a pool goes on, because others feed the frontier again."""
     lost = "The frontier lost its data: its server was emptied, or restarted without them."
     if crawl is None:
-        log.error("%s %s The worker goes on with the empty frontier.", names.FRONTIER_LOST, lost)
+        log.error("%s %s The worker goes on with the empty frontier.", logs.FRONTIER_LOST, lost)
     else:
         display.say(lost)
-        crew.stop()
+        runner.stop()
 
 
 T = TypeVar("T")
 
+
+def ask(settings: Settings, question: "Callable[[ServiceContext], Coroutine[Any, Any, T]]") -> T:
+    """Return what `question` returns of the running cluster: the one at --frontier, or in the data directory."""
+    logs.set_up(settings.log_level, style=settings.log_format)
+
+    async def connect_and_ask() -> T:
+        with Interruption(None, terminal.say):
+            async with _cluster(settings) as context:
+                return await question(context)
+
+    return run(connect_and_ask())
+
+
+@asynccontextmanager
+async def _cluster(settings: Settings) -> "AsyncIterator[ServiceContext]":
+    """Connect to the running cluster. Raises BadInput where none runs."""
+    # Imported late: `gossamer crawl` needs none of the services.
+    from gossamer.wiring.service import open_service
+
+    address = settings.frontier or running_address(settings.data_dir)
+    if not address:
+        raise BadInput(
+            f"no crawl and no service is running with the data directory {settings.data_dir}. Start one there "
+            "(`gossamer up` starts a service), or name a shared frontier with --frontier."
+        )
+    async with open_service(settings, address) as context:
+        yield context
+
+
+_FIRST_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 5.0
+
+
+async def when_reachable(name: str, call: Callable[[], Awaitable[T]], say: Callable[[str], None]) -> T:
+    """Repeat the call until the frontier or the bus (`name`, in messages) can be reached, and return its result.
+
+    An outage is shown at once; the pauses grow from 0.25 to 5 s. Other errors are raised: waiting does not mend a wrong
+    password or an unsuitable server.
+    """
+    troubles = Troubles(say)
+    failures = 0
+    while True:
+        try:
+            result = await call()
+        except (FrontierUnavailable, BusUnavailable) as error:
+            troubles.begin(name, f"{str(error).rstrip('.')}. Waiting for it; until then, no requests are accepted.")
+        else:
+            troubles.end(name, f"The {name} can be reached now.")
+            return result
+        failures += 1
+        await asyncio.sleep(
+            retry_delay(
+                failures,
+                random=random.random(),
+                base_seconds=_FIRST_PAUSE_SECONDS,
+                cap_seconds=_LONGEST_PAUSE_SECONDS,
+            )
+        )
+
+
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 _KEPT_BYTES = 32 * 1024 * 1024
+"""Freed memory that glibc keeps for the next page. Less costs CPU time; more costs memory."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run it to its end."""
-    # Pages make many objects and hardly a cycle: looking for cycles as often as Python does costs a tenth of the CPU.
+    """Run a coroutine in an event loop and return its result."""
+    # Pages create many objects but hardly any cycles. Looking for cycles at Python's default interval takes a tenth of
+    # the CPU time.
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     _keep_freed_memory()
-    with asyncio.Runner(loop_factory=_factory()) as runner:
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(main)
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc keep up to 32 MiB of freed memory. By itself it returns what a parsed page leaves and asks for it anew
-    for the next one, and the kernel's clearing of those pages is a tenth of all CPU. Elsewhere nothing happens."""
+    """Make glibc keep freed memory. By default it returns the memory of each parsed page to the kernel and asks for it
+    again, and clearing it takes a tenth of the CPU time. With other C libraries nothing happens."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # not glibc
@@ -185,7 +262,7 @@ def _keep_freed_memory() -> None:
     mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
-def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
     except ImportError:

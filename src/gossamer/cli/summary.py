@@ -1,4 +1,4 @@
-"""How a crawl ended, for a person or for a program."""
+"""Progress of a crawl in the terminal, and its summary at the end, for a person or as JSON for a program."""
 
 import contextlib
 import json
@@ -9,25 +9,27 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from gossamer.cli import standard
-from gossamer.cli.standard import shown
+from gossamer.cli import terminal
+from gossamer.cli.terminal import without_passwords
 from gossamer.model.crawl import CrawlState
 from gossamer.model.info import CrawlInfo
 from gossamer.model.request import DropReason
 from gossamer.telemetry.tally import Tally
 
-if TYPE_CHECKING:  # for those who sit at a terminal; others need not wait until it is loaded
+if TYPE_CHECKING:  # imported late: only a terminal needs it
     from rich.console import Console
     from rich.live import Live
 
 
 PLAIN_EVERY_SECONDS = 10.0
+"""Interval of progress lines where standard error is not a terminal."""
 _RATE_SECONDS = 10.0
+"""Time over which the rates of pages and bytes are measured."""
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """What is known at one moment. `info` None: of no crawl in particular, or not known yet."""
+    """Progress at one moment. `info` None: no crawl in particular, or its state is not known yet."""
 
     tally: Tally
     info: CrawlInfo | None
@@ -35,16 +37,16 @@ class Snapshot:
 
 
 class Display:
-    """Shows snapshots and sentences on standard error. A context manager."""
+    """Context manager that shows progress and sentences on standard error."""
 
     def __init__(self, title: str, *, quiet: bool = False, console: "Console | None" = None) -> None:
-        """`console`: the terminal; None: standard error, where that is one."""
-        self._title = standard.shown(title)
+        """`console`: the terminal to use; None: standard error, if it is a terminal."""
+        self._title = without_passwords(title)
         self._quiet = quiet
         self._console = console
         self._live: Live | None = None
         self._samples: deque[tuple[float, int, int]] = deque()
-        self._said_at = float("-inf")
+        self._printed_at = float("-inf")
 
     def __enter__(self) -> Self:
         if not self._quiet and (self._console or sys.stderr.isatty()):
@@ -63,17 +65,17 @@ class Display:
             self._live = None
 
     def say(self, sentence: str) -> None:
-        """One line that stays. Said even when quiet: it is always about something a person should know."""
+        """Show a line that stays, also when quiet, because a person should know it."""
         if self._live:
             from rich.text import Text
 
             with contextlib.suppress(OSError):
-                self._live.console.print(Text(f"gossamer: {standard.shown(sentence)}"), soft_wrap=True)
+                self._live.console.print(Text(f"gossamer: {without_passwords(sentence)}"), soft_wrap=True)
         else:
-            standard.say(sentence)
+            terminal.say(sentence)
 
     def update(self, snapshot: Snapshot) -> None:
-        """Show it, if it is time. A terminal that went away is not written to again."""
+        """Show progress, if it is time to. After an error of the terminal, write no more to it."""
         now = time.monotonic()
         tally = snapshot.tally
         self._samples.append((now, tally.pages, tally.bytes))
@@ -86,10 +88,10 @@ class Display:
                 self._live.update(Text("\n".join(self._lines(snapshot))), refresh=True)
             except OSError:
                 self._live, self._quiet = None, True
-        elif not self._quiet and now - self._said_at >= PLAIN_EVERY_SECONDS:
-            if self._said_at > float("-inf"):
-                standard.note(" | ".join(line.strip() for line in self._lines(snapshot)[1:]))
-            self._said_at = now
+        elif not self._quiet and now - self._printed_at >= PLAIN_EVERY_SECONDS:
+            if self._printed_at > float("-inf"):
+                terminal.print_stderr(" | ".join(line.strip() for line in self._lines(snapshot)[1:]))
+            self._printed_at = now
 
     def _rates(self) -> tuple[float, float]:
         (first, pages, size), (last, pages_now, size_now) = self._samples[0], self._samples[-1]
@@ -101,48 +103,48 @@ class Display:
         pages_rate, bytes_rate = self._rates()
         lines = [
             self._title,
-            f"  {counted(tally.pages, 'page')}   {pages_rate:,.1f}/s   {size(tally.bytes)}   {size(bytes_rate)}/s   "
-            f"{span(snapshot.seconds)}   {tally.in_flight:,} in flight",
+            f"  {counted(tally.pages, 'page')}   {pages_rate:,.1f}/s   {bytes_text(tally.bytes)}   "
+            f"{bytes_text(bytes_rate)}/s   {duration_text(snapshot.seconds)}   {tally.in_flight:,} in flight",
         ]
         if info is not None:
             total = info.total()
-            later = f" ({total.later:,} of them later)" if total.later else ""
-            # Counted are domains whose queues hold something now: none, while all that is left waits for a retry.
+            later = f" ({total.later:,} of them wait for a retry)" if total.later else ""
+            # `domains` counts only those with queued requests; it is 0 while all that is left waits for a retry.
             domains = f" on {counted(info.domains, 'domain')}" if info.domains else ""
-            # Asked a moment before the tally: with it the whole would seem less than this command's part.
+            # `info` is older than the tally, so its total may be less than this command's own count.
             whole = max(total.fetched, tally.pages)
             lines.append(f"  {total.queued + total.later:,} queued{domains}{later}   {counted(whole, 'page')} in all")
-        failures = reasons(tally.failed)
+        failures = reason_counts(tally.failed)
         if failures or tally.retries:
-            why = f" ({reasons(tally.retried)})" if tally.retried else ""
+            why = f" ({reason_counts(tally.retried)})" if tally.retried else ""
             lines.append(f"  errors: {failures or 'none'}   retries: {tally.retries:,}{why}")
         if tally.waits:
-            lines.append(f"  waiting: {awaited(tally)}")
+            lines.append(f"  waiting: {waiting_text(tally)}")
         return lines
 
 
-def awaited(tally: Tally) -> str:
-    """What requests wait for: `robots.txt of http://a.test (503; asked again in 42.0 s), and of 3 more`."""
+def waiting_text(tally: Tally) -> str:
+    """Return what requests wait for: `robots.txt of http://a.test (503; asked again in 42.0 s), and of 3 more`."""
     (origin, wait), *others = sorted(tally.waits.items(), key=lambda pair: pair[1].until)
-    again = span(max(0.0, wait.until - time.time()))
+    again = duration_text(max(0.0, wait.until - time.time()))
     more = f", and of {len(others)} more" if others else ""
     return f"robots.txt of {origin} ({wait.reason}; asked again in {again}){more}"
 
 
-def reasons(counts: dict[str, int]) -> str:
-    """`http_404 12, dns 3`, the most frequent first; empty for none."""
+def reason_counts(counts: dict[str, int]) -> str:
+    """Return `http_404 12, dns 3`, the most frequent first. Empty: no counts."""
     return ", ".join(
         f"{reason} {count:,}" for reason, count in sorted(counts.items(), key=lambda pair: -pair[1]) if count
     )
 
 
 def counted(count: int, word: str) -> str:
-    """`1 page`, `2,000 pages`."""
+    """Return `1 page`, `2,000 pages`."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
-def size(count: float) -> str:
-    """Bytes for a person: `3.4 MB`."""
+def bytes_text(count: float) -> str:
+    """Return a number of bytes for a person: `3.4 MB`."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -150,8 +152,8 @@ def size(count: float) -> str:
     return f"{count:,.1f} TB"
 
 
-def span(seconds: float) -> str:
-    """Time for a person: `4.2 s`, `12 min 5 s`, `3 h 20 min`."""
+def duration_text(seconds: float) -> str:
+    """Return a duration for a person: `4.2 s`, `12 min 5 s`, `3 h 20 min`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)
@@ -161,12 +163,12 @@ def span(seconds: float) -> str:
     return f"{hours} h {minutes} min"
 
 
-LOST_EXIT_CODE = 3
+LOST_DATA_EXIT_CODE = 3
 
 
 @dataclass(slots=True)
 class Summary:
-    """`tally` and `seconds` are this command's share; `info` is the whole crawl, whoever worked on it."""
+    """Result of a command. `tally` and `seconds` are this command's share; `info` is the whole crawl, all machines."""
 
     crawl_id: str
     info: CrawlInfo | None
@@ -176,37 +178,38 @@ class Summary:
     interrupted: bool = False
     already_finished: bool = False
     unwritten: bool = False
-    """An output could not be finished."""
+    """True: an output could not be finished."""
     lost: bool = False
-    """The frontier lost its data in mid-crawl."""
+    """True: the frontier lost its data during the crawl."""
     missing: dict[str, int] = field(default_factory=dict)
-    """Records that vanished from an output before this command began, by output. What vanished since is in `tally`."""
+    """Records that vanished from an output before this command started, by output. Later losses are in `tally`."""
     pool: str = ""
-    """The pool of a worker, which belongs to no crawl. Empty: this is a crawl."""
+    """Pool of a worker that works for no crawl in particular. Empty: this is a crawl."""
     notes: list[str] = field(default_factory=list)
+    """Sentences at the end of the summary."""
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to do, be it because the crawl's time is over."""
+        """True: the crawl is finished or has expired."""
         return self.info is not None and self.info.state in (CrawlState.FINISHED, CrawlState.EXPIRED)
 
     @property
     def missing_records(self) -> int:
-        """Number of records that were written and are gone."""
+        """Number of records that were written and have vanished."""
         return self.tally.missing + sum(self.missing.values())
 
     def exit_code(self) -> int:
-        """0 finished, 1 nothing could be fetched, an output not be finished or records are missing from it, 3 the
+        """Return 0 finished, 1 no page could be fetched, an output could not be finished or records are missing, 3 the
         frontier lost its data, 130 interrupted."""
         if self.lost:
-            return LOST_EXIT_CODE
+            return LOST_DATA_EXIT_CODE
         if self.interrupted and not self.finished:
-            return 130
+            return terminal.INTERRUPTED_EXIT_CODE
         fetched = self.info.total().fetched if self.info else self.tally.pages
         return 0 if fetched and not self.unwritten and not self.missing_records else 1
 
     def as_json(self) -> str:
-        """One object, on one line."""
+        """Return the summary as one JSON object on one line."""
         total = self.info.total() if self.info else None
         values: dict[str, Any] = {
             "crawl_id": self.crawl_id,
@@ -225,7 +228,7 @@ class Summary:
             "seconds": round(self.seconds, 3),
             "pages_per_second": round(self.tally.pages / self.seconds, 3) if self.seconds else 0.0,
             "missing_records": self.missing_records,
-            "outputs": [shown(path) for path in self.outputs],
+            "outputs": [without_passwords(path) for path in self.outputs],
             "exit_code": self.exit_code(),
         }
         return json.dumps(values)
@@ -238,59 +241,58 @@ class Summary:
         return self.info.state if self.info else "unknown"
 
     def as_text(self) -> str:
-        """A few lines."""
+        """Return the summary as a few lines."""
         lines = [self._headline()]
         tally = self.tally
         if not self.already_finished:
             rate = tally.pages / self.seconds if self.seconds else 0.0
             lines.append(
-                f"  {counted(tally.pages, 'page')}, {size(tally.bytes)}, in {span(self.seconds)} ({rate:,.1f} pages/s)"
-                + (f"; {counted(tally.items, 'item')}" if tally.items else "")
+                f"  {counted(tally.pages, 'page')}, {bytes_text(tally.bytes)}, in {duration_text(self.seconds)} "
+                f"({rate:,.1f} pages/s)" + (f"; {counted(tally.items, 'item')}" if tally.items else "")
             )
         if self.info is not None:
             total = self.info.total()
             if total.fetched != tally.pages:
                 lines.append(f"  in all: {counted(total.fetched, 'page')}")
             if total.failed:
-                lines.append(f"  failed: {reasons(total.failed)}")
+                lines.append(f"  failed: {reason_counts(total.failed)}")
             if total.dropped:
                 lines.append(f"  not fetched: {_not_fetched(total.dropped)}")
             if total.links_dropped:
-                lines.append(f"  links not followed: {reasons(total.links_dropped)}")
+                lines.append(f"  links not followed: {reason_counts(total.links_dropped)}")
             if not self.finished:
                 lines.append(f"  still queued: {total.queued + total.later:,}")
         if not self.unwritten:
-            written = [shown(path) for path in self.outputs if path != "-"]
+            written = [without_passwords(path) for path in self.outputs if path != "-"]
             if written and (self.already_finished or tally.pages or tally.failed or tally.dropped):
                 lines.append(f"  pages are in {', '.join(written)}")
         if self.missing_records:
-            lines.append(
-                f"  missing from the output: {counted(self.missing_records, 'record')}; it was deleted or cut short"
-            )
+            records = counted(self.missing_records, "record")
+            lines.append(f"  missing from the output: {records}; the file was deleted or cut short")
         lines += [f"  {note}" for note in self.notes]
         return "\n".join(lines)
 
     def _headline(self) -> str:
         if self.pool:
-            return f"The worker for the pool {self.pool} has stopped; what it had not done goes to others."
+            return f"The worker for the pool {self.pool} has stopped; other workers get its unfinished requests."
         if self.lost:
             return f"The crawl {self.crawl_id} is not finished: the frontier lost its data."
         state = self.info.state if self.info else None
         if state is CrawlState.EXPIRED:
-            return f"The crawl {self.crawl_id} has expired{' already' if self.already_finished else ''}."
+            return f"The crawl {self.crawl_id} has {'already ' if self.already_finished else ''}expired."
         if self.already_finished:
-            return f"The crawl {self.crawl_id} is finished already."
+            return f"The crawl {self.crawl_id} is already finished."
         if state is CrawlState.FINISHED:
             return f"The crawl {self.crawl_id} is finished."
         if state is CrawlState.STOPPED:
             return f"The crawl {self.crawl_id} was stopped."
         if not self.interrupted:
-            return f"The crawl {self.crawl_id} ended; how it stands cannot be said now."
+            return f"The crawl {self.crawl_id} ended; its state is unknown."
         return f"The crawl {self.crawl_id} was interrupted{'.' if self.missing_records else '; nothing is lost.'}"
 
 
 def _not_fetched(dropped: dict[str, int]) -> str:
-    """By reason; what a limit cut off is said in words."""
+    """Return the counts by reason, and in words what the limit of pages cut off."""
     others = {reason: count for reason, count in dropped.items() if reason != DropReason.BUDGET}
     beyond = dropped.get(DropReason.BUDGET, 0)
-    return ", ".join(filter(None, (reasons(others), f"{beyond:,} beyond the limit of pages" if beyond else "")))
+    return ", ".join(filter(None, (reason_counts(others), f"{beyond:,} beyond the limit of pages" if beyond else "")))

@@ -74,7 +74,7 @@ def test_feed_info_dump_and_stop(folder: Folder) -> None:
     assert "app/one" in folder.run("info", "app", "one")
     assert folder.json("info", "app", "--json")["appid"] == "app"
     assert folder.json("stop", "app", "one", "--json")["crawlid"] == "one"
-    assert "It takes no more requests: what is fed to it is refused." in folder.run("stop", "app", "one")
+    assert "It accepts no more requests. To crawl again, use another crawlid." in folder.run("stop", "app", "one")
     for command in ("info", "stop"):
         folder.run(command, "app", "nobody", code=2)
     assert "demo.incoming" in folder.run("dump", "--list")
@@ -119,8 +119,8 @@ def test_a_feed_that_the_bus_cuts_short_says_how_far_it_came(folder: Folder, tmp
     (tmp_path / "small.toml").write_text("[topics]\nmax_bytes = 1048576\n")
     # Nobody takes requests with this prefix.
     folder.run("feed", str(path), "--prefix", "lonely", "--config", str(tmp_path / "small.toml"), code=2)
-    assert "publishing is refused" in folder.errors
-    assert re.search(r"the first [12],000 sound requests were fed", folder.errors)
+    assert "nothing can be published" in folder.errors
+    assert re.search(r"the first [12],000 valid requests were fed", folder.errors)
 
 
 def test_domains_are_changed_and_shown(folder: Folder, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_feeding_where_no_service_listens_is_said(tmp_path: Path) -> None:
         with up(tmp_path, "--frontier", server.address, command="serve"):
             heard = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert (alone.stdout, heard.stdout) == ("Fed 1 request.\n", "Fed 1 request.\n")
-    assert "No service has been heard for two minutes" in alone.stderr
+    assert "No service has reported for two minutes" in alone.stderr
     assert heard.stderr == ""
 
 

@@ -24,4 +24,4 @@ def test_help_names_the_log_level_that_the_command_uses() -> None:
     group = typer.main.get_command(load())
     for name in ("up", "serve"):
         [option] = [param for param in group.commands[name].params if param.name == "log_level"]  # type: ignore[attr-defined]
-        assert option.help.endswith(f"Default: {options.UP_LOG_LEVEL}.")
+        assert option.help.endswith(f"Default: {options.SERVICE_LOG_LEVEL}.")

@@ -5,7 +5,7 @@ import time
 
 from rich.console import Console
 
-from gossamer.cli.summary import Display, Snapshot, awaited
+from gossamer.cli.summary import Display, Snapshot, waiting_text
 from gossamer.telemetry.tally import OriginWait, Tally
 
 
@@ -14,10 +14,11 @@ def test_what_is_waited_for_is_named_with_its_reason() -> None:
     tally = Tally(
         waits={"http://b.test": OriginWait("503", now + 600), "http://a.test:81": OriginWait("429", now + 42)}
     )
-    line = awaited(tally)
+    line = waiting_text(tally)
     assert line.startswith("robots.txt of http://a.test:81 (429; asked again in 4")
     assert line.endswith(" s), and of 1 more")
-    assert awaited(Tally(waits={"http://b.test": OriginWait("503", now - 5)})).endswith("(503; asked again in 0.0 s)")
+    due = Tally(waits={"http://b.test": OriginWait("503", now - 5)})
+    assert waiting_text(due).endswith("(503; asked again in 0.0 s)")
 
 
 def test_the_live_lines_show_it() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gossamer.cli.commands.feed import _Shape
+from gossamer.cli.commands.feed import _MessageFormat
 
 
 @pytest.mark.parametrize(
@@ -20,5 +20,5 @@ from gossamer.cli.commands.feed import _Shape
     ],
 )
 async def test_a_body_that_is_not_what_it_says_is_shown_as_it_can_be(message: dict[str, Any], body: str) -> None:
-    shape = _Shape(no_body=False, just_body=True, decode=True, pretty=False)
+    shape = _MessageFormat(no_body=False, just_body=True, decode=True, pretty=False)
     assert await shape.text(msgspec.json.encode(message)) == body

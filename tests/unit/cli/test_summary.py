@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from gossamer.cli.summary import Summary, shown
+from gossamer.cli.summary import Summary
+from gossamer.cli.terminal import without_passwords
 from gossamer.telemetry.tally import Tally
 
 
@@ -21,7 +22,7 @@ from gossamer.telemetry.tally import Tally
     ],
 )
 def test_passwords_are_not_shown(text: str, safe: str) -> None:
-    assert shown(text) == safe
+    assert without_passwords(text) == safe
 
 
 def test_no_output_is_named_that_nothing_was_written_to() -> None:

@@ -1,26 +1,33 @@
-"""`gossamer crawl`: from URLs to a file of pages."""
+"""`gossamer crawl`: crawls from URLs into files. `gossamer demo`: the same with a small web on this machine."""
 
 import os
 import shlex
 import sys
 import time
 from collections.abc import Sequence
-from typing import Annotated
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from gossamer.cli import options, standard
-from gossamer.cli import options as inputs
-from gossamer.cli.interruption import Interruption
-from gossamer.cli.options import gather_seeds
+from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.running import work
 from gossamer.cli.summary import Display, Summary
-from gossamer.errors import BadInput, CrawlRefused, FrontierError, SinkError
+from gossamer.cli.terminal import Interruption
+from gossamer.errors import BadInput, CrawlRefused, FetchError, FrontierError, SinkError
+from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, first_header
+from gossamer.fetch.resolve import Resolver, parse_override
 from gossamer.frontier.base import AddResult
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, Run
+from gossamer.model.info import CrawlInfo
+from gossamer.policy.urls import canonical, host, redirect_target
 from gossamer.settings import Settings, load
+from gossamer.sinks.jsonl import read_records
+from gossamer.sinks.open import check_outputs
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.frontier import CrawlNote, connect, frontier_address, read_note, warn_of_memory_only, write_note
@@ -28,162 +35,157 @@ from gossamer.wiring.plan import Plan, check_settings, make_plan, private_hosts
 from gossamer.wiring.worker import (
     finish_outputs,
     forget_written,
+    make_clients,
     make_resolver,
     missing_records,
     missing_sentence,
 )
+from gossamer.worker.attempt import MAX_HOPS
 from gossamer.worker.spider import known_spiders
 
 
+@options.takes(
+    "depth", "max_pages", "domain_max_pages", "scope", "query_order", "allow_domain", "allow", "deny", "deny_extension",
+    "sitemaps", "follow_nofollow", "spider", "priority", "expires", "rate", "domain_concurrency", "concurrency",
+    "processes", "output", "links", "attrs", "resolve", "allow_private", "ignore_robots", "insecure", "ca_file",
+    "user_agent", "header", "cookie", "secret_header", "headers_for", "proxy", "egress", "timeout", "retries",
+    "frontier", "data_dir",
+)  # fmt: skip
 def crawl(
     urls: Annotated[
-        list[str] | None, typer.Argument(metavar="URL...", help="Where to start.", show_default=False)
+        list[str] | None, typer.Argument(metavar="URL...", help="URLs to start from.", show_default=False)
     ] = None,
-    seeds: options.Seeds = None,
-    depth: options.Depth = None,
-    max_pages: options.MaxPages = None,
-    domain_max_pages: options.DomainMaxPages = None,
-    scope: options.ScopeOption = None,
-    query_order: options.QueryOrderOption = None,
-    allow_domain: options.AllowDomain = None,
-    allow: options.Allow = None,
-    deny: options.Deny = None,
-    deny_extension: options.DenyExtension = None,
-    sitemaps: options.Sitemaps = None,
-    follow_nofollow: options.FollowNofollow = None,
-    spider: options.SpiderOption = None,
-    priority: options.Priority = None,
-    expires: options.Expires = None,
-    rate: options.Rate = None,
-    domain_concurrency: options.DomainConcurrency = None,
-    concurrency: options.Concurrency = None,
-    processes: options.ProcessesOption = None,
-    output: options.OutputOption = None,
-    links: options.LinksOption = None,
-    attrs: options.Attrs = None,
-    resolve: options.Resolve = None,
-    allow_private: options.AllowPrivate = None,
-    ignore_robots: options.IgnoreRobots = None,
-    insecure: options.Insecure = None,
-    ca_file: options.CaFile = None,
-    user_agent: options.UserAgent = None,
-    header: options.Header = None,
-    cookie: options.Cookie = None,
-    secret_header: options.SecretHeader = None,
-    headers_for: options.HeadersFor = None,
-    proxy: options.ProxyOption = None,
-    egress: options.Egress = None,
-    timeout: options.Timeout = None,
-    retries: options.Retries = None,
-    crawl_id: options.CrawlIdOption = None,
-    fresh: options.Fresh = False,
-    frontier: options.FrontierOption = None,
-    data_dir: options.DataDir = None,
-    config: options.Config = None,
+    seeds: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--seeds",
+            metavar="FILE|URL|-",
+            help="Further URLs to start from, one per line. -: standard input.",
+            rich_help_panel=options.WHERE,
+        ),
+    ] = None,
+    *,
+    crawl_id: Annotated[
+        str | None,
+        typer.Option(
+            "--crawl-id",
+            metavar="ID",
+            help="Name of the crawl. Unset: a name made from the URLs and options, so that the same command resumes.",
+            rich_help_panel=options.RUN,
+            show_default=False,
+        ),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Crawl a finished crawl again from the start.", rich_help_panel=options.RUN)
+    ] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    **given: Any,
 ) -> None:
-    """Crawl a site, politely and completely, into a file.
+    """Crawl a site into a file, politely and completely.
 
-    Out of the box it stays on the URLs' domains, obeys robots.txt, and asks each domain once a second. Ctrl-C stops it
-    in good order; the same command goes on where it stopped and fetches nothing twice.
+    By default it stays on the domains of the URLs, obeys robots.txt, and sends each domain one request a second. Ctrl-C
+    stops it safely; the same command resumes the crawl and fetches no page twice.
 
     gossamer crawl https://example.com
 
     gossamer crawl https://example.com/docs/ --scope path --depth 3 --rate 5/1 -o docs.jsonl.zst
 
-    Exit code: 0 finished, 1 nothing could be fetched, an output not be finished or records are missing from it, 2 bad
-    input, 3 the frontier lost its data, 130 interrupted.
+    Exit code: 0 finished; 1 no page could be fetched, an output could not be finished, or records are missing from it;
+    2 bad input; 3 the frontier lost its data; 130 interrupted.
     """
-    settings = load(
-        {
-            "crawl.output": tuple(output) if output else None,
-            "crawl.depth": depth,
-            "crawl.max_pages": max_pages,
-            "crawl.domain_max_pages": domain_max_pages,
-            "crawl.scope": scope,
-            "crawl.query_order": query_order,
-            "crawl.allow_domain": tuple(allow_domain) if allow_domain else None,
-            "crawl.allow": tuple(allow) if allow else None,
-            "crawl.deny": tuple(deny) if deny else None,
-            "crawl.deny_extension": tuple(deny_extension) if deny_extension else None,
-            "crawl.sitemaps": sitemaps,
-            "crawl.follow_nofollow": follow_nofollow,
-            "crawl.spider": spider,
-            "crawl.priority": priority,
-            "crawl.expires": expires,
-            "crawl.rate": rate,
-            "crawl.domain_concurrency": domain_concurrency,
-            "crawl.links": links,
-            "crawl.attrs": inputs.attrs(attrs),
-            "crawl.allow_private": allow_private,
-            "crawl.ignore_robots": ignore_robots,
-            "crawl.insecure": insecure,
-            "crawl.header": inputs.pairs(header),
-            "crawl.cookie": cookie,
-            "crawl.secret_header": tuple(secret_header) if secret_header else None,
-            "crawl.headers_for": tuple(headers_for) if headers_for else None,
-            "fetch.resolve": inputs.overrides(resolve),
-            "fetch.ca_file": ca_file,
-            "fetch.user_agent": user_agent,
-            "fetch.proxy": proxy,
-            "fetch.timeout": timeout,
-            "fetch.retries": retries,
-            "worker.concurrency": concurrency,
-            "worker.processes": processes,
-            "egress": egress,
-            "frontier": frontier,
-            "data_dir": data_dir,
-        },
-        config=config,
-    )
+    settings = options.load_settings(given)
     logs.set_up(settings.log_level)
     summary = run_loop(
         run_crawl(settings, urls or [], seeds or [], crawl_id=crawl_id, fresh=fresh, quiet=quiet or json)
     )
-    tell(summary, as_json=json, quiet=quiet, on_stderr="-" in settings.crawl.output)
+    print_summary(summary, as_json=json, quiet=quiet, on_stderr="-" in settings.crawl.output)
     raise typer.Exit(summary.exit_code())
 
 
-def tell(summary: Summary, *, as_json: bool, quiet: bool, on_stderr: bool) -> None:
-    """Print it: on standard output, or beside it where pages go there."""
+def demo(
+    pages: Annotated[int, typer.Option("--pages", metavar="N", help="Number of pages of the small web.")] = 500,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="PATH", help="Where to write the pages.")] = Path(
+        "demo/pages.jsonl"
+    ),
+    json: options.Json = False,
+) -> None:
+    """Start a small web on this machine, crawl it, and show the result.
+
+    No request leaves the machine. The small web is crawled at full speed; a real site gets one request a second per
+    domain unless you set another rate.
+    """
+    from gossamer.fakeweb import FakeWeb, WebSpec  # imported late: no other command needs it
+
+    spec = WebSpec(hosts=5, pages=max(1, pages // 5), cross_host_share=0.05, not_found=0.01, redirect_same=0.02)
+    before = sum(1 for _ in read_records(output)) if output.is_file() else 0
+    with FakeWeb.start(spec) as web:
+        terminal.print_stderr(f"A web of {spec.hosts} sites with {spec.hosts * spec.pages:,} pages runs at {web.url()}")
+        settings = load(
+            {
+                "crawl.output": (str(output),),
+                "crawl.rate": "1000/1",
+                "crawl.domain_concurrency": 16,
+                "data_dir": output.parent / "data",
+                "fetch.resolve": dict(map(parse_override, web.resolve_overrides())),
+            }
+        )
+        summary = run_loop(run_crawl(settings, web.seeds(), [], crawl_id=f"demo-{web.port}", fresh=False, quiet=json))
+    print_summary(summary, as_json=json, quiet=False, on_stderr=False)
+    if not json and output.is_file():
+        terminal.print_stderr(f"\nSome of the pages in {output}, where each is one line of JSON:")
+        for record in islice(read_records(output), before, before + 3):
+            terminal.print_stderr(f"  {_record_line(record)}")
+        terminal.print_stderr("\nNow crawl a site: gossamer crawl https://example.com")
+    raise typer.Exit(summary.exit_code())
+
+
+def _record_line(record: object) -> str:
+    get = record.get if isinstance(record, dict) else lambda name: getattr(record, name, "")
+    return f"{get('status_code')} {get('url')} depth {get('depth')} {len(get('body') or ''):,} characters"
+
+
+def print_summary(summary: Summary, *, as_json: bool, quiet: bool, on_stderr: bool) -> None:
+    """Print the summary. `on_stderr`: because pages go to standard output."""
     if as_json:
-        standard.show(summary.as_json(), on_stderr=on_stderr)
+        terminal.print_result(summary.as_json(), on_stderr=on_stderr)
     elif not quiet:
-        standard.show(summary.as_text(), on_stderr=on_stderr)
+        terminal.print_result(summary.as_text(), on_stderr=on_stderr)
 
 
 async def run_crawl(
     settings: Settings, urls: Sequence[str], sources: Sequence[str], *, crawl_id: str | None, fresh: bool, quiet: bool
 ) -> Summary:
-    """The whole of it. Raises GossamerError before anything is started, or when the frontier turns out unfit;
-    Interrupted when it was, before anything was fetched."""
+    """Run a crawl to its end. Raises GossamerError before anything is started, or when the frontier cannot be used;
+    Interrupted when the command was interrupted before anything was fetched."""
     plan = await prepare(settings, urls, sources, crawl_id=crawl_id)
     name = plan.crawl.id.crawlid
+    more = f" and {len(plan.seeds) - 1:,} more" if len(plan.seeds) > 1 else ""
     with (
-        Display(f"Crawling {plan.seeds[0]}{_more(plan)} as {name}", quiet=quiet) as display,
+        Display(f"Crawling {plan.seeds[0]}{more} as {name}", quiet=quiet) as display,
         Interruption(None, display.say) as interruption,
     ):
-        interruption.before = "nothing was fetched; the same command begins again"
-        interruption.last_words = f"Stopped at once; nothing is lost. Go on with: {resume_command()}"
+        interruption.message_before_work = "nothing was fetched; the same command starts again"
+        interruption.exit_message = f"Stopped at once; nothing is lost. Resume with: {resume_command()}"
         async with frontier_address(settings, name=f"gossamer crawl {name}", on_trouble=display.say) as address:
             frontier = await connect(settings, address)
             warn_of_memory_only(frontier, display.say)
             try:
-                return await _crawl(settings, plan, frontier, address, display, interruption, fresh=fresh)
+                crawling = _Crawling(settings, plan, frontier, address, display, interruption)
+                return await crawling.run(fresh=fresh)
             finally:
                 await frontier.close()
 
 
 async def prepare(settings: Settings, urls: Sequence[str], sources: Sequence[str], *, crawl_id: str | None) -> Plan:
-    """The plan, with everything checked that can be checked before the start. Raises BadInput."""
+    """Return the plan of a crawl, with everything checked that can be checked before the start. Raises BadInput."""
     check_settings(settings)
     for output in settings.crawl.output:
         if output.startswith("memory://"):
             raise BadInput(
-                f"the output {output} would be gone with this process; name a file, or - for standard output"
+                f"--output: {output} would be gone with this process. Name a file, or - for standard output."
             )
-    inputs.outputs(settings.crawl.output)
+    check_writable(settings.crawl.output)
     resolver = make_resolver(settings)
     try:
         seeds = await gather_seeds(settings, resolver, urls, sources)
@@ -192,8 +194,8 @@ async def prepare(settings: Settings, urls: Sequence[str], sources: Sequence[str
             resolver,
             plan.seeds,
             allowed=settings.crawl.allow_private,
-            names=not settings.fetch.proxy.startswith("socks5h:"),  # through that, they are not for us to look up
-            say=standard.say,
+            names=not settings.fetch.proxy.startswith("socks5h:"),  # such a proxy looks the names up itself
+            say=terminal.say,
         )
         if private:
             plan = make_plan(settings, seeds, crawl_id=crawl_id, now=time.time(), private_hosts=private)
@@ -202,135 +204,225 @@ async def prepare(settings: Settings, urls: Sequence[str], sources: Sequence[str
         resolver.close()
 
 
-async def _crawl(
-    settings: Settings,
-    plan: Plan,
-    frontier: ValkeyFrontier,
-    address: str,
-    display: Display,
-    interruption: Interruption,
-    *,
-    fresh: bool,
-) -> Summary:
-    identity = plan.crawl.id
-    outputs = settings.crawl.output
-    before = await frontier.crawl_info(identity)
-    if before is not None and before.state in (CrawlState.FINISHED, CrawlState.EXPIRED) and not fresh:
-        note = "To crawl it anew: the same command with --fresh"
-        begun = read_note(settings.data_dir, identity.crawlid)
-        places = _found(begun.outputs) if begun else ()
-        summary = Summary(identity.crawlid, before, Tally(), 0.0, places, already_finished=True, notes=[note])
+def check_writable(outputs: Sequence[str]) -> None:
+    """Check that pages can be written to these outputs. Raises BadInput."""
+    if "-" in outputs and 1 in terminal.closed_at_start:
+        raise BadInput("--output: - is standard output, which is closed. Use it open, or name a file.")
+    check_outputs(outputs)
+
+
+@dataclass(slots=True)
+class _Crawling:
+    """One run of `gossamer crawl`, connected to its frontier."""
+
+    settings: Settings
+    plan: Plan
+    frontier: ValkeyFrontier
+    address: str
+    display: Display
+    interruption: Interruption
+
+    async def run(self, *, fresh: bool) -> Summary:
+        """Start or resume the crawl, and run it to its end."""
+        identity = self.plan.crawl.id
+        before = await self.frontier.crawl_info(identity)
+        if before is not None and before.state in (CrawlState.FINISHED, CrawlState.EXPIRED) and not fresh:
+            return await self._already_finished(before)
+        if before is not None and before.state is CrawlState.RUNNING and fresh:
+            raise BadInput(
+                f"--fresh: the crawl {identity.crawlid} is not finished. Resume it without --fresh, or name another "
+                "--crawl-id."
+            )
+        run, added = await self._open(fresh=fresh)
+        if before is not None and before.state is CrawlState.RUNNING:
+            done = before.total().done
+            self.display.say(f"Resuming {identity.crawlid}: {done:,} done, {before.total().added - done:,} to do.")
+        elif not added.added:
+            self.display.say("All given URLs were added before.")
+        return await self._work(run)
+
+    async def _already_finished(self, info: CrawlInfo) -> Summary:
+        crawl_id = self.plan.crawl.id.crawlid
+        note = read_note(self.settings.data_dir, crawl_id)
+        outputs = _existing(note.outputs) if note else ()
+        summary = Summary(crawl_id, info, Tally(), 0.0, outputs, already_finished=True)
+        summary.notes.append("To crawl it again, repeat the command with --fresh.")
         try:
-            await finish_outputs(settings)
+            await finish_outputs(self.settings)
         except SinkError as error:
             summary.unwritten = True
             summary.notes.insert(0, error.detail)
         return summary
-    if before is not None and before.state is CrawlState.RUNNING and fresh:
-        raise BadInput(
-            f"--fresh: the crawl {identity.crawlid} is not finished; go on without --fresh, or name another --crawl-id"
+
+    async def _open(self, *, fresh: bool) -> tuple[Run, AddResult]:
+        """Open the run in the frontier, and add the seeds."""
+        plan = self.plan
+        try:
+            run = await self.frontier.open_crawl(plan.crawl, fresh=fresh, expires={plan.spider: plan.terms.expires})
+            limits = (plan.crawl.rate, plan.crawl.concurrency)
+            if (run.crawl.rate, run.crawl.concurrency) != limits:  # a resumed crawl takes the rate of the new command
+                run = await self.frontier.set_crawl_limits(run, rate=limits[0], concurrency=limits[1])
+            added = AddResult()
+            for batches in plan.batches(self.frontier.secret):
+                result = await self.frontier.add(run, plan.terms, batches, seeds=True)
+                added.added += result.added
+                added.duplicates += result.duplicates
+            write_note(self.settings.data_dir, self._note(run))
+        except CrawlRefused as error:
+            raise CrawlRefused(f"{error.detail}; another --crawl-id starts a new one") from None
+        return run, added
+
+    async def _work(self, run: Run) -> Summary:
+        settings, plan = self.settings, self.plan
+        missing = await missing_records(settings, run)
+        for path, records in missing.items():
+            self.display.say(missing_sentence(path, records))
+        if not settings.frontier:
+            # The workers of an earlier command ended with its embedded server. New workers trust silence only after a
+            # heartbeat; a resumed crawl need not wait for that.
+            await self.frontier.maintain()
+        started = time.monotonic()
+        result = await work(
+            settings, self.frontier, self.address, self.display, self.interruption,
+            pool=plan.crawl.pool, spiders=spiders_for(plan), run=run,
+        )  # fmt: skip
+        summary = Summary(
+            plan.crawl.id.crawlid,
+            None,
+            result.tally,
+            time.monotonic() - started,
+            settings.crawl.output,
+            interrupted=self.interruption.met,
+            missing=missing,
+            unwritten=bool(result.fault),
         )
-    try:
-        run = await frontier.open_crawl(plan.crawl, fresh=fresh, expires={plan.spider: plan.terms.expires})
-        wish = (plan.crawl.rate, plan.crawl.concurrency)
-        if (run.crawl.rate, run.crawl.concurrency) != wish:  # of a crawl that goes on, the newest word counts
-            run = await frontier.set_crawl_limits(run, rate=wish[0], concurrency=wish[1])
-        added = await _feed(frontier, run, plan)
-        write_note(settings.data_dir, _note(settings, plan, run))
-    except CrawlRefused as error:
-        raise CrawlRefused(f"{error.detail}; another --crawl-id begins a new one") from None
-    if before is not None and before.state is CrawlState.RUNNING:
-        done = before.total().done
-        display.say(f"Going on with {identity.crawlid}: {done:,} done, {before.total().added - done:,} to do.")
-    elif not added.added:
-        display.say("Nothing new is among the URLs given.")
-    missing = await missing_records(settings, run)
-    for path, records in missing.items():
-        display.say(missing_sentence(path, records))
-    if not settings.frontier:
-        # The workers of an earlier command ended with its embedded server. New workers trust silence only after a
-        # heartbeat; a resumed crawl need not wait for that.
-        await frontier.maintain()
-    began = time.monotonic()
-    worked = await work(
-        settings, frontier, address, display, interruption, pool=plan.crawl.pool, spiders=spiders_for(plan), run=run
-    )
-    summary = Summary(
-        identity.crawlid,
-        None,
-        worked.tally,
-        time.monotonic() - began,
-        outputs,
-        interrupted=interruption.met,
-        missing=missing,
-        unwritten=bool(worked.fault),
-    )
-    await _add_end(summary, frontier, run)
-    if worked.fault:
-        summary.notes.append(worked.fault)
-    if summary.finished:
-        forget_written(settings, run)
-    elif summary.interrupted and not summary.lost:
-        summary.notes.append(f"Go on with: {resume_command()}")
-    return summary
+        await self._add_final_state(summary)
+        if result.fault:
+            summary.notes.append(result.fault)
+        if summary.finished:
+            forget_written(settings, run)
+        elif summary.interrupted and not summary.lost:
+            summary.notes.append(f"Resume with: {resume_command()}")
+        return summary
 
+    async def _add_final_state(self, summary: Summary) -> None:
+        """Add the state of the crawl in the frontier."""
+        try:
+            await self.frontier.check_data()
+            summary.info = await self.frontier.crawl_info(self.plan.crawl.id)
+        except FrontierError as error:
+            summary.notes.append(str(error))
+        if self.frontier.lost_shards:
+            summary.lost = True
+            summary.notes.append(
+                "The queued requests are gone. The same command starts the crawl again."
+                if summary.info is None
+                else "Some of the queued requests are gone. To fetch everything, start again with another --crawl-id."
+            )
 
-async def _add_end(summary: Summary, frontier: ValkeyFrontier, run: Run) -> None:
-    """Add how the crawl stands, as the frontier knows it."""
-    try:
-        await frontier.check_data()
-        summary.info = await frontier.crawl_info(run.crawl.id)
-    except FrontierError as error:
-        summary.notes.append(str(error))
-    if frontier.lost_shards:
-        summary.lost = True
-        summary.notes.append(
-            "What was still to be fetched is gone. The same command begins the crawl again."
-            if summary.info is None
-            else "A part of the frontier is left. To fetch everything, begin again with another --crawl-id."
+    def _note(self, run: Run) -> CrawlNote:
+        fetch = self.settings.fetch
+        return CrawlNote(
+            run=run,
+            terms=self.plan.terms,
+            spider=self.plan.spider,
+            outputs=tuple(
+                path if path == "-" or "://" in path else os.path.abspath(path) for path in self.settings.crawl.output
+            ),
+            resolve=fetch.resolve,
+            ca_file=os.path.abspath(fetch.ca_file) if fetch.ca_file else "",
         )
 
 
-def _note(settings: Settings, plan: Plan, run: Run) -> CrawlNote:
-    fetch = settings.fetch
-    return CrawlNote(
-        run=run,
-        terms=plan.terms,
-        spider=plan.spider,
-        outputs=_absolute(settings.crawl.output),
-        resolve=fetch.resolve,
-        ca_file=os.path.abspath(fetch.ca_file) if fetch.ca_file else "",
-    )
-
-
-def _absolute(outputs: Sequence[str]) -> tuple[str, ...]:
-    return tuple(path if path == "-" or "://" in path else os.path.abspath(path) for path in outputs)
-
-
-def _found(outputs: Sequence[str]) -> tuple[str, ...]:
-    """Those of a note that are still there or cannot be looked at, as a person in this folder would name them."""
+def _existing(outputs: Sequence[str]) -> tuple[str, ...]:
+    """Return the outputs of a note that still exist or cannot be checked, relative to this folder if they are in it."""
     here = os.getcwd() + os.sep
     return tuple(path.removeprefix(here) for path in outputs if path == "-" or "://" in path or os.path.exists(path))
 
 
-async def _feed(frontier: ValkeyFrontier, run: Run, plan: Plan) -> AddResult:
-    total = AddResult()
-    for batches in plan.batches(frontier.secret):
-        added = await frontier.add(run, plan.terms, batches, seeds=True)
-        total.added += added.added
-        total.duplicates += added.duplicates
-    return total
-
-
 def spiders_for(plan: Plan) -> list[str]:
-    """The crawl's spider first; it may send pages to any other that is installed."""
+    """Return the crawl's spider, then all others that are installed: a spider may send pages to any of them."""
     return [plan.spider, *(name for name in known_spiders() if name != plan.spider)]
 
 
 def resume_command() -> str:
-    """This very command line, as a shell takes it, with stars for passwords."""
-    return standard.shown(shlex.join(["gossamer", *(part for part in sys.argv[1:] if part != "--fresh")]))
+    """Return this command line, quoted for a shell, without --fresh and with stars for passwords."""
+    return terminal.without_passwords(shlex.join(["gossamer", *(part for part in sys.argv[1:] if part != "--fresh")]))
 
 
-def _more(plan: Plan) -> str:
-    return f" and {len(plan.seeds) - 1:,} more" if len(plan.seeds) > 1 else ""
+SEEDS_BYTES = 256 * 1024 * 1024
+"""Largest list of seeds, which is held in memory."""
+
+
+async def gather_seeds(
+    settings: Settings, resolver: Resolver, urls: Sequence[str], sources: Sequence[str]
+) -> list[str]:
+    """Return `urls` and the URLs of all `sources` (files, URLs, or `-` for standard input), in order and as written.
+
+    Raises BadInput for a source that cannot be read or holds no URL.
+    """
+    found = list(urls)
+    for source in sources:
+        if source.startswith(("http://", "https://")):
+            found += _lines(await _fetch_seeds(settings, resolver, source), source)
+        elif source == "-":
+            found += _lines(sys.stdin.buffer.read(SEEDS_BYTES + 1), "standard input")
+        else:
+            found += _lines(_read_seeds(source), source)
+    return found
+
+
+def _read_seeds(source: str) -> bytes:
+    try:
+        with Path(source).open("rb") as file:
+            return file.read(SEEDS_BYTES + 1)
+    except OSError as error:
+        raise BadInput(f"--seeds: {source} cannot be read: {error.strerror}. Name a file with URLs.") from None
+
+
+def _lines(content: bytes, source: str) -> list[str]:
+    """Return the URLs of a list, one per line; empty lines and those that begin with # are skipped."""
+    if len(content) > SEEDS_BYTES:
+        raise BadInput(f"--seeds: {source} is longer than {SEEDS_BYTES // 2**20} MiB. Split it into several crawls.")
+    lines = content.decode("utf-8-sig", "replace").splitlines()
+    urls = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not urls:
+        raise BadInput(f"--seeds: {source} holds no URL. Write one URL per line.")
+    return urls
+
+
+async def _fetch_seeds(settings: Settings, resolver: Resolver, source: str) -> bytes:
+    clients = make_clients(settings, resolver, body_bytes=SEEDS_BYTES)
+    url = canonical(source)
+    private_host = host(url) if settings.crawl.allow_private else ""
+    headers = (("User-Agent", settings.fetch.user_agent), ("Accept", "text/plain,*/*;q=0.5"))
+    try:
+        for _ in range(MAX_HOPS + 1):
+            fetched = await clients.fetch(
+                FetchRequest(
+                    url,
+                    headers=headers,
+                    proxy=settings.fetch.proxy or None,
+                    insecure=settings.crawl.insecure,
+                    allow_private=host(url) == private_host,  # as for a seed: its own host, not where it redirects
+                )
+            )
+            target = first_header(fetched.headers, "location")
+            if fetched.status not in REDIRECT_STATUSES or target is None:
+                break
+            next_url = redirect_target(url, target)
+            if next_url is None:
+                raise BadInput(f"--seeds: {source} cannot be fetched: it redirects to {target[:200]!r}, no web page")
+            url = next_url
+    except FetchError as error:
+        raise BadInput(f"--seeds: {source} cannot be fetched: {error}") from None
+    finally:
+        await clients.close()
+    if fetched.status != 200 or fetched.truncated:
+        reason = (
+            f"it is longer than {SEEDS_BYTES // 2**20} MiB"
+            if fetched.truncated
+            else f"the response was {fetched.status} {fetched.reason}"
+        )
+        raise BadInput(f"--seeds: {source} cannot be fetched: {reason}")
+    return fetched.body

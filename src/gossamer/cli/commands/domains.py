@@ -1,4 +1,4 @@
-"""`gossamer domains`: how fast sites are fetched, changed live."""
+"""`gossamer domains`: shows and changes how fast domains are fetched, in a running cluster."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,36 +9,57 @@ from rich.console import Console
 from rich.table import Table
 
 from gossamer.cli import options
-from gossamer.cli.asking import ask
+from gossamer.cli.running import ask
 from gossamer.control import domains as control
 from gossamer.control.domains import parse_domain, parse_policy, policy_fields
 from gossamer.errors import BadInput
 from gossamer.model.crawl import BUILT_IN_POLICY, DomainPolicy, WhenBlacklisted
-from gossamer.settings import Settings, load
 from gossamer.wiring.service import ServiceContext
 
 app = typer.Typer(
-    help="Show and change how fast sites are fetched, and which are not fetched at all. In force within a second.",
+    help="Show and change how fast each domain is fetched, and which domains are blocked. A change takes a second.",
     no_args_is_help=True,
     add_completion=False,
 )
 
 Domain = Annotated[str, typer.Argument(metavar="DOMAIN", help="A registered domain, like example.com.")]
-Json = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
+OptionalDomain = Annotated[str | None, typer.Argument(metavar="DOMAIN", help="A registered domain, like example.com.")]
+Default = Annotated[bool, typer.Option("--default", help="Change the policy of all domains without one.")]
+Hits = Annotated[int | None, typer.Option("--hits", metavar="N", help="Most requests in a window of time.")]
+Window = Annotated[float | None, typer.Option("--window", metavar="SECONDS", help="Length of that window.")]
+Scale = Annotated[float | None, typer.Option("--scale", metavar="X", help="Factor from 0 to 1 for --hits. 0: pause.")]
+Moderated = Annotated[
+    bool | None,
+    typer.Option("--moderated/--bursts", help="Space requests evenly, or send them as fast as the window allows."),
+]
+Scope = Annotated[
+    str | None,
+    typer.Option(
+        "--scope",
+        metavar="domain|type|ip|type+ip",
+        help="Requests that share the limit. domain: all; type: those of one spider; ip: those from one public "
+        "address; type+ip: those of one spider from one address.",
+    ),
+]
+Concurrency = Annotated[int | None, typer.Option("--concurrency", metavar="N", help="Most requests in flight.")]
+WhenBlacklistedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--when-blacklisted",
+        metavar="held|dropped",
+        help="What happens to the domain's requests while it is blacklisted: they wait, or they are dropped.",
+    ),
+]
 
 
 @app.command("list")
-def list_domains(
-    frontier: options.FrontierOption = None,
-    data_dir: options.DataDir = None,
-    config: options.Config = None,
-    json: Json = False,
-) -> None:
-    """Show the default policy and every domain's.
+@options.takes("frontier", "data_dir")
+def list_domains(*, json: options.Json = False, **given: Any) -> None:
+    """Show the default policy and the policies of all domains that have one.
 
     gossamer domains list
     """
-    settings = _settings(frontier, data_dir, config)
+    settings = options.load_settings(given)
     default, policies = ask(settings, lambda cluster: cluster.frontier.domain_policies())
     if json:
         shown = {
@@ -55,90 +76,77 @@ def list_domains(
 
 
 @app.command("set")
+@options.takes("frontier", "data_dir")
 def set_domain(
-    domain: Annotated[
-        str | None, typer.Argument(metavar="DOMAIN", help="A registered domain, like example.com.")
-    ] = None,
-    default: Annotated[bool, typer.Option("--default", help="The policy of all domains that have none.")] = False,
-    hits: Annotated[int | None, typer.Option("--hits", metavar="N", help="At most so many in any window.")] = None,
-    window: Annotated[float | None, typer.Option("--window", metavar="S", help="Seconds.")] = None,
-    scale: Annotated[
-        float | None, typer.Option("--scale", metavar="X", help="Multiplies hits, 0 to 1; 0 pauses.")
-    ] = None,
-    moderated: Annotated[
-        bool | None, typer.Option("--moderated/--bursts", help="Spaced evenly, or as fast as the window allows.")
-    ] = None,
-    scope: Annotated[
-        str | None, typer.Option("--scope", metavar="domain|type|ip|type+ip", help="What shares the budget.")
-    ] = None,
-    concurrency: Annotated[int | None, typer.Option("--concurrency", metavar="N", help="Requests in flight.")] = None,
-    when_blacklisted: Annotated[
-        str | None,
-        typer.Option(
-            "--when-blacklisted", metavar="held|dropped", help="What becomes of requests of a blacklisted domain."
-        ),
-    ] = None,
-    frontier: options.FrontierOption = None,
-    data_dir: options.DataDir = None,
-    config: options.Config = None,
-    json: Json = False,
+    domain: OptionalDomain = None,
+    default: Default = False,
+    hits: Hits = None,
+    window: Window = None,
+    scale: Scale = None,
+    moderated: Moderated = None,
+    scope: Scope = None,
+    concurrency: Concurrency = None,
+    when_blacklisted: WhenBlacklistedOption = None,
+    *,
+    json: options.Json = False,
+    **given: Any,
 ) -> None:
-    """Change a domain's policy or the default; what is not named stays as it is.
+    """Change the policy of a domain, or the default. What is not named stays as it is.
 
     gossamer domains set example.com --hits 10 --window 60
     """
     if (domain is None) == (not default):
-        raise BadInput("name a domain, or --default, and not both")
-    given = {
-        "hits": hits,
-        "window": window,
-        "scale": scale,
-        "moderated": moderated,
-        "scope": scope,
-        "concurrency": concurrency,
-        "when_blacklisted": when_blacklisted,
-    }
-    changes = parse_policy(given, where=domain or "default")
+        raise BadInput("name either a domain or --default, for example: gossamer domains set example.com --hits 10")
+    changes = parse_policy(
+        {
+            "hits": hits,
+            "window": window,
+            "scale": scale,
+            "moderated": moderated,
+            "scope": scope,
+            "concurrency": concurrency,
+            "when_blacklisted": when_blacklisted,
+        },
+        where=domain or "default",
+    )
     if changes == DomainPolicy():
-        raise BadInput("nothing is to be changed; name --hits, --window, --scale or another option")
-    settings = _settings(frontier, data_dir, config)
-    _tell(domain, ask(settings, lambda cluster: control.change_policy(cluster.frontier, domain, changes)), json=json)
+        raise BadInput("nothing to change is named. Add --hits, --window, --scale or another option.")
+    settings = options.load_settings(given)
+    fields = policy_fields(ask(settings, lambda cluster: control.change_policy(cluster.frontier, domain, changes)))
+    if json:
+        print(msgspec.json.encode({"domain": domain, **fields}).decode())
+    else:
+        print(f"{domain or 'The default'}: {', '.join(f'{name} {_shown(value)}' for name, value in fields.items())}")
 
 
 @app.command("remove")
-def remove(
-    domain: Domain,
-    frontier: options.FrontierOption = None,
-    data_dir: options.DataDir = None,
-    config: options.Config = None,
-) -> None:
-    """Forget a domain's policy: the default is in force again. The blacklist stays as it is.
+@options.takes("frontier", "data_dir")
+def remove(domain: Domain, **given: Any) -> None:
+    """Remove the policy of a domain, so that the default applies to it. The blacklist stays as it is.
 
     gossamer domains remove example.com
     """
-    ask(_settings(frontier, data_dir, config), lambda cluster: control.remove_policy(cluster.frontier, domain))
+    ask(options.load_settings(given), lambda cluster: control.remove_policy(cluster.frontier, domain))
     print(f"{domain} has no policy of its own now.")
 
 
 @app.command("blacklist")
+@options.takes("frontier", "data_dir")
 def blacklist(
     domain: Domain,
-    remove: Annotated[bool, typer.Option("--remove", help="Take it off the blacklist.")] = False,
-    frontier: options.FrontierOption = None,
-    data_dir: options.DataDir = None,
-    config: options.Config = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Take the domain off the blacklist.")] = False,
+    **given: Any,
 ) -> None:
-    """Stop fetching a domain; its requests are held, or dropped where its policy or the default says so.
+    """Stop fetching a domain; its requests wait, or are dropped if its policy or the default says so.
 
     gossamer domains blacklist example.com
     """
-    settings = _settings(frontier, data_dir, config)
 
     async def change(cluster: ServiceContext) -> dict[str, WhenBlacklisted]:
         await control.set_blacklisted(cluster.frontier, domain, blacklisted=not remove)
         return await control.Blacklist(cluster.frontier).among([parse_domain(domain)])
 
-    found = ask(settings, change)
+    found = ask(options.load_settings(given), change)
     if remove:
         print(f"{domain} is fetched again.")
     else:
@@ -146,51 +154,32 @@ def blacklist(
 
 
 @app.command("load")
+@options.takes("frontier", "data_dir")
 def load_file(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="YAML with blacklist, default and domains.")],
-    frontier: options.FrontierOption = None,
-    data_dir: options.DataDir = None,
-    config: options.Config = None,
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="YAML file with blacklist, default and domains.")],
+    **given: Any,
 ) -> None:
-    """Put a file's policies in the place of all there are.
+    """Replace all policies by those of a file.
 
     gossamer domains load policies.yaml
     """
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from None
-    settings = _settings(frontier, data_dir, config)
-    version = ask(settings, lambda cluster: control.replace_all(cluster.frontier, text))
+        raise BadInput(f"{path} cannot be read: {error.strerror}. Name a YAML file of policies.") from None
+    version = ask(options.load_settings(given), lambda cluster: control.replace_all(cluster.frontier, text))
     print(f"{path} is in force (version {version}).")
 
 
 @app.command("dump")
-def dump(
-    frontier: options.FrontierOption = None,
-    data_dir: options.DataDir = None,
-    config: options.Config = None,
-) -> None:
-    """Print all policies as YAML, as `load` takes it.
+@options.takes("frontier", "data_dir")
+def dump(**given: Any) -> None:
+    """Print all policies as YAML, in the form that `gossamer domains load` reads.
 
     gossamer domains dump
     """
-    settings = _settings(frontier, data_dir, config)
-    default, policies, _ = ask(settings, lambda cluster: control.snapshot(cluster.frontier))
+    default, policies, _ = ask(options.load_settings(given), lambda cluster: control.snapshot(cluster.frontier))
     print(control.dump_policies(default, policies), end="")
-
-
-def _settings(frontier: str | None, data_dir: Path | None, config: Path | None) -> Settings:
-    return load({"frontier": frontier, "data_dir": data_dir}, config=config)
-
-
-def _tell(domain: str | None, policy: DomainPolicy, *, json: bool) -> None:
-    fields = policy_fields(policy)
-    if json:
-        print(msgspec.json.encode({"domain": domain, **fields}).decode())
-    else:
-        shown = ", ".join(f"{name} {_shown(value)}" for name, value in fields.items())
-        print(f"{domain or 'The default'}: {shown}")
 
 
 _COLUMNS = {
@@ -202,11 +191,11 @@ _COLUMNS = {
     "parallel": "concurrency",
     "blacklisted": "blacklisted",
 }
-"""Headings, and what stands below them."""
+"""Fields of a policy by the heading of their column."""
 
 
-def _cells(policy: DomainPolicy, else_: DomainPolicy | None) -> list[str]:
-    fields = {**(policy_fields(else_) if else_ else {}), **policy_fields(policy)}
+def _cells(policy: DomainPolicy, fallback: DomainPolicy | None) -> list[str]:
+    fields = {**(policy_fields(fallback) if fallback else {}), **policy_fields(policy)}
     return [_shown(fields.get(name)) for name in _COLUMNS.values()]
 
 

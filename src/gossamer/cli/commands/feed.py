@@ -1,9 +1,10 @@
-"""`gossamer feed`: hand requests to a running cluster."""
+"""`gossamer feed`: sends requests to a running service. `gossamer dump`: prints the messages of a topic."""
 
 import base64
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -12,56 +13,56 @@ import typer
 from rich.console import Console
 
 from gossamer.bus.base import Consumer
-from gossamer.cli import interruption as signals
-from gossamer.cli import options, standard
-from gossamer.cli.asking import ask
+from gossamer.cli import options, terminal
+from gossamer.cli.running import ask
 from gossamer.cli.summary import counted
 from gossamer.control import stats
 from gossamer.control.admission import AdmittedRequest
 from gossamer.control.dispatcher import CRAWL
 from gossamer.errors import BadInput, BusError, Interrupted, RequestRejected
 from gossamer.model.crawl import CrawlId, CrawlState
-from gossamer.settings import load
+from gossamer.settings import Settings
 from gossamer.sinks.remote import read_blob
 from gossamer.wiring.service import ServiceContext
 
-_AT_ONCE = 2000
-_SAY_SECONDS = 1.0
+_BATCH = 2000
+"""Requests that are checked and published together."""
+_PROGRESS_SECONDS = 1.0
 _FAULTS_SHOWN = 10
-_CRAWLS_LOOKED_AT = 100
-"""Looking at a crawl takes a call to each shard; a feed of more crawls than this is not held up for a warning."""
+_FAULTS_IN_JSON = 100
+_CRAWLS_CHECKED = 100
+"""Crawls that are checked for a warning. Each takes a call to every shard, so a feed of more crawls gets none."""
 
 
-class _Read(NamedTuple):
-    """A request that is valid in itself."""
+class _ValidRequest(NamedTuple):
+    """A request that fits its schema."""
 
     where: str
+    """Its line, for messages."""
     value: bytes
-    submission: AdmittedRequest | None
-    """None: it is no crawl request."""
+    crawl: AdmittedRequest | None
+    """None: it is not a crawl request."""
 
 
 class _Warned(NamedTuple):
-    """What a person has been warned of."""
+    """Domains and crawls that were checked for a warning, so that each is named once."""
 
     domains: set[str]
     crawls: set[CrawlId]
-    """Those that were looked at, whether or not there was a warning."""
 
 
+@options.takes("bus", "prefix", "frontier", "data_dir")
 def feed(
     request: Annotated[
-        str, typer.Argument(metavar="JSON|FILE|-", help="One request, or a file of many, a JSON object a line.")
+        str,
+        typer.Argument(metavar="JSON|FILE|-", help="One request, or a file with one JSON object per line. -: stdin."),
     ],
-    bus: options.BusOption = None,
-    prefix: options.TopicPrefix = None,
-    frontier: options.FrontierOption = None,
-    data_dir: options.DataDir = None,
-    config: options.Config = None,
-    json: Annotated[bool, typer.Option("--json", help="What was done as one JSON object.")] = False,
+    *,
+    json: options.Json = False,
     quiet: options.Quiet = False,
+    **given: Any,
 ) -> None:
-    """Check requests and put them on the bus of a running cluster: crawls, actions, statistics, domain requests.
+    """Check requests and send them to a running service: crawls, actions, statistics, domain requests.
 
     gossamer feed '{"appid": "mine", "crawlid": "first", "url": "https://example.com", "maxdepth": 1}'
 
@@ -69,22 +70,23 @@ def feed(
 
     Invalid requests are reported with their line number and skipped; valid ones are sent.
     """
-    settings = load({"bus": bus, "topics.prefix": prefix, "frontier": frontier, "data_dir": data_dir}, config=config)
+    settings = options.load_settings(given)
     lines = _lines(request)
-    fed, faults = ask(settings, lambda cluster: _feed(cluster, lines, quiet=quiet or json))
+    sent, faults = ask(settings, lambda cluster: _feed(cluster, lines, quiet=quiet or json))
     if json:
-        print(msgspec.json.encode({"fed": fed, "rejected": len(faults), "faults": faults[:100]}).decode())
+        shown = {"fed": sent, "rejected": len(faults), "faults": faults[:_FAULTS_IN_JSON]}
+        print(msgspec.json.encode(shown).decode())
     elif not quiet:
         for fault in faults[:_FAULTS_SHOWN]:
             print(f"gossamer: {fault}", file=sys.stderr)
         if len(faults) > _FAULTS_SHOWN:
             print(f"gossamer: and {len(faults) - _FAULTS_SHOWN:,} more that were not sent", file=sys.stderr)
-        print(f"Fed {fed:,} request{'' if fed == 1 else 's'}." if fed or not faults else "Nothing was fed.")
+        print(f"Fed {counted(sent, 'request')}." if sent or not faults else "Nothing was fed.")
     raise typer.Exit(2 if faults else 0)
 
 
 def _lines(request: str) -> Iterator[tuple[str, bytes]]:
-    """(where it stands, the request)."""
+    """Yield (its place for messages, the request)."""
     if request.lstrip().startswith("{"):
         yield "", request.encode("utf-8", "surrogateescape")
         return
@@ -92,9 +94,11 @@ def _lines(request: str) -> Iterator[tuple[str, bytes]]:
         stream = sys.stdin.buffer
     else:
         try:
-            stream = Path(request).open("rb")  # noqa: SIM115 (closed below, standard input must not be)
+            stream = Path(request).open("rb")  # noqa: SIM115 (closed below; standard input must stay open)
         except OSError as error:
-            raise BadInput(f"{request}: {error.strerror}; give a JSON object, a file of them, or -") from None
+            raise BadInput(
+                f"{request} cannot be read: {error.strerror}. Give a JSON object, a file with one per line, or -."
+            ) from None
     try:
         for number, line in enumerate(stream, 1):
             if line.strip():
@@ -105,135 +109,147 @@ def _lines(request: str) -> Iterator[tuple[str, bytes]]:
 
 
 async def _feed(cluster: ServiceContext, lines: Iterator[tuple[str, bytes]], *, quiet: bool) -> tuple[int, list[str]]:
-    fed = 0
+    """Return how many requests were sent, and why others were not."""
+    sent = 0
     faults: list[str] = []
-    batch: list[_Read] = []
+    batch: list[_ValidRequest] = []
     warned = _Warned(set(), set())
     console = Console(stderr=True, highlight=False)
-    said = time.monotonic()
+    shown_at = time.monotonic()
     for where, value in lines:
         try:
             kind, request = cluster.dispatcher.read(value)
-            batch.append(_Read(where, value, request if kind == CRAWL else None))
+            batch.append(_ValidRequest(where, value, request if kind == CRAWL else None))
         except RequestRejected as fault:
             faults.append(f"{where}{fault.detail}")
-        if len(batch) == _AT_ONCE:
-            fed += await _send(cluster, batch, fed, faults, warned)
+        if len(batch) == _BATCH:
+            sent += await _send(cluster, batch, sent, faults, warned)
             batch = []
-            if not quiet and time.monotonic() - said > _SAY_SECONDS:
-                console.print(f"{fed:,} fed ...")
-                said = time.monotonic()
-    fed += await _send(cluster, batch, fed, faults, warned)
-    if fed and not quiet and not await cluster.counters.nodes(stats.INTAKE):
-        console.print("No service has been heard for two minutes: what was fed waits on the bus for gossamer serve.")
-    return fed, faults
+            if not quiet and time.monotonic() - shown_at > _PROGRESS_SECONDS:
+                console.print(f"{sent:,} fed ...")
+                shown_at = time.monotonic()
+    sent += await _send(cluster, batch, sent, faults, warned)
+    if sent and not quiet and not await cluster.counters.nodes(stats.INTAKE):
+        console.print(
+            "No service has reported for two minutes. The requests wait on the bus until one runs: gossamer serve."
+        )
+    return sent, faults
 
 
-async def _send(cluster: ServiceContext, batch: list[_Read], fed: int, faults: list[str], warned: _Warned) -> int:
-    """Publish the requests that the cluster would take now; their number. The others are added to `faults`."""
-    crawls = [read for read in batch if read.submission is not None]
-    checked = await cluster.dispatcher.check([read.submission for read in crawls if read.submission is not None])
+async def _send(
+    cluster: ServiceContext, batch: list[_ValidRequest], sent: int, faults: list[str], warned: _Warned
+) -> int:
+    """Publish the requests that the service would accept now, and return their number. `faults` gets the others."""
+    crawls = [read for read in batch if read.crawl is not None]
+    checked = await cluster.dispatcher.check([read.crawl for read in crawls if read.crawl is not None])
     refused = {id(read): fault for read, fault in zip(crawls, checked, strict=True) if fault is not None}
     faults += [f"{read.where}{refused[id(read)].detail}" for read in crawls if id(read) in refused]
-    sound = [read for read in batch if id(read) not in refused]
-    if sound:
-        await _publish(cluster, [read.value for read in sound], fed)
-    await _warn(cluster, [read.submission for read in sound if read.submission is not None], warned)
-    return len(sound)
+    accepted = [read for read in batch if id(read) not in refused]
+    if accepted:
+        await _publish(cluster, [read.value for read in accepted], sent)
+    await _warn(cluster, [read.crawl for read in accepted if read.crawl is not None], warned)
+    return len(accepted)
 
 
-async def _warn(cluster: ServiceContext, submissions: list[AdmittedRequest], warned: _Warned) -> None:
+async def _warn(cluster: ServiceContext, requests: list[AdmittedRequest], warned: _Warned) -> None:
     """Name each blacklisted domain and each crawl that refuses these requests, once."""
-    for submission, result in zip(submissions, await cluster.dispatcher.blacklisted(submissions), strict=True):
-        if result is not None and submission.domain not in warned.domains:
-            warned.domains.add(submission.domain)
-            standard.say(f"{submission.domain} is on the operator's blacklist: its requests are {result}.")
-    new = {submission.crawl.id for submission in submissions} - warned.crawls
-    if len(warned.crawls) + len(new) > _CRAWLS_LOOKED_AT:
+    for request, result in zip(requests, await cluster.dispatcher.blacklisted(requests), strict=True):
+        if result is not None and request.domain not in warned.domains:
+            warned.domains.add(request.domain)
+            terminal.say(f"{request.domain} is on the operator's blacklist: its requests are {result}.")
+    new = {request.crawl.id for request in requests} - warned.crawls
+    if len(warned.crawls) + len(new) > _CRAWLS_CHECKED:
         return
     warned.crawls.update(new)
-    for crawl, state in (await cluster.dispatcher.ended([s for s in submissions if s.crawl.id in new])).items():
+    for crawl, state in (await cluster.dispatcher.ended([one for one in requests if one.crawl.id in new])).items():
         how = "has expired" if state is CrawlState.EXPIRED else "was stopped"
-        standard.say(f"The crawl {crawl} {how}: the service refuses these requests. Feed them with another crawlid.")
+        terminal.say(f"The crawl {crawl} {how}: the service refuses these requests. Feed them with another crawlid.")
 
 
-async def _publish(cluster: ServiceContext, batch: list[bytes], fed: int) -> None:
-    """Raises what the bus raises, with how many were fed before."""
+async def _publish(cluster: ServiceContext, batch: list[bytes], sent: int) -> None:
+    """Publish the batch. An error of the bus also names how many requests were sent before."""
     try:
         await cluster.bus.publish(cluster.topics.incoming, batch)
     except BusError as error:
-        before = f"the first {fed:,} sound requests were fed, of the next {len(batch):,} perhaps some"
+        before = f"the first {sent:,} valid requests were fed, and perhaps some of the next {len(batch):,}"
         raise type(error)(f"{error.detail}; {before}" if error.detail else before) from None
 
 
-_DUMP_AT_ONCE = 500
+_MESSAGES_AT_ONCE = 500
 _WAIT_SECONDS = 1.0
 
 
+@options.takes("bus", "prefix", "frontier", "data_dir")
 def dump(
     topic: Annotated[
-        str | None, typer.Argument(metavar="TOPIC", help="Like demo.crawled_firehose; --list names them.")
+        str | None, typer.Argument(metavar="TOPIC", help="For example demo.crawled_firehose; --list shows all.")
     ] = None,
     list_topics: Annotated[
-        bool, typer.Option("--list", help="Name the topics and how many messages each has.")
+        bool, typer.Option("--list", help="List the topics, with the number of messages in each.")
     ] = False,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", "-b", help="From the oldest message; unset: what comes from now on.")
+        bool, typer.Option("--from-beginning", "-b", help="Start at the oldest message. Unset: only new messages.")
     ] = False,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="End after so many.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", min=1, help="End after this many messages.")
+    ] = None,
     consumer: Annotated[
         str | None,
         typer.Option(
-            "--consumer", "-c", metavar="GROUP", help="Read as a member of this group, which goes on where it was."
+            "--consumer", "-c", metavar="GROUP", help="Read as a member of this consumer group, where it left off."
         ),
     ] = None,
-    no_body: Annotated[bool, typer.Option("--no-body", help="Leave the pages' bodies out.")] = False,
-    just_body: Annotated[bool, typer.Option("--just-body", help="Only the bodies.")] = False,
-    decode_base64: Annotated[bool, typer.Option("--decode-base64", "-d", help="Bodies in base64 as text.")] = False,
-    pretty: Annotated[bool, typer.Option("--pretty", "-p", help="Indented, over several lines.")] = False,
-    bus: options.BusOption = None,
-    prefix: options.TopicPrefix = None,
-    frontier: options.FrontierOption = None,
-    data_dir: options.DataDir = None,
-    config: options.Config = None,
-    json: Annotated[bool, typer.Option("--json", help="With --list: as one JSON object.")] = False,
+    no_body: Annotated[bool, typer.Option("--no-body", help="Omit the bodies of pages.")] = False,
+    just_body: Annotated[bool, typer.Option("--just-body", help="Print only the bodies of pages.")] = False,
+    decode_base64: Annotated[
+        bool, typer.Option("--decode-base64", "-d", help="Print bodies in base64 as text.")
+    ] = False,
+    pretty: Annotated[bool, typer.Option("--pretty", "-p", help="Indent each message over several lines.")] = False,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="With --list: print one JSON object.")] = False,
+    **given: Any,
 ) -> None:
-    """Print a topic's messages, a JSON object a line, until Ctrl-C, or as many as --limit says.
+    """Print the messages of a topic, one JSON object per line, until Ctrl-C or --limit.
 
     gossamer dump demo.crawled_firehose --from-beginning --no-body
 
-    With --from-beginning and --limit it ends at the end of the topic, too.
+    With --from-beginning and --limit it also ends at the end of the topic.
     """
-    settings = load({"bus": bus, "topics.prefix": prefix, "frontier": frontier, "data_dir": data_dir}, config=config)
-    if list_topics or topic is None:
-        if topic is None and not list_topics:
-            raise BadInput("no topic is named; gossamer dump --list names them")
-        found = ask(settings, lambda cluster: cluster.bus.topics())
-        if json:
-            print(msgspec.json.encode({entry.name: entry.messages for entry in found}).decode())
-        else:
-            for entry in found:
-                print(f"{entry.messages:>12,}  {entry.name}")
+    settings = options.load_settings(given)
+    if list_topics:
+        _print_topics(settings, as_json=json)
         raise typer.Exit(0)
+    if topic is None:
+        raise BadInput("no topic is given. gossamer dump --list shows the topics.")
     if no_body and just_body:
-        raise BadInput("--no-body and --just-body contradict each other; leave one of them out")
-    shape = _Shape(no_body=no_body, just_body=just_body, decode=decode_base64, pretty=pretty)
-    count, size = 0, 0
+        raise BadInput("--no-body and --just-body contradict each other. Omit one of them.")
+    reading = _TopicReading(
+        topic,
+        _MessageFormat(no_body=no_body, just_body=just_body, decode=decode_base64, pretty=pretty),
+        from_beginning=from_beginning,
+        limit=limit,
+        group=consumer,
+    )
     try:
-        count, size = ask(
-            settings,
-            lambda cluster: _dump(
-                cluster, topic or "", shape, from_beginning=from_beginning, limit=limit, group=consumer
-            ),
-        )
+        ask(settings, reading.run)
     except Interrupted:
-        raise typer.Exit(signals.EXIT_CODE) from None
-    print(f"{counted(count, 'message')}, {size / 1024 / max(1, count):,.1f} KiB each on average", file=sys.stderr)
+        raise typer.Exit(terminal.INTERRUPTED_EXIT_CODE) from None
+    average = reading.size / 1024 / max(1, reading.count)
+    print(f"{counted(reading.count, 'message')}, {average:,.1f} KiB each on average", file=sys.stderr)
     raise typer.Exit(0)
 
 
-class _Shape:
-    """How a message is shown."""
+def _print_topics(settings: Settings, *, as_json: bool) -> None:
+    topics = ask(settings, lambda cluster: cluster.bus.topics())
+    if as_json:
+        print(msgspec.json.encode({topic.name: topic.messages for topic in topics}).decode())
+    else:
+        for topic in topics:
+            print(f"{topic.messages:>12,}  {topic.name}")
+
+
+class _MessageFormat:
+    """Turns a message into text, as the options of `gossamer dump` ask."""
 
     def __init__(self, *, no_body: bool, just_body: bool, decode: bool, pretty: bool) -> None:
         self._no_body = no_body
@@ -242,6 +258,7 @@ class _Shape:
         self._pretty = pretty
 
     async def text(self, value: bytes) -> str:
+        """Return the text of a message. One that is not JSON is returned as it is."""
         try:
             message = msgspec.json.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -261,7 +278,7 @@ class _Shape:
         elif self._decode and message.get("body_encoding") == "base64":
             try:
                 body = base64.b64decode(message.get("body") or "")
-            except (TypeError, ValueError):  # anybody may publish here
+            except (TypeError, ValueError):  # other programs may publish anything on a topic
                 return message
         else:
             return message
@@ -272,32 +289,42 @@ class _Shape:
         return message | {"body": text}
 
 
-async def _dump(
-    cluster: ServiceContext, topic: str, shape: _Shape, *, from_beginning: bool, limit: int | None, group: str | None
-) -> tuple[int, int]:
-    known = {entry.name for entry in await cluster.bus.topics()}
-    if topic not in known:
-        if not topic.startswith(f"{cluster.topics.prefix}."):
-            raise BadInput(f"there is no topic {topic}; gossamer dump --list names those that there are")
-        print(f"{topic} has no message yet; waiting for one.", file=sys.stderr)
-    reader: Consumer
-    if group is not None:
-        reader = await cluster.bus.consume([topic], group=group)
-    else:
-        reader = await cluster.bus.read([topic], from_beginning=from_beginning)
-    count = size = 0
-    try:
-        while limit is None or count < limit:
-            most = _DUMP_AT_ONCE if limit is None else min(_DUMP_AT_ONCE, limit - count)
-            messages = await reader.take(at_most=most, wait_seconds=_WAIT_SECONDS)
-            for message in messages:
-                print(await shape.text(message.value))
-            sys.stdout.flush()
-            await reader.acknowledge(messages)
-            count += len(messages)
-            size += sum(len(message.value) for message in messages)
-            if not messages and limit is not None and from_beginning:
-                break
-    finally:
-        await reader.close()
-    return count, size
+@dataclass(slots=True)
+class _TopicReading:
+    """Prints a topic, and counts its messages."""
+
+    topic: str
+    message_format: _MessageFormat
+    from_beginning: bool
+    limit: int | None
+    group: str | None
+    count: int = 0
+    size: int = 0
+    """Bytes of all messages."""
+
+    async def run(self, cluster: ServiceContext) -> None:
+        """Print messages until the limit, or the end where both --from-beginning and --limit are given."""
+        reader = await self._open(cluster)
+        try:
+            while self.limit is None or self.count < self.limit:
+                most = _MESSAGES_AT_ONCE if self.limit is None else min(_MESSAGES_AT_ONCE, self.limit - self.count)
+                messages = await reader.take(at_most=most, wait_seconds=_WAIT_SECONDS)
+                for message in messages:
+                    print(await self.message_format.text(message.value))
+                sys.stdout.flush()
+                await reader.acknowledge(messages)
+                self.count += len(messages)
+                self.size += sum(len(message.value) for message in messages)
+                if not messages and self.limit is not None and self.from_beginning:
+                    break
+        finally:
+            await reader.close()
+
+    async def _open(self, cluster: ServiceContext) -> Consumer:
+        if self.topic not in {topic.name for topic in await cluster.bus.topics()}:
+            if not self.topic.startswith(f"{cluster.topics.prefix}."):
+                raise BadInput(f"there is no topic {self.topic}. gossamer dump --list shows the topics.")
+            print(f"{self.topic} has no messages yet; waiting for one.", file=sys.stderr)
+        if self.group is not None:
+            return await cluster.bus.consume([self.topic], group=self.group)
+        return await cluster.bus.read([self.topic], from_beginning=self.from_beginning)

@@ -1,4 +1,4 @@
-"""`gossamer fetch`: one page, and everything a worker would know of it. The tool to debug with."""
+"""`gossamer fetch`: fetches one page and shows everything that a crawl would learn from it, for debugging."""
 
 import json as json_module
 import time
@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from gossamer.cli import options, standard
-from gossamer.cli import options as inputs
+from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.summary import size
+from gossamer.cli.summary import bytes_text
 from gossamer.errors import FetchError
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import LinkExtractor
@@ -18,72 +17,39 @@ from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, FetchRespon
 from gossamer.fetch.robots_service import MemoryRobotsStore, RobotsService, RobotsUnavailable
 from gossamer.policy.scope import LinkScope
 from gossamer.policy.urls import from_user_input, host, redirect_target, registered_domain
-from gossamer.settings import Settings, load
+from gossamer.settings import Settings
 from gossamer.wiring.plan import check_settings, make_plan, private_hosts
 from gossamer.wiring.worker import make_clients, make_resolver
 from gossamer.worker.attempt import MAX_HOPS
 from gossamer.worker.context import CrawlHeaders, scope_of
 
-_SHOWN = 25
+_LINKS_SHOWN = 25
+"""Links of each kind that are shown; --json shows all."""
 
 
+@options.takes(
+    "scope", "allow_domain", "allow", "deny", "deny_extension", "follow_nofollow", "resolve", "allow_private",
+    "ignore_robots", "insecure", "ca_file", "user_agent", "header", "cookie", "secret_header", "headers_for", "proxy",
+    "timeout",
+)  # fmt: skip
 def fetch(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The page.", show_default=False)],
-    scope: options.ScopeOption = None,
-    allow_domain: options.AllowDomain = None,
-    allow: options.Allow = None,
-    deny: options.Deny = None,
-    deny_extension: options.DenyExtension = None,
-    follow_nofollow: options.FollowNofollow = None,
-    resolve: options.Resolve = None,
-    allow_private: options.AllowPrivate = None,
-    ignore_robots: options.IgnoreRobots = None,
-    insecure: options.Insecure = None,
-    ca_file: options.CaFile = None,
-    user_agent: options.UserAgent = None,
-    header: options.Header = None,
-    cookie: options.Cookie = None,
-    secret_header: options.SecretHeader = None,
-    headers_for: options.HeadersFor = None,
-    proxy: options.ProxyOption = None,
-    timeout: options.Timeout = None,
-    config: options.Config = None,
+    url: Annotated[str, typer.Argument(metavar="URL", help="The page to fetch.", show_default=False)],
+    *,
     json: options.Json = False,
+    **given: Any,
 ) -> None:
-    """Fetch one page and show all that a worker would know of it.
+    """Fetch one page and show what a crawl would learn from it.
 
-    Its address, the robots.txt verdict and the rule behind it, redirects, timings, headers, encoding, and which of its
-    links a crawl from here would follow, which not, and why. No frontier is needed and nothing is written.
+    Shows the address, the robots.txt verdict with its rule, redirects, timings, headers, the encoding, and for each
+    link whether a crawl from this page would follow it, and why. Needs no frontier and writes no file.
 
     gossamer fetch https://example.com
 
-    Exit code: 0 a page came, 1 none did, 2 bad input.
+    Exit code: 0 the page was fetched; 1 it was not; 2 bad input.
     """
-    settings = load(
-        {
-            "crawl.scope": scope,
-            "crawl.allow_domain": tuple(allow_domain) if allow_domain else None,
-            "crawl.allow": tuple(allow) if allow else None,
-            "crawl.deny": tuple(deny) if deny else None,
-            "crawl.deny_extension": tuple(deny_extension) if deny_extension else None,
-            "crawl.follow_nofollow": follow_nofollow,
-            "crawl.allow_private": allow_private,
-            "crawl.ignore_robots": ignore_robots,
-            "crawl.insecure": insecure,
-            "crawl.header": inputs.pairs(header),
-            "crawl.cookie": cookie,
-            "crawl.secret_header": tuple(secret_header) if secret_header else None,
-            "crawl.headers_for": tuple(headers_for) if headers_for else None,
-            "fetch.resolve": inputs.overrides(resolve),
-            "fetch.ca_file": ca_file,
-            "fetch.user_agent": user_agent,
-            "fetch.proxy": proxy,
-            "fetch.timeout": timeout,
-        },
-        config=config,
-    )
+    settings = options.load_settings(given)
     found = run_loop(_fetch(settings, from_user_input(url)))
-    standard.show(json_module.dumps(found) if json else "\n".join(_told(found)))
+    terminal.print_result(json_module.dumps(found) if json else "\n".join(_report(found)))
     raise typer.Exit(0 if found.get("success") else 1)
 
 
@@ -95,7 +61,7 @@ async def _fetch(settings: Settings, url: str) -> dict[str, Any]:
     try:
         private = await private_hosts(resolver, [url], allowed=settings.crawl.allow_private)
         plan = make_plan(settings, [url], crawl_id=None, now=time.time(), private_hosts=private)
-        look = _FetchTrace(
+        trace = _FetchTrace(
             settings,
             clients,
             robots,
@@ -103,7 +69,7 @@ async def _fetch(settings: Settings, url: str) -> dict[str, Any]:
             CrawlHeaders(plan.terms, settings.fetch.user_agent),
             private,
         )
-        return await look.at(url)
+        return await trace.follow(url)
     finally:
         await robots.close()
         await clients.close()
@@ -111,7 +77,7 @@ async def _fetch(settings: Settings, url: str) -> dict[str, Any]:
 
 
 class _FetchTrace:
-    """Follows one URL to its end, noting what is met."""
+    """Fetches a URL with its redirects, and records each step."""
 
     def __init__(
         self,
@@ -129,12 +95,13 @@ class _FetchTrace:
         self._headers = headers
         self._private = private
 
-    async def at(self, url: str) -> dict[str, Any]:
+    async def follow(self, url: str) -> dict[str, Any]:
+        """Return what was found, as one JSON object: `hops`, then the page, or `error`."""
         crawl = self._settings.crawl
         found: dict[str, Any] = {"url": url, "domain": registered_domain(host(url)), "hops": [], "success": False}
         for _ in range(MAX_HOPS + 1):
             headers, cookie = self._headers.for_url(url)
-            exchange = FetchRequest(
+            request = FetchRequest(
                 url,
                 headers=(*headers, ("Cookie", cookie)) if cookie else headers,
                 proxy=self._settings.fetch.proxy or None,
@@ -144,40 +111,40 @@ class _FetchTrace:
             hop: dict[str, Any] = {"url": url}
             found["hops"].append(hop)
             try:
-                hop["robots"] = verdict = await self._verdict(exchange)
+                hop["robots"] = verdict = await self._verdict(request)
                 if not verdict["allowed"]:
                     return found | {"error": f"robots.txt: {verdict['rule']}"}
-                fetched = await self._clients.fetch(exchange)
+                fetched = await self._clients.fetch(request)
             except FetchError as error:
                 return found | {"error": str(error), "reason": error.kind}
             hop |= {"status": fetched.status, "ip": fetched.ip, "http": fetched.http_version}
-            where = first_header(fetched.headers, "location")
-            if fetched.status not in REDIRECT_STATUSES or where is None:
+            target = first_header(fetched.headers, "location")
+            if fetched.status not in REDIRECT_STATUSES or target is None:
                 return found | self._page(fetched)
-            onward = redirect_target(url, where)
-            if onward is None:
-                return found | {"error": f"it redirects to {where[:200]!r}, which is no web page"}
-            hop["location"] = onward
-            refusal = self._scope.refusal(onward)
+            next_url = redirect_target(url, target)
+            if next_url is None:
+                return found | {"error": f"it redirects to {target[:200]!r}, which is not a web page"}
+            hop["location"] = next_url
+            refusal = self._scope.refusal(next_url)
             if refusal is not None:
-                return found | {"error": f"it redirects to {onward}, which a crawl would not follow: {refusal.rule}"}
-            url = onward
+                return found | {"error": f"it redirects to {next_url}, which a crawl would not follow: {refusal.rule}"}
+            url = next_url
         return found | {"error": f"more than {MAX_HOPS} redirects"}
 
-    async def _verdict(self, exchange: FetchRequest) -> dict[str, Any]:
+    async def _verdict(self, request: FetchRequest) -> dict[str, Any]:
         if self._settings.crawl.ignore_robots:
-            return {"allowed": True, "rule": "not asked"}
+            return {"allowed": True, "rule": "not fetched"}
         answer = await self._robots.check(
-            exchange.url, user_agent=self._settings.fetch.user_agent, template=exchange, explain=True
+            request.url, user_agent=self._settings.fetch.user_agent, template=request, explain=True
         )
         if isinstance(answer, RobotsUnavailable):
-            return {"allowed": False, "rule": f"robots.txt cannot be had ({answer.reason}); a crawl would wait"}
+            return {"allowed": False, "rule": f"robots.txt could not be fetched ({answer.reason}); a crawl would wait"}
         return {"allowed": answer.allowed, "rule": answer.rule, "crawl_delay": answer.crawl_delay}
 
     def _page(self, fetched: FetchResponse) -> dict[str, Any]:
         content_type = next((value for name, value in fetched.headers if name.lower() == "content-type"), "")
         text, encoding, strict = decode(fetched.body, content_type)
-        kept, dropped = self._links(fetched, content_type, encoding)
+        followed, others = self._links(fetched, content_type, encoding)
         return {
             "success": 200 <= fetched.status < 400,
             "response_url": fetched.url,
@@ -192,15 +159,16 @@ class _FetchTrace:
             "body_bytes": len(fetched.body),
             "truncated": fetched.truncated,
             "content_type": content_type,
-            "encoding": encoding if strict else f"{encoding} (with bytes that do not fit)",
+            "encoding": encoding if strict else f"{encoding} (with invalid bytes)",
             "characters": len(text),
-            "links_kept": kept,
-            "links_dropped": dropped,
+            "links_kept": followed,
+            "links_dropped": others,
         }
 
     def _links(
         self, fetched: FetchResponse, content_type: str, encoding: str
     ) -> tuple[list[str], list[dict[str, str]]]:
+        """Return the links that a crawl from this page would follow, and the others with the reason."""
         if not is_html(content_type, fetched.body):
             return [], []
         extractor = LinkExtractor(self._scope, seed=0, follow_nofollow=self._settings.crawl.follow_nofollow, texts=True)
@@ -217,11 +185,16 @@ class _FetchTrace:
             elif plain == fetched.url:
                 dropped[plain] = {"url": plain, "text": text, "reason": "known", "rule": "the page itself"}
             else:
-                dropped[plain] = {"url": plain, "text": text, "reason": "nofollow", "rule": "the page or link asks so"}
+                dropped[plain] = {
+                    "url": plain,
+                    "text": text,
+                    "reason": "nofollow",
+                    "rule": "the page or the link is marked nofollow",
+                }
         return links.urls, list(dropped.values())
 
 
-def _told(found: dict[str, Any]) -> list[str]:
+def _report(found: dict[str, Any]) -> list[str]:
     lines = [f"{found['url']}   (domain {found['domain']})"]
     for hop in found["hops"]:
         robots = hop.get("robots")
@@ -236,20 +209,20 @@ def _told(found: dict[str, Any]) -> list[str]:
         return [*lines, f"  error      {found['error']}"]
     timings = "   ".join(f"{name} {seconds * 1000:.1f} ms" for name, seconds in found["timings"].items() if seconds)
     lines += [
-        f"  answer     {found['status']} {found['status_msg']} from {found['address']}",
+        f"  response   {found['status']} {found['status_msg']} from {found['address']}",
         f"  timings    {timings}",
-        f"  body       {size(found['body_bytes'])} ({size(found['received_bytes'])} received)"
+        f"  body       {bytes_text(found['body_bytes'])} ({bytes_text(found['received_bytes'])} received)"
         + ("   truncated" if found["truncated"] else ""),
-        f"  type       {found['content_type'] or 'not said'}   encoding {found['encoding']}",
+        f"  type       {found['content_type'] or 'not given'}   encoding {found['encoding']}",
         "  headers",
         *(f"    {name}: {value}" for name, value in found["headers"]),
-        f"  links a crawl from here would follow: {len(found['links_kept'])}",
-        *(f"    {url}" for url in found["links_kept"][:_SHOWN]),
+        f"  links that a crawl from here would follow: {len(found['links_kept'])}",
+        *(f"    {url}" for url in found["links_kept"][:_LINKS_SHOWN]),
     ]
-    if len(found["links_kept"]) > _SHOWN:
-        lines.append(f"    ... and {len(found['links_kept']) - _SHOWN} more (--json shows all)")
-    lines.append(f"  links it would not follow: {len(found['links_dropped'])}")
-    lines += [f"    {link['url']}   {link['reason']}: {link['rule']}" for link in found["links_dropped"][:_SHOWN]]
-    if len(found["links_dropped"]) > _SHOWN:
-        lines.append(f"    ... and {len(found['links_dropped']) - _SHOWN} more (--json shows all)")
+    if len(found["links_kept"]) > _LINKS_SHOWN:
+        lines.append(f"    ... and {len(found['links_kept']) - _LINKS_SHOWN} more (--json shows all)")
+    lines.append(f"  links that it would not follow: {len(found['links_dropped'])}")
+    lines += [f"    {link['url']}   {link['reason']}: {link['rule']}" for link in found["links_dropped"][:_LINKS_SHOWN]]
+    if len(found["links_dropped"]) > _LINKS_SHOWN:
+        lines.append(f"    ... and {len(found['links_dropped']) - _LINKS_SHOWN} more (--json shows all)")
     return lines

@@ -1,4 +1,4 @@
-"""`gossamer info`: all crawls, or what waits of an application or of one crawl."""
+"""`gossamer info`, `gossamer stop` and `gossamer stats`: show the crawls of a running cluster, and stop one."""
 
 import secrets
 from typing import Annotated, Any
@@ -9,33 +9,34 @@ from rich.console import Console
 from rich.table import Table
 
 from gossamer.cli import options
-from gossamer.cli.asking import ask
+from gossamer.cli.running import ask
 from gossamer.cli.summary import counted
-from gossamer.control import stats as bodies
+from gossamer.control import stats as statistics
 from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo
-from gossamer.settings import load
 from gossamer.wiring.service import ServiceContext
 
 _ROWS = 20
+"""Rows of a table that are shown."""
 _MOST_CRAWLS = 1000
+"""Crawls that are read from the frontier for the list."""
 
 
+@options.takes("frontier", "data_dir")
 def info(
     appid: Annotated[
-        str | None, typer.Argument(metavar="[APPID]", help="Application of the crawls; unset: all crawls.")
+        str | None, typer.Argument(metavar="[APPID]", help="Application of the crawls. Unset: list all crawls.")
     ] = None,
     crawlid: Annotated[
-        str | None, typer.Argument(metavar="[CRAWLID]", help="One crawl; unset: all of the application.")
+        str | None, typer.Argument(metavar="[CRAWLID]", help="One crawl. Unset: all crawls of the application.")
     ] = None,
     spider: options.OneSpider = None,
-    frontier: options.FrontierOption = None,
-    data_dir: options.DataDir = None,
-    config: options.Config = None,
-    json: Annotated[bool, typer.Option("--json", help="The answer as it goes over the bus.")] = False,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the answer as it is sent over the bus.")] = False,
+    **given: Any,
 ) -> None:
-    """List all crawls, or show what waits of an application or a crawl; of one crawl also what was done.
+    """List all crawls, or show the state and the queue of one application or one crawl.
 
     gossamer info
 
@@ -43,35 +44,35 @@ def info(
 
     Crawls of the command line belong to the application cli, those of a Scrapy project to its BOT_NAME.
     """
-    settings = load({"frontier": frontier, "data_dir": data_dir}, config=config)
+    settings = options.load_settings(given)
 
     if appid is None:
         _show_all(ask(settings, _all_crawls), as_json=json)
         raise typer.Exit(0)
 
     async def question(cluster: ServiceContext) -> tuple[dict[str, Any], CrawlInfo | None]:
-        request = {"uuid": secrets.token_hex(16), "appid": appid, "spiderid": spider or "link", "action": "info"}
-        kind, read = cluster.dispatcher.read(request | ({"crawlid": crawlid} if crawlid else {}))
-        # Messages name one spider; a person who names none asks for all.
-        read = read if spider else msgspec.structs.replace(read, spiderid="")
-        [answer] = await cluster.dispatcher.handle(kind, read, format_1_0=None if json else False)
-        known = await cluster.frontier.crawl_info(CrawlId(appid, crawlid)) if crawlid else None
-        return answer, known
+        message = {"uuid": secrets.token_hex(16), "appid": appid, "spiderid": spider or "link", "action": "info"}
+        kind, request = cluster.dispatcher.read(message | ({"crawlid": crawlid} if crawlid else {}))
+        # A message has to name one spider; on the command line none stands for all.
+        request = request if spider else msgspec.structs.replace(request, spiderid="")
+        [answer] = await cluster.dispatcher.handle(kind, request, format_1_0=None if json else False)
+        crawl = await cluster.frontier.crawl_info(CrawlId(appid, crawlid)) if crawlid else None
+        return answer, crawl
 
-    answer, known = ask(settings, question)
+    answer, crawl = ask(settings, question)
     if json:
         print(msgspec.json.encode(answer).decode())
     elif crawlid:
-        _show_crawl(answer, known)
+        _show_crawl(answer, crawl)
     else:
         _show_app(answer)
-    raise typer.Exit(0 if known or not crawlid else 2)
+    raise typer.Exit(0 if crawl or not crawlid else 2)
 
 
 async def _all_crawls(cluster: ServiceContext) -> tuple[list[CrawlInfo], bool]:
-    """The crawls, the running ones first, and whether there are more than were looked at."""
-    infos, cursor = await cluster.frontier.list_crawls(limit=_MOST_CRAWLS)
-    return sorted(infos, key=lambda one: (one.state is not CrawlState.RUNNING, -one.started)), bool(cursor)
+    """Return the crawls, running ones first, and whether there are more than were read."""
+    crawls, cursor = await cluster.frontier.list_crawls(limit=_MOST_CRAWLS)
+    return sorted(crawls, key=lambda crawl: (crawl.state is not CrawlState.RUNNING, -crawl.started)), bool(cursor)
 
 
 def _show_all(found: tuple[list[CrawlInfo], bool], *, as_json: bool) -> None:
@@ -82,32 +83,36 @@ def _show_all(found: tuple[list[CrawlInfo], bool], *, as_json: bool) -> None:
     console = Console(highlight=False)
     table = Table("crawl", "state", "run", "fetched", "waiting", "in flight", box=None, padding=(0, 1))
     table.columns[0].overflow = "fold"  # a name that is cut short cannot be used
-    for one in crawls[:_ROWS]:
-        total = one.total()
+    for crawl in crawls[:_ROWS]:
+        total = crawl.total()
         table.add_row(
-            str(one.crawl),
-            one.state.value,
-            str(one.run),
+            str(crawl.crawl),
+            crawl.state.value,
+            str(crawl.run),
             f"{total.fetched:,}",
             f"{total.queued + total.later:,}",
             f"{total.leased:,}",
         )
-    console.print(table if crawls else "There is no crawl.")
+    console.print(table if crawls else "There are no crawls.")
     left = len(crawls) - _ROWS
     if left > 0 or more:
         console.print(f"and {max(left, 0):,}{' or more' if more else ''} others")
 
 
-def _show_crawl(answer: dict[str, Any], known: CrawlInfo | None) -> None:
+def _show_crawl(answer: dict[str, Any], crawl: CrawlInfo | None) -> None:
     console = Console(highlight=False)
-    if known is None:
-        console.print(f"There is no crawl {answer['crawlid']} of {answer['appid']}, or its retention is over.")
+    if crawl is None:
+        console.print(
+            f"There is no crawl {answer['crawlid']} of {answer['appid']}, or it finished longer ago than the setting "
+            "retention.",
+            markup=False,
+        )
         return
-    total = known.total()
-    console.print(f"{answer['appid']}/{answer['crawlid']}: {known.state.value}, run {known.run}", markup=False)
+    total = crawl.total()
+    console.print(f"{answer['appid']}/{answer['crawlid']}: {crawl.state.value}, run {crawl.run}", markup=False)
     console.print(
         f"  fetched {total.fetched:,}, failed {sum(total.failed.values()):,}, dropped {sum(total.dropped.values()):,}, "
-        f"being fetched {total.leased:,}"
+        f"in flight {total.leased:,}"
     )
     console.print(f"  waiting {answer['total_pending']:,} on {counted(answer['total_domains'], 'domain')}")
     if answer["domains"]:
@@ -141,20 +146,20 @@ def _show_app(answer: dict[str, Any]) -> None:
         console.print(table)
 
 
+@options.takes("frontier", "data_dir")
 def stop(
     appid: options.AppId,
-    crawlid: Annotated[str, typer.Argument(metavar="CRAWLID", help="The crawl.")],
+    crawlid: Annotated[str, typer.Argument(metavar="CRAWLID", help="Crawl to stop.")],
     spider: options.OneSpider = None,
-    frontier: options.FrontierOption = None,
-    data_dir: options.DataDir = None,
-    config: options.Config = None,
-    json: Annotated[bool, typer.Option("--json", help="What was done as one JSON object.")] = False,
+    *,
+    json: options.Json = False,
+    **given: Any,
 ) -> None:
-    """Stop a crawl: nothing of it is fetched any more, and what waits is dropped. What is being fetched ends by itself.
+    """Stop a crawl: its queued requests are dropped, and it accepts no new ones. Requests in flight are finished.
 
     gossamer stop mine first
     """
-    settings = load({"frontier": frontier, "data_dir": data_dir}, config=config)
+    settings = options.load_settings(given)
 
     async def question(cluster: ServiceContext) -> int | None:
         crawl = CrawlId(appid, crawlid)
@@ -162,40 +167,45 @@ def stop(
             return None
         return await cluster.frontier.stop_crawl(crawl, spider=spider)
 
-    purged = ask(settings, question)
-    if purged is None:
-        raise BadInput(f"there is no crawl {crawlid} of {appid}, or its retention is over")
+    dropped = ask(settings, question)
+    if dropped is None:
+        raise BadInput(
+            f"there is no crawl {crawlid} of {appid}, or it finished longer ago than the setting retention. "
+            "gossamer info lists the crawls."
+        )
     if json:
-        print(msgspec.json.encode({"appid": appid, "crawlid": crawlid, "total_purged": purged}).decode())
+        print(msgspec.json.encode({"appid": appid, "crawlid": crawlid, "total_purged": dropped}).decode())
     else:
         part = f" for the spider {spider}" if spider else ""
-        print(f"Stopped {appid}/{crawlid}{part}; waiting requests dropped: {purged:,}.")
-        print(f"It takes no more requests{part}: what is fed to it is refused. Another crawlid begins anew.")
+        print(f"Stopped {appid}/{crawlid}{part}; {counted(dropped, 'waiting request')} dropped.")
+        print(f"It accepts no more requests{part}. To crawl again, use another crawlid.")
     raise typer.Exit(0)
 
 
 _WINDOWS = {"900": "15 min", "3600": "1 h", "21600": "6 h", "43200": "12 h", "86400": "1 day", "604800": "1 week"}
+"""Headings of the time windows that the statistics count in, by their seconds."""
 
 
+@options.takes("frontier", "data_dir")
 def stats(
     kind: Annotated[
-        str, typer.Argument(metavar=f"[{'|'.join(bodies.KINDS)}]", help="Which statistics.", show_default=False)
+        str,
+        typer.Argument(metavar=f"[{'|'.join(statistics.KINDS)}]", help="Statistics to show.", show_default=False),
     ] = "all",
-    frontier: options.FrontierOption = None,
-    data_dir: options.DataDir = None,
-    config: options.Config = None,
-    json: Annotated[bool, typer.Option("--json", help="The answer as it goes over the bus.")] = False,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the answer as it is sent over the bus.")] = False,
+    **given: Any,
 ) -> None:
-    """Show requests taken, answers by status code, processes alive, and what waits.
+    """Show counts of requests, responses, running processes and queued requests.
 
     gossamer stats crawler
     """
-    if kind not in bodies.KINDS:
-        raise BadInput(f"{kind!r} are no statistics; there are {', '.join(bodies.KINDS)}")
-    settings = load({"frontier": frontier, "data_dir": data_dir}, config=config)
+    if kind not in statistics.KINDS:
+        raise BadInput(f"there are no statistics {kind!r}. Write one of {', '.join(statistics.KINDS)}.")
+    settings = options.load_settings(given)
 
     async def question(cluster: ServiceContext) -> dict[str, Any]:
-        return await bodies.body(cluster.frontier, cluster.counters, kind)
+        return await statistics.body(cluster.frontier, cluster.counters, kind)
 
     body = ask(settings, question)
     if json:
@@ -208,7 +218,7 @@ def stats(
 
 
 def _tables(part: dict[str, Any], title: str) -> list[tuple[str, dict[str, Any]]]:
-    """Every part that has something to show, as (title, rows)."""
+    """Return (title, rows) of each part that has something to show."""
     found = []
     rows = {}
     for name, value in part.items():

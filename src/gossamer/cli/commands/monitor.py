@@ -1,11 +1,11 @@
-"""`gossamer monitor`: the running cluster at a glance, renewed every second."""
+"""`gossamer monitor`: shows a running cluster and renews the picture every second."""
 
 import asyncio
 import contextlib
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -15,106 +15,116 @@ from rich.table import Table
 from rich.text import Text
 
 from gossamer.cli import options
-from gossamer.cli.asking import ask
-from gossamer.cli.summary import span
+from gossamer.cli.running import ask
+from gossamer.cli.summary import counted, duration_text
 from gossamer.control.stats import CRAWLER
 from gossamer.errors import BusError, FrontierError, Interrupted
 from gossamer.model.crawl import CrawlState
 from gossamer.model.info import Backlog, CrawlInfo, WorkerInfo
-from gossamer.settings import load
 from gossamer.wiring.service import ServiceContext
 
 _SECONDS = 1.0
-_CRAWLS_LOOKED_AT = 200
+"""Interval in a terminal."""
+_PLAIN_SECONDS = 10.0
+"""Interval where the output is not a terminal."""
+_RATE_SECONDS = 10.0
+"""Time over which the rate is measured."""
+_CRAWLS_READ = 200
+_DOMAINS_READ = 1000
+"""Per spider."""
 _CRAWLS_SHOWN = 12
 _DOMAINS_SHOWN = 8
 _WORKERS_SHOWN = 8
-_RATE_SECONDS = 10.0
 
 
 @dataclass(slots=True)
 class ClusterSnapshot:
-    """The cluster at one moment."""
+    """The cluster at one moment. Its fields are the JSON of `--json`."""
 
     answers: int = 0
-    """By the workers, ever."""
+    """Responses that the workers have ever received."""
     rate: float = 0.0
-    """Answers a second, over the last ten."""
+    """Responses per second, over the last ten seconds."""
     crawls: list[CrawlInfo] = field(default_factory=list)
-    """The running ones first, then those that ended last."""
+    """Running crawls first, then those that ended last."""
     more_crawls: bool = False
+    """True: there are more crawls than were read."""
     backlog: list[Backlog] = field(default_factory=list)
     domains: list[tuple[str, int]] = field(default_factory=list)
+    """Domains with their queued requests, most first."""
     workers: list[WorkerInfo] = field(default_factory=list)
     topics: dict[str, int] = field(default_factory=dict)
+    """Messages in each topic."""
     trouble: str = ""
+    """The reason why the snapshot could not be renewed. Empty: it was."""
 
 
+@options.takes("bus", "prefix", "frontier", "data_dir")
 def monitor(
-    once: Annotated[bool, typer.Option("--once", help="Show it once and end.")] = False,
-    bus: options.BusOption = None,
-    prefix: options.TopicPrefix = None,
-    frontier: options.FrontierOption = None,
-    data_dir: options.DataDir = None,
-    config: options.Config = None,
-    json: Annotated[bool, typer.Option("--json", help="Once, as one JSON object.")] = False,
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Show the cluster once and end.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print it once, as one JSON object.")] = False,
+    **given: Any,
 ) -> None:
-    """Watch crawls, domains, workers and rates of a running cluster, until Ctrl-C.
+    """Show crawls, domains, workers and rates of a running service, until Ctrl-C.
 
     gossamer monitor
     """
-    settings = load({"bus": bus, "topics.prefix": prefix, "frontier": frontier, "data_dir": data_dir}, config=config)
+    settings = options.load_settings(given)
     console = Console(highlight=False)
     with contextlib.suppress(Interrupted):
         ask(settings, lambda cluster: _watch(cluster, console, once=once or json, as_json=json))
 
 
 async def _watch(cluster: ServiceContext, console: Console, *, once: bool, as_json: bool) -> None:
-    look = _ClusterPoller(cluster)
+    poller = _ClusterPoller(cluster)
     if once or not console.is_terminal:
         while True:
-            seen = await look.again()
-            print(msgspec.json.encode(seen).decode()) if as_json else console.print(_shown(seen))
+            snapshot = await poller.poll()
+            if as_json:
+                print(msgspec.json.encode(snapshot).decode())
+            else:
+                console.print(_picture(snapshot))
             if once:
                 return
-            await asyncio.sleep(10 * _SECONDS)
+            await asyncio.sleep(_PLAIN_SECONDS)
     with Live(console=console, auto_refresh=False, screen=False, transient=True) as live:
         while True:
-            live.update(_shown(await look.again()), refresh=True)
+            live.update(_picture(await poller.poll()), refresh=True)
             await asyncio.sleep(_SECONDS)
 
 
 class _ClusterPoller:
-    """Asks the cluster again and again; an outage is shown, not raised."""
+    """Reads the state of the cluster repeatedly. An outage is shown in the snapshot, not raised."""
 
     def __init__(self, cluster: ServiceContext) -> None:
         self._cluster = cluster
         self._samples: deque[tuple[float, int]] = deque()
-        self._seen = ClusterSnapshot()
+        self._snapshot = ClusterSnapshot()
 
-    async def again(self) -> ClusterSnapshot:
+    async def poll(self) -> ClusterSnapshot:
         try:
-            self._seen = await self._ask()
+            self._snapshot = await self._read()
         except (FrontierError, BusError) as error:
-            self._seen.trouble = str(error)
-        return self._seen
+            self._snapshot.trouble = str(error)
+        return self._snapshot
 
-    async def _ask(self) -> ClusterSnapshot:
+    async def _read(self) -> ClusterSnapshot:
         frontier = self._cluster.frontier
         counts = await self._cluster.counters.read(CRAWLER)
-        seen = ClusterSnapshot(answers=sum(windows.get("lifetime", 0) for windows in counts.values()))
-        seen.rate = self._rate(seen.answers)
-        found, cursor = await frontier.list_crawls(limit=_CRAWLS_LOOKED_AT)
-        seen.more_crawls = bool(cursor)
-        seen.crawls = sorted(found, key=_liveliness)
-        seen.backlog = await frontier.backlog()
-        for backlog in seen.backlog:
-            domains, _ = await frontier.backlog_domains(backlog.spider, limit=1000)
-            seen.domains += domains
-        seen.domains.sort(key=lambda pair: (-pair[1], pair[0]))
-        seen.workers = sorted(await frontier.workers(), key=lambda worker: worker.name)
-        seen.topics = {topic.name: topic.messages for topic in await self._cluster.bus.topics()}
-        return seen
+        snapshot = ClusterSnapshot(answers=sum(windows.get("lifetime", 0) for windows in counts.values()))
+        snapshot.rate = self._rate(snapshot.answers)
+        crawls, cursor = await frontier.list_crawls(limit=_CRAWLS_READ)
+        snapshot.more_crawls = bool(cursor)
+        snapshot.crawls = sorted(crawls, key=_running_first)
+        snapshot.backlog = await frontier.backlog()
+        for backlog in snapshot.backlog:
+            domains, _ = await frontier.backlog_domains(backlog.spider, limit=_DOMAINS_READ)
+            snapshot.domains += domains
+        snapshot.domains.sort(key=lambda pair: (-pair[1], pair[0]))
+        snapshot.workers = sorted(await frontier.workers(), key=lambda worker: worker.name)
+        snapshot.topics = {topic.name: topic.messages for topic in await self._cluster.bus.topics()}
+        return snapshot
 
     def _rate(self, answers: int) -> float:
         now = time.monotonic()
@@ -126,43 +136,46 @@ class _ClusterPoller:
         return (answers - before) / seconds if seconds else 0.0
 
 
-def _liveliness(info: CrawlInfo) -> tuple[bool, float]:
+def _running_first(info: CrawlInfo) -> tuple[bool, float]:
     return info.state is not CrawlState.RUNNING, -(info.ended or info.started)
 
 
-def _shown(seen: ClusterSnapshot) -> Group:
-    queued = sum(backlog.queued for backlog in seen.backlog)
-    leased = sum(worker.leased for worker in seen.workers)
+def _picture(snapshot: ClusterSnapshot) -> Group:
+    queued = sum(backlog.queued for backlog in snapshot.backlog)
+    leased = sum(worker.leased for worker in snapshot.workers)
     head = (
-        f"{seen.rate:,.1f} pages/s   {seen.answers:,} ever   {queued:,} waiting on "
-        f"{sum(backlog.domains for backlog in seen.backlog):,} domains   {leased:,} in flight   "
-        f"{len(seen.workers)} worker{'' if len(seen.workers) == 1 else 's'}"
+        f"{snapshot.rate:,.1f} pages/s   {snapshot.answers:,} ever   {queued:,} waiting on "
+        f"{counted(sum(backlog.domains for backlog in snapshot.backlog), 'domain')}   {leased:,} in flight   "
+        f"{counted(len(snapshot.workers), 'worker')}"
     )
     parts: list[Text | Table] = [Text(head, style="bold")]
-    if seen.trouble:
-        parts.append(Text(seen.trouble, style="red"))
-    if not seen.workers:
-        parts.append(Text("No worker is there: gossamer worker starts one.", style="yellow"))
-    if seen.crawls:
-        parts.append(_crawls(seen))
-    if seen.domains:
-        parts.append(_domains(seen.domains))
-    if seen.workers:
-        parts.append(_workers(seen.workers))
+    if snapshot.trouble:
+        parts.append(Text(snapshot.trouble, style="red"))
+    if not snapshot.workers:
+        parts.append(Text("No worker is running. To start one: gossamer worker", style="yellow"))
+    if snapshot.crawls:
+        parts.append(_crawls(snapshot))
+    if snapshot.domains:
+        parts.append(_domains(snapshot.domains))
+    if snapshot.workers:
+        parts.append(_workers(snapshot.workers))
     return Group(*parts)
 
 
 def _table(*headings: str) -> Table:
-    table = Table(box=None, padding=(0, 2), header_style="dim", pad_edge=False)
-    for at, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if at == 0 else "right", no_wrap=True)
+    """Return a table whose first column is wrapped where the terminal is narrow; the others are never cut."""
+    table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=False)
+    first, *others = headings
+    table.add_column(first, overflow="fold")
+    for heading in others:
+        table.add_column(heading, justify="right", no_wrap=True)
     return table
 
 
-def _crawls(seen: ClusterSnapshot) -> Table:
-    table = _table("crawl", "state", "fetched", "failed", "waiting", "now", "since")
+def _crawls(snapshot: ClusterSnapshot) -> Table:
+    table = _table("crawl", "state", "fetched", "failed", "waiting", "in flight", "since")
     now = time.time()
-    for info in seen.crawls[:_CRAWLS_SHOWN]:
+    for info in snapshot.crawls[:_CRAWLS_SHOWN]:
         total = info.total()
         table.add_row(
             str(info.crawl),
@@ -171,11 +184,11 @@ def _crawls(seen: ClusterSnapshot) -> Table:
             f"{sum(total.failed.values()):,}",
             f"{total.queued + total.later:,}",
             f"{total.leased:,}",
-            span(max(0.0, now - (info.ended or info.started))),
+            duration_text(max(0.0, now - (info.ended or info.started))),
         )
-    left = len(seen.crawls) - _CRAWLS_SHOWN
-    if left > 0 or seen.more_crawls:
-        table.add_row(f"and {left:,}{' or more' if seen.more_crawls else ''} others", *[""] * 6)
+    left = len(snapshot.crawls) - _CRAWLS_SHOWN
+    if left > 0 or snapshot.more_crawls:
+        table.add_row(f"and {max(left, 0):,}{' or more' if snapshot.more_crawls else ''} others", *[""] * 6)
     return table
 
 
@@ -189,7 +202,7 @@ def _domains(domains: list[tuple[str, int]]) -> Table:
 
 
 def _workers(workers: list[WorkerInfo]) -> Table:
-    table = _table("worker", "in flight", "last sign of life")
+    table = _table("worker", "in flight", "last heartbeat")
     for worker in workers[:_WORKERS_SHOWN]:
         table.add_row(worker.name, f"{worker.leased:,}", f"{worker.silent_seconds:.1f} s ago")
     if len(workers) > _WORKERS_SHOWN:

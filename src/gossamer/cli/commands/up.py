@@ -1,23 +1,24 @@
-"""`gossamer up` and `gossamer serve`: the service, on one machine or beside workers elsewhere."""
+"""`gossamer up` and `gossamer serve`: run a crawl service, with workers or without."""
 
 import asyncio
 import contextlib
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
 import typer
 
 from gossamer import __version__
 from gossamer.api.app import create_probes
 from gossamer.api.server import serve_api, serve_probes
-from gossamer.cli import interruption as signals
-from gossamer.cli import options, standard
-from gossamer.cli import options as inputs
-from gossamer.cli.asking import arrived
-from gossamer.cli.interruption import Interruption
+from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
+from gossamer.cli.running import when_reachable
+from gossamer.cli.terminal import Interruption
 from gossamer.errors import GossamerError
 from gossamer.frontier.base import Lane
-from gossamer.settings import Settings, TopicSettings, load
+from gossamer.model.crawl import SHARED_POOL
+from gossamer.settings import Settings, setting
 from gossamer.telemetry import logs
 from gossamer.wiring.frontier import frontier_address, warn_of_memory_only
 from gossamer.wiring.processes import WorkerProcesses
@@ -35,12 +36,12 @@ from gossamer.worker.spider import known_spiders
 
 
 def greeting(settings: Settings, address: str, topic: str, *, with_workers: bool) -> str:
-    """Where things are, and commands that work as they stand in another terminal of the same folder.
+    """Return the addresses of a service, and commands to try in another terminal of the same folder.
 
-    `address` is the API's, `topic` the one with all pages. `settings.bus` is set.
+    `address` is that of the API, `topic` the one with all pages. `settings.bus` is set.
     """
     where = "streams in the frontier" if settings.bus == STREAMS else settings.bus
-    known = _named(settings)
+    flags = _cluster_flags(settings)
     lines = [
         f"Gossamer {__version__} is up.",
         f"  REST     {address}   ({address}/docs)",
@@ -52,115 +53,60 @@ def greeting(settings: Settings, address: str, topic: str, *, with_workers: bool
         many = "es" if processes > 1 else ""
         lines.append(f"  workers  {processes} process{many}, {settings.worker.concurrency} requests at once each")
     else:
-        # Without --bus a worker writes files: those who wait for pages on the bus would see none.
+        # Without --bus a worker writes files, and consumers that wait for pages on the bus would see none.
         bus = f" --bus {STREAMS}" if settings.bus == STREAMS else ""
-        lines.append(f"  workers  none of its own; start some: gossamer worker{known}{bus}")
+        lines.append(f"  workers  none; to start some: gossamer worker{flags}{bus}")
     lines += [
-        "Try, in another terminal here:",
-        """  gossamer feed '{"appid": "mine", "crawlid": "first", "url": "https://example.com"}'""" + known,
-        f"  gossamer dump {topic} --from-beginning --no-body{known}",
-        "Ctrl-C stops it in good order.",
+        "Try in another terminal, in this folder:",
+        """  gossamer feed '{"appid": "mine", "crawlid": "first", "url": "https://example.com"}'""" + flags,
+        f"  gossamer dump {topic} --from-beginning --no-body{flags}",
+        "Ctrl-C stops it safely.",
     ]
     return "\n".join(lines)
 
 
-def _named(settings: Settings) -> str:
-    """The options by which other commands find this cluster; nothing for what they assume by themselves."""
-    own = settings.data_dir != Settings.model_fields["data_dir"].default
-    prefix = settings.topics.prefix
+def _cluster_flags(settings: Settings) -> str:
+    """Return the options with which other commands find this cluster, without those that have their defaults."""
+    data_dir, prefix = str(settings.data_dir), settings.topics.prefix
     flags = {
         "--frontier": settings.frontier,
-        "--data-dir": str(settings.data_dir) if own and not settings.frontier else "",
+        "--data-dir": data_dir if data_dir != setting("data_dir").default and not settings.frontier else "",
         "--bus": settings.bus if settings.bus != STREAMS else "",
-        "--prefix": prefix if prefix != TopicSettings.model_fields["prefix"].default else "",
+        "--prefix": prefix if prefix != setting("topics.prefix").default else "",
     }
     return "".join(f" {flag} {shlex.quote(value)}" for flag, value in flags.items() if value)
 
 
-POOL = "shared"
-
-
-def up(
-    host: options.Host = None,
-    port: options.Port = None,
-    processes: options.ProcessesOption = None,
-    concurrency: options.Concurrency = None,
-    bus: options.BusOption = None,
-    prefix: options.TopicPrefix = None,
-    output: options.AlsoOutput = None,
-    resolve: options.Resolve = None,
-    allow_network: options.AllowNetwork = None,
-    frontier: options.FrontierOption = None,
-    data_dir: options.DataDir = None,
-    config: options.Config = None,
-    log_level: options.LogLevel = None,
-    log_format: options.LogFormat = None,
-) -> None:
-    """Run the whole service on this machine: its own Valkey, the services, the REST API and the workers.
+@options.takes(
+    "host", "port", "processes", "concurrency", "bus", "prefix", "also_output", "resolve", "allow_network", "frontier",
+    "data_dir", "log_level", "log_format",
+)  # fmt: skip
+def up(**given: Any) -> None:
+    """Run a complete crawl service on this machine: Valkey, the services, the REST API and workers.
 
     gossamer up
 
-    Ctrl-C or SIGTERM stops it in good order: what is under way is finished, the rest waits for the next start.
+    Ctrl-C or SIGTERM stops it safely: requests in flight are finished, the others wait for the next start.
     """
-    settings = _settings(
-        {
-            "service.host": host,
-            "service.port": port,
-            "worker.processes": processes,
-            "worker.concurrency": concurrency,
-            "bus": bus,
-            "topics.prefix": prefix,
-            "crawl.output": tuple(output) if output else None,
-            "fetch.resolve": inputs.overrides(resolve),
-            "allow_networks": tuple(allow_network) if allow_network else None,
-            "frontier": frontier,
-            "data_dir": data_dir,
-            "log_level": log_level,
-            "log_format": log_format,
-        },
-        config,
-    )
-    run_loop(_run(settings, workers=True))
+    run_loop(_run(_settings(given), workers=True))
 
 
-def serve(
-    host: options.Host = None,
-    port: options.Port = None,
-    bus: options.BusOption = None,
-    prefix: options.TopicPrefix = None,
-    allow_network: options.AllowNetwork = None,
-    frontier: options.FrontierOption = None,
-    data_dir: options.DataDir = None,
-    config: options.Config = None,
-    log_level: options.LogLevel = None,
-    log_format: options.LogFormat = None,
-) -> None:
-    """Run the services and the REST API, without workers: those are `gossamer worker`, on any number of machines.
+@options.takes(
+    "host", "port", "bus", "prefix", "allow_network", "frontier", "data_dir", "log_level", "log_format"
+)  # fmt: skip
+def serve(**given: Any) -> None:
+    """Run the services and the REST API without workers; start those with `gossamer worker` on any machine.
 
     gossamer serve --frontier redis://frontier.example:6379 --bus kafka://broker.example:9092
 
-    Any number of these may run for one frontier.
+    Any number of these processes may run for one frontier.
     """
-    settings = _settings(
-        {
-            "service.host": host,
-            "service.port": port,
-            "bus": bus,
-            "topics.prefix": prefix,
-            "allow_networks": tuple(allow_network) if allow_network else None,
-            "frontier": frontier,
-            "data_dir": data_dir,
-            "log_level": log_level,
-            "log_format": log_format,
-        },
-        config,
-    )
-    run_loop(_run(settings, workers=False))
+    run_loop(_run(_settings(given), workers=False))
 
 
-def _settings(flags: dict[str, object], config: options.Config) -> Settings:
-    settings = load(flags, config=config)
-    level = settings.log_level if "log_level" in settings.model_fields_set else options.UP_LOG_LEVEL
+def _settings(given: Mapping[str, Any]) -> Settings:
+    settings = options.load_settings(given)
+    level = settings.log_level if "log_level" in settings.model_fields_set else options.SERVICE_LOG_LEVEL
     settings = settings.model_copy(update={"bus": settings.bus or STREAMS, "log_level": level})
     check_bus(settings.bus)
     logs.set_up(settings.log_level, style=settings.log_format)
@@ -170,79 +116,87 @@ def _settings(flags: dict[str, object], config: options.Config) -> Settings:
 async def _run(settings: Settings, *, workers: bool) -> None:
     name = "gossamer up" if workers else "gossamer serve"
     async with contextlib.AsyncExitStack() as closing:
-        address = await closing.enter_async_context(frontier_address(settings, name=name, on_trouble=standard.say))
+        address = await closing.enter_async_context(frontier_address(settings, name=name, on_trouble=terminal.say))
 
         async def enter() -> ServiceContext:
-            return await closing.enter_async_context(open_service(settings, address, say=standard.say))
+            return await closing.enter_async_context(open_service(settings, address, say=terminal.say))
 
-        with Interruption(None, standard.say):
-            cluster = await arrived("frontier", enter, standard.say)
-            await arrived("bus", cluster.bus.ping, standard.say)
-        warn_of_memory_only(cluster.frontier, standard.say)
-        crew = None
+        with Interruption(None, terminal.say):
+            cluster = await when_reachable("frontier", enter, terminal.say)
+            await when_reachable("bus", cluster.bus.ping, terminal.say)
+        warn_of_memory_only(cluster.frontier, terminal.say)
+        processes = None
         if workers:
-            # Before the first request is judged: the worker processes take a second to start.
+            # The worker processes take a second to start; requests are checked against the known spiders before.
             await cluster.frontier.spiders.announce(Lane.FAST, known_spiders())
-            crew = WorkerProcesses(
-                bus_worker_settings(settings), address, pool=POOL, spiders=[], run=None, say=standard.say, bus=True
+            processes = WorkerProcesses(
+                bus_worker_settings(settings),
+                address,
+                pool=SHARED_POOL,
+                spiders=[],
+                run=None,
+                say=terminal.say,
+                bus=True,
             )
-            cluster.metrics.add_tally(crew.tally)
-        await _attend(settings, cluster, crew)
+            cluster.metrics.add_tally(processes.tally)
+        await _attend(settings, cluster, processes)
 
 
-async def _attend(settings: Settings, cluster: ServiceContext, crew: WorkerProcesses | None) -> None:
-    """Until told to stop: then the workers first, so that their last pages and ends are told by the services."""
+async def _attend(settings: Settings, cluster: ServiceContext, processes: WorkerProcesses | None) -> None:
+    """Run the service until it is stopped. The workers stop first, so that the services publish their last results."""
     draining, stopping = asyncio.Event(), asyncio.Event()
 
     def drain() -> None:
         draining.set()
-        if crew is not None:
-            crew.stop()
+        if processes is not None:
+            processes.stop()
 
-    with Interruption(drain, standard.say) as interruption:
+    with Interruption(drain, terminal.say) as interruption:
         try:
-            await _work(settings, cluster, crew, draining, stopping)
+            await _serve(settings, cluster, processes, draining, stopping)
         except* GossamerError as errors:
             raise _first(errors) from None
         except* asyncio.CancelledError:
             if not interruption.met:
                 raise
         else:
-            standard.say("Stopped; what was not finished goes on at the next start.")
+            terminal.say("Stopped; unfinished requests are fetched after the next start.")
             return
-    standard.say("Stopped at once; what was under way will be fetched again.")
-    raise typer.Exit(signals.EXIT_CODE)
+    terminal.say("Stopped at once; requests in flight will be fetched again.")
+    raise typer.Exit(terminal.INTERRUPTED_EXIT_CODE)
 
 
-async def _work(
+async def _serve(
     settings: Settings,
     cluster: ServiceContext,
-    crew: WorkerProcesses | None,
+    processes: WorkerProcesses | None,
     draining: asyncio.Event,
     stopping: asyncio.Event,
 ) -> None:
+    """Serve until `draining` is set and the workers have ended; then set `stopping`, which ends everything else."""
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     app = make_api(settings, cluster)
     async with asyncio.TaskGroup() as group:
-        serving = serve_api(
-            app,
-            host=settings.service.host,
-            port=settings.service.port,
-            stopping=stopping,
-            ready=ready.set_result,
+        group.create_task(
+            serve_api(
+                app,
+                host=settings.service.host,
+                port=settings.service.port,
+                stopping=stopping,
+                ready=ready.set_result,
+            )
         )
-        group.create_task(serving)
         if settings.service.metrics:
-            probed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            probes_ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             probes = create_probes(app.state.context)
             place = settings.service.metrics
-            group.create_task(serve_probes(probes, address=place, stopping=stopping, ready=probed.set_result))
-            await probed
-        address = await ready  # what has no place to listen at has not begun anything else yet
+            group.create_task(serve_probes(probes, address=place, stopping=stopping, ready=probes_ready.set_result))
+            await probes_ready
+        address = await ready  # nothing else is started before the API listens
         roles = make_roles(settings, cluster)
         group.create_task(run_roles(roles, stopping=stopping, troubles=cluster.troubles))
-        working = group.create_task(crew.run()) if crew is not None else None
-        standard.note(greeting(settings, address, cluster.topics.crawled, with_workers=crew is not None))
+        working = group.create_task(processes.run()) if processes is not None else None
+        terminal.print_stderr(greeting(settings, address, cluster.topics.crawled, with_workers=processes is not None))
         await draining.wait()
         if working is not None:
             await working
@@ -250,6 +204,6 @@ async def _work(
 
 
 def _first(errors: BaseExceptionGroup) -> BaseException:
-    """Of what went wrong together the first, which is what the others followed from."""
+    """Return the first error of a group: the others followed from it."""
     found = errors.exceptions[0]
     return _first(found) if isinstance(found, BaseExceptionGroup) else found

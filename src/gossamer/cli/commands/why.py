@@ -1,4 +1,4 @@
-"""`gossamer why`: what became of a URL in a crawl, and what it waits for."""
+"""`gossamer why`: explains the state of a URL in a crawl, and what the URL waits for."""
 
 import json as json_module
 import time
@@ -8,11 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from gossamer.cli import options, standard
-from gossamer.cli import options as inputs
+from gossamer.cli import options, terminal
 from gossamer.cli.crawl_search import KnownCrawl, find_crawl, last_record, no_crawl_with
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.summary import span
+from gossamer.cli.summary import duration_text
 from gossamer.control.domains import Blacklist
 from gossamer.errors import BadInput, BadScheme, BlockedAddress, DnsFailed, FetchError
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
@@ -23,7 +22,7 @@ from gossamer.model.info import UrlInfo
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.scope import Refusal
 from gossamer.policy.urls import from_user_input, host, registered_domain
-from gossamer.settings import Settings, load
+from gossamer.settings import Settings
 from gossamer.valkey.datadir import running_address
 from gossamer.wiring.frontier import CrawlNote, connect, frontier_address
 from gossamer.wiring.plan import APPID
@@ -31,15 +30,15 @@ from gossamer.wiring.worker import make_clients, make_resolver
 from gossamer.worker.context import scope_of
 from gossamer.worker.robots import FrontierRobotsStore
 
-_NO_WEB = frozenset(("about", "blob", "callto", "data", "fax", "javascript", "mailto", "sms", "tel", "urn"))
-"""Schemes that links of web pages have and that nobody means as a host's name."""
+_NO_WEB_SCHEMES = frozenset(("about", "blob", "callto", "data", "fax", "javascript", "mailto", "sms", "tel", "urn"))
+"""Schemes that are common in links and never mean a host's name."""
 
-CrawlIdArgument = Annotated[
+CrawlIdOption = Annotated[
     str | None,
     typer.Option(
         "--crawl-id",
         metavar="ID",
-        help="Id of the crawl. Unset: the crawl that has queued or fetched the URL, else the one begun last here.",
+        help="Name of the crawl. Unset: the one that has queued or fetched the URL, else the latest one started here.",
         rich_help_panel=options.RUN,
         show_default=False,
     ),
@@ -49,66 +48,67 @@ AppOption = Annotated[
     typer.Option(
         "--app",
         metavar="APPID",
-        help="Application of the crawl: of a service's request, or the BOT_NAME of a Scrapy project. Unset: any.",
+        help="Application of the crawl: the appid of a service's request, or the BOT_NAME of a Scrapy project. Unset: "
+        "any.",
         rich_help_panel=options.RUN,
         show_default=False,
     ),
 ]
 
 
+@options.takes("resolve", "frontier", "data_dir")
 def why(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The URL in question.", show_default=False)],
-    crawl_id: CrawlIdArgument = None,
+    url: Annotated[str, typer.Argument(metavar="URL", help="The URL to explain.", show_default=False)],
+    crawl_id: CrawlIdOption = None,
     app: AppOption = None,
-    resolve: options.Resolve = None,
-    frontier: options.FrontierOption = None,
-    data_dir: options.DataDir = None,
-    config: options.Config = None,
+    *,
     json: options.Json = False,
+    **given: Any,
 ) -> None:
     """Explain the state of a URL in a crawl: scope rule, robots.txt verdict, position in the queue, result.
 
     gossamer why https://example.com/missing --crawl-id example.com-1a2b3c4d
 
-    The crawl may be one of the command line, of a service (--app APPID) or of a Scrapy project (--app BOT_NAME).
+    The crawl may be one of the command line, of a service (--app APPID) or of a Scrapy project (--app BOT_NAME), and it
+    may be running.
 
-    It may be asked while the crawl runs. It asks the site's robots.txt, and nothing else of the site.
+    The command fetches the robots.txt of the site, but no page.
     """
-    settings = load(
-        {"fetch.resolve": inputs.overrides(resolve), "frontier": frontier, "data_dir": data_dir}, config=config
-    )
+    settings = options.load_settings(given)
     found = run_loop(_why(settings, _web_page(url), app, crawl_id))
-    standard.show(json_module.dumps(found) if json else "\n".join(_told(found)))
+    terminal.print_result(json_module.dumps(found) if json else "\n".join(_report(found)))
     raise typer.Exit(0)
 
 
 def _web_page(text: str) -> str:
-    """The canonical URL that is meant. Unlike a seed it may be pasted from a link: `tel:110` is no host with a port."""
+    """Return the canonical URL. Raises BadScheme for links like `tel:110`, which would be a host and port as a seed."""
     scheme, colon, rest = text.strip().partition(":")
-    if colon and scheme.lower() in _NO_WEB and not rest.startswith("//"):
+    if colon and scheme.lower() in _NO_WEB_SCHEMES and not rest.startswith("//"):
         raise BadScheme(text.strip())
     return from_user_input(text)
 
 
 async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {"url": url}
-    async with _asked(settings) as frontier:
+    async with _frontier(settings) as frontier:
         crawl, known = await find_crawl(frontier, settings.data_dir, url, appid=appid, crawl_id=crawl_id)
         found |= {"appid": crawl.id.appid, "crawl_id": crawl.id.crawlid, "domain": registered_domain(host(url))}
-        found["crawl"] = crawl.info.state.value if crawl.info else "forgotten: its retention is over"
-        terms, refusal = _judged(crawl, url)
-        found["scope"] = _scope(crawl, refusal)
+        found["crawl"] = (
+            crawl.info.state.value if crawl.info else "forgotten: it finished longer ago than the setting retention"
+        )
+        terms, refusal = _terms_for(crawl, url)
+        found["scope"] = _scope_text(crawl, refusal)
         found["blacklisted"] = (await Blacklist(frontier).among([found["domain"]])).get(found["domain"], "")
         if known is not None:
-            found["known"] = _known(known)
-            found["waits"] = await _waits(settings, frontier, terms, url)
-    found["robots"] = await _robots(settings, crawl, terms, url) if refusal is None else "not asked: out of scope"
+            found["known"] = _state(known)
+            found["waits"] = await _robots_wait(settings, frontier, terms, url)
+    found["robots"] = await _robots(settings, crawl, terms, url) if refusal is None else "not checked: out of scope"
     found["record"] = _record(crawl.note, url) if crawl.note is not None else None
     return found
 
 
-def _judged(crawl: KnownCrawl, url: str) -> tuple[Terms, Refusal | None]:
-    """The terms under which the URL is in scope; where it is under none, the first ones with their refusal."""
+def _terms_for(crawl: KnownCrawl, url: str) -> tuple[Terms, Refusal | None]:
+    """Return the terms under which the URL is in scope; if there are none, the first terms and why they refuse it."""
     first: tuple[Terms, Refusal | None] | None = None
     for terms in crawl.terms:
         refusal = scope_of(terms).refusal(url)
@@ -118,15 +118,15 @@ def _judged(crawl: KnownCrawl, url: str) -> tuple[Terms, Refusal | None]:
     return first or (Terms(), None)
 
 
-def _scope(crawl: KnownCrawl, refusal: Refusal | None) -> str:
-    if crawl.is_scrapys:
+def _scope_text(crawl: KnownCrawl, refusal: Refusal | None) -> str:
+    if crawl.is_scrapy_project:
         return "the Scrapy project's own rules"
     return "inside" if refusal is None else f"{refusal.reason}: {refusal.rule}"
 
 
 @asynccontextmanager
-async def _asked(settings: Settings) -> AsyncIterator[ValkeyFrontier]:
-    """The frontier that is named or runs; else the data directory's own, started for as long as the question takes."""
+async def _frontier(settings: Settings) -> AsyncIterator[ValkeyFrontier]:
+    """Connect to the named or running frontier; else start that of the data directory for the time of the context."""
     address = settings.frontier or running_address(settings.data_dir)
     if not address and not settings.data_dir.exists():
         raise BadInput(no_crawl_with(settings.data_dir))
@@ -145,7 +145,7 @@ async def _asked(settings: Settings) -> AsyncIterator[ValkeyFrontier]:
             await frontier.close()
 
 
-def _known(info: UrlInfo) -> dict[str, Any]:
+def _state(info: UrlInfo) -> dict[str, Any]:
     return {
         "seen": info.seen,
         "place": info.place,
@@ -159,12 +159,12 @@ def _known(info: UrlInfo) -> dict[str, Any]:
     }
 
 
-async def _waits(settings: Settings, frontier: ValkeyFrontier, terms: Terms, url: str) -> dict[str, Any] | None:
-    """What the crawl itself knows of a robots.txt that cannot be had. None: it waits for none."""
+async def _robots_wait(settings: Settings, frontier: ValkeyFrontier, terms: Terms, url: str) -> dict[str, Any] | None:
+    """Return what the crawl waits for, if the robots.txt of the site could not be fetched. None: nothing."""
     if _ignores_robots(settings, terms):
         return None
-    known = RobotsService(_nothing_is_asked, FrontierRobotsStore(frontier))
-    wait = await known.known_outage(url, insecure=terms.insecure)
+    stored = RobotsService(_no_fetch, FrontierRobotsStore(frontier))
+    wait = await stored.known_outage(url, insecure=terms.insecure)
     if wait is None:
         return None
     now = time.time()
@@ -175,7 +175,7 @@ async def _waits(settings: Settings, frontier: ValkeyFrontier, terms: Terms, url
     }
 
 
-async def _nothing_is_asked(exchange: FetchRequest) -> FetchResponse:
+async def _no_fetch(exchange: FetchRequest) -> FetchResponse:
     raise AssertionError(exchange.url)
 
 
@@ -185,7 +185,7 @@ def _ignores_robots(settings: Settings, terms: Terms) -> bool:
 
 async def _robots(settings: Settings, crawl: KnownCrawl, terms: Terms, url: str) -> str:
     if _ignores_robots(settings, terms):
-        return "not asked: the crawl ignores it"
+        return "not checked: the crawl ignores it"
     if crawl.note is not None:
         settings = _as_crawled(settings, crawl.note)
     resolver = make_resolver(settings)
@@ -203,19 +203,19 @@ async def _robots(settings: Settings, crawl: KnownCrawl, terms: Terms, url: str)
     except (BlockedAddress, DnsFailed) as error:
         return str(error)
     except FetchError as error:
-        return f"cannot be had: {error}"
+        return f"cannot be fetched: {error}"
     finally:
         await robots.close()
         await clients.close()
         resolver.close()
     if isinstance(verdict, RobotsUnavailable):
-        return f"cannot be had from here now ({verdict.reason}); a crawl that meets this waits and asks again"
-    project = ", where the Scrapy project obeys it" if crawl.is_scrapys else ""
+        return f"cannot be fetched from here now ({verdict.reason}); a crawl would wait and fetch it again"
+    project = ", if the Scrapy project obeys it" if crawl.is_scrapy_project else ""
     return f"{'allowed' if verdict.allowed else 'refused'}: {verdict.rule}{project}"
 
 
 def _as_crawled(settings: Settings, note: CrawlNote) -> Settings:
-    """With the crawl's own overrides and authorities, where this command names no others."""
+    """Return the settings with the DNS overrides and certificates of the crawl, unless this command names others."""
     changed = {
         "resolve": {**note.resolve, **settings.fetch.resolve},
         "ca_file": settings.fetch.ca_file or note.ca_file,
@@ -240,7 +240,7 @@ def _record(note: CrawlNote, url: str) -> dict[str, Any] | None:
     }
 
 
-def _told(found: dict[str, Any]) -> list[str]:
+def _report(found: dict[str, Any]) -> list[str]:
     name = found["crawl_id"] if found["appid"] == APPID else f"{found['appid']}/{found['crawl_id']}"
     lines = [f"{found['url']} in the crawl {name} ({found['crawl']})"]
     lines.append(f"  scope    {found['scope']}")
@@ -249,8 +249,8 @@ def _told(found: dict[str, Any]) -> list[str]:
         lines.append(f"  domain   on the operator's blacklist: its requests are {found['blacklisted']}")
     known = found.get("known")
     if known:
-        lines.append(f"  found    {_seen(known['seen'], found['scope'])}")
-        lines += [f"  {line}" for line in _place(known, found["waits"])]
+        lines.append(f"  found    {_seen_text(known['seen'], found['scope'])}")
+        lines += [f"  {line}" for line in _place_lines(known, found["waits"])]
     record = found["record"]
     if record:
         how = f"status {record['status']}" if record["success"] else f"{record['reason']} {record['exception']}".strip()
@@ -260,26 +260,28 @@ def _told(found: dict[str, Any]) -> list[str]:
             lines.append(f"           ended at {record['response_url']}")
     elif known and known["place"] == "done":
         lines.append(
-            "  record   not in this crawl's outputs here: it is on the bus or in another output, or a redirect to"
+            "  record   not in this crawl's outputs here: it is on the bus, in another output, or a redirect to"
         )
         lines.append("           another domain became a request of its own")
     return lines
 
 
-def _seen(seen: bool, scope: str) -> str:
+def _seen_text(seen: bool, scope: str) -> str:
     if seen:
         return "yes"
     if scope != "inside":
         return "no: out of scope, so never queued, whether or not a page links to it"
-    return "no: no page that was fetched has a link to it that is followed, or a cap dropped it"
+    return "no: no fetched page has a link to it that the crawl follows, or a limit dropped it"
 
 
-def _place(known: dict[str, Any], waits: dict[str, Any] | None) -> list[str]:
+def _place_lines(known: dict[str, Any], waits: dict[str, Any] | None) -> list[str]:
     lines = []
     match known["place"]:
         case "queued":
             behind = known["behind"]
-            lines.append("now      waiting" + (f" behind {behind:,} others of its queue" if behind is not None else ""))
+            lines.append(
+                "now      waiting" + (f" behind {behind:,} other requests in its queue" if behind is not None else "")
+            )
         case "later":
             lines.append("now      waiting for its next attempt")
         case "leased":
@@ -288,15 +290,20 @@ def _place(known: dict[str, Any], waits: dict[str, Any] | None) -> list[str]:
             lines.append("now      done")
     if known["place"] in ("queued", "later"):
         if waits:
-            again, given_up = span(waits["asked_again_in_seconds"]), span(waits["given_up_in_seconds"])
-            lines.append(
-                f"         its site's robots.txt could not be had ({waits['reason']}); without it nothing is fetched"
+            again, given_up = (
+                duration_text(waits["asked_again_in_seconds"]),
+                duration_text(waits["given_up_in_seconds"]),
             )
             lines.append(
-                f"         asked again in {again}; the site's pages are dropped if there is none in {given_up}"
+                f"         the site's robots.txt could not be fetched ({waits['reason']}); its pages wait for it"
+            )
+            lines.append(
+                f"         next attempt in {again}; without success the site's pages are dropped in {given_up}"
             )
         if known["blocked_for_seconds"]:
-            lines.append(f"         its domain is blocked for {span(known['blocked_for_seconds'])} (Retry-After)")
+            lines.append(
+                f"         its domain is blocked for {duration_text(known['blocked_for_seconds'])} (Retry-After)"
+            )
         elif known["due_in_seconds"]:
-            lines.append(f"         not due for {span(known['due_in_seconds'])}")
+            lines.append(f"         not due for {duration_text(known['due_in_seconds'])}")
     return lines

@@ -1,0 +1,193 @@
+"""Connects a command with its terminal: standard input, output and error, Ctrl-C and the other signals that end it.
+
+Imported before every other module, so it must stay light.
+"""
+
+import asyncio
+import contextlib
+import errno
+import os
+import re
+import signal
+import stat
+import sys
+import time
+from _thread import start_new_thread
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import NoReturn, Self, TextIO
+
+from gossamer.errors import Interrupted, SinkError
+
+_PASSWORD = re.compile(r"(?<=://)([^/?#@:\s]*):[^/?#\s]*@")
+_STREAMS = {0: "stdin", 1: "stdout", 2: "stderr"}
+
+closed_at_start: set[int] = set()
+"""Those of the descriptors 0, 1 and 2 that were closed when the program started."""
+
+
+def replace_closed_streams() -> None:
+    """Open /dev/null for each standard stream that is closed (`2>&-`), before a file or socket gets its number."""
+    for number, name in _STREAMS.items():
+        try:
+            os.fstat(number)
+        except OSError:
+            closed_at_start.add(number)
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+
+
+def without_passwords(text: str) -> str:
+    """Return the text with the passwords of the URLs in it replaced by stars."""
+    return _PASSWORD.sub(r"\1:***@", text)
+
+
+def say(sentence: str) -> None:
+    """Show a sentence for a person on standard error, without passwords. Never raises."""
+    print_stderr(f"gossamer: {sentence}")
+
+
+def print_stderr(line: str) -> None:
+    """Write a line to standard error, without passwords. Never raises: a crawl goes on when its terminal is gone."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"{without_passwords(line)}\n")
+        sys.stderr.flush()
+
+
+def print_result(text: str, *, on_stderr: bool = False) -> None:
+    """Write the result of a command and a line end to standard output.
+
+    Nothing happens when the reader of the stream is gone. Raises SinkError where writing fails for another reason.
+    """
+    stream = sys.stderr if on_stderr else sys.stdout
+    try:
+        stream.write(f"{text}\n")
+        stream.flush()
+    except OSError as error:
+        if error.errno == errno.EPIPE or (error.errno == errno.EIO and _is_terminal(stream)):
+            return
+        raise SinkError(f"standard {'error' if on_stderr else 'output'}: {error.strerror}") from None
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    """Return whether the stream is a terminal, also one that is gone, unlike `isatty`."""
+    return stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
+
+
+INTERRUPTED_EXIT_CODE = 130
+GRACE_SECONDS = 3.0
+"""Seconds after which a process that has to end at once exits, even if it has not given back its requests."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SHOW_CURSOR = b"\x1b[?25h"
+
+_listener: Callable[[], None] | None = None
+
+
+class Interruption:
+    """Context manager that stops the work of a command at Ctrl-C, SIGTERM or SIGHUP.
+
+    Enter it in the task that does the work. Without `drain`, the first signal cancels this task. With `drain`, the
+    first signal calls it, and the second cancels the task and leaves GRACE_SECONDS for giving back requests. After
+    `set_ending` the first signal only shows that the command is about to end. The third signal exits at once.
+
+    Signals are handled after the context, too, so that a late Ctrl-C does not cut the summary off. If the task was
+    cancelled, the context raises Interrupted.
+    """
+
+    def __init__(self, drain: Callable[[], None] | None, say: Callable[[str], None]) -> None:
+        self.drain = drain
+        self.met = False
+        """True after the first signal."""
+        self.exit_message = "Stopped at once; requests in flight will be fetched again."
+        """Shown when the process exits without waiting for the work."""
+        self.message_before_work = ""
+        """Detail of Interrupted for an interruption before there is anything to drain."""
+        self._say = say
+        self._count = 0
+        self._ending = False
+        self._left = False
+
+    def __enter__(self) -> Self:
+        global _listener
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        _listener = self._on_signal
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._left = True
+        if self.met and isinstance(error, asyncio.CancelledError):
+            raise Interrupted(self.message_before_work) from None
+
+    def set_ending(self) -> None:
+        """Record that the work is done or stopped, and that what follows ends by itself."""
+        self._ending = True
+
+    def limit_time(self) -> None:
+        """Exit in GRACE_SECONDS if the process still runs then."""
+        exit_within(GRACE_SECONDS, self.exit_message)
+
+    def _on_signal(self) -> None:
+        # Runs inside whatever code was interrupted: must not raise, nor wait for a lock.
+        self.met = True
+        self._count += 1
+        if self._count > 2:
+            exit_now(self.exit_message)
+        if self._count == 2 or self._left:
+            self.limit_time()
+        if not self._left:
+            self._loop.call_soon_threadsafe(self._first if self._count == 1 else self._second)
+
+    def _first(self) -> None:
+        if self._ending:
+            self._say("Ending; press Ctrl-C again to end at once.")
+        elif self.drain is not None:
+            self._say("Finishing requests in flight; press Ctrl-C again to stop at once.")
+            self.drain()
+        elif self._task is not None:
+            self._task.cancel()
+
+    def _second(self) -> None:
+        if not self._ending and self._task is not None:
+            self._task.cancel()
+
+
+def watch_signals() -> None:
+    """Handle the signals that end a process.
+
+    Until an Interruption is entered, a signal exits at once. That is as safe as SIGKILL: nothing that was stored is
+    lost.
+    """
+    for number in _SIGNALS:
+        # Under nohup SIGHUP stays ignored, so that the command outlives its terminal.
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _handle_signal)
+
+
+def exit_now(sentence: str, code: int = INTERRUPTED_EXIT_CODE) -> NoReturn:
+    """Show this sentence (if not empty) and exit. Safe in a signal handler and in any thread."""
+    try:
+        begin = b"\r" + _SHOW_CURSOR if os.isatty(2) else b""
+        os.write(2, begin + (f"gossamer: {sentence}\n".encode(errors="replace") if sentence else b""))
+    except OSError:
+        pass
+    os._exit(code)
+
+
+def exit_within(seconds: float, sentence: str, code: int = INTERRUPTED_EXIT_CODE) -> None:
+    """Call `exit_now` after these seconds, if the process still runs then."""
+
+    def wait() -> None:
+        time.sleep(seconds)
+        exit_now(sentence, code)
+
+    # Not `threading`: the interrupted code may hold its locks.
+    start_new_thread(wait, ())
+
+
+def _handle_signal(number: int, frame: FrameType | None) -> None:
+    if _listener is None:
+        exit_now("Interrupted.")
+    _listener()
