@@ -179,7 +179,7 @@ class AppendFile:
         self,
         path: Path,
         framing: Framing,
-        head: Callable[[], Sequence[bytes]] = tuple,
+        head: Callable[[], Sequence[bytes]],
         *,
         ledger: Ledger | None = None,
     ) -> None:
@@ -377,7 +377,7 @@ class FileSink:
     """
 
     def __init__(
-        self, path: Path, file_format: FileFormat, *, ledger: Ledger | None = None, on_missing: OnMissing | None = None
+        self, path: Path, file_format: FileFormat, *, ledger: Ledger | None, on_missing: OnMissing | None
     ) -> None:
         self.path = path
         self.wants_wire = file_format.wants_wire

@@ -102,7 +102,7 @@ def delete_ledgers(paths: Sequence[str], *, spool_dir: Path, run: str) -> None:
         _ledger(_folder(path, spool_dir), run).delete()
 
 
-def _open_sink(path: str, spool_dir: Path, run: str = "", on_missing: OnMissing | None = None) -> Sink:
+def _open_sink(path: str, spool_dir: Path, run: str, on_missing: OnMissing | None) -> Sink:
     if path == "-":
         return StdoutSink(spool_dir)
     file_format = format_of(path)

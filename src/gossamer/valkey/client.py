@@ -28,6 +28,10 @@ from gossamer.valkey.connection import (
     translate_os_error,
 )
 
+CONNECT_SECONDS = 5.0
+"""Default limit for making a connection, log-in included."""
+CALL_SECONDS = 30.0
+"""Default time after which the reply to a call counts as lost and the connection is closed."""
 OLDEST_VERSION = (7, 0)
 """Oldest version of a server, in terms of Redis, that has all that the scripts need."""
 _REPLICAS_KNOWN_SECONDS = 3.0
@@ -47,8 +51,8 @@ class ClientOptions:
     password: str = ""
     database: int = 0
     tls: ssl.SSLContext | None = None
-    connect_seconds: float = 5.0
-    call_seconds: float = 30.0
+    connect_seconds: float = CONNECT_SECONDS
+    call_seconds: float = CALL_SECONDS
     fail_fast_seconds: float | None = None
     """For a node of a cluster: longest wait for a server that sends nothing. Until it answers again, calls to it fail
     at once and the client reconnects in the background. None for a single server: calls wait."""

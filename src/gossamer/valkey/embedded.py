@@ -109,6 +109,8 @@ Fsync = Literal["always", "everysec", "no"]
 
 _ALIVE_LOCK = "alive"
 """File in the server's directory that the server process keeps locked as long as it lives."""
+_START_SECONDS = 60.0
+"""Limit for the start of the server, without the time to load its data."""
 _STOP_SECONDS = 15.0
 """Wait for the server to end after each signal."""
 _POLL_SECONDS = 0.01
@@ -163,20 +165,17 @@ class EmbeddedValkey:
         appendfsync: Fsync = "always",
         options: Mapping[str, str] | None = None,
         binary: Path | None = None,
-        start_seconds: float = 60.0,
         on_trouble: Callable[[str], None] | None = None,
     ) -> None:
         """`name`: description of this process, shown to others that find the directory in use.
         `appendfsync`: `always` loses nothing at a power cut, `everysec` up to a second, `no` leaves it to the system.
         `options`: more options of valkey.conf. `binary`: another server program; None: `find_server`.
-        `start_seconds`: limit for the start, without the time to load data.
         `on_trouble`: called with a sentence when the server has died and when it is back.
         """
         self._dir = DataDir(data_dir)
         self._name = name
         self._options = {**_OPTIONS, "appendfsync": appendfsync, **(options or {})}
         self._binary = binary
-        self._start_seconds = start_seconds
         self._on_trouble = on_trouble or (lambda _: None)
         self._lock: HeldLock | None = None
         self._socket: Path | None = None
@@ -332,18 +331,18 @@ class EmbeddedValkey:
 
     async def _until_ready(self, socket_path: Path, exited: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._start_seconds
+        deadline = loop.time() + _START_SECONDS
         while True:
             if exited.is_set():
                 raise ServerFailed(self._exit_description())
-            client = ValkeyClient(Endpoint(path=str(socket_path)), ClientOptions(call_seconds=self._start_seconds))
+            client = ValkeyClient(Endpoint(path=str(socket_path)), ClientOptions(call_seconds=_START_SECONDS))
             try:
                 await client.connection()
             except FrontierUnavailable as exc:
                 if "LOADING" in exc.detail:  # loading takes as long as there is data, so the limit starts anew
-                    deadline = loop.time() + self._start_seconds
+                    deadline = loop.time() + _START_SECONDS
                 if loop.time() >= deadline:
-                    raise ServerFailed(f"no answer within {self._start_seconds:g} s: {exc.detail}") from None
+                    raise ServerFailed(f"no answer within {_START_SECONDS:g} s: {exc.detail}") from None
                 await asyncio.sleep(_POLL_SECONDS)
             else:
                 return

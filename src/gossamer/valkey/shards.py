@@ -16,7 +16,7 @@ from hiredis import ReplyError
 from gossamer.errors import FrontierError, FrontierForgot, FrontierFull, FrontierUnavailable
 from gossamer.policy.retry import outage_pause
 from gossamer.valkey.address import Address
-from gossamer.valkey.client import ClientOptions, Script, ValkeyClient
+from gossamer.valkey.client import CALL_SECONDS, CONNECT_SECONDS, ClientOptions, Script, ValkeyClient
 from gossamer.valkey.connection import (
     Argument,
     Reply,
@@ -121,7 +121,12 @@ class Shards:
 
     @classmethod
     async def connect(
-        cls, address: str | Address, *, connect_seconds: float = 5.0, call_seconds: float = 30.0, confirm_ms: int = 2000
+        cls,
+        address: str | Address,
+        *,
+        connect_seconds: float = CONNECT_SECONDS,
+        call_seconds: float = CALL_SECONDS,
+        confirm_ms: int = 2000,
     ) -> Self:
         """Connect to every server that holds keys, and check each (version >= 7.0, scripts allowed).
 
