@@ -62,7 +62,7 @@ class Intake:
         metrics: Metrics,
         *,
         group: str,
-        batch_size: int = 1000,
+        batch_size: int,
     ) -> None:
         """`group`: consumer group; all intakes of a cluster share one. `batch_size`: most messages in a batch."""
         self._bus = bus

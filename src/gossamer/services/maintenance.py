@@ -42,11 +42,11 @@ class Expirer:
     The frontier itself hands out no expired request; this role ends crawls that would otherwise wait forever."""
 
     name = "expirer"
+    pause_seconds = 1.0
+    """Longest delay until an expired crawl is noticed."""
 
-    def __init__(self, frontier: Frontier, troubles: Troubles, *, pause_seconds: float = 1.0) -> None:
-        """`pause_seconds`: longest delay until an expired crawl is noticed."""
+    def __init__(self, frontier: Frontier, troubles: Troubles) -> None:
         self._frontier = frontier
-        self.pause_seconds = pause_seconds
         self._shards = PerShardRunner(self.name, frontier.shard_count, self._expire, troubles)
 
     async def run_once(self) -> bool:
@@ -66,6 +66,8 @@ class Finisher:
     once, always with the same `event_id`."""
 
     name = "finisher"
+    pause_seconds = 0.5
+    """Longest delay of an event."""
 
     def __init__(
         self,
@@ -76,16 +78,14 @@ class Finisher:
         troubles: Troubles,
         *,
         now: Callable[[], float],
-        pause_seconds: float = 0.5,
     ) -> None:
-        """`now`: returns epoch seconds. `pause_seconds`: longest delay of an event."""
+        """`now`: returns epoch seconds."""
         self._frontier = frontier
         self._outbound = outbound
         self._counters = counters
         self._metrics = metrics
         self._now = now
         self._publisher = secrets.token_hex(8)
-        self.pause_seconds = pause_seconds
         self._shards = PerShardRunner(self.name, frontier.shard_count, self._publish_events, troubles)
 
     async def run_once(self) -> bool:

@@ -81,9 +81,7 @@ async def _sleep(seconds: float, stopping: asyncio.Event) -> None:
 class PerShardRunner:
     """Runs a step for every shard in background tasks, so that an unresponsive shard delays only its own step."""
 
-    def __init__(
-        self, name: str, shard_count: int, step: Callable[[int], Awaitable[bool]], troubles: Troubles | None = None
-    ) -> None:
+    def __init__(self, name: str, shard_count: int, step: Callable[[int], Awaitable[bool]], troubles: Troubles) -> None:
         """`step`: called with a shard; returns True if there may be more to do at once. `name`: the role's name, for
         messages. `troubles`: gets a message while some shards, but not all, are unavailable."""
         self._name = name
@@ -124,8 +122,6 @@ class PerShardRunner:
         return more
 
     def _report(self) -> None:
-        if self._troubles is None:
-            return
         trouble = f"{self._name}.shards"
         if self._unavailable:
             reason = str(next(iter(self._unavailable.values()))).rstrip(".")

@@ -32,8 +32,6 @@ RESULTS = ("page", "item", "page_1_0")
 REST = ("poll", "rest_answer", "rest_root")
 """Bodies that only the REST API has."""
 
-EVERY = (*REQUESTS, *ANSWERS, *EVENTS, *RESULTS, "dead_letter", *REST)
-
 
 @cache
 def schema(name: str) -> dict[str, Any]:
