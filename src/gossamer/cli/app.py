@@ -110,5 +110,6 @@ def _show_usage_error(error: Exception) -> int:
     context = getattr(error, "ctx", None)
     words = " ".join(error.format_message().split())  # type: ignore[attr-defined]
     if words:
-        terminal.say(f"{words.removesuffix('.')}. See {context.command_path if context else 'gossamer'} --help.")
+        sentence = words if words.endswith((".", "?")) else f"{words}."
+        terminal.say(f"{sentence} See {context.command_path if context else 'gossamer'} --help.")
     return 2
