@@ -1,18 +1,37 @@
 """The spider of the Scrapy lane's runs: an item of every page and of every failure, and every link followed."""
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import scrapy
+from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.resolver import dnscache
 from twisted.python.failure import Failure
+
+
+class Signature:
+    """Signs every request with the name of the process that sends it.
+
+    A redirected request has the User-Agent of the process that sent the one before, which may be another.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler.settings["USER_AGENT"])
+
+    def process_request(self, request: scrapy.Request) -> None:
+        request.headers["User-Agent"] = self._name
 
 
 class Everywhere(scrapy.Spider):
     """`seeds`: URLs with commas between them; `hosts` of the fake web are this machine."""
 
     name = "everywhere"
+    custom_settings: ClassVar = {"DOWNLOADER_MIDDLEWARES": {Signature: 999}}  # next to the downloader
 
     def __init__(self, seeds: str, hosts: str, **arguments: Any) -> None:
         super().__init__(**arguments)
