@@ -40,7 +40,7 @@ _GAP: Reply = [b"gap"]
 async def iterate_messages(
     choose: Callable[[], Awaitable[ValkeyClient]],
     channel: str,
-    ready: asyncio.Event | None = None,
+    ready: asyncio.Event | None,
     *,
     gap_listeners: set[Callable[[], None]],
 ) -> AsyncIterator[bytes | None]:
