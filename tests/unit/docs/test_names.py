@@ -71,3 +71,12 @@ def test_every_class_exists(page: Path) -> None:
     for code in _code(page):
         for name in CLASS.findall(code):
             assert name.rpartition(".")[2] in CLASSES, f"{name}: no such class"
+
+
+def test_the_architecture_names_every_package() -> None:
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
+    package = ROOT / "src" / "gossamer"
+    named = set(re.findall(r"^([a-z]\w*(?:/|\.py)) ", page, re.MULTILINE))
+    folders = {f"{path.name}/" for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    files = {path.name for path in package.glob("*.py") if not path.name.startswith("__")}
+    assert named == folders | files
