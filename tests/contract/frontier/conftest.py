@@ -4,12 +4,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
+from gossamer.frontier.valkey import leaseholder
 from tests.servers.valkey import Cluster, Server, cluster, standalone
 
 from .pair import Pair
 from .stage import Stage
 
 SHARDS = {"single": 1, "sharded": 5, "cluster": 8}
+_LEASE_SECONDS = 60.0
+"""Longest wait of a lease call for the servers of a cluster. Only a server that hangs needs as long."""
 
 
 @pytest.fixture(scope="session")
@@ -27,9 +30,17 @@ def three_servers() -> Iterator[Cluster]:
 
 
 @pytest.fixture(params=SHARDS)
-def stage(request: pytest.FixtureRequest) -> Stage:
-    """A frontier's place, with a prefix of its own."""
+def stage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """A frontier's place, with a prefix of its own.
+
+    A lease call waits for every server of a cluster. By default it leaves a slow server's reply to a later call, so on
+    a busy machine an empty reply would not mean that nothing is due. `tests/integration/test_shard_away.py` tests the
+    default.
+    """
     topology: str = request.param
+    if topology == "cluster":
+        monkeypatch.setattr(leaseholder, "_LATE_SECONDS", _LEASE_SECONDS)
+        monkeypatch.setattr(leaseholder, "_GATHER_SECONDS", _LEASE_SECONDS)
     server = request.getfixturevalue("three_servers" if topology == "cluster" else "one_server")
     return Stage(server, SHARDS[topology])
 

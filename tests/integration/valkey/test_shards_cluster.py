@@ -210,7 +210,7 @@ async def test_slots_that_moved_are_a_gap_for_listeners(spread: Shards, three_no
 
 async def test_a_primary_that_was_replaced_confirms_nothing_though_it_has_no_replica() -> None:
     """It hung, and came back; most of the others know better."""
-    with cluster(primaries=3, replicas=1, options={"cluster-node-timeout": "1000"}) as nodes:
+    with cluster(primaries=3, replicas=1, options={"cluster-node-timeout": "3000"}) as nodes:
         shards = await Shards.connect(nodes.address)
         key = "{r}:"
         slot = slot_of(key)
