@@ -76,10 +76,9 @@ TRANSITIONS: dict[tuple[RequestStatus, RequestEvent], RequestStatus] = {
     (_S.LEASED, _E.SUSPECT): _S.LATER,
     (_S.LEASED, _E.STOP): _S.DROPPED,
     (_S.LEASED, _E.EXPIRE): _S.DROPPED,
-    (_S.LEASED, _E.EXHAUST): _S.DROPPED,
 }
-"""A step that is not in the table cannot happen. The last three: the request comes back from its worker, and finds that
-its crawl, or its spider's part, has ended."""
+"""A step that is not in the table cannot happen. The last two: the request comes back from its worker, and finds that
+its crawl, or its spider's part, has ended. It cannot find the page budget used up, because it holds a page of it."""
 
 FINAL = frozenset({RequestStatus.FETCHED, RequestStatus.FAILED, RequestStatus.DROPPED})
 """A request that has one of these statuses keeps it."""

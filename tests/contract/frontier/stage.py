@@ -9,6 +9,7 @@ from gossamer.valkey.client import Script
 from gossamer.valkey.shards import Shards
 from tests.servers.valkey import Cluster, Server
 
+from .observer import StepObserver
 from .pair import Clock, Pair
 
 _numbers = count()
@@ -17,7 +18,7 @@ _numbers = count()
 class LossyConnection:
     """Connections to shards which lose a reply when told to: the call is carried out and nobody learns of it."""
 
-    def __init__(self, shards: Shards) -> None:
+    def __init__(self, shards: Shards | StepObserver) -> None:
         self._shards = shards
         self.countdown: int | None = None
         """So many replies arrive before one is lost. None: all arrive."""
@@ -54,10 +55,10 @@ class Stage:
         self.connections: list[LossyConnection] = []
         self.frontiers: list[ValkeyFrontier] = []
 
-    async def frontier(self, **options: Any) -> ValkeyFrontier:
-        """Another client of the same frontier."""
+    async def frontier(self, *, observer: StepObserver | None = None, **options: Any) -> ValkeyFrontier:
+        """Another client of the same frontier. `observer`: sees every script that it runs."""
         shards = await Shards.connect(self.server.address)
-        connection = LossyConnection(shards)
+        connection = LossyConnection(shards if observer is None else observer.watch(shards))
         try:
             frontier = await ValkeyFrontier.from_connection(
                 connection,  # type: ignore[arg-type]
@@ -74,7 +75,8 @@ class Stage:
     async def pair(self, *, heartbeat_seconds: float = 10.3, **options: Any) -> Pair:
         """A frontier beside its model, both on one clock that stands still until it is told to go on."""
         clock = Clock()
-        frontier = await self.frontier(heartbeat_seconds=heartbeat_seconds, clock=clock, **options)
+        observer = StepObserver()
+        frontier = await self.frontier(heartbeat_seconds=heartbeat_seconds, clock=clock, observer=observer, **options)
         connection = self.connections[-1]
 
         def lose(nth: int | None) -> None:

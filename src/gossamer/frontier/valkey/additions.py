@@ -136,7 +136,7 @@ class RequestAdder:
             arguments += (spider, round(at * 1000))
         self._drop_old_cache()
         era = self._commands.shards.era
-        while (reply := await self._commands.call_confirmed(home, "open_run", *arguments))[0] == b"halting":
+        while (reply := await self._commands.call_confirmed(home, "open_run", *arguments))[0] == b"stopping":
             await carry_out_stop(self._commands, token, retention_ms=self._retention_ms)
         if reply[0] == b"refused":
             state = reply[1].decode()

@@ -178,7 +178,7 @@ class ValkeyFrontier:
         shards = {home_shard(token, self._commands.count), *(home.shards if home else ())}
         arguments = (token, run.number, codec.pack_crawl(crawl))
         await asyncio.gather(
-            *(self._commands.call_confirmed(shard, "set_requested_rate", *arguments) for shard in shards)
+            *(self._commands.call_confirmed(shard, "set_crawl_limits", *arguments) for shard in shards)
         )
         return msgspec.structs.replace(run, crawl=crawl)
 

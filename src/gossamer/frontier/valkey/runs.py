@@ -306,7 +306,7 @@ async def acknowledge_events(commands: ScriptCommands, events: Sequence[CrawlEve
         by_shard.setdefault(home_shard(event.crawl.token, commands.count), []).append(event.event_id)
     await asyncio.gather(
         *(
-            commands.call(shard, "confirm_events", *ids[first : first + _EVENTS_AT_ONCE])
+            commands.call(shard, "acknowledge_events", *ids[first : first + _EVENTS_AT_ONCE])
             for shard, ids in by_shard.items()
             for first in range(0, len(ids), _EVENTS_AT_ONCE)
         )

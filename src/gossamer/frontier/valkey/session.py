@@ -156,10 +156,10 @@ class ShardSession:
         return reply
 
     async def hop(self, name: str, lease: int, fingerprint: int, tail: bytes) -> tuple[int, float]:
-        """Request a hit for a redirect; returns the answer of `hop.lua`, and when the hit was charged. Raises
-        LeaseLost."""
+        """Request a hit for a redirect. Returns the answer of `request_redirect.lua`, and when the hit was charged.
+        Raises LeaseLost."""
         sent_at = time.monotonic()
-        answer = await self._commands.call(self.shard, "hop", name, lease, fingerprint, tail)
+        answer = await self._commands.call(self.shard, "request_redirect", name, lease, fingerprint, tail)
         charged = self.charged_at(sent_at)
         if answer < 0:
             if name == self.name:

@@ -1,24 +1,38 @@
 #!lua
--- Queue what the run has not seen: dedupe and enqueue in one step.
+-- Queue the URLs that the run has not seen.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 single: 1 where there is one shard  7 crawl (opaque)  8 digest of the terms
---       9 limits (msgpack) and terms (opaque)  10 version at which the home shard confirmed the run just now, else 0
+-- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 single: 1 where there is one shard  7 crawl (msgpack)
+--       8 digest of the terms  9 limits (msgpack) and terms (opaque)
+--       10 version at which the home shard confirmed the run just now, else 0
 --       11 call: "", or a name under which the answer is kept for an hour, until a call with the same name and another
---       number  12 number of the call: repeated with the same one, it changes nothing and gets the same answer
---       13 stopped spiders: "slink,eother"  14 retention ms
+--       number  12 number of the call: repeated with the same number, it changes nothing and gets the same answer
+--       13 spiders whose part has ended: "slink,eother"  14 retention ms
 --       15 last: 1 when nothing more of this submission comes and nothing was new so far
---       16 seeds: 1 when no settlement will count what is not added: it is counted here. The positions of duplicates
---       are answered too
+--       16 seeds: 1 when no settlement will count what is not added, so it is counted here and the positions of duplicates
+--       are returned too
 --       then for each batch: spider, domain, priority, depth, unfiltered 1|0, extended 1|0, count,
 --       and for each URL: fingerprint (decimal), tail (URL, or what the client packed)
--- Returns { "closed" } when the run was closed here since then, or is over (ask the home shard), { "purging" } when the
---         last run has to be purged first, or
+-- Returns { "closed" } when the run was finished here since then, or is over (the caller asks the home shard),
+--         { "purging" } when the queues of an earlier run have to be purged first, or
 --         { "ok", added, duplicates, shard became idle: 1|0, { positions of duplicates of seeds },
---           { position, reason, ... of every URL that was dropped: it is not in the seen-set },
+--           { position, reason, ... of every URL that was dropped and is not in the seen-set },
 --           1 when there are duplicates of seeds, and nothing was queued here under these terms before }
--- include common
--- include adding
-local answer = add_batches(ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9], tonumber(ARGV[10]),
-  ARGV[11], ARGV[12], ARGV[13], tonumber(ARGV[14]), ARGV[15] == "1", ARGV[16] == "1", 17, #ARGV)
+-- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, call:{name},
+--         clock, d:{token}, egresses, ending, event, events, expiries, h:{token}, homes, idle, n,
+--         off:{pool}|{spider}, old, opened, policy, purge, q:{token}|{spider}|{domain}|{priority},
+--         r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, resting, roster:{pool}|{spider},
+--         running:{spider}|{appid}, running:|{appid}, s:{token}:{generation}:{bucket}, t:{token}, w:{scope},
+--         wait:{pool}, x:{domain}, z:{token}
+-- transition: new -> queued on add
+-- transition: queued -> dropped on stop
+-- transition: later -> dropped on stop
+-- include shard
+-- include add_urls
+local addition = {
+  token = ARGV[3], run = tonumber(ARGV[4]), generation = ARGV[5], single = ARGV[6], packed_crawl = ARGV[7],
+  digest = ARGV[8], packed_terms = ARGV[9], confirmed = tonumber(ARGV[10]), call = ARGV[11], number = ARGV[12],
+  stopped = ARGV[13], retention = tonumber(ARGV[14]), last = ARGV[15] == "1", seeds = ARGV[16] == "1",
+}
+local answer = add_batches(addition, 17, #ARGV)
 write_all()
 return answer

@@ -1,19 +1,32 @@
 #!lua
--- Add the URLs of many submissions, each as `add` does.
+-- Queue the URLs of many submissions, each as `add` does.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 single: 1 where there is one shard  4 retention ms
 --       then for each: token, run, generation, crawl (msgpack), digest of the terms, limits (msgpack) and terms (opaque),
---       version at which the home shard confirmed the run just now, stopped spiders: "slink,eother",
---       how many arguments its batches are, and those, as in `add`
--- Returns for each what `add` does; one that is closed or purging has changed nothing
--- include common
--- include adding
+--       version at which the home shard confirmed the run just now, spiders whose part has ended: "slink,eother",
+--       number of arguments of its batches, and those, as in `add`
+-- Returns for each what `add` does; a submission that is "closed" or "purging" has changed nothing
+-- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, call:{name},
+--         clock, d:{token}, egresses, ending, event, events, expiries, h:{token}, homes, idle, n,
+--         off:{pool}|{spider}, old, opened, policy, purge, q:{token}|{spider}|{domain}|{priority},
+--         r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, resting, roster:{pool}|{spider},
+--         running:{spider}|{appid}, running:|{appid}, s:{token}:{generation}:{bucket}, t:{token}, w:{scope},
+--         wait:{pool}, x:{domain}, z:{token}
+-- transition: new -> queued on add
+-- transition: queued -> dropped on stop
+-- transition: later -> dropped on stop
+-- include shard
+-- include add_urls
 local single, retention, answers, i = ARGV[3], tonumber(ARGV[4]), {}, 5
 while i <= #ARGV do
   local first = i + 9
   local final = first + tonumber(ARGV[i + 8]) - 1
-  answers[#answers + 1] = add_batches(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], single, ARGV[i + 3], ARGV[i + 4],
-    ARGV[i + 5], tonumber(ARGV[i + 6]), "", "", ARGV[i + 7], retention, true, true, first, final)
+  local addition = {
+    token = ARGV[i], run = tonumber(ARGV[i + 1]), generation = ARGV[i + 2], single = single, packed_crawl = ARGV[i + 3],
+    digest = ARGV[i + 4], packed_terms = ARGV[i + 5], confirmed = tonumber(ARGV[i + 6]), call = "", number = "",
+    stopped = ARGV[i + 7], retention = retention, last = true, seeds = true,
+  }
+  answers[#answers + 1] = add_batches(addition, first, final)
   i = final + 1
 end
 write_all()

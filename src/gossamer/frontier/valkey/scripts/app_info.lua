@@ -1,17 +1,18 @@
 #!lua flags=allow-oom
--- What waits of an application on this shard, and how many of its crawls run whose home this shard is.
+-- Requests of an application that wait on this shard, and its running crawls whose home this shard is.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 application  4 spider, or "" for all
--- Returns { requests that wait in queues or for a retry, domains on which they wait (for each spider), crawls }
--- include common
--- include known
+-- Returns { requests that wait in queues or to be queued later, domains on which they wait (for each spider), crawls }
+-- Touches app-domains:{spider}|{appid}, app:{appid}, clock, running:{spider}|{appid}, running:|{appid}
+-- include shard
+-- include running
 local appid, spider = ARGV[3], ARGV[4]
-local row = redis.call("HGETALL", P .. "app:" .. appid)
+local row = redis.call("HGETALL", BASE .. "app:" .. appid)
 local requests, domains = 0, 0
 for i = 1, #row, 2 do
   if spider == "" or spider == row[i] then
     requests = requests + tonumber(row[i + 1])
-    domains = domains + redis.call("HLEN", P .. "app-domains:" .. row[i] .. "|" .. appid)
+    domains = domains + redis.call("HLEN", BASE .. "app-domains:" .. row[i] .. "|" .. appid)
   end
 end
 return { requests, domains, redis.call("SCARD", running_key(appid, spider)) }

@@ -1,20 +1,19 @@
 #!lua flags=allow-oom
--- What waits in queues on this shard, by pool and spider.
+-- Requests that wait in queues on this shard, by pool and spider.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix
 -- Returns { "<pool>|<spider>", requests, domains, ... }
--- include common
--- include throttle
--- include queues
-local row, answer = redis.call("HGETALL", P .. "backlog"), {}
+-- Touches a:{pool}|{spider}|{domain}, backlog, clock, homes, off:{pool}|{spider}, r:{pool}|{spider}|{band},
+--         r:{pool}|{spider}|{band}|{egress}, roster:{pool}|{spider}
+-- include shard
+-- include places
+local row, answer = redis.call("HGETALL", BASE .. "backlog"), {}
 for i = 1, #row, 2 do
-  local home = row[i]
-  local domains = 0
+  local group, domains = row[i], 0
   for place = 1, PLACES do
-    local key = place_key(home, place)
-    domains = domains + redis.call(place > 2 and "ZCARD" or "SCARD", key)
+    domains = domains + redis.call(place <= PER_EGRESS and "SCARD" or "ZCARD", place_key(group, place))
   end
-  answer[#answer + 1] = home
+  answer[#answer + 1] = group
   answer[#answer + 1] = row[i + 1]
   answer[#answer + 1] = domains
 end

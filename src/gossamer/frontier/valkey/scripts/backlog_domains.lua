@@ -1,44 +1,48 @@
 #!lua flags=allow-oom
 -- A page of the domains where requests of a spider wait, and how many in each.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 spider  4 cursor, "" to begin  5 about how many
+-- ARGV  1 now  2 prefix  3 spider  4 cursor, "" to begin  5 domains to return (approximate)
 -- Returns { next cursor, "" at the end, { domain, requests, ... } }
--- include common
--- include throttle
--- include queues
-local QUEUES = 1000 -- of a domain: no more are looked at
+-- Touches a:{pool}|{spider}|{domain}, backlog, clock, homes, off:{pool}|{spider},
+--         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
+--         roster:{pool}|{spider}
+-- include shard
+-- include places
+local MOST_QUEUES = 1000 -- of a domain: no more are counted
 local spider, most = ARGV[3], tonumber(ARGV[5])
-local at, place, inner = string.match(ARGV[4], "^(.*)|(%d+)|(%d+)$") -- the pool, and where in it
+-- The cursor: "<pool>|<place>|<inner cursor>".
+local pool_there, place, inner = string.match(ARGV[4], "^(.*)|(%d+)|(%d+)$")
 place = tonumber(place)
 
 local pools = {} -- from the cursor's on, by name
-for _, home in ipairs(redis.call("HKEYS", P .. "backlog")) do
-  local pool, of = string.match(home, "^([^|]*)|(.*)$")
-  if of == spider and pool >= (at or "") then
+for _, group in ipairs(redis.call("HKEYS", BASE .. "backlog")) do
+  local pool, its_spider = string.match(group, "^([^|]*)|(.*)$")
+  if its_spider == spider and pool >= (pool_there or "") then
     pools[#pools + 1] = pool
   end
 end
 table.sort(pools)
 
-local function requests(home, domain)
+local function count_requests(group, domain)
   local total = 0
-  for _, member in ipairs(redis.call("ZRANGE", agenda_key(home, domain), 0, QUEUES - 1)) do
-    total = total + redis.call("LLEN", queue_key(string.sub(member, 1, 16), spider, domain, string.sub(member, 18)))
+  for _, member in ipairs(redis.call("ZRANGE", agenda_key(group, domain), 0, MOST_QUEUES - 1)) do
+    local token, priority = string.match(member, "^(.-)|(.*)$")
+    total = total + redis.call("LLEN", BASE .. "q:" .. token .. "|" .. spider .. "|" .. domain .. "|" .. priority)
   end
   return total
 end
 
 local found, number = {}, 1
 while pools[number] and #found < 2 * most do
-  local home = pools[number] .. "|" .. spider
-  if pools[number] ~= at then
-    at, place, inner = pools[number], 1, "0"
+  local group = pools[number] .. "|" .. spider
+  if pools[number] ~= pool_there then
+    pool_there, place, inner = pools[number], 1, "0"
   end
-  local key, step = place_key(home, place), place > 2 and 2 or 1
-  local reply = redis.call(step == 2 and "ZSCAN" or "SSCAN", key, inner, "COUNT", most)
-  for i = 1, #reply[2], step do
+  local is_set = place <= PER_EGRESS -- else a sorted set, whose members come with their scores
+  local reply = redis.call(is_set and "SSCAN" or "ZSCAN", place_key(group, place), inner, "COUNT", most)
+  for i = 1, #reply[2], is_set and 1 or 2 do
     local domain = reply[2][i]
-    local count = requests(home, domain)
+    local count = count_requests(group, domain)
     if count > 0 then
       found[#found + 1] = domain
       found[#found + 1] = count
@@ -55,7 +59,7 @@ end
 if not pools[number] then
   return { "", found }
 end
-if pools[number] ~= at then
-  at, place, inner = pools[number], 1, "0"
+if pools[number] ~= pool_there then
+  pool_there, place, inner = pools[number], 1, "0"
 end
-return { at .. "|" .. place .. "|" .. inner, found }
+return { pool_there .. "|" .. place .. "|" .. inner, found }

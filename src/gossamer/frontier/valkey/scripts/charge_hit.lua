@@ -1,22 +1,22 @@
 #!lua flags=allow-oom
 -- Charge a hit for a request that no queue holds.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 spider  5 domain  6 egress  7 hits  8 window ms  9 moderated: the crawl's wish, or ""
--- Returns { 1 when it was charged, ms until it starts }, or { 0, ms until it is worth asking again, "" when nobody knows }
--- include common
--- include throttle
--- include queues
+-- ARGV  1 now  2 prefix  3 token  4 spider  5 domain  6 egress
+--       7 hits  8 window ms  9 moderated 1|0: the crawl's requested rate, or "" each
+-- Returns { 1 when a hit was charged, ms until it starts }, or { 0, ms until it is worth asking again, "" when nobody knows }
+-- Touches clock, policy, w:{scope}, x:{domain}
+-- include shard
+-- include hits
 local token, spider, domain, egress = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local wish = ARGV[7] ~= "" and { tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9] == "1" } or nil
+local rate = ARGV[7] ~= "" and { tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9] == "1" } or nil
 local policy = policy_of(domain)
 if policy.off or policy.drops then
   return { 0, "" }
 end
 local blocked = block_of(domain)[1]
 local scope = scope_of(policy, spider, domain, egress)
-local record = record_of(scope)
-local budgets = budgets_of(policy, { token = token, wish = wish }, domain)
-local hits = blocked <= now and free_hits(record, policy, budgets, 1)
+local budgets = budgets_of(policy, { token = token, requested_rate = rate }, domain)
+local hits = blocked <= now and free_hits(record_of(scope), policy, budgets, 1)
 if hits and hits.starts[1] then
   charge(scope, budgets, hits, 1)
   write_all()

@@ -2,22 +2,23 @@
 -- Decide which process does something that is done once in a crawl. On the crawl's home shard.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 generation  5 name of the process, or "" to note that these are done
---       6 a claim that was not repeated for so many ms is free again  7 ms that all of it is remembered
+--       6 ms after which a claim that was not repeated is free again  7 ms that all of it is remembered
 --       then the names of what is to be done
--- Returns for each 1: this process does it, 0: it is done, -1: another process is doing it
--- include common
-local key = P .. "once:" .. ARGV[3] .. ":" .. ARGV[4]
+-- Returns for each 1: this process does it, 0: it is done, -1: another process does it
+-- Touches clock, once:{token}:{generation}
+-- include shard
+local key, process = BASE .. "once:" .. ARGV[3] .. ":" .. ARGV[4], ARGV[5]
 local answers = {}
 for k = 8, #ARGV do
   local held = redis.call("HGET", key, ARGV[k])
-  local since, by = string.match(held or "", "^(%d+) (.+)$")
+  local since, holder = string.match(held or "", "^(%d+) (.+)$")
   local answer = 1
   if held == "" then
     answer = 0
-  elseif since and by ~= ARGV[5] and ARGV[5] ~= "" and now - tonumber(since) <= tonumber(ARGV[6]) then
+  elseif since and holder ~= process and process ~= "" and now - tonumber(since) <= tonumber(ARGV[6]) then
     answer = -1
   else
-    redis.call("HSET", key, ARGV[k], ARGV[5] == "" and "" or string.format("%.0f %s", now, ARGV[5]))
+    redis.call("HSET", key, ARGV[k], process == "" and "" or string.format("%.0f %s", now, process))
   end
   answers[#answers + 1] = answer
 end

@@ -1,26 +1,27 @@
 #!lua flags=allow-oom
 -- Tell a process the shard's time, and correct that time when a process has noticed that the server's clock was set.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 process  4 the time that the process expects now, ms; "" at its first look
---       5 ms by which it wants the time corrected, or ""  6 number of corrections that it knows of
+-- ARGV  1 now  2 prefix  3 process  4 the time that the process expects now, ms; "" in its first call
+--       5 ms by which the process wants the time corrected, or ""  6 number of corrections that it knows of
 -- Returns { time in ms, number of corrections, ms by which this call corrected the time: "0" when it did not }
--- include common
+-- Touches clock, clocks
+-- include shard
 local LIFE = 3600000 -- ms that a process is remembered
--- The latest of them longer: if the clock is set back while no process runs, the next one has to know.
-local LATEST_LIFE = 30 * 86400000
+-- The list of them lives longer: if the clock is set back while no process runs, the next one has to know.
+local LIST_LIFE = 30 * 86400000
 local process, expected, wanted = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local clock, clocks = P .. "clock", P .. "clocks"
+local clock, clocks = BASE .. "clock", BASE .. "clocks"
 local corrections = tonumber(redis.call("HGET", clock, "corrections") or 0)
 local corrected = 0
 
--- The latest time at which another process agreed with the shard's time.
+-- Returns the latest time at which another process agreed with the shard's time.
 local function latest_of_others()
   local row = redis.call("ZREVRANGE", clocks, 0, 1, "WITHSCORES")
   return tonumber((row[1] == process and row[4] or row[1] ~= process and row[2]) or 0)
 end
 
 local function correct(ms)
-  if ms < 0 then -- keys with a life were forgotten
+  if ms < 0 then -- keys with a time to live were lost
     redis.call("HSET", clock, "forgot", string.format("%.3f", now + ms))
   end
   redis.call("HINCRBYFLOAT", clock, "offset", string.format("%.3f", ms))
@@ -30,20 +31,20 @@ end
 
 if wanted then
   -- A process that stood still with its clock (a virtual machine that was paused) believes that the server's was set
-  -- forward. If another one has agreed with the server meanwhile, that one is right.
-  if corrections == tonumber(ARGV[6]) and (wanted > 0 or latest_of_others() <= expected + STEP) then
+  -- forward. If another process has agreed with the server meanwhile, that one is right.
+  if corrections == tonumber(ARGV[6]) and (wanted > 0 or latest_of_others() <= expected + CLOCK_STEP) then
     correct(wanted)
   end
 elseif not expected then
   local latest = latest_of_others()
-  if latest > now + STEP then -- it was set back, and no process that noticed is left
+  if latest > now + CLOCK_STEP then -- the clock was set back, and no process that noticed is left
     correct(latest - now)
   end
 end
--- A process that has just come could not know if the clock had been set a moment before.
-if corrected ~= 0 or (expected and math.abs(expected - now) <= STEP) then
+-- A process in its first call could not know if the clock had been set a moment before, so it does not count as agreeing.
+if corrected ~= 0 or (expected and math.abs(expected - now) <= CLOCK_STEP) then
   redis.call("ZADD", clocks, now, process)
   redis.call("ZREMRANGEBYSCORE", clocks, "-inf", now - LIFE)
-  redis.call("PEXPIRE", clocks, LATEST_LIFE)
+  redis.call("PEXPIRE", clocks, LIST_LIFE)
 end
 return { string.format("%.3f", now), corrections, string.format("%.3f", corrected) }

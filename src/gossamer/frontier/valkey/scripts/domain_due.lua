@@ -1,16 +1,18 @@
 #!lua flags=allow-oom
--- When a domain may be leased from next, and what stands against it.
+-- When a domain may be leased from next, and until when it is blocked.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 pool  4 spider  5 domain
 -- Returns { blocked until ms or "", due ms or "" (unknown, or a request in flight must end first),
 --         ms by which the server's clock is ahead of the shard's time }, the first two by the server's clock
--- include common
--- include throttle
--- include queues
-local home, domain = ARGV[3] .. "|" .. ARGV[4], ARGV[5]
-local token = head_of(home, domain)
+-- Touches a:{pool}|{spider}|{domain}, c:{token}, clock, egresses, homes, n, off:{pool}|{spider}, policy,
+--         r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, roster:{pool}|{spider}, w:{scope},
+--         wait:{pool}, x:{domain}
+-- include shard
+-- include ready
+local group, domain = ARGV[3] .. "|" .. ARGV[4], ARGV[5]
+local token = head_of(group, domain)
 local blocked = block_of(domain)[1]
-local due = token and due_of(home, ARGV[4], domain, "", token) or INF
+local due = token and due_of(group, ARGV[4], domain, "", token) or INF
 local ahead = wall - now
 return { blocked > now and string.format("%.3f", blocked + ahead) or "",
   due < INF and string.format("%.3f", due + ahead) or "", string.format("%.3f", ahead) }

@@ -1,23 +1,25 @@
 #!lua flags=allow-oom
--- Mark as expired what is due to, of the crawls whose home this shard is.
+-- Mark as expired the spiders' parts whose time is over, of the crawls whose home this shard is.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 most parts a call  4 how long a mark is kept, ms  5 retention ms
--- Returns { parts that expired, 1 when there may be more, tokens whose shards are to be halted ... }
--- include common
--- include ends
-local most, mark, retention = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local due = redis.call("ZRANGEBYSCORE", P .. "expiries", "-inf", wall, "LIMIT", 0, most)
-local count, tokens, noted = 0, {}, {}
+-- ARGV  1 now  2 prefix  3 most parts a call  4 how long an expired crawl refuses submissions, ms  5 retention ms
+-- Returns { number of parts that expired, 1 when there may be more, tokens whose shards are to be told ... }
+-- Touches clock, ending, expiries, h:{token}, halting, marks, running:{spider}|{appid}, running:|{appid}
+-- include shard
+-- include stopping
+local most, marker_ms, retention = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local due = redis.call("ZRANGEBYSCORE", BASE .. "expiries", "-inf", wall, "LIMIT", 0, most)
+local count, tokens, is_listed = 0, {}, {}
 for _, member in ipairs(due) do
-  local token, spider = string.sub(member, 1, 16), string.sub(member, 18)
-  local row = redis.call("HMGET", P .. "h:" .. token, "state", "st:" .. spider)
-  redis.call("ZREM", P .. "expiries", member)
-  redis.call("HDEL", P .. "h:" .. token, "x:" .. spider)
+  local token, spider = string.sub(member, 1, 16), string.sub(member, 18) -- a token has 16 characters
+  local key = BASE .. "h:" .. token
+  local row = redis.call("HMGET", key, "state", "st:" .. spider)
+  redis.call("ZREM", BASE .. "expiries", member)
+  redis.call("HDEL", key, "x:" .. spider)
   if row[1] == "running" and not row[2] then
-    end_early(token, "expired", spider, mark, retention)
+    end_early(token, "expired", spider, marker_ms, retention)
     count = count + 1
-    if not noted[token] then
-      noted[token] = true
+    if not is_listed[token] then
+      is_listed[token] = true
       tokens[#tokens + 1] = token
     end
   end

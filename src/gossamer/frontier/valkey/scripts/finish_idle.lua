@@ -1,17 +1,19 @@
 #!lua flags=allow-oom
--- End the runs that have been idle for long enough.
+-- Finish the runs that have been idle for long enough.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 most  4 retention ms
--- Returns { how many runs were due, tokens of which other shards have a say ... }
--- include common
--- include finish
-local due = redis.call("ZRANGEBYSCORE", P .. "resting", "-inf", now, "LIMIT", 0, tonumber(ARGV[3]))
+-- ARGV  1 now  2 prefix  3 most runs a call  4 retention ms
+-- Returns { number of runs that were due, tokens of those that other shards have to be asked about ... }
+-- Touches app:{appid}, backlog, c:{token}, clock, ending, event, events, expiries, h:{token}, idle, n, resting,
+--         running:{spider}|{appid}, running:|{appid}
+-- include shard
+-- include check_finished
+local due = redis.call("ZRANGEBYSCORE", BASE .. "resting", "-inf", now, "LIMIT", 0, tonumber(ARGV[3]))
 local tokens = {}
 for _, token in ipairs(due) do
-  redis.call("ZREM", P .. "resting", token)
-  if check_done(token, tonumber(ARGV[4]), true) then
+  redis.call("ZREM", BASE .. "resting", token)
+  if check_finished(token, tonumber(ARGV[4]), true) then
     tokens[#tokens + 1] = token
   end
 end
-write_tallies()
+write_all()
 return { #due, unpack(tokens) }

@@ -1,13 +1,14 @@
 #!lua flags=allow-oom
--- Decide that a run has ended, once: only if nothing joined since its version was read. On the home shard.
+-- Decide that a run is finished, once: only if nothing joined it since its version was read. On the home shard.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 run  5 version  6 retention ms
---       7 the latest time by the clocks of the shards that it touched, ms
+--       7 the latest time by the clocks of the shards that the run touched, ms
 --       then for each spider that had requests: its name, how many of them were dropped as expired
 -- Returns 1 decided now, 0 not
--- include common
--- include ends
-local row = redis.call("HMGET", P .. "h:" .. ARGV[3], "state", "run", "version")
+-- Touches clock, ending, event, events, expiries, h:{token}, n, running:{spider}|{appid}, running:|{appid}
+-- include shard
+-- include finishing
+local row = redis.call("HMGET", BASE .. "h:" .. ARGV[3], "state", "run", "version")
 if row[1] ~= "running" or row[2] ~= ARGV[4] or (row[3] or "0") ~= ARGV[5] then
   return 0
 end

@@ -1,33 +1,36 @@
 #!lua flags=allow-oom
--- Close a run on one shard if all that was added here is done, and has been for as long as the run is to be idle. A closed run refuses additions until the home shard was
--- asked, so that the sum over all shards stands still while the home shard decides. A shard that was touched and not yet
--- added to is closed too: the addition may be under way.
+-- Finish a run on one shard if all that was added here is done, and has been for as long as the run stays idle. From then on
+-- the shard refuses additions until the home shard was asked, so that the sum over all shards stands still while the home
+-- shard decides. A shard that was touched and not yet added to is finished too: the addition may be under way.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 single: 1 where there is one shard  7 crawl (opaque)
+-- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 single: 1 where there is one shard  7 crawl (msgpack)
 --       8 version of the home shard's record before anything was summed
 -- Returns { } while there is work, else { the time, each spider that had requests here, how many of them were dropped as
---         expired, ... }; of a shard that is in a later run only the time
--- include common
--- include finish
--- include runs
+--         expired, ... }; only the time where the shard is in a later run
+-- Touches app:{appid}, backlog, c:{token}, clock, d:{token}, ending, n, old, opened, purge, resting, t:{token},
+--         z:{token}
+-- transition: queued -> dropped on stop
+-- transition: later -> dropped on stop
+-- include shard
+-- include begin_run
+-- include idle_until
 local token, run = ARGV[3], tonumber(ARGV[4])
 local crawl = crawl_of(token)
-local ahead = run_ahead(crawl, run, ARGV[5])
+local order = compare_run(crawl, run, ARGV[5])
 local time = string.format("%.3f", wall)
-if ahead < 0 then
+if order < 0 then
   return { time }
 end
-if ahead > 0 then
-  crawl = begin_run(token, run, ARGV[5], ARGV[6], ARGV[7], "")
+if order > 0 then
+  crawl = begin_run({ token, run, ARGV[5], ARGV[6], ARGV[7] }, "")
 end
-if not crawl or crawl.added ~= crawl.done or rests_until(crawl) > now then
+if not crawl or crawl.added ~= crawl.done or idle_until(crawl) > now then
   return {}
 end
-local key = P .. "c:" .. token
 if crawl.state == "r" or crawl.state == "b" then
-  redis.call("HSET", key, "st", "f")
+  redis.call("HSET", crawl.key, "st", "f")
 end
-if tonumber(ARGV[8]) > tonumber(redis.call("HGET", key, "closed") or 0) then
-  redis.call("HSET", key, "closed", ARGV[8])
+if tonumber(ARGV[8]) > tonumber(redis.call("HGET", crawl.key, "closed") or 0) then
+  redis.call("HSET", crawl.key, "closed", ARGV[8])
 end
-return { time, unpack(spiders_of(token)) }
+return { time, unpack(spiders_of(crawl)) }

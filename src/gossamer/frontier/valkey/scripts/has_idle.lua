@@ -2,6 +2,7 @@
 -- Whether any run has been idle for long enough.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix
--- Returns how many, at most 1
--- include common
-return #redis.call("ZRANGEBYSCORE", P .. "resting", "-inf", now, "LIMIT", 0, 1)
+-- Returns 1 or 0
+-- Touches clock, resting
+-- include shard
+return #redis.call("ZRANGEBYSCORE", BASE .. "resting", "-inf", now, "LIMIT", 0, 1)

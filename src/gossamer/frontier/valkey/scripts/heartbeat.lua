@@ -1,18 +1,21 @@
 #!lua flags=allow-oom
--- Say that a worker lives, and hear when another may be dead.
+-- Report that a worker lives, and learn when another may be dead.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 worker  4 heartbeat ms
--- Returns { leases it has here, or -1 when it was taken for dead;
---           ms until the most silent worker counts as dead, 0 when one does }
--- include common
-if not knows(ARGV[3]) then
+-- Returns { leases that the worker has here, or -1 when it was declared dead,
+--           ms until the worker that has been silent longest counts as dead, 0 when one does }
+-- Touches clock, dead, deaths, l:{worker}, workers
+-- include shard
+-- include workers
+local worker = ARGV[3]
+if not is_registered(worker) then
   return { -1, 0 }
 end
-redis.call("ZADD", P .. "workers", now, ARGV[3])
-local key = P .. "l:" .. ARGV[3]
+redis.call("ZADD", BASE .. "workers", now, worker)
+local key = BASE .. "l:" .. worker
 local held = redis.call("HLEN", key) - redis.call("HEXISTS", key, "last")
-if redis.call("EXISTS", P .. "dead") == 1 then
+if redis.call("EXISTS", BASE .. "dead") == 1 then
   return { held, 0 }
 end
-local silent = redis.call("ZRANGE", P .. "workers", 0, 0, "WITHSCORES")[2]
-return { held, math.max(0, math.ceil(tonumber(silent) + tonumber(ARGV[4]) - now)) }
+local longest_silent = redis.call("ZRANGE", BASE .. "workers", 0, 0, "WITHSCORES")[2]
+return { held, math.max(0, math.ceil(tonumber(longest_silent) + tonumber(ARGV[4]) - now)) }

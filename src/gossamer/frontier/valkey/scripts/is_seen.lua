@@ -3,7 +3,8 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 fingerprint
 -- Returns 1 or 0
--- include common
+-- Touches c:{token}, clock, s:{token}:{generation}:{bucket}
+-- include shard
 -- include seen
 local crawl = crawl_of(ARGV[3])
 return crawl and is_seen(crawl, ARGV[4]) and 1 or 0

@@ -1,33 +1,36 @@
 #!lua flags=allow-oom
 -- A page of the crawls that this shard is home to.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 application, or "" for all  4 cursor, "" to begin  5 about how many
+-- ARGV  1 now  2 prefix  3 application, or "" for all  4 cursor, "" to begin  5 crawls to return (approximate)
 --       6 running: 1 for those that run
 -- Returns { next cursor, "" at the end, { crawls as the client packed them } }
--- include common
--- include known
-local only, most = ARGV[3], tonumber(ARGV[5])
+-- Touches apps, clock, crawls:{appid}, h:{token}, running:{spider}|{appid}, running:|{appid}
+-- include shard
+-- include running
+local MOST_STEPS = 1000 -- scans that one call makes
+local only_app, most = ARGV[3], tonumber(ARGV[5])
+-- The cursor: "<inner cursor>|<application>".
 local inner, app = string.match(ARGV[4], "^(%d+)|(.*)$")
 if not inner then
-  inner, app = "0", only
-  if only == "" then
-    app = redis.call("ZRANGE", P .. "apps", 0, 0)[1]
+  inner, app = "0", only_app
+  if only_app == "" then
+    app = redis.call("ZRANGE", BASE .. "apps", 0, 0)[1]
   end
 end
 local found, steps = {}, 0
-while app and #found < most and steps < 1000 do
+while app and #found < most and steps < MOST_STEPS do
   steps = steps + 1
-  local key = ARGV[6] == "1" and running_key(app, "") or P .. "crawls:" .. app
+  local key = ARGV[6] == "1" and running_key(app, "") or BASE .. "crawls:" .. app
   local reply = redis.call("SSCAN", key, inner, "COUNT", most - #found)
   for _, token in ipairs(reply[2]) do
-    local blob = redis.call("HGET", P .. "h:" .. token, "crawl")
-    if blob then
-      found[#found + 1] = blob
+    local packed_crawl = redis.call("HGET", BASE .. "h:" .. token, "crawl")
+    if packed_crawl then
+      found[#found + 1] = packed_crawl
     end
   end
   inner = reply[1]
   if inner == "0" then
-    local following = only == "" and redis.call("ZRANGEBYLEX", P .. "apps", "(" .. app, "+", "LIMIT", 0, 1) or {}
+    local following = only_app == "" and redis.call("ZRANGEBYLEX", BASE .. "apps", "(" .. app, "+", "LIMIT", 0, 1) or {}
     app = following[1]
   end
 end

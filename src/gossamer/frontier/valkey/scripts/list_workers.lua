@@ -1,13 +1,14 @@
 #!lua flags=allow-oom
--- The workers that have a seat here and were not silent for too long.
+-- The workers that are registered here and were not silent for longer than a heartbeat.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 heartbeat ms
--- Returns { worker, ms since its last sign of life, leases, ... }
--- include common
-local row = redis.call("ZRANGEBYSCORE", P .. "workers", now - tonumber(ARGV[3]), "+inf", "WITHSCORES")
+-- Returns { worker, ms since its last call, leases, ... }
+-- Touches clock, l:{worker}, workers
+-- include shard
+local row = redis.call("ZRANGEBYSCORE", BASE .. "workers", now - tonumber(ARGV[3]), "+inf", "WITHSCORES")
 local answer = {}
 for i = 1, #row, 2 do
-  local key = P .. "l:" .. row[i]
+  local key = BASE .. "l:" .. row[i]
   answer[#answer + 1] = row[i]
   answer[#answer + 1] = math.max(0, math.floor(now - tonumber(row[i + 1])))
   answer[#answer + 1] = redis.call("HLEN", key) - redis.call("HEXISTS", key, "last")

@@ -1,10 +1,11 @@
 #!lua
--- Read what a shard says of its frontier, or write it.
+-- Read the format and the identity of a shard's frontier, or write them where the shard has none.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 format  4 shards  5 secret  6 id of the shard
 -- Returns { format, shards, secret, id } as they stand; nothing is written to a shard of another format
--- include common
-local key = P .. "meta"
+-- Touches clock, meta
+-- include shard
+local key = BASE .. "meta"
 if redis.call("EXISTS", key) == 0 then
   redis.call("HSET", key, "format", ARGV[3], "shards", ARGV[4], "secret", ARGV[5])
 end

@@ -1,42 +1,47 @@
 #!lua flags=allow-oom
--- Unlink the queues of crawls (or parts) that ended early, some at a time. What is not reached yet, a lease discards.
+-- Unlink the queues of crawls (or of spiders' parts) that ended early, some at a time. What this has not reached yet, a lease
+-- discards.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 most domains a call
 -- Returns 1 when there is more to do, else 0
--- include common
--- include throttle
--- include queues
+-- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, clock,
+--         d:{token}, egresses, homes, n, off:{pool}|{spider}, policy, purge, purging,
+--         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
+--         roster:{pool}|{spider}, w:{scope}, wait:{pool}, x:{domain}
+-- include shard
+-- include discarding
+-- include end_reasons
 local most = tonumber(ARGV[3])
-local token = redis.call("ZRANGE", P .. "purge", 0, 0)[1]
+local token = redis.call("ZRANGE", BASE .. "purge", 0, 0)[1]
 if not token then
   return 0
 end
 local crawl = crawl_of(token)
-local cursor = redis.call("HGET", P .. "purging", token) or "0"
-local reply = crawl and redis.call("HSCAN", P .. "d:" .. token, cursor, "COUNT", most) or { "0", {} }
+local cursor = redis.call("HGET", BASE .. "purging", token) or "0"
+local reply = crawl and redis.call("HSCAN", BASE .. "d:" .. token, cursor, "COUNT", most) or { "0", {} }
 for i = 1, #reply[2], 2 do
   local domain = reply[2][i]
-  local queues = {}
+  local row = {}
   for k, field in ipairs(share_of(token, domain).row) do
-    queues[k] = field -- discarding changes the row itself
+    row[k] = field -- a copy: discarding changes the row itself
   end
-  for k = 3, #queues, 3 do
-    local spider, priority = queues[k], queues[k + 1]
-    if ended(crawl, spider) then
-      local home = crawl.pool .. "|" .. spider
-      local _, head = head_of(home, domain)
-      discard_queue(token, home, spider, domain, priority)
+  for k = FIRST_QUEUE, #row, 3 do
+    local spider, priority = row[k], row[k + 1]
+    if end_reason(crawl, spider) then
+      local group = crawl.pool .. "|" .. spider
+      local _, head = head_of(group, domain)
+      discard_queue(token, group, spider, domain, priority)
       if head then
-        place(home, domain, band_of(head))
+        place_domain(group, domain, band_of(head))
       end
     end
   end
 end
 if reply[1] == "0" then
-  redis.call("ZREM", P .. "purge", token)
-  redis.call("HDEL", P .. "purging", token)
+  redis.call("ZREM", BASE .. "purge", token)
+  redis.call("HDEL", BASE .. "purging", token)
 else
-  redis.call("HSET", P .. "purging", token, reply[1])
+  redis.call("HSET", BASE .. "purging", token, reply[1])
 end
 write_all()
-return redis.call("EXISTS", P .. "purge")
+return redis.call("EXISTS", BASE .. "purge")

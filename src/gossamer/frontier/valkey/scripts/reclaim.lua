@@ -1,71 +1,100 @@
 #!lua flags=allow-oom
--- Take back what dead workers, or one that leaves, still hold: in front of its queue. Some at a time; repeat until done.
+-- Put what dead workers, or one that leaves, still hold back in front of its queues. Some leases at a time; to be repeated
+-- until none is left.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 heartbeat ms  4 retention ms  5 most leases a call  6 worker that leaves, or ""
---       7 until when silent workers are taken for dead: a time, 0: not at all, "": whenever this is carried out
---       8 deaths after which a request is given up
--- Returns { requests taken back, 1 when there is more, the time, tokens idle on this shard ... }
--- include common
--- include throttle
--- include queues
--- include finish
+--       7 until when silent workers are declared dead: a time of the shard, 0: not at all, "": whenever this runs
+--       8 number of deaths after which a request is given up
+-- Returns { requests put back, 1 when there are more, the shard's time, tokens idle on this shard ... }
+-- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, clock,
+--         d:{token}, dead, deaths, egresses, ending, event, events, expiries, h:{token}, homes, idle, l:{worker},
+--         later, n, off:{pool}|{spider}, policy, q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band},
+--         r:{pool}|{spider}|{band}|{egress}, resting, roster:{pool}|{spider}, running:{spider}|{appid},
+--         running:|{appid}, t:{token}, w:{scope}, wait:{pool}, workers, x:{domain}, z:{token}
+-- transition: leased -> queued on reclaim
+-- transition: leased -> later on suspect
+-- transition: leased -> dropped on stop
+-- transition: leased -> dropped on expire
+-- include shard
+-- include workers
+-- include leases
+-- include release
+-- include queue_later
 -- include deaths
+-- include check_finished
 local heartbeat, retention, most, leaver = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
-local latest, most_deaths = tonumber(ARGV[7]) or INF, tonumber(ARGV[8])
-local DOUBT = 5 -- heartbeats that a worker has to speak again before a request is given up because of its death
+local latest, deaths_limit = tonumber(ARGV[7]) or INF, tonumber(ARGV[8])
+-- Heartbeats that a worker has to call again before a request is given up because of its death. May be more.
+local DOUBT = 5
+-- A request that silences this many workers is their cause, even if all of them call again later. May be more: names of
+-- workers take room in the entry.
+local MOST_NAMES = 10
 local WEEK = 604800000
 
--- From here on a dead worker's calls find it unknown, so nobody works on what goes back now.
+-- Declare silent workers dead. From here on the calls of a dead worker find it unregistered, so nobody else works on what
+-- goes back now.
 if now <= latest then
-  for _, worker in ipairs(redis.call("ZRANGEBYSCORE", P .. "workers", "-inf", now - heartbeat, "LIMIT", 0, 100)) do
-    redis.call("ZREM", P .. "workers", worker)
-    redis.call("ZADD", P .. "dead", now, worker)
-    redis.call("ZADD", P .. "deaths", now, worker)
-    redis.call("PEXPIRE", P .. "deaths", WEEK)
+  for _, worker in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "workers", "-inf", now - heartbeat, "LIMIT", 0, 100)) do
+    redis.call("ZREM", BASE .. "workers", worker)
+    redis.call("ZADD", BASE .. "dead", now, worker)
+    redis.call("ZADD", BASE .. "deaths", now, worker)
+    redis.call("PEXPIRE", BASE .. "deaths", WEEK)
   end
-  redis.call("ZREMRANGEBYSCORE", P .. "deaths", "-inf", now - WEEK)
+  redis.call("ZREMRANGEBYSCORE", BASE .. "deaths", "-inf", now - WEEK)
 end
-if leaver ~= "" and knows(leaver) then
-  redis.call("ZREM", P .. "workers", leaver)
-  redis.call("ZADD", P .. "dead", now, leaver)
+if leaver ~= "" and is_registered(leaver) then
+  redis.call("ZREM", BASE .. "workers", leaver)
+  redis.call("ZADD", BASE .. "dead", now, leaver)
 end
 
-local touched, count, more = {}, 0, 0
+-- Returns the entry after this worker was declared dead with it.
+local function add_death(entry, worker)
+  local flags = string.byte(entry, 1)
+  local names, rest = names_in(entry)
+  if not is_dead(worker) or string.find("\n" .. names, "\n" .. worker .. "\n", 1, true) then
+    return entry -- the worker has called again since, or is in it already
+  end
+  names = names .. worker .. "\n"
+  local _, count = string.gsub(names, "\n", "")
+  if count >= MOST_NAMES then -- as one that has killed its workers
+    return string.char(flags % 2 + 2 * math.min(deaths_limit, MOST_DEATHS)) .. string.sub(entry, 2, 7)
+      .. string.sub(entry, rest)
+  end
+  return string.char(flags < SUSPECT and flags + SUSPECT or flags) .. string.sub(entry, 2, 7)
+    .. string.char(math.floor(#names / 256), #names % 256) .. names .. string.sub(entry, rest)
+end
 
-local function take_back(raw, worker)
-  local run, token, priority, spider, domain, scope, entry = cmsgpack.unpack(raw)
+local reclaimed_crawls, count = {}, 0
+
+local function put_back(packed, worker)
+  local run, token, priority, spider, domain, scope, entry = cmsgpack.unpack(packed)
   release(scope, domain)
   local crawl = crawl_of(token)
   if not crawl or crawl.run ~= run then
     return
   end
-  touched[token] = true
-  tally(token, "h:" .. spider, -1)
-  local limits = terms_of(token, entry_terms(entry))
-  give_back_page(crawl, domain, limits)
-  local stop = ended(crawl, spider)
-  if stop then
-    count_done(crawl, "D:" .. spider .. ":" .. stop, 1)
+  reclaimed_crawls[token] = true
+  count_crawl(token, "h:" .. spider, -1)
+  return_page(crawl, domain, terms_of(token, terms_number_of(entry)))
+  local ended = end_reason(crawl, spider)
+  if ended then
+    count_done(crawl, "D:" .. spider .. ":" .. ended, 1)
     return
   end
   count = count + 1
   if worker ~= leaver then
-    entry = add_death(entry, worker)
-    local flags, attempt = string.byte(entry, 1, 2)
-    entry = string.char(flags, math.min(255, attempt + 1)) .. string.sub(entry, 3)
-    if flags >= SUSPECT and deaths_of(entry) >= most_deaths then
-      local due = now + DOUBT * heartbeat
-      redis.call("ZADD", P .. "later", due, cmsgpack.pack(token, run, priority, spider, domain, entry))
-      count_later(token, spider, domain, priority, 1)
-      wake(crawl.pool, due)
+    entry = with_attempt(add_death(entry, worker))
+    if string.byte(entry, 1) >= SUSPECT and deaths_of(entry) >= deaths_limit then
+      queue_later(crawl, { priority, spider, domain, entry }, now + DOUBT * heartbeat)
       return
     end
   end
   enqueue(crawl, spider, domain, priority, { entry }, true)
 end
 
--- Some leases of a worker: { id, raw } of each.
-local function take_some(key, limit)
+-- Returns some leases of a worker: { id, packed lease } each. Not by HSCAN: from the beginning of a large hash that was
+-- emptied from there it may find nothing.
+local function some_leases(key, limit)
   local row, found = redis.call("HRANDFIELD", key, limit + 1, "WITHVALUES"), {}
   for i = 1, #row, 2 do
     if row[i] ~= "last" and #found < limit then
@@ -76,27 +105,26 @@ local function take_some(key, limit)
 end
 
 local handled = 0
-for _, worker in ipairs(redis.call("ZRANGE", P .. "dead", 0, 99)) do
-  local key = P .. "l:" .. worker
-  -- Not HSCAN: from the beginning of a large hash that was emptied from there it may find nothing.
-  for _, pair in ipairs(take_some(key, most - handled)) do
-    redis.call("HDEL", key, pair[1])
-    take_back(pair[2], worker)
+for _, worker in ipairs(redis.call("ZRANGE", BASE .. "dead", 0, 99)) do
+  local key = BASE .. "l:" .. worker
+  for _, lease in ipairs(some_leases(key, most - handled)) do
+    redis.call("HDEL", key, lease[1])
+    put_back(lease[2], worker)
     handled = handled + 1
   end
   if redis.call("HLEN", key) <= 1 then
     redis.call("UNLINK", key)
-    redis.call("ZREM", P .. "dead", worker)
+    redis.call("ZREM", BASE .. "dead", worker)
   end
   if handled >= most then
     break
   end
 end
-more = redis.call("EXISTS", P .. "dead")
+local more = redis.call("EXISTS", BASE .. "dead")
 
 local idle = {}
-for token in pairs(touched) do
-  if check_done(token, retention) then
+for token in pairs(reclaimed_crawls) do
+  if check_finished(token, retention, false) then
     idle[#idle + 1] = token
   end
 end

@@ -1,37 +1,41 @@
 #!lua flags=allow-oom
--- Set or remove a domain's policy, or the default. A domain goes where its policy now says at once; after a change of the
--- default all have to, some at a time: `rescoring` remembers that, whoever comes to do it.
+-- Set or remove a domain's policy, or the default. A domain is moved at once to where its policy now says. After a change of
+-- the default all domains have to be, some at a time: `rescoring` notes that, so that any process can go on with it.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 domain, or "" for the default  4 policy (msgpack map), or "" to remove
 --       5 optional: the policy that must be there ("": none), or the new one already
 -- Returns the new version of all policies on this shard, 0 when another policy is there
--- include common
--- include throttle
--- include queues
-local field = ARGV[3] == "" and "*" or "d:" .. ARGV[3]
-if ARGV[5] then
-  local there = redis.call("HGET", P .. "policy", field) or ""
-  if there ~= ARGV[5] and there ~= ARGV[4] then
+-- Touches a:{pool}|{spider}|{domain}, c:{token}, clock, egresses, homes, n, off:{pool}|{spider}, policy,
+--         r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, rescoring, roster:{pool}|{spider}, w:{scope},
+--         wait:{pool}, x:{domain}
+-- include shard
+-- include moves
+-- include keep_hits
+local domain, packed_policy, expected = ARGV[3], ARGV[4], ARGV[5]
+local key, field = BASE .. "policy", domain == "" and "*" or "d:" .. domain
+if expected then
+  local current = redis.call("HGET", key, field) or ""
+  if current ~= expected and current ~= packed_policy then
     return 0
   end
 end
-if ARGV[4] == "" then
-  redis.call("HDEL", P .. "policy", field)
+if packed_policy == "" then
+  redis.call("HDEL", key, field)
 else
-  redis.call("HSET", P .. "policy", field, ARGV[4])
+  redis.call("HSET", key, field, packed_policy)
 end
-if ARGV[3] == "" then
-  redis.call("SET", P .. "rescoring", "")
+if domain == "" then
+  redis.call("SET", BASE .. "rescoring", "")
 else
-  local policy = policy_of(ARGV[3])
+  local policy = policy_of(domain)
   if not policy.off and not policy.drops then
-    keep_hits(ARGV[3], budgets_of(policy, nil, ARGV[3])[1].window)
+    keep_hits(domain, budgets_of(policy, nil, domain)[1].window)
   end
-  for _, home in ipairs(redis.call("ZRANGE", P .. "homes", 0, -1)) do
-    if redis.call("EXISTS", agenda_key(home, ARGV[3])) == 1 then
-      replace(home, ARGV[3])
+  for _, group in ipairs(list_groups()) do
+    if redis.call("EXISTS", agenda_key(group, domain)) == 1 then
+      move_domain(group, domain)
     end
   end
   write_all()
 end
-return redis.call("HINCRBY", P .. "policy", "version", 1)
+return redis.call("HINCRBY", key, "version", 1)

@@ -1,140 +1,183 @@
 #!lua flags=allow-oom
--- Report what became of leases.
+-- Report the outcomes of leases.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 worker  4 retention ms
---       then for each lease: id, outcome (fetched, failed, dropped, retry, postponed, returned,
---       forwarded), reason, delay ms,
---       new tail or "", number of drop counts, and for each of those: reason, count
--- Returns { "stale" } or { answers (1 settled, 0 already), tokens idle on this shard, tokens whose page budget is spent }
--- include common
--- include throttle
--- include queues
--- include finish
--- include deaths
+--       then for each lease: id, outcome (fetched, failed, dropped, retry, postponed, returned, forwarded), reason,
+--       delay ms, new tail or "", number of drop counts, and for each of those: reason, count
+-- Returns { "stale" } where the worker is not registered, or
+--         { answers (1 settled, 0 already), tokens idle on this shard, tokens whose page budget is used up }
+-- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, clock,
+--         d:{token}, deaths, egresses, ending, event, events, expiries, h:{token}, homes, idle, l:{worker}, later, n,
+--         off:{pool}|{spider}, policy, purge, q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band},
+--         r:{pool}|{spider}|{band}|{egress}, resting, roster:{pool}|{spider}, running:{spider}|{appid},
+--         running:|{appid}, t:{token}, w:{scope}, wait:{pool}, workers, x:{domain}, z:{token}
+-- transition: leased -> fetched on fetch
+-- transition: leased -> failed on fail
+-- transition: leased -> dropped on drop
+-- transition: leased -> later on retry
+-- transition: leased -> later on postpone
+-- transition: leased -> queued on return
+-- transition: leased -> queued on forward
+-- transition: leased -> dropped on stop
+-- transition: leased -> dropped on expire
+-- transition: queued -> dropped on exhaust
+-- transition: later -> dropped on exhaust
+-- include shard
+-- include workers
+-- include leases
+-- include release
+-- include load_records
+-- include queue_later
+-- include drop_waiting
+-- include check_finished
+local RETRY_PENALTY = 10 -- a retry has so much less priority
+local LOWEST_PRIORITY = -65000
 local worker, retention = ARGV[3], tonumber(ARGV[4])
-local leases_key = P .. "l:" .. worker
-if not knows(worker) then
+local leases_key = BASE .. "l:" .. worker
+if not is_registered(worker) then
   return { "stale" }
 end
-redis.call("ZADD", P .. "workers", now, worker)
+redis.call("ZADD", BASE .. "workers", now, worker)
 
-local CHILD = 10 -- a retry's priority is so much lower
-local LOWEST = -65000
+-- Returns a hit that was to start then and never did. A hit that does not matter any more is left alone: the hits that came
+-- after it belong to other requests.
+local function refund(scope, policy, budgets, start)
+  local record = record_of(scope)
+  local at, size, slot = HITS, #record, record[KEEP] / SLOTS
+  while at < size and record[at] < start do -- hits of one slot share its latest time
+    at = at + 2
+  end
+  if at >= size or start <= now - record[KEEP]
+    or (record[at] ~= start and math.floor(record[at] / slot) ~= math.floor(start / slot)) then
+    return
+  end
+  changed[scope] = true
+  -- The last hit's place in an even row, without this hit.
+  local even = last_hit(record) - record[DEBT] - budgets.spacing
+  record[at + 1] = record[at + 1] - 1
+  if record[at + 1] == 0 then
+    for i = at, size do
+      record[i] = record[i + 2]
+    end
+  end
+  local last = last_hit(record)
+  record[DEBT] = policy.elastic and last and math.max(0, last - even) or 0
+end
 
-local touched = {}
+-- Counts a page that was fetched against the budgets of its crawl.
+local function count_page(crawl, domain, limits)
+  if crawl.max_pages then
+    crawl.fetched = crawl.fetched + 1
+    count_crawl(crawl.token, "Y", 1)
+  end
+  if limits[2] then
+    local share = share_of(crawl.token, domain)
+    share.row[FETCHED] = share.row[FETCHED] + 1
+    share.dirty = true
+    if share.row[FETCHED] >= limits[2] and redis.call("SREM", BASE .. "z:" .. crawl.token, domain) == 1 then
+      end_starving(crawl, domain) -- the next lease drops them: the budget is used up
+    end
+  end
+end
 
--- `drops`: where in ARGV the drop counts begin; `count`: how many there are.
-local function settle(lease, outcome, reason, delay, tail, drops, count)
+local settled_crawls = {}
+
+-- Settles one lease, whose arguments begin at ARGV[at].
+local function settle(lease, at)
+  local outcome, reason, delay, tail = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4]
   local run, token, priority, spider, domain, scope, entry, hopped, _, start = unpack(lease)
   release(scope, domain)
   local crawl = crawl_of(token)
-  local unused = outcome == "returned" and hopped == ""
+  local unused = outcome == "returned" and hopped == "" -- nothing used its hit
   if unused then
-    refund(scope, policy_of(domain), budgets_of(policy_of(domain), crawl or nil, domain), start)
+    local policy = policy_of(domain)
+    refund(scope, policy, budgets_of(policy, crawl or nil, domain), start)
   end
   if not crawl or crawl.run ~= run then
     return
   end
-  touched[token] = true
-  tally(token, "h:" .. spider, -1)
-  for k = 1, count do
-    tally(token, "L:" .. spider .. ":" .. ARGV[drops + 2 * k - 2], tonumber(ARGV[drops + 2 * k - 1]))
+  settled_crawls[token] = true
+  count_crawl(token, "h:" .. spider, -1)
+  local drops = at + 6
+  for k = 0, tonumber(ARGV[at + 5]) - 1 do
+    count_crawl(token, "L:" .. spider .. ":" .. ARGV[drops + 2 * k], tonumber(ARGV[drops + 2 * k + 1]))
   end
-  local limits = terms_of(token, entry_terms(entry))
-  local stop = ended(crawl, spider)
+  local limits = terms_of(token, terms_number_of(entry))
+  local ended = end_reason(crawl, spider)
   if tail ~= "" then
     entry = with_tail(entry, tail)
   end
   if outcome == "fetched" then
     count_done(crawl, "f:" .. spider, 1)
-    if crawl.max_pages then
-      crawl.fetched = crawl.fetched + 1
-      tally(token, "Y", 1)
-    end
-    if limits[2] then
-      local share = share_of(token, domain)
-      share.row[2] = share.row[2] + 1
-      share.dirty = true
-      if share.row[2] >= limits[2] and redis.call("SREM", P .. "z:" .. token, domain) == 1 then
-        unstarve(crawl, domain) -- to be dropped as over budget by the next lease
-      end
-    end
+    count_page(crawl, domain, limits)
     return
   end
   if outcome == "failed" or outcome == "dropped" then
     count_done(crawl, (outcome == "failed" and "F:" or "D:") .. spider .. ":" .. reason, 1)
-  elseif stop then
-    count_done(crawl, "D:" .. spider .. ":" .. stop, 1)
+  elseif ended then
+    count_done(crawl, "D:" .. spider .. ":" .. ended, 1)
   elseif outcome == "retry" or outcome == "postponed" then
     if outcome == "retry" then
-      entry = string.sub(entry, 1, 1) .. string.char(math.min(255, string.byte(entry, 2) + 1)) .. string.sub(entry, 3)
-      priority = math.max(LOWEST, priority - CHILD)
+      entry = with_attempt(entry)
+      priority = math.max(LOWEST_PRIORITY, priority - RETRY_PENALTY)
     end
-    redis.call("ZADD", P .. "later", now + delay, cmsgpack.pack(token, run, priority, spider, domain, entry))
-    count_later(token, spider, domain, priority, 1)
-    wake(crawl.pool, now + delay)
-  else
+    queue_later(crawl, { priority, spider, domain, entry }, now + delay)
+  else -- returned, forwarded
     enqueue(crawl, spider, domain, priority, { entry }, true)
     if unused then -- its domain may be due sooner
-      local home = crawl.pool .. "|" .. spider
-      local _, head = head_of(home, domain)
-      if head then
-        place(home, domain, band_of(head))
-      end
+      update_domain(crawl.pool .. "|" .. spider, domain)
     end
   end
-  give_back_page(crawl, domain, limits)
+  return_page(crawl, domain, limits)
 end
 
-local ids, at = {}, {}
+local ids, places = {}, {} -- of each settlement: the lease's id, and where its arguments begin
 local i = 5
 while i <= #ARGV do
   ids[#ids + 1] = ARGV[i]
-  at[#at + 1] = i
+  places[#places + 1] = i
   i = i + 6 + 2 * tonumber(ARGV[i + 5])
 end
-local raws = redis.call("HMGET", leases_key, unpack(ids))
+local found = redis.call("HMGET", leases_key, unpack(ids))
 redis.call("HDEL", leases_key, unpack(ids))
-local answers, done, leases, scopes, of_crawl = {}, {}, {}, {}, {}
-for k, raw in ipairs(raws) do
-  if raw and not done[ids[k]] then
-    done[ids[k]] = true
-    local lease = { cmsgpack.unpack(raw) }
-    leases[k] = lease
+local answers, leases, scopes, domains_by_crawl, seen_ids = {}, {}, {}, {}, {}
+for k, packed in ipairs(found) do
+  answers[k] = 0
+  if packed and not seen_ids[ids[k]] then
+    seen_ids[ids[k]] = true
+    local lease = { cmsgpack.unpack(packed) }
+    local token, domain = lease[2], lease[5]
+    leases[k], answers[k] = lease, 1
     scopes[#scopes + 1] = lease[6]
-    of_crawl[lease[2]] = of_crawl[lease[2]] or {}
-    table.insert(of_crawl[lease[2]], lease[5])
+    domains_by_crawl[token] = domains_by_crawl[token] or {}
+    table.insert(domains_by_crawl[token], domain)
   end
 end
 load_records(scopes)
-for token, domains in pairs(of_crawl) do
+for token, domains in pairs(domains_by_crawl) do
   load_shares(token, domains)
 end
 for k = 1, #ids do
   if leases[k] then
-    i = at[k]
-    settle(leases[k], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4], i + 6, tonumber(ARGV[i + 5]))
-    answers[k] = 1
-  else
-    answers[k] = 0
+    settle(leases[k], places[k])
   end
 end
 
-local idle, spent = {}, {}
-for token in pairs(touched) do
+local idle, used_up = {}, {}
+for token in pairs(settled_crawls) do
   local crawl = crawl_of(token)
   if crawl.max_pages and crawl.state == "r" and crawl.fetched >= crawl.quota then
-    if crawl.alone then -- no other shard has a say
-      redis.call("HSET", P .. "c:" .. token, "st", "b")
+    if crawl.alone then -- no other shard has a share in the budget
+      redis.call("HSET", crawl.key, "st", "b")
       crawl.state = "b"
       drop_waiting(crawl, nil, "budget")
     else
-      spent[#spent + 1] = token
+      used_up[#used_up + 1] = token
     end
   end
-  if check_done(token, retention) then
+  if check_finished(token, retention, false) then
     idle[#idle + 1] = token
   end
 end
 write_all()
-return { answers, idle, spent }
+return { answers, idle, used_up }

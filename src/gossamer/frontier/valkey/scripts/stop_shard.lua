@@ -1,65 +1,71 @@
 #!lua flags=allow-oom
--- End a run, or one spider's part, on one shard: nothing of it is leased or added from here on; what waited is counted
--- as dropped at once. A shard that was touched and not yet added to is told too: the addition may be under way.
+-- End a run, or one spider's part of it, on one shard: nothing of it is leased or added from here on, and what waits is
+-- counted as dropped at once. A shard that was touched and not yet added to is told too: the addition may be under way.
 -- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 single: 1 where there is one shard  7 crawl (opaque)  8 state letter: s, e, b or f
---       9 spider or ""  10 retention ms  11 which stop this carries out, or 0
--- Returns { requests purged for that stop so far, whoever told this shard of it, the same for this end (whichever stop
---         said so), tokens idle on this shard ... },
---         or { -1 } when an earlier run has to be purged first
--- include common
--- include throttle
--- include queues
--- include finish
--- include runs
+-- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 single: 1 where there is one shard  7 crawl (msgpack)
+--       8 state letter: s stopped, e expired, b page budget used up, f finished  9 spider, or "" for the run
+--       10 retention ms  11 number of the stop that this carries out, or 0
+-- Returns { requests purged for that stop so far, by any client that told this shard of it, the same for this end by any
+--         stop, token if the crawl is idle on this shard },
+--         or { -1 } when the queues of an earlier run have to be purged first
+-- Touches app:{appid}, backlog, c:{token}, clock, d:{token}, ending, event, events, expiries, h:{token}, idle, n,
+--         old, opened, purge, resting, running:{spider}|{appid}, running:|{appid}, t:{token}, z:{token}
+-- transition: queued -> dropped on stop
+-- transition: later -> dropped on stop
+-- transition: queued -> dropped on expire
+-- transition: later -> dropped on expire
+-- transition: queued -> dropped on exhaust
+-- transition: later -> dropped on exhaust
+-- include shard
+-- include begin_run
+-- include check_finished
 local token, letter, spider, retention = ARGV[3], ARGV[8], ARGV[9], tonumber(ARGV[10])
-local number = ARGV[11]
+local stop = ARGV[11]
 local crawl = crawl_of(token)
-local ahead = run_ahead(crawl, tonumber(ARGV[4]), ARGV[5])
-if ahead < 0 then
+local order = compare_run(crawl, tonumber(ARGV[4]), ARGV[5])
+if order < 0 then
   return { 0, 0 }
 end
-if ahead > 0 then
-  crawl = begin_run(token, tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7], "")
+if order > 0 then
+  crawl = begin_run({ token, tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7] }, "")
   if not crawl then
     return { -1 }
   end
 end
-local key = P .. "c:" .. token
 local purged
 if spider ~= "" then
-  redis.call("HSET", key, "parts", 1, "st:" .. spider, letter)
+  redis.call("HSET", crawl.key, "parts", 1, "st:" .. spider, letter)
   crawl.parts = crawl.parts or {}
   crawl.parts[spider] = letter
-  purged = drop_waiting(crawl, spider, REASON[letter])
+  purged = drop_waiting(crawl, spider, END_REASONS[letter])
 else
   if crawl.state == "r" or (letter ~= "b" and crawl.state ~= letter) then
-    redis.call("HSET", key, "st", letter)
+    redis.call("HSET", crawl.key, "st", letter)
     crawl.state = letter
   end
-  purged = drop_waiting(crawl, nil, REASON[letter])
-  if letter ~= "b" then -- a spent budget ends the run only when all shards agree
-    redis.call("ZADD", P .. "ending", "NX", now + retention, token)
-    redis.call("ZREM", P .. "idle", token)
-    redis.call("ZREM", P .. "resting", token)
+  purged = drop_waiting(crawl, nil, END_REASONS[letter])
+  if letter ~= "b" then -- a page budget that is used up ends the run only when all shards agree
+    redis.call("ZADD", BASE .. "ending", "NX", now + retention, token)
+    redis.call("ZREM", BASE .. "idle", token)
+    redis.call("ZREM", BASE .. "resting", token)
   end
 end
-local of_end
+local purged_by_end
 if letter == "e" and spider ~= "" then -- leases may have dropped some of it before
-  write_tallies()
-  of_end = tonumber(redis.call("HGET", key, "D:" .. spider .. ":expired") or 0)
+  write_counters()
+  purged_by_end = tonumber(redis.call("HGET", crawl.key, "D:" .. spider .. ":expired") or 0)
 elseif letter ~= "b" and purged > 0 then
-  of_end = redis.call("HINCRBY", key, "pu:" .. spider, purged)
+  purged_by_end = redis.call("HINCRBY", crawl.key, "pu:" .. spider, purged)
 else
-  of_end = tonumber(redis.call("HGET", key, "pu:" .. spider) or 0)
+  purged_by_end = tonumber(redis.call("HGET", crawl.key, "pu:" .. spider) or 0)
 end
-if number ~= "0" then
-  local last = redis.call("HMGET", key, "stop", "purged")
-  if last[1] == number then
+if stop ~= "0" then
+  local last = redis.call("HMGET", crawl.key, "stop", "purged")
+  if last[1] == stop then
     purged = purged + tonumber(last[2])
   end
-  redis.call("HSET", key, "stop", number, "purged", purged)
+  redis.call("HSET", crawl.key, "stop", stop, "purged", purged)
 end
-local idle = check_done(token, retention) and token or nil
+local idle = check_finished(token, retention, false) and token or nil
 write_all()
-return { purged, of_end, idle }
+return { purged, purged_by_end, idle }

@@ -1,35 +1,49 @@
 #!lua flags=allow-oom
--- Remove what has outlived its retention, some keys at a time; repeat until done.
+-- Remove what has outlived its retention, some keys at a time; to be repeated until all is done.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 most keys a call  4 retention ms
 -- Returns 1 when there is more to do now, else 0
--- include common
--- include throttle
--- include queues
--- include events
--- include ends
--- include known
+-- Touches a:{pool}|{spider}|{domain}, apps, c:{token}, clock, crawls:{appid}, d:{token}, egresses, ending, event,
+--         events, expiries, h:{token}, halting, homes, idle, later, marks, off:{pool}|{spider}, old, opened, purge,
+--         r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, resting, roster:{pool}|{spider},
+--         running:{spider}|{appid}, running:|{appid}, s:{token}:{generation}:{bucket}, starving, t:{token}, z:{token}
+-- include shard
+-- include end_reasons
+-- include places
+-- include unlist
+-- include expiries
 local most = tonumber(ARGV[3])
+local HOUR, WEEK = 3600000, 604800000
 
--- Removes a crawl's home record and where it is listed. Nothing where this is not its home.
+-- Events that no publisher has confirmed.
+local old_events = redis.call("ZRANGEBYSCORE", BASE .. "events", "-inf", wall - tonumber(ARGV[4]), "LIMIT", 0, 1000)
+if #old_events > 0 then
+  redis.call("ZREM", BASE .. "events", unpack(old_events))
+  redis.call("HDEL", BASE .. "event", unpack(old_events))
+end
+
+-- Removes a crawl's home record, and takes the crawl from the lists. Does nothing where this is not its home.
 local function remove_home(token)
-  local blob = redis.call("HGET", P .. "h:" .. token, "crawl")
-  if blob then
+  local key = BASE .. "h:" .. token
+  local packed_crawl = redis.call("HGET", key, "crawl")
+  if packed_crawl then
     unlist_running(token)
-    unnote_crawl(token, blob)
+    local appid = app_of(packed_crawl)
+    local list = BASE .. "crawls:" .. appid
+    if redis.call("SREM", list, token) == 1 and redis.call("EXISTS", list) == 0 then
+      redis.call("ZREM", BASE .. "apps", appid)
+    end
     forget_expiries(token)
-    redis.call("UNLINK", P .. "h:" .. token)
+    redis.call("UNLINK", key)
   end
 end
 
-forget_events(wall - tonumber(ARGV[4]))
-
--- Removes buckets from the last one down; returns how many are left.
-local function remove_buckets(token, gen, buckets)
+-- Removes buckets of a seen-set from the last one down. Returns how many are left.
+local function remove_buckets(token, generation, buckets)
   local keys = {}
   while buckets > 0 and #keys < most do
     buckets = buckets - 1
-    keys[#keys + 1] = P .. "s:" .. token .. ":" .. gen .. ":" .. buckets
+    keys[#keys + 1] = BASE .. "s:" .. token .. ":" .. generation .. ":" .. buckets
   end
   if #keys > 0 then
     redis.call("UNLINK", unpack(keys))
@@ -38,81 +52,88 @@ local function remove_buckets(token, gen, buckets)
   return buckets
 end
 
--- Seen-sets that a fresh run left behind.
+-- Seen-sets that fresh runs left behind.
 while most > 0 do
-  local row = redis.call("LPOP", P .. "old")
+  local row = redis.call("LPOP", BASE .. "old")
   if not row then
     break
   end
-  local token, gen, buckets = cmsgpack.unpack(row)
-  local left = remove_buckets(token, gen, buckets)
+  local token, generation, buckets = cmsgpack.unpack(row)
+  local left = remove_buckets(token, generation, buckets)
   if left > 0 then
-    redis.call("RPUSH", P .. "old", cmsgpack.pack(token, gen, left))
+    redis.call("RPUSH", BASE .. "old", cmsgpack.pack(token, generation, left))
   end
 end
 
-for _, token in ipairs(redis.call("ZRANGEBYSCORE", P .. "ending", "-inf", now, "LIMIT", 0, 1000)) do
+-- Crawls. Their queues are purged before, because they are found through what is removed here.
+for _, token in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "ending", "-inf", now, "LIMIT", 0, 1000)) do
   if most <= 0 then
     break
   end
-  local row = redis.call("HMGET", P .. "c:" .. token, "gen", "b")
-  local left = redis.call("ZSCORE", P .. "purge", token) and 1 or 0 -- its queues are found through what ends here
+  local key = BASE .. "c:" .. token
+  local row = redis.call("HMGET", key, "gen", "b")
+  local left = redis.call("ZSCORE", BASE .. "purge", token) and 1 or 0
   if row[1] and left == 0 then
     left = remove_buckets(token, row[1], tonumber(row[2] or 1))
-    redis.call("HSET", P .. "c:" .. token, "b", left)
+    redis.call("HSET", key, "b", left)
   end
   if left == 0 then
-    redis.call("UNLINK", P .. "c:" .. token, P .. "t:" .. token, P .. "d:" .. token, P .. "z:" .. token)
-    redis.call("ZREM", P .. "ending", token)
-    redis.call("ZREM", P .. "idle", token)
-    redis.call("ZREM", P .. "resting", token)
-    redis.call("ZREM", P .. "opened", token)
-    redis.call("HDEL", P .. "halting", token)
-    if not redis.call("ZSCORE", P .. "marks", token) then
+    redis.call("UNLINK", key, BASE .. "t:" .. token, BASE .. "d:" .. token, BASE .. "z:" .. token)
+    redis.call("ZREM", BASE .. "ending", token)
+    redis.call("ZREM", BASE .. "idle", token)
+    redis.call("ZREM", BASE .. "resting", token)
+    redis.call("ZREM", BASE .. "opened", token)
+    redis.call("HDEL", BASE .. "halting", token)
+    if not redis.call("ZSCORE", BASE .. "marks", token) then
       remove_home(token)
     end
     most = most - 1
   end
 end
--- Retries of what is over; everything else that is due a lease takes.
-for _, member in ipairs(redis.call("ZRANGEBYSCORE", P .. "later", "-inf", now, "LIMIT", 0, 1000)) do
+
+-- Requests to be queued later, of crawls that are over. A lease takes everything else that is due.
+for _, member in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "later", "-inf", now, "LIMIT", 0, 1000)) do
   local token, run, _, spider = cmsgpack.unpack(member)
   local crawl = crawl_of(token)
-  if not crawl or crawl.run ~= run or ended(crawl, spider) then
-    redis.call("ZREM", P .. "later", member)
+  if not crawl or crawl.run ~= run or end_reason(crawl, spider) then
+    redis.call("ZREM", BASE .. "later", member)
   end
 end
-for _, token in ipairs(redis.call("ZRANGEBYSCORE", P .. "marks", "-inf", now, "LIMIT", 0, 1000)) do
-  redis.call("ZREM", P .. "marks", token)
+
+-- Stopped and expired crawls that may be submitted again.
+for _, token in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "marks", "-inf", now, "LIMIT", 0, 1000)) do
+  redis.call("ZREM", BASE .. "marks", token)
   remove_home(token)
 end
-for _, token in ipairs(redis.call("SRANDMEMBER", P .. "starving", 100)) do
-  if redis.call("EXISTS", P .. "z:" .. token) == 0 then
-    redis.call("SREM", P .. "starving", token)
+
+-- Crawls without a starved domain.
+for _, token in ipairs(redis.call("SRANDMEMBER", BASE .. "starving", 100)) do
+  if redis.call("EXISTS", BASE .. "z:" .. token) == 0 then
+    redis.call("SREM", BASE .. "starving", token)
   end
 end
 
--- A home is forgotten when nothing was added to it for an hour and nothing waits there; the next addition remembers it.
-for _, home in ipairs(redis.call("ZRANGEBYSCORE", P .. "homes", "-inf", now - 3600000, "LIMIT", 0, 100)) do
-  local keys = { P .. "off:" .. home, P .. "roster:" .. home }
-  for band = 1, BANDS do
-    keys[#keys + 1] = ready_key(home, band)
+-- Groups to which nothing was added for an hour, and where nothing waits. The next addition lists them again.
+for _, group in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "homes", "-inf", now - HOUR, "LIMIT", 0, 100)) do
+  local keys = {}
+  for place = 1, PLACES do
+    keys[place] = place_key(group, place)
   end
   if redis.call("EXISTS", unpack(keys)) == 0 then
-    redis.call("ZREM", P .. "homes", home)
+    redis.call("ZREM", BASE .. "homes", group)
   else
-    redis.call("ZADD", P .. "homes", now, home)
+    redis.call("ZADD", BASE .. "homes", now, group)
   end
 end
 
--- An egress that nobody leased through for a week is forgotten with its view of the domains. Negative: being enrolled.
-local WEEK = 604800000
-for _, egress in ipairs(redis.call("ZRANGEBYSCORE", P .. "egresses", WEEK - now, now - WEEK, "LIMIT", 0, 1)) do
-  for _, home in ipairs(redis.call("ZRANGE", P .. "homes", 0, -1)) do
+-- Egress addresses through which no worker leased for a week, with their views of the domains. A score is negative while an
+-- address is being enrolled.
+for _, egress in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "egresses", WEEK - now, now - WEEK, "LIMIT", 0, 1)) do
+  for _, group in ipairs(list_groups()) do
     for band = 1, BANDS do
-      redis.call("UNLINK", ready_key(home, band, egress))
+      redis.call("UNLINK", ready_key(group, band, egress))
     end
   end
-  redis.call("ZREM", P .. "egresses", egress)
+  redis.call("ZREM", BASE .. "egresses", egress)
 end
 return most <= 0 and 1 or 0

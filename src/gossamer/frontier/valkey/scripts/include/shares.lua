@@ -1,9 +1,10 @@
--- What of a crawl waits on each domain, and on which domains anything of an application waits.
+-- Shares: what a crawl has on a domain. `info` shows them by domain, and `purge` finds the queues through them.
+-- include counters
 
--- A crawl's share of a domain: { reserved pages, fetched pages, spider, priority, count, ... }: what `info` shows by
--- domain, and where `stop` finds the queues. A priority "l-10" counts requests of priority -10 that wait for a retry; they
--- are in no queue. By token, then domain.
-local shares = {}
+-- A share's row: pages reserved, pages fetched, then spider, priority and count for each of its queues. A priority "l-10"
+-- counts requests of priority -10 that are to be queued later: they are in no queue.
+local RESERVED, FETCHED, FIRST_QUEUE = 1, 2, 3
+local shares = {} -- by token, then domain
 
 local function shares_of(token)
   local mine = shares[token]
@@ -14,7 +15,11 @@ local function shares_of(token)
   return mine
 end
 
--- Reads a crawl's shares of many domains at once.
+local function new_share(token, domain, packed)
+  return { token = token, domain = domain, row = packed and cmsgpack.unpack(packed) or { 0, 0 } }
+end
+
+-- Reads a crawl's shares of many domains with one command.
 local function load_shares(token, domains)
   local mine, missing = shares_of(token), {}
   for _, domain in ipairs(domains) do
@@ -23,8 +28,8 @@ local function load_shares(token, domains)
     end
   end
   if #missing > 0 then
-    for index, raw in ipairs(redis.call("HMGET", P .. "d:" .. token, unpack(missing))) do
-      mine[missing[index]] = { token = token, domain = missing[index], row = raw and cmsgpack.unpack(raw) or { 0, 0 } }
+    for index, packed in ipairs(redis.call("HMGET", BASE .. "d:" .. token, unpack(missing))) do
+      mine[missing[index]] = new_share(token, missing[index], packed)
     end
   end
 end
@@ -34,29 +39,19 @@ local function share_of(token, domain)
   local share = mine[domain]
   if not share then
     local crawl = crawls[token]
-    local raw = not (crawl and crawl.new) and redis.call("HGET", P .. "d:" .. token, domain)
-    share = { token = token, domain = domain, row = raw and cmsgpack.unpack(raw) or { 0, 0 } }
+    local packed = not (crawl and crawl.new) and redis.call("HGET", BASE .. "d:" .. token, domain)
+    share = new_share(token, domain, packed)
     mine[domain] = share
   end
   return share
 end
 
--- Requests in the queues of a share.
-local function share_total(share)
-  local row, total = share.row, 0
-  for i = 5, #row, 3 do
-    if type(row[i - 1]) == "number" then
-      total = total + row[i]
-    end
-  end
-  return total
-end
-
--- Domains where requests of an application wait for a spider: how many more of its crawls have some there.
-local app_domains = {}
+-- Domains where requests of an application wait for a spider: how many more of its crawls have some there. By key, then
+-- domain.
+local app_domain_changes = {}
 
 local function has_spider(row, spider)
-  for i = 3, #row, 3 do
+  for i = FIRST_QUEUE, #row, 3 do
     if row[i] == spider then
       return true
     end
@@ -64,45 +59,52 @@ local function has_spider(row, spider)
   return false
 end
 
-local function count_domain(share, spider, count)
+local function count_app_domain(share, spider, count)
   local crawl = crawl_of(share.token)
   if crawl then
-    local key = P .. "app-domains:" .. spider .. "|" .. crawl.app
-    local domains = app_domains[key]
-    if not domains then
-      domains = {}
-      app_domains[key] = domains
+    local key = BASE .. "app-domains:" .. spider .. "|" .. crawl.app
+    local changes = app_domain_changes[key]
+    if not changes then
+      changes = {}
+      app_domain_changes[key] = changes
     end
-    domains[share.domain] = (domains[share.domain] or 0) + count
+    changes[share.domain] = (changes[share.domain] or 0) + count
   end
 end
 
-local function share_add(share, spider, priority, count)
+-- Takes the queue at this place out of the row.
+local function remove_queue(share, spider, at)
+  local row = share.row
+  local last = #row
+  row[at], row[at + 1], row[at + 2] = row[last - 2], row[last - 1], row[last]
+  row[last], row[last - 1], row[last - 2] = nil, nil, nil
+  if not has_spider(row, spider) then
+    count_app_domain(share, spider, -1)
+  end
+  if #row < FIRST_QUEUE then
+    count_crawl(share.token, "doms", -1)
+  end
+end
+
+-- Adds to the number of requests in a queue, or of those to be queued later.
+local function change_share(share, spider, priority, count)
   local row = share.row
   share.dirty = true
-  for i = 3, #row, 3 do
+  for i = FIRST_QUEUE, #row, 3 do
     if row[i] == spider and row[i + 1] == priority then
       row[i + 2] = row[i + 2] + count
       if row[i + 2] <= 0 then
-        local last = #row
-        row[i], row[i + 1], row[i + 2] = row[last - 2], row[last - 1], row[last]
-        row[last], row[last - 1], row[last - 2] = nil, nil, nil
-        if not has_spider(row, spider) then
-          count_domain(share, spider, -1)
-        end
-        if #row == 2 then
-          tally(share.token, "doms", -1)
-        end
+        remove_queue(share, spider, i)
       end
       return
     end
   end
   if count > 0 then
-    if #row == 2 then
-      tally(share.token, "doms", 1)
+    if #row < FIRST_QUEUE then
+      count_crawl(share.token, "doms", 1)
     end
     if not has_spider(row, spider) then
-      count_domain(share, spider, 1)
+      count_app_domain(share, spider, 1)
     end
     local last = #row
     row[last + 1], row[last + 2], row[last + 3] = spider, priority, count
@@ -111,7 +113,7 @@ end
 
 local function share_count(share, spider, priority)
   local row = share.row
-  for i = 3, #row, 3 do
+  for i = FIRST_QUEUE, #row, 3 do
     if row[i] == spider and row[i + 1] == priority then
       return row[i + 2]
     end
@@ -119,20 +121,13 @@ local function share_count(share, spider, priority)
   return 0
 end
 
--- Counts requests that wait for a retry, or (negative) wait no more.
-local function count_later(token, spider, domain, priority, count)
-  tally(token, "l:" .. spider, count)
-  count_pending(crawl_of(token), spider, count)
-  share_add(share_of(token, domain), spider, "l" .. priority, count)
-end
-
 local function write_shares()
   for token, mine in pairs(shares) do
-    local key, rows, empty = P .. "d:" .. token, {}, {}
+    local key, rows, empty = BASE .. "d:" .. token, {}, {}
     for domain, share in pairs(mine) do
       if share.dirty then
         local row = share.row
-        if #row == 2 and row[1] == 0 and row[2] == 0 then
+        if #row < FIRST_QUEUE and row[RESERVED] == 0 and row[FETCHED] == 0 then
           empty[#empty + 1] = domain
         else
           rows[#rows + 1] = domain
@@ -140,12 +135,14 @@ local function write_shares()
         end
       end
     end
-    push("HSET", key, rows)
-    push("HDEL", key, empty)
+    call_on_key("HSET", key, rows)
+    call_on_key("HDEL", key, empty)
   end
   shares = {}
-  for key, domains in pairs(app_domains) do
-    add_counts(key, domains)
+  for key, changes in pairs(app_domain_changes) do
+    add_to_hash(key, changes)
   end
-  app_domains = {}
+  app_domain_changes = {}
 end
+
+writers[#writers + 1] = write_shares

@@ -1,0 +1,9 @@
+#!lua flags=allow-oom
+-- Forget events that were published.
+-- KEYS  1 shard prefix
+-- ARGV  1 now  2 prefix  3... ids, at most a thousand
+-- Returns how many there were
+-- Touches clock, event, events
+-- include shard
+redis.call("ZREM", BASE .. "events", unpack(ARGV, 3))
+return redis.call("HDEL", BASE .. "event", unpack(ARGV, 3))

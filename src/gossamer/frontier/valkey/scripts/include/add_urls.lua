@@ -1,0 +1,195 @@
+-- How URLs are added to a run: dropped where the seen-set has them, else queued, in one step.
+-- include mark_seen
+-- include queues
+-- include terms
+-- include check_finished
+-- include idle_until
+-- include end_reasons
+-- include begin_run
+-- include known_terms
+
+-- Bytes. A hash with a longer value is stored in another form, which takes several times the memory
+-- (hash-max-listpack-value).
+local SHORT = 64
+local CALL_LIFE = 3600000 -- ms that the answer of a named call is kept
+
+-- Returns the answer that this call got before; nil where it did not, or where it has no name.
+local function earlier_answer(addition)
+  if addition.call ~= "" then
+    local packed = redis.call("GET", BASE .. "call:" .. addition.call)
+    local known = packed and cmsgpack.unpack(packed)
+    if known and known[1] == addition.number then
+      return known[2]
+    end
+  end
+end
+
+-- Returns the crawl in the run that is added to, which is begun here where need be; or nil and the answer of the call.
+local function crawl_for(addition)
+  local token = addition.token
+  local crawl = crawl_of(token)
+  local order = compare_run(crawl, addition.run, addition.generation)
+  if order < 0 or (order == 0 and crawl.state == "f"
+    and addition.confirmed <= tonumber(redis.call("HGET", crawl.key, "closed") or 0)) then
+    return nil, { "closed" }
+  end
+  if order > 0 then
+    local run = { token, addition.run, addition.generation, addition.single, addition.packed_crawl }
+    crawl = begin_run(run, addition.stopped)
+    if not crawl then
+      return nil, { "purging" }
+    end
+    if crawl.requested_rate then
+      requested_rates = "1"
+    end
+  elseif crawl.state == "f" then
+    redis.call("HSET", crawl.key, "st", "r")
+    crawl.state = "r"
+  end
+  return crawl
+end
+
+-- Keeps terms on this shard, and returns their number.
+local function keep_terms(crawl, addition)
+  local key, packed_terms = BASE .. "t:" .. crawl.token, addition.packed_terms
+  if not crawl.first_terms and not crawl.has_long_terms and #packed_terms <= SHORT
+    and (crawl.new or redis.call("EXISTS", key) == 0) then
+    if crawl.new then
+      crawl.new.t = packed_terms
+    else
+      redis.call("HSET", crawl.key, "t", packed_terms)
+    end
+    crawl.first_terms = packed_terms
+  end
+  local number = known_terms(crawl, addition.digest, packed_terms)
+  if not number then
+    number = redis.call("HLEN", key) / 2 + (crawl.first_terms and 2 or 1)
+    redis.call("HSET", key, number, packed_terms, "d" .. addition.digest, number)
+    crawl.has_long_terms = true
+  end
+  return number
+end
+
+-- Counts a URL that the seen-set has. `position`: its place among all URLs of the call.
+local function note_duplicate(answer, addition, spider, position)
+  answer.duplicates = answer.duplicates + 1
+  if addition.seeds then
+    count_crawl(addition.token, "L:" .. spider .. ":duplicate", 1)
+    answer.known[#answer.known + 1] = position
+  end
+end
+
+-- Counts a URL that does not enter the seen-set. The caller must learn of each.
+local function note_rejected(answer, addition, spider, position, reason)
+  local rejected = answer.rejected
+  rejected[#rejected + 1], rejected[#rejected + 2] = position, reason
+  if addition.seeds then
+    count_crawl(addition.token, "L:" .. spider .. ":" .. reason, 1)
+  end
+end
+
+-- Returns how many requests lie in the queues of a share.
+local function queued_in(share)
+  local row, total = share.row, 0
+  for i = FIRST_QUEUE, #row, 3 do
+    if type(row[i + 1]) == "number" then
+      total = total + row[i + 2]
+    end
+  end
+  return total
+end
+
+local function entry_header(extended, depth, terms_number)
+  return string.char(extended, 0, math.floor(math.min(depth, 65535) / 256), math.min(depth, 65535) % 256,
+    math.floor(terms_number / 65536), math.floor(terms_number / 256) % 256, terms_number % 256)
+end
+
+-- Adds one batch, whose arguments begin at ARGV[at]. `first_position`: of its first URL. Returns where the next batch begins.
+local function add_batch(crawl, addition, answer, at, first_position)
+  local spider, domain, priority, depth = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  local unfiltered, extended, count = ARGV[at + 4] == "1", tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
+  local urls, limits = at + 7, addition.limits
+  local reason = end_reason(crawl, spider) or (limits[1] > 0 and wall >= limits[1] and "expired") or nil
+  if reason then
+    for k = 0, count - 1 do
+      note_rejected(answer, addition, spider, first_position + k, reason)
+    end
+    return urls + 2 * count
+  end
+  local header -- with the number of the terms, which are kept only once something is queued under them
+  local most_pending = limits[3]
+  local room = most_pending and (most_pending - queued_in(share_of(crawl.token, domain))) or INF
+  local entries = {}
+  for k = 0, count - 1 do
+    local fingerprint = ARGV[urls + 2 * k]
+    if #entries >= room then
+      if not unfiltered and is_seen(crawl, fingerprint) then
+        note_duplicate(answer, addition, spider, first_position + k)
+      else
+        note_rejected(answer, addition, spider, first_position + k, "budget")
+      end
+    elseif mark_seen(crawl, fingerprint) or unfiltered then
+      if not header then
+        addition.terms_number = addition.terms_number or keep_terms(crawl, addition)
+        header = entry_header(extended, depth, addition.terms_number)
+      end
+      entries[#entries + 1] = header .. ARGV[urls + 2 * k + 1]
+    else
+      note_duplicate(answer, addition, spider, first_position + k)
+    end
+  end
+  if #entries > 0 then
+    answer.added = answer.added + #entries
+    crawl.added = crawl.added + #entries
+    count_crawl(crawl.token, "a:" .. spider, #entries)
+    enqueue(crawl, spider, domain, priority, entries, false)
+  end
+  return urls + 2 * count
+end
+
+-- A run that begins with nothing but duplicates is finished at once. If the client dies before it says that nothing more
+-- comes, maintenance looks at the run. Returns 1 where the run may be finished, and other shards have to be asked.
+local function check_nothing_added(crawl, addition)
+  if crawl.added == crawl.done and idle_until(crawl) == 0 then
+    if addition.last then
+      return check_finished(crawl.token, addition.retention, false) and 1 or 0
+    elseif crawl.state == "r" then
+      redis.call("ZADD", BASE .. "idle", now, crawl.token)
+    end
+  end
+  return 0
+end
+
+-- Adds batches of URLs, whose arguments stand in ARGV from `first` to `final`. `addition` has the arguments of `add` by
+-- name; returns the answer of `add`. write_all is to be called afterwards.
+local function add_batches(addition, first, final)
+  local earlier = earlier_answer(addition)
+  if earlier then
+    return earlier
+  end
+  local crawl, refusal = crawl_for(addition)
+  if not crawl then
+    return refusal
+  end
+  addition.limits = unpack_terms(addition.packed_terms)
+  local other_terms -- whether what was seen here was seen under other terms
+  if addition.seeds and not crawl.new then
+    addition.terms_number = known_terms(crawl, addition.digest, addition.packed_terms)
+    other_terms = not addition.terms_number
+  end
+  local result = { added = 0, duplicates = 0, known = {}, rejected = {} }
+  local at, position = first, 0
+  while at <= final do
+    local count = tonumber(ARGV[at + 6])
+    at = add_batch(crawl, addition, result, at, position)
+    position = position + count
+  end
+  grow_seen(crawl)
+  local idle = result.added == 0 and check_nothing_added(crawl, addition) or 0
+  local answer = { "ok", result.added, result.duplicates, idle, result.known, result.rejected,
+    (other_terms and #result.known > 0) and 1 or 0 }
+  if addition.call ~= "" then
+    redis.call("SET", BASE .. "call:" .. addition.call, cmsgpack.pack({ addition.number, answer }), "PX", CALL_LIFE)
+  end
+  return answer
+end

@@ -1,0 +1,66 @@
+-- The beginning of a run on a shard.
+-- include run_order
+-- include drop_waiting
+
+-- Drops what waits of an earlier run: it was given up, and the client that did so died before it told this shard. Returns
+-- whether queues of it have to be purged first.
+local function end_earlier_run(crawl)
+  if drop_waiting(crawl, nil, "stopped") > 0 then
+    redis.call("HSET", crawl.key, "st", "f")
+  end
+  if redis.call("ZSCORE", BASE .. "purge", crawl.token) then
+    write_counters()
+    return true
+  end
+  return false
+end
+
+-- Begins a run on this shard. What was seen stays, unless the run has a seen-set of its own. `run`: { token, number,
+-- generation, single: "1" where there is one shard, crawl (msgpack) }. `stopped`: "slink,eother", the spiders whose part has
+-- ended. Returns the crawl, or nil while queues of an earlier run have to be purged first.
+local function begin_run(run, stopped)
+  local token, number, generation, single, packed_crawl = unpack(run)
+  local before = crawl_of(token)
+  if before then
+    if end_earlier_run(before) then
+      return nil
+    end
+    if before.generation ~= generation then
+      redis.call("RPUSH", BASE .. "old", cmsgpack.pack(token, before.generation, before.buckets))
+      redis.call("UNLINK", BASE .. "t:" .. token) -- it says under which terms the seen-set was filled
+    end
+    redis.call("UNLINK", before.key, BASE .. "d:" .. token, BASE .. "z:" .. token)
+    redis.call("ZREM", BASE .. "ending", token)
+  end
+  local same_seen_set = before and before.generation == generation
+  local row = { "run", number, "gen", generation, "st", "r", "crawl", packed_crawl }
+  local function set(field, value)
+    row[#row + 1], row[#row + 2] = field, value
+  end
+  if same_seen_set and before.seen > 0 then
+    set("n", before.seen)
+    set(before.only_fingerprint and "s" or "b", before.only_fingerprint or before.buckets)
+  end
+  if same_seen_set and before.first_terms then
+    set("t", before.first_terms) -- the numbers of terms count on
+  end
+  local crawl_fields = cmsgpack.unpack(packed_crawl)
+  if crawl_fields[6] then
+    redis.call("HSET", BASE .. "n", "wishes", 1)
+  end
+  if crawl_fields[5] and single == "1" then -- this shard has the whole page budget
+    set("Q", crawl_fields[5])
+    set("alone", 1)
+  end
+  local key = BASE .. "c:" .. token
+  call_on_key("HSET", key, row)
+  redis.call("ZREM", BASE .. "opened", token) -- where this is the home shard
+  for letter, spider in string.gmatch(stopped, "([^,])([^,]+)") do
+    redis.call("HSET", key, "parts", 1, "st:" .. spider, letter)
+  end
+  crawl_changes[token] = nil
+  crawls[token] = nil
+  local crawl = crawl_of(token)
+  crawl.new = not before and {} -- fields that are written with its first counters
+  return crawl
+end

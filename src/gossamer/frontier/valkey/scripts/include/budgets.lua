@@ -1,0 +1,84 @@
+-- Budgets: how many hits a domain allows in a rolling window, and how many requests in flight. Times in milliseconds.
+-- include policies
+
+local blocks = {}
+local NO_BLOCK = { 0, 0 }
+
+-- Returns { blocked until, crawl delay }, from Retry-After and robots.txt. Not to be changed.
+local function block_of(domain)
+  local block = blocks[domain]
+  if not block then
+    local packed = redis.call("GET", BASE .. "x:" .. domain)
+    block = packed and cmsgpack.unpack(packed) or NO_BLOCK
+    blocks[domain] = block
+  end
+  return block
+end
+
+local function scaled_budget(hits, window, scale, moderated)
+  local effective = hits * scale
+  if effective >= 1 then
+    hits = math.floor(effective)
+  else
+    hits, window = 1, window / effective
+  end
+  return { hits = hits, window = window, spacing = moderated and window / hits or 0 }
+end
+
+-- Adds the even gap between two hits (0: hits may start together), and the window of the budget that asks for it.
+local function with_spacing(budgets)
+  budgets.spacing, budgets.window = 0, budgets[1].window
+  for _, budget in ipairs(budgets) do
+    if budget.spacing > budgets.spacing then
+      budgets.spacing, budgets.window = budget.spacing, budget.window
+    end
+  end
+  return budgets
+end
+
+-- Returns every budget that a hit of this crawl must fit into: the operator's where one is set, the crawl's requested rate,
+-- and the delay of robots.txt.
+local function budgets_of(policy, crawl, domain)
+  if policy.drops then
+    return with_spacing({ scaled_budget(policy.hits, policy.window, 1, false) })
+  end
+  local delay = block_of(domain)[2]
+  local name = crawl and crawl.token or ""
+  local budgets = delay == 0 and policy.budgets[name]
+  if budgets then
+    return budgets
+  end
+  budgets = {}
+  local rate = crawl and crawl.requested_rate
+  if policy.explicit or not rate then
+    budgets[1] = scaled_budget(policy.hits, policy.window, policy.scale, policy.moderated)
+  end
+  if rate then
+    budgets[#budgets + 1] = scaled_budget(rate[1], rate[2], policy.scale, rate[3])
+  end
+  if delay > 0 then
+    budgets[#budgets + 1] = { hits = 1, window = delay, spacing = delay }
+  else
+    policy.budgets[name] = budgets
+  end
+  return with_spacing(budgets)
+end
+
+-- Returns how many requests of this crawl may be in flight on a domain at once.
+local function concurrency_of(policy, crawl, budgets)
+  if policy.drops then
+    return INF
+  end
+  local requested = crawl and crawl.concurrency
+  if policy.concurrency then
+    return requested and math.min(requested, policy.concurrency) or policy.concurrency
+  end
+  if requested then
+    return requested
+  end
+  local rate = INF
+  for _, budget in ipairs(budgets) do
+    rate = math.min(rate, budget.hits * 1000 / budget.window)
+  end
+  return rate <= 1 and 1 or math.min(16, math.ceil(2 * rate))
+end

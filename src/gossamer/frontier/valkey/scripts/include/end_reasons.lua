@@ -1,0 +1,22 @@
+-- How crawls, and spiders' parts of them, have ended.
+-- include crawls
+
+-- State of a crawl, or of a spider's part of it, on a shard: "r" is running, "f" finished. The others end it early: "s"
+-- stopped, "e" expired, "b" its page budget is used up. Requests that come back later are dropped for this reason.
+local END_REASONS = { s = "stopped", e = "expired", b = "budget", f = "stopped" }
+
+-- Why this spider's part of the crawl neither takes nor gives out requests any more; nil while it runs.
+local function end_reason(crawl, spider)
+  if crawl.state ~= "r" then
+    return END_REASONS[crawl.state]
+  end
+  if crawl.parts then
+    local part = crawl.parts[spider]
+    if part == nil then
+      part = redis.call("HGET", crawl.key, "st:" .. spider)
+      crawl.parts[spider] = part
+    end
+    return part and END_REASONS[part] or nil
+  end
+  return nil
+end

@@ -1,0 +1,54 @@
+-- Hits: handed out where the windows have room, and charged.
+-- include windows
+-- Hits that start within this many ms of the first one are handed out with it, so that a worker need not ask for each.
+local AHEAD = 20
+
+-- Returns the hits that may be handed out at this moment, at most `most`: { starts, debts after each, spacing }.
+local function free_hits(record, policy, budgets, most)
+  local at, free, debt, spacing = next_hit(record, policy, budgets)
+  local starts, debts, gap = {}, {}, 0
+  if at <= now + EARLY then
+    while #starts < most and #starts < free and at <= now + AHEAD do
+      starts[#starts + 1], debts[#debts + 1] = at, debt
+      gap, debt = next_gap(spacing, debt)
+      at = at + gap
+    end
+  end
+  return { starts = starts, debts = debts, spacing = spacing }
+end
+
+-- Removes the hits that matter no more. Returns the length of the record then.
+local function forget_hits(record)
+  local keep, size, gone = record[KEEP], #record, 0
+  while HITS + gone < size and record[HITS + gone] <= now - keep do
+    gone = gone + 2
+  end
+  if gone > 0 then
+    for i = HITS, size do
+      record[i] = record[i + gone]
+    end
+    size = size - gone
+  end
+  return size
+end
+
+-- Charges the first `count` of the hits that free_hits found.
+local function charge(scope, budgets, hits, count)
+  local record = record_of(scope)
+  changed[scope] = true
+  record[DEBT], record[IDLE] = hits.debts[count], 0
+  for _, budget in ipairs(budgets) do
+    record[KEEP] = math.max(record[KEEP], budget.window)
+  end
+  local size, slot = forget_hits(record), record[KEEP] / SLOTS
+  for index = 1, count do
+    local at, last = hits.starts[index], size >= HITS and record[size - 1]
+    if last and (last == at
+      or (size > HITS + 2 * SLOTS and math.floor(last / slot) == math.floor(at / slot))) then
+      record[size - 1], record[size] = at, record[size] + 1
+    else
+      record[size + 1], record[size + 2] = at, 1
+      size = size + 2
+    end
+  end
+end

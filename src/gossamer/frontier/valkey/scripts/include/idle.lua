@@ -1,0 +1,42 @@
+-- Runs that have nothing to do on this shard.
+-- include counters
+-- include end_reasons
+
+-- Returns each spider that had requests of this run here, and how many of them were dropped as expired: name, count, ...
+local function spiders_of(crawl)
+  write_counters()
+  local row, expired, spiders = redis.call("HGETALL", crawl.key), {}, {}
+  for i = 1, #row, 2 do
+    local kind, spider = string.match(row[i], "^([aD]):(.*)$")
+    if kind == "a" then
+      spiders[#spiders + 1] = spider
+    elseif kind == "D" then
+      expired[string.match(spider, "^(.*):expired$") or ""] = row[i + 1]
+    end
+  end
+  local answer = {}
+  for _, spider in ipairs(spiders) do
+    answer[#answer + 1] = spider
+    answer[#answer + 1] = tonumber(expired[spider] or 0)
+  end
+  return answer
+end
+
+-- Whether every spider's part that had requests here was stopped or has expired.
+local function all_parts_ended(crawl)
+  if not crawl.parts then
+    return false
+  end
+  local spiders = spiders_of(crawl)
+  for k = 1, #spiders, 2 do
+    if not end_reason(crawl, spiders[k]) then
+      return false
+    end
+  end
+  return true
+end
+
+-- Whether the run, with nothing to do, stays idle for a while before it finishes.
+local function stays_idle(crawl)
+  return crawl.idle_ms > 0 and crawl.state == "r" and not all_parts_ended(crawl)
+end

@@ -1,0 +1,7 @@
+-- Runs that stay idle for a while before they finish.
+-- include idle
+
+-- Returns until when the run stays idle; 0: it need not.
+local function idle_until(crawl)
+  return stays_idle(crawl) and tonumber(redis.call("ZSCORE", BASE .. "resting", crawl.token) or 0) or 0
+end

@@ -1,0 +1,30 @@
+-- Hits from before a longer window was asked for.
+-- include ready
+-- include load_records
+
+-- Lets the hits of a domain live as long as this window: it counts hits from before it too, as far as a shorter window has
+-- kept them.
+local function keep_hits(domain, window)
+  local policy = policy_of(domain)
+  local spiders, addresses, scopes = { "" }, { "" }, {}
+  if policy.by_type then
+    for index, group in ipairs(list_groups()) do
+      spiders[index] = group_parts(group).spider
+    end
+  end
+  if policy.by_ip then
+    addresses = list_egresses()
+  end
+  for _, spider in ipairs(spiders) do
+    for _, address in ipairs(addresses) do
+      scopes[#scopes + 1] = scope_of(policy, spider, domain, address)
+    end
+  end
+  load_records(scopes)
+  for _, scope in ipairs(scopes) do
+    local record = record_of(scope)
+    if #record >= HITS and record[KEEP] < window then
+      record[KEEP], changed[scope] = window, true
+    end
+  end
+end

@@ -1,0 +1,10 @@
+-- Requests that are to be queued later: retries and postponed ones.
+-- include shares
+-- include ready
+
+-- Counts requests that are to be queued later; a negative count for those that are not any more.
+local function count_later(token, spider, domain, priority, count)
+  count_crawl(token, "l:" .. spider, count)
+  count_app(crawl_of(token), spider, count)
+  change_share(share_of(token, domain), spider, "l" .. priority, count)
+end

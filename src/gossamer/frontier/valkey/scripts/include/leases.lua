@@ -1,0 +1,21 @@
+-- Leases that end.
+-- include starving
+-- include terms
+-- include entries
+
+-- Returns what a lease had reserved of the page budgets: its request is not fetched now.
+local function return_page(crawl, domain, limits)
+  if limits[2] then
+    local share = share_of(crawl.token, domain)
+    share.row[RESERVED] = math.max(0, share.row[RESERVED] - 1)
+    share.dirty = true
+    if redis.call("SREM", BASE .. "z:" .. crawl.token, domain) == 1 then
+      end_starving(crawl, domain)
+    end
+  end
+  if crawl.max_pages then
+    crawl.reserved = crawl.reserved - 1
+    count_crawl(crawl.token, "R", -1)
+    end_starving_of_some(crawl, crawl.quota - crawl.reserved)
+  end
+end

@@ -1,0 +1,72 @@
+-- Additions to the seen-set of a crawl.
+-- include counters
+-- include seen
+
+-- Fingerprints in a bucket on average. A bucket that waits for its split holds up to twice that, which must stay below 512
+-- (set-max-intset-entries).
+local MEAN_BUCKET = 200
+
+-- Sets or (nil) removes the field of a seen-set of one.
+local function set_only_fingerprint(crawl, fingerprint)
+  if crawl.new then
+    crawl.new.s = fingerprint
+  elseif fingerprint then
+    redis.call("HSET", crawl.key, "s", fingerprint)
+  else
+    redis.call("HDEL", crawl.key, "s")
+  end
+  crawl.only_fingerprint = fingerprint or false
+end
+
+-- Adds a fingerprint. Returns true where it was not in the set.
+local function mark_seen(crawl, fingerprint)
+  if crawl.only_fingerprint then
+    if crawl.only_fingerprint == fingerprint then
+      return false
+    end
+    redis.call("SADD", bucket_key(crawl, bucket_of(crawl.only_fingerprint, crawl.buckets)), crawl.only_fingerprint)
+    set_only_fingerprint(crawl, nil)
+  elseif crawl.seen == 0 then
+    set_only_fingerprint(crawl, fingerprint)
+    crawl.seen = 1
+    count_crawl(crawl.token, "n", 1)
+    return true
+  end
+  if redis.call("SADD", bucket_key(crawl, bucket_of(fingerprint, crawl.buckets)), fingerprint) == 1 then
+    crawl.seen = crawl.seen + 1
+    count_crawl(crawl.token, "n", 1)
+    return true
+  end
+  return false
+end
+
+local function split_bucket(crawl)
+  local index = crawl.buckets
+  local _, level = bucket_of("0", index)
+  local from = index - level
+  local stay, move = {}, {}
+  for _, fingerprint in ipairs(redis.call("SMEMBERS", bucket_key(crawl, from))) do
+    if math.floor(tonumber(fingerprint) / 4096) % (level * 2) == index then
+      move[#move + 1] = fingerprint
+    else
+      stay[#stay + 1] = fingerprint
+    end
+  end
+  if #move > 0 then
+    redis.call("DEL", bucket_key(crawl, from))
+    call_on_key("SADD", bucket_key(crawl, from), stay)
+    call_on_key("SADD", bucket_key(crawl, index), move)
+  end
+  crawl.buckets = index + 1
+end
+
+-- Splits buckets until their mean is right again. To be called after additions.
+local function grow_seen(crawl)
+  local before = crawl.buckets
+  while crawl.seen > crawl.buckets * MEAN_BUCKET do
+    split_bucket(crawl)
+  end
+  if crawl.buckets ~= before then
+    redis.call("HSET", crawl.key, "b", crawl.buckets)
+  end
+end

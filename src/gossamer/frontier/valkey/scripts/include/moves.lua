@@ -1,0 +1,10 @@
+-- Domains after a change of their policy.
+-- include ready
+
+-- Takes the domain from wherever it stands to where its policy says.
+local function move_domain(group, domain)
+  remove_from_ready(group, domain)
+  redis.call("SREM", place_key(group, OFF), domain)
+  redis.call("SREM", place_key(group, PER_EGRESS), domain)
+  place_domain(group, domain, nil)
+end

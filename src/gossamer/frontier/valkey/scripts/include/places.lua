@@ -1,0 +1,37 @@
+-- Where the domains of a group stand. A group is "<pool>|<spider>": the workers that may lease its requests. The key
+-- `homes` lists the groups.
+local BANDS = 5
+
+-- Returns the band of a priority; the domains of band 1 are served first.
+local function band_of(priority)
+  if priority >= 75 then return 1 end
+  if priority >= 50 then return 2 end
+  if priority >= 25 then return 3 end
+  if priority >= 1 then return 4 end
+  return 5
+end
+
+local function ready_key(group, band, egress)
+  return BASE .. "r:" .. group .. "|" .. band .. (egress and ("|" .. egress) or "")
+end
+
+local function agenda_key(group, domain)
+  return BASE .. "a:" .. group .. "|" .. domain
+end
+
+-- A domain with work stands in one of these places: switched off (blacklisted or paused), or with a budget for each egress
+-- address, or in a band. Those of the second place stand in the bands of each egress address, too.
+local OFF, PER_EGRESS = 1, 2
+local PLACES = PER_EGRESS + BANDS
+
+local function place_key(group, place)
+  if place == OFF then
+    return BASE .. "off:" .. group
+  end
+  return place == PER_EGRESS and BASE .. "roster:" .. group or ready_key(group, place - PER_EGRESS)
+end
+
+-- Returns all groups that had work lately.
+local function list_groups()
+  return redis.call("ZRANGE", BASE .. "homes", 0, -1)
+end

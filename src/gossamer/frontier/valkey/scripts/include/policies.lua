@@ -1,0 +1,75 @@
+-- Domain policies: what the operator says about a domain, over the operator's default, over the built-in values.
+local BUILT_IN_HITS, BUILT_IN_WINDOW = 1, 1000 -- as BUILT_IN in model/crawl.py; the window in ms
+
+local policies, default_policy = {}, nil
+
+-- Completes a domain's own policy.
+local function policy_from(own)
+  local function pick(name, built_in)
+    if own[name] ~= nil then return own[name] end
+    if default_policy[name] ~= nil then return default_policy[name] end
+    return built_in
+  end
+  local scope, scale = pick("scope", "domain"), pick("scale", 1)
+  local blacklisted = pick("blacklisted", false)
+  if blacklisted and pick("when_blacklisted", "held") == "dropped" then
+    -- Requests are leased at once, and the workers record them as dropped. They have a scope of their own, so that no hit
+    -- of the domain is charged.
+    return { drops = true, explicit = true, hits = 1000, window = 1000, scale = 1, concurrency = INF, budgets = {} }
+  end
+  return {
+    explicit = pick("hits") ~= nil or pick("window") ~= nil,
+    hits = pick("hits", BUILT_IN_HITS), window = pick("window", BUILT_IN_WINDOW),
+    moderated = pick("moderated", true), elastic = pick("elastic", true), scale = scale,
+    by_type = scope == "type" or scope == "type+ip", by_ip = scope == "ip" or scope == "type+ip",
+    concurrency = pick("concurrency"), off = blacklisted or scale <= 0,
+    budgets = {}, -- by crawl, where robots.txt asks for no delay
+  }
+end
+
+local plain_policy -- of every domain that has no policy of its own
+local all_plain -- whether no domain has one
+
+local function load_policies(domains)
+  if not default_policy then
+    local row = redis.call("HMGET", BASE .. "policy", "*", "version")
+    default_policy = row[1] and cmsgpack.unpack(row[1]) or {}
+    plain_policy = policy_from({})
+    all_plain = redis.call("HLEN", BASE .. "policy") == (row[1] and 1 or 0) + (row[2] and 1 or 0)
+  end
+  if all_plain then
+    for _, domain in ipairs(domains) do
+      policies[domain] = plain_policy
+    end
+    return
+  end
+  local fields = {}
+  for index, domain in ipairs(domains) do
+    fields[index] = "d:" .. domain
+  end
+  local rows = redis.call("HMGET", BASE .. "policy", unpack(fields))
+  for index, domain in ipairs(domains) do
+    policies[domain] = rows[index] and policy_from(cmsgpack.unpack(rows[index])) or plain_policy
+  end
+end
+
+local function policy_of(domain)
+  local policy = policies[domain]
+  if not policy then
+    load_policies({ domain })
+    policy = policies[domain]
+  end
+  return policy
+end
+
+-- Returns the name of what shares one budget with this request: a domain, with its spider or the egress address or both
+-- where the policy says so.
+local function scope_of(policy, spider, domain, egress)
+  if policy.drops then
+    return domain .. "|,dropped" -- no name has a comma
+  end
+  if policy.by_ip then
+    return domain .. "|" .. (policy.by_type and spider or "") .. "|" .. egress
+  end
+  return policy.by_type and (domain .. "|" .. spider) or domain
+end

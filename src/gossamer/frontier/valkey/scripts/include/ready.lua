@@ -1,0 +1,176 @@
+-- Ready sets: which domain of a group is next. A domain's score is the time from which on it may be leased.
+-- include writes
+-- include agendas
+-- include windows
+
+local wake_times = {} -- by pool
+
+-- Notes that work of a pool is due at this time. write_wakes wakes the workers that wait for something later.
+local function wake(pool, at)
+  if at < (wake_times[pool] or INF) then
+    wake_times[pool] = at
+  end
+end
+
+local function write_wakes()
+  for pool, at in pairs(wake_times) do
+    local key = BASE .. "wait:" .. pool
+    if #redis.call("ZREVRANGEBYSCORE", key, "+inf", string.format("(%.17g", at), "LIMIT", 0, 1) > 0 then
+      redis.call("DEL", key)
+      redis.call("PUBLISH", ARGV[2] .. ":wake:" .. pool, string.match(BASE, "{(.-)}"))
+    end
+  end
+  wake_times = {}
+end
+
+local ready_rows = {}
+
+-- Writes what set_ready gathered. To be called before the ready sets are read or taken from.
+local function write_ready()
+  for key, rows in pairs(ready_rows) do
+    call_on_key("ZADD", key, rows)
+  end
+  ready_rows = {}
+end
+
+writers[#writers + 1] = write_ready
+writers[#writers + 1] = write_wakes
+
+local egresses
+
+local function list_egresses()
+  egresses = egresses or redis.call("ZRANGE", BASE .. "egresses", 0, -1)
+  return egresses
+end
+
+-- Notes that this group waits until a request of the scope that is in flight ends. Returns INF: nobody knows when.
+local function park(scope, group)
+  local record = record_of(scope)
+  if not string.find("\n" .. record[PARKED], "\n" .. group .. "\n", 1, true) then
+    record[PARKED] = record[PARKED] .. group .. "\n"
+    changed[scope] = true
+  end
+  return INF
+end
+
+-- Returns when this group may next lease from the domain through this egress; INF while a request in flight must end first.
+-- `token`, `resting`: the head of the domain's agenda.
+local function due_of(group, spider, domain, egress, token, resting)
+  local policy = policy_of(domain)
+  if policy.drops then
+    return resting or now
+  end
+  local crawl = crawl_of(token)
+  local budgets = budgets_of(policy, crawl, domain)
+  local scope = scope_of(policy, spider, domain, egress)
+  local record = record_of(scope)
+  local at = math.max(resting or next_allowed(scope, policy, budgets), block_of(domain)[1])
+  -- A request in flight that ends before the next hit is due holds nothing up: it is looked at when the hit is due.
+  if at <= now and record[IN_FLIGHT] >= concurrency_of(policy, crawl, budgets) then
+    return park(scope, group)
+  end
+  if at > now and crawl and not resting then
+    for _, other in ipairs(crawls_with_other_rates(group, domain, crawl)) do
+      local their_budgets = budgets_of(policy, other, domain)
+      local their_time = next_allowed(scope, policy, their_budgets)
+      if their_time <= now and record[IN_FLIGHT] >= concurrency_of(policy, other, their_budgets) then
+        their_time = park(scope, group)
+      end
+      at = math.min(at, their_time)
+    end
+  end
+  if at > now and is_shared(group, domain) and has_requested_rates() then
+    local first = redis.call("ZRANGEBYSCORE", agenda_key(group, domain), RESTING, "+inf", "WITHSCORES", "LIMIT", 0, 1)
+    if first[2] then
+      at = math.min(at, tonumber(first[2]) - RESTING)
+    end
+  end
+  return math.max(at, block_of(domain)[1])
+end
+
+-- Takes the domain out of every ready set of the group.
+local function remove_from_ready(group, domain)
+  write_ready()
+  for band = 1, BANDS do
+    redis.call("ZREM", ready_key(group, band), domain)
+    for _, egress in ipairs(list_egresses()) do
+      redis.call("ZREM", ready_key(group, band, egress), domain)
+    end
+  end
+end
+
+-- Takes the domain out of the ready set of a band where it may stand: of this egress, or (nil) of all.
+local function leave_band(group, band, egress, domain)
+  write_ready()
+  redis.call("ZREM", ready_key(group, band, egress), domain)
+end
+
+local function set_ready(group, band, egress, domain, at)
+  local key = ready_key(group, band, egress)
+  local rows = ready_rows[key] or {}
+  ready_rows[key] = rows
+  rows[#rows + 1] = at == INF and "inf" or at
+  rows[#rows + 1] = domain
+  if at < INF then
+    wake(group_parts(group).pool, at)
+  end
+end
+
+-- Takes a domain without queues from where it stands.
+local function remove_domain(group, domain, policy, old_band)
+  if policy.by_ip then
+    redis.call("SREM", place_key(group, PER_EGRESS), domain)
+    remove_from_ready(group, domain)
+  else
+    if old_band then
+      leave_band(group, old_band, nil, domain)
+    end
+    local scope = scope_of(policy, group_parts(group).spider, domain, "")
+    local record = record_of(scope)
+    if record[IDLE] == 0 then
+      record[IDLE], changed[scope] = 1, true
+    end
+  end
+  if policy.off then
+    redis.call("SREM", place_key(group, OFF), domain)
+  end
+end
+
+-- Puts the domain where the head of its agenda says: into the ready set of the head's band with the time from which on it
+-- may be leased, or aside where it is switched off. `old_band`: where it may stand now (nil: nowhere).
+local function place_domain(group, domain, old_band)
+  local spider, policy = group_parts(group).spider, policy_of(domain)
+  local token, priority, resting = head_of(group, domain)
+  if not token then
+    remove_domain(group, domain, policy, old_band)
+    return
+  end
+  if policy.off then
+    remove_from_ready(group, domain)
+    redis.call("SADD", place_key(group, OFF), domain)
+    return
+  end
+  local band = band_of(priority)
+  if policy.by_ip then
+    redis.call("SADD", place_key(group, PER_EGRESS), domain)
+    for _, egress in ipairs(list_egresses()) do
+      if old_band and old_band ~= band then
+        leave_band(group, old_band, egress, domain)
+      end
+      set_ready(group, band, egress, domain, due_of(group, spider, domain, egress, token, resting))
+    end
+    return
+  end
+  if old_band and old_band ~= band then
+    leave_band(group, old_band, nil, domain)
+  end
+  set_ready(group, band, nil, domain, due_of(group, spider, domain, "", token, resting))
+end
+
+-- Places a domain again, after its budget or its time has changed. Nothing to do where no queue of the group is there.
+local function update_domain(group, domain)
+  local _, priority = head_of(group, domain)
+  if priority then
+    place_domain(group, domain, band_of(priority))
+  end
+end

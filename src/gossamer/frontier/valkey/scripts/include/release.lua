@@ -1,0 +1,16 @@
+-- The end of a request in flight.
+-- include ready
+
+-- Ends a lease's hold on its scope, and places the domain again for the groups that waited for that.
+local function release(scope, domain)
+  local record = record_of(scope)
+  record[IN_FLIGHT] = math.max(0, record[IN_FLIGHT] - 1)
+  changed[scope] = true
+  if record[PARKED] ~= "" then
+    local parked = record[PARKED]
+    record[PARKED] = ""
+    for group in string.gmatch(parked, "([^\n]+)\n") do
+      update_domain(group, domain)
+    end
+  end
+end

@@ -1,0 +1,20 @@
+-- Queues that rest: only their own crawl's requested rate holds them up, and another crawl's queue behind them may be due.
+-- include queues
+
+-- Lets a queue rest until its crawl's requested rate allows a hit.
+local function rest_queue(group, domain, token, priority, at)
+  change_agenda("ZADD", group, domain, "XX", string.format("%.0f", RESTING + math.ceil(at)), token .. "|" .. priority)
+end
+
+-- Puts queues whose rest is over back into their places.
+local function end_rests(group, domain)
+  local _, _, resting, second = head_of(group, domain)
+  if not (resting or second) or not has_requested_rates() then
+    return
+  end
+  local key = agenda_key(group, domain)
+  for _, member in ipairs(redis.call("ZRANGEBYSCORE", key, RESTING, RESTING + math.floor(now), "LIMIT", 0, 100)) do
+    local _, priority = read_member(member)
+    change_agenda("ZADD", group, domain, agenda_score(priority, next_turn()), member)
+  end
+end

@@ -1,0 +1,31 @@
+-- Starving: queues that wait for a page of a budget.
+-- include queues
+
+-- Puts the queues of a starved domain back on the agenda.
+local function end_starving(crawl, domain)
+  local row = share_of(crawl.token, domain).row
+  for i = FIRST_QUEUE, #row, 3 do
+    local spider, priority = row[i], row[i + 1]
+    if type(priority) == "number" then
+      local group = crawl.pool .. "|" .. spider
+      local _, old, resting = head_of(group, domain)
+      if not old then
+        redis.call("ZADD", BASE .. "homes", now, group)
+      end
+      if change_agenda("ZADD", group, domain, "NX", agenda_score(priority, next_turn()),
+        crawl.token .. "|" .. priority) == 1 and (not old or resting or priority > old) then
+        place_domain(group, domain, old and band_of(old))
+      end
+    end
+  end
+end
+
+-- The same for some domains of a crawl: as many as pages are free, and at most a hundred.
+local function end_starving_of_some(crawl, count)
+  if count <= 0 then
+    return
+  end
+  for _, domain in ipairs(redis.call("SPOP", BASE .. "z:" .. crawl.token, math.min(count, 100))) do
+    end_starving(crawl, domain)
+  end
+end

@@ -1,0 +1,35 @@
+-- Ending a crawl, or one spider's part of it, early: on the crawl's home shard, before its shards are told.
+-- include run_end
+-- include unlist
+
+-- Marks the crawl (spider "") or the part as ended. `halting` notes that its shards are still to be told, and the field
+-- "ev:<spider>" that an event is still to be recorded, once it is known how many requests were purged. The first end of a
+-- part counts. `state`: stopped, expired, or finished (given up: it may run anew). `marker_ms`: how long a stopped crawl
+-- refuses submissions. Returns 1, or 0 where there is no such crawl.
+local function end_early(token, state, spider, marker_ms, retention)
+  local key = BASE .. "h:" .. token
+  local before = redis.call("HGET", key, "state")
+  if not before then
+    return 0
+  end
+  local letter, changed_now = string.sub(state, 1, 1), false
+  if spider ~= "" then
+    changed_now = redis.call("HSETNX", key, "st:" .. spider, letter) == 1
+    unlist_running(token, spider)
+  elseif before == "running" or (before == "finished" and state ~= "finished") then
+    changed_now = true
+    write_end(key, state)
+    unlist_running(token)
+    if state ~= "finished" then
+      redis.call("ZADD", BASE .. "marks", now + marker_ms, token)
+    end
+    redis.call("ZADD", BASE .. "ending", now + retention, token)
+  end
+  if changed_now and before == "running" then
+    redis.call("HSET", key, "ev:" .. spider, letter)
+  end
+  local version = redis.call("HINCRBY", key, "version", 1)
+  redis.call("HSET", key, "stop", version)
+  redis.call("HSET", BASE .. "halting", token, version)
+  return 1
+end

@@ -1,0 +1,29 @@
+-- Terms of submissions: the limits that the scripts read, and what only workers read. A crawl numbers its terms on each
+-- shard; each entry in a queue carries the number.
+-- include crawls
+
+local terms_by_number = {} -- by token, then number
+
+-- Limits come as msgpack, with an opaque blob right behind them. Returns { expires in ms or 0, domain_max_pages,
+-- domain_max_pending, blob }.
+local function unpack_terms(packed)
+  local offset, terms = cmsgpack.unpack_one(packed)
+  terms[4] = offset > 0 and string.sub(packed, offset + 1) or ""
+  return terms
+end
+
+local function terms_of(token, number)
+  local known = terms_by_number[token]
+  if not known then
+    known = {}
+    terms_by_number[token] = known
+  end
+  local terms = known[number]
+  if not terms then
+    local crawl = crawl_of(token)
+    local packed = number == 1 and crawl and crawl.first_terms or redis.call("HGET", BASE .. "t:" .. token, number)
+    terms = packed and unpack_terms(packed) or { 0, false, false, "" }
+    known[number] = terms
+  end
+  return terms
+end

@@ -1,0 +1,23 @@
+-- Crawls, or spiders' parts of them, that run no longer.
+-- include running
+
+-- Takes a crawl, or (`spider` given) one spider's part of it, from the lists of those that run.
+local function unlist_running(token, spider)
+  local key = BASE .. "h:" .. token
+  local packed_crawl = redis.call("HGET", key, "crawl")
+  if not packed_crawl then
+    return
+  end
+  local appid = app_of(packed_crawl)
+  if spider then
+    redis.call("SREM", running_key(appid, spider), token)
+    return
+  end
+  redis.call("SREM", running_key(appid, ""), token)
+  for _, field in ipairs(redis.call("HKEYS", key)) do
+    local submitted = string.match(field, "^x:(.*)$")
+    if submitted then
+      redis.call("SREM", running_key(appid, submitted), token)
+    end
+  end
+end

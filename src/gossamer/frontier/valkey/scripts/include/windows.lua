@@ -1,0 +1,125 @@
+-- Rolling windows of hits. One small record for each scope holds the hits that still matter. Times in milliseconds.
+-- include writes
+-- include budgets
+
+-- A record is a flat list, for there are many. DEBT: ms by which the last hit started later than even spacing asked for.
+-- IN_FLIGHT: requests that are leased. IDLE: 1 while nothing waited, so that a pause without work earns no catch-up.
+-- PARKED: groups that wait until a request in flight ends. KEEP: how long hits matter, the longest window asked about. From
+-- HITS on: start time, count, start time, count, ... in order.
+local DEBT, IN_FLIGHT, IDLE, PARKED, KEEP, HITS = 1, 2, 3, 4, 5, 6
+-- A record lives this much longer, because a change of the default policy reaches its domains one after the other. May be
+-- longer, not shorter than that takes.
+local LINGER = 2000
+-- A window never holds more pairs of time and count than this. Beyond it, hits of one slot share the slot's latest time,
+-- which makes the crawl slower and never faster.
+local SLOTS = 128
+local records, changed = {}, {} -- by scope
+
+local function unpack_record(packed)
+  return packed and { cmsgpack.unpack(packed) } or { 0, 0, 1, "", 0 }
+end
+
+-- Returns when the last hit started; nil where no hit is known.
+local function last_hit(record)
+  return #record >= HITS and record[#record - 1] or nil
+end
+
+local function record_of(scope)
+  local record = records[scope]
+  if not record then
+    record = unpack_record(redis.call("GET", BASE .. "w:" .. scope))
+    records[scope] = record
+  end
+  return record
+end
+
+local function write_records()
+  local endless, over = {}, {} -- records without a time to live, and those that are not needed any more
+  for scope in pairs(changed) do
+    local record, key = records[scope], BASE .. "w:" .. scope
+    local life = math.ceil((last_hit(record) or 0) + record[KEEP] + LINGER - now)
+    if record[IN_FLIGHT] > 0 then
+      endless[#endless + 1] = key
+      endless[#endless + 1] = cmsgpack.pack(unpack(record))
+    elseif life > 0 then
+      redis.call("SET", key, cmsgpack.pack(unpack(record)), "PX", life)
+    else
+      over[#over + 1] = key
+    end
+  end
+  call_with_many("MSET", endless)
+  call_with_many("UNLINK", over)
+  records, changed = {}, {}
+end
+
+writers[#writers + 1] = write_records
+
+-- A hit is handed out before it starts, so that the time until a worker asks again costs none: the first one of a domain up
+-- to this many ms before. The worker waits until then.
+local EARLY = 10
+-- Shortest gap between two hits while missed ones are made up for, as a share of the even gap.
+local CATCH_UP = 0.9
+
+-- Returns how many hits are free in a budget's rolling window that ends at `at`, and when the next one is free if none is.
+local function free_in_window(record, budget, at)
+  -- The hits may have been forgotten. Where they are evenly spaced, the spacing alone is enough.
+  if #record < HITS and budget.spacing == 0 and forgot + budget.window > at then
+    return 0, forgot + budget.window
+  end
+  local used = 0
+  for i = #record - 1, HITS, -2 do
+    if record[i] <= at - budget.window then
+      break
+    end
+    used = used + record[i + 1]
+    if used >= budget.hits then
+      return 0, record[i] + budget.window
+    end
+  end
+  return budget.hits - used, at
+end
+
+-- Returns the gap before the next hit, and what is left of the debt then.
+local function next_gap(spacing, debt)
+  local gap = math.max(CATCH_UP * spacing, spacing - debt)
+  return gap, debt - spacing + gap
+end
+
+-- Returns when the next hit may start, how many may start then by the windows alone, the debt after it, and the even gap.
+-- Missed hits are made up for only while the windows leave room, and those of one window at most.
+local function next_hit(record, policy, budgets)
+  local spacing, window = budgets.spacing, budgets.window
+  local catches_up = policy.elastic and record[IDLE] == 0 and spacing > 0
+  local known, debt, at = last_hit(record), 0, now
+  local last = known or forgot -- the last hit may have been forgotten then
+  if last > 0 then
+    local gap
+    gap, debt = next_gap(spacing, catches_up and record[DEBT] or 0)
+    at = math.max(now, last + gap)
+    debt = catches_up and known and math.min(window, debt + at - last - gap) or 0
+  end
+  local paced, free = at, nil
+  repeat
+    local moved = false
+    free = INF
+    for _, budget in ipairs(budgets) do
+      local left, free_at = free_in_window(record, budget, at)
+      if free_at > at then
+        at, moved = free_at, true
+      end
+      free = math.min(free, left)
+    end
+  until not moved
+  return at, free, at > paced and 0 or debt, spacing
+end
+
+-- Returns from when on the next hit may be handed out.
+local function next_allowed(scope, policy, budgets)
+  local record = record_of(scope)
+  for _, budget in ipairs(budgets) do
+    if budget.window > record[KEEP] and #record >= HITS then
+      record[KEEP], changed[scope] = budget.window, true -- the longer window needs what the shorter one has kept
+    end
+  end
+  return math.max(now, (next_hit(record, policy, budgets)) - EARLY)
+end

@@ -1,0 +1,51 @@
+#!lua flags=allow-oom
+-- Ask for a hit for a redirect inside the lease's domain, and mark its target as seen by this request.
+-- KEYS  1 shard prefix
+-- ARGV  1 now  2 prefix  3 worker  4 lease id  5 fingerprint of the target  6 new tail of the entry
+-- Returns -1 unknown worker or lease, 0 another request has seen the target, 1 granted (a hit is charged), 2 wait
+-- Touches a:{pool}|{spider}|{domain}, app:{appid}, backlog, c:{token}, clock, deaths, egresses, homes, l:{worker}, n,
+--         off:{pool}|{spider}, policy, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
+--         roster:{pool}|{spider}, s:{token}:{generation}:{bucket}, w:{scope}, wait:{pool}, workers, x:{domain}
+-- include shard
+-- include workers
+-- include end_reasons
+-- include mark_seen
+-- include entries
+-- include ready
+-- include hits
+local STALE, SEEN, GRANTED, WAIT = -1, 0, 1, 2
+local worker, id, fingerprint, tail = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local leases_key = BASE .. "l:" .. worker
+local packed = is_registered(worker) and redis.call("HGET", leases_key, id)
+if not packed then
+  return STALE
+end
+redis.call("ZADD", BASE .. "workers", now, worker)
+local run, token, priority, spider, domain, scope, entry, hopped, answer, start, spacing = cmsgpack.unpack(packed)
+if hopped == fingerprint then
+  return answer -- the same call again
+end
+local crawl = crawl_of(token)
+if not crawl or crawl.run ~= run or end_reason(crawl, spider) then
+  answer = WAIT -- settled as forwarded, the request will be dropped for the reason that ended the crawl
+elseif not mark_seen(crawl, fingerprint) then
+  answer = SEEN
+else
+  grow_seen(crawl)
+  entry = with_tail(entry, tail)
+  local policy = policy_of(domain)
+  local budgets = budgets_of(policy, crawl, domain)
+  local hits = free_hits(record_of(scope), policy, budgets, 1)
+  local start_now = hits.starts[1] and hits.starts[1] <= now
+  if start_now and not policy.off and not policy.drops and block_of(domain)[1] <= now then
+    charge(scope, budgets, hits, 1)
+    answer = GRANTED
+    update_domain(crawl.pool .. "|" .. spider, domain)
+  else
+    answer = WAIT
+  end
+end
+redis.call("HSET", leases_key, id,
+  cmsgpack.pack(run, token, priority, spider, domain, scope, entry, fingerprint, answer, start, spacing))
+write_all()
+return answer

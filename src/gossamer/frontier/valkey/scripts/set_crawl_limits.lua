@@ -1,0 +1,19 @@
+#!lua flags=allow-oom
+-- Change the rate and the concurrency that a running crawl asks for. On its home shard and on each that it touched.
+-- KEYS  1 shard prefix
+-- ARGV  1 now  2 prefix  3 token  4 run  5 crawl (msgpack)
+-- Returns 1, or 0 where the run is not known
+-- Touches c:{token}, clock, h:{token}, n
+-- include shard
+local token, run, packed_crawl = ARGV[3], ARGV[4], ARGV[5]
+local known = 0
+for _, key in ipairs({ BASE .. "h:" .. token, BASE .. "c:" .. token }) do
+  if redis.call("HGET", key, "run") == run then
+    redis.call("HSET", key, "crawl", packed_crawl)
+    known = 1
+  end
+end
+if cmsgpack.unpack(packed_crawl)[6] then -- it has a rate of its own
+  redis.call("HSET", BASE .. "n", "wishes", 1)
+end
+return known

@@ -1,0 +1,180 @@
+"""Every step of the life cycle that a script's header declares is one that the script takes."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gossamer.frontier.base import Leaseholder, Submission
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.keys import home_shard
+from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Run, Terms
+from gossamer.model.request import DEATHS, Batch, Lease, Outcome, Settlement
+from gossamer.valkey.client import Script
+
+from .asking import a_batch, a_crawl
+from .observer import DECLARED, StepObserver
+from .pair import Clock
+from .stage import Stage
+
+PLAIN = Terms()
+HEARTBEAT_SECONDS = 20.0
+LATER_SECONDS = 1e6
+
+
+class Steps:
+    """One frontier, and the crawls of one request for each spider that take its steps."""
+
+    def __init__(self, stage: Stage, frontier: ValkeyFrontier, clock: Clock) -> None:
+        self.stage = stage
+        self.frontier = frontier
+        self.clock = clock
+        self._names = 0
+
+    async def add(self, *spiders: str, terms: Terms = PLAIN, domain: str = "", **options: object) -> Run:
+        """A crawl of its own with a request for each spider."""
+        self._names += 1
+        run = await self.frontier.open_crawl(a_crawl(f"c{self._names}", pool=f"p{self._names}", **options))
+        batches = [a_batch(domain or f"d{self._names}.test", [0], spider=spider) for spider in spiders]
+        await self.frontier.add(run, terms, batches, seeds=True)
+        return run
+
+    async def lease(self, run: Run, spider: str = "link") -> tuple[Leaseholder, Lease]:
+        self.clock.now += 2
+        holder = await self.frontier.open_leaseholder(pool=run.crawl.pool, spiders=[spider])
+        (lease,) = await holder.lease(limit=5) or await holder.lease(limit=5)
+        return holder, lease
+
+    async def settle(self, run: Run, outcome: Outcome, spider: str = "link", *, delay: float = LATER_SECONDS) -> None:
+        holder, lease = await self.lease(run, spider)
+        await holder.settle([Settlement(lease, outcome, "why", delay)])
+        await holder.close()
+
+    async def one_queued_one_later(self) -> Run:
+        run = await self.add("link", "other")
+        await self.settle(run, Outcome.RETRY, "other")
+        return run
+
+    def other_batches(self) -> list[Batch]:
+        """More for the last crawl."""
+        return [a_batch(f"d{self._names}.test", ["more"], spider=spider) for spider in ("link", "other")]
+
+    async def forget_home(self, run: Run) -> None:
+        """The home shard loses the crawl, as after a failover, so the next run knows nothing of this one."""
+        token = run.crawl.id.token
+        base = f"{self.stage.prefix}:{{{home_shard(token, self.stage.shards)}}}:"
+        await self.stage.connections[0].command(base, "DEL", f"{base}h:{token}")
+        self.clock.now += 5
+
+
+async def outcomes(steps: Steps) -> None:
+    await steps.frontier.submit([Submission(a_crawl("submitted"), PLAIN, [a_batch("a.test", ["page"])])])
+    for outcome in Outcome:
+        await steps.settle(await steps.add("link"), outcome)
+
+
+async def requests_that_are_due_again(steps: Steps) -> None:
+    run = await steps.add("link", domain="blocked.test")
+    await steps.settle(run, Outcome.POSTPONED, delay=1.0)
+    await steps.frontier.block_domain("blocked.test", seconds=100)
+    steps.clock.now += 2
+    holder = await steps.frontier.open_leaseholder(pool=run.crawl.pool, spiders=["link"])
+    assert await holder.lease(limit=5) == []
+    await holder.close()
+
+
+async def limits(steps: Steps) -> None:
+    run = await steps.add("link", terms=Terms(expires=steps.clock.now + 1))
+    steps.clock.now += 2
+    holder = await steps.frontier.open_leaseholder(pool=run.crawl.pool, spiders=["link"])
+    assert await holder.lease(limit=5) == []
+    await holder.close()
+    run = await steps.add("link", "other", terms=Terms(domain_max_pages=1))
+    await steps.settle(run, Outcome.FETCHED)
+    holder = await steps.frontier.open_leaseholder(pool=run.crawl.pool, spiders=["other"])
+    assert await holder.lease(limit=5) == []
+    await holder.close()
+
+
+async def page_budgets(steps: Steps) -> None:
+    run = await steps.add("link", "queued", "later", max_pages=1)
+    await steps.settle(run, Outcome.RETRY, "later")
+    await steps.settle(run, Outcome.FETCHED)
+    await steps.frontier.maintain()
+
+
+async def ends(steps: Steps) -> None:
+    for state in (CrawlState.STOPPED, CrawlState.EXPIRED):
+        await steps.frontier.stop_crawl((await steps.one_queued_one_later()).crawl.id, state=state)
+        run = await steps.add("link")
+        holder, lease = await steps.lease(run)
+        await steps.frontier.stop_crawl(run.crawl.id, state=state)
+        await holder.settle([Settlement(lease, Outcome.RETURNED)])
+        await holder.close()
+        run = await steps.add("link")
+        holder, _ = await steps.lease(run)
+        await steps.frontier.stop_crawl(run.crawl.id, state=state)
+        await holder.close()
+
+
+async def deaths(steps: Steps) -> None:
+    run = await steps.add("link")
+    for _ in range(DEATHS):
+        await steps.lease(run)  # and the worker is silent
+        steps.clock.now += 2 * HEARTBEAT_SECONDS
+        await steps.frontier.maintain()
+
+
+async def runs_that_were_given_up(steps: Steps) -> None:
+    run = await steps.one_queued_one_later()
+    await steps.forget_home(run)
+    again = await steps.frontier.open_crawl(run.crawl)
+    await steps.frontier.add(again, PLAIN, [a_batch("new.test", ["a"])], seeds=True)
+    run = await steps.one_queued_one_later()
+    await steps.forget_home(run)
+    await steps.frontier.submit([Submission(run.crawl, PLAIN, steps.other_batches())])
+    run = await steps.add("link")
+    await steps.settle(run, Outcome.FETCHED)
+    run = await steps.frontier.open_crawl(run.crawl)
+    await steps.frontier.add(run, PLAIN, steps.other_batches(), seeds=True)
+    await steps.settle(run, Outcome.RETRY, "other")
+    await steps.forget_home(run)
+    assert (
+        await steps.frontier.open_crawl(run.crawl)
+    ).number < run.number  # and the client dies before it adds anything
+    steps.clock.now += 86400 + 5
+    await steps.frontier.maintain()
+
+
+SCENARIOS = (
+    outcomes, requests_that_are_due_again, limits, page_budgets, ends, deaths, runs_that_were_given_up,
+)  # fmt: skip
+
+
+async def test_scripts_take_the_steps_that_they_declare(stage_of: Callable[[int], Stage]) -> None:
+    observer = StepObserver()
+    for shards in (1, 3):
+        stage, clock = stage_of(shards), Clock()
+        options = {"heartbeat_seconds": HEARTBEAT_SECONDS, "clock": clock, "observer": observer}
+        frontier = await stage.frontier(**options)
+        await frontier.set_domain_policy(None, DomainPolicy(hits=100, window_seconds=1.0, moderated=False))
+        steps = Steps(stage, frontier, clock)
+        for scenario in SCENARIOS:
+            await scenario(steps)
+        await stage.leave()
+    missing = {(name, *step) for name, steps_ in DECLARED.items() for step in steps_ - observer.seen[name]}
+    assert missing == set(), "declared, and never seen"
+
+
+async def test_a_step_that_is_not_declared_is_noticed(stage_of: Callable[[int], Stage]) -> None:
+    stage, clock = stage_of(1), Clock()
+    frontier = await stage.frontier(clock=clock, observer=StepObserver())
+    run = await frontier.open_crawl(a_crawl("one"))
+    await frontier.add(run, PLAIN, [a_batch("a.test", ["page"])], seeds=True)
+    token = CrawlId("app", "one").token
+    wrong = Script("heartbeat", f'redis.call("HINCRBY", KEYS[1] .. "c:{token}", "h:link", 1) return 1')
+    with pytest.raises(AssertionError, match="without a status, or with two"):
+        await stage.connections[0].call(0, wrong, [f"{stage.prefix}:{{0}}:"], [])
+    wrong = Script("settle", f'redis.call("HSET", KEYS[1] .. "c:{token}", "q:link", 0, "f:link", 1) return 1')
+    with pytest.raises(AssertionError, match="does not declare"):
+        await stage.connections[0].call(0, wrong, [f"{stage.prefix}:{{0}}:"], [])
+    await stage.leave()
