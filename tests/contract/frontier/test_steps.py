@@ -8,7 +8,7 @@ from gossamer.frontier.base import Leaseholder, Submission
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.keys import home_shard
 from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Run, Terms
-from gossamer.model.request import DEATHS, Batch, Lease, Outcome, Settlement
+from gossamer.model.request import MAX_DEATHS, Batch, Lease, Outcome, Settlement
 from gossamer.valkey.client import Script
 
 from .asking import a_batch, a_crawl
@@ -118,7 +118,7 @@ async def ends(steps: Steps) -> None:
 
 async def deaths(steps: Steps) -> None:
     run = await steps.add("link")
-    for _ in range(DEATHS):
+    for _ in range(MAX_DEATHS):
         await steps.lease(run)  # and the worker is silent
         steps.clock.now += 2 * HEARTBEAT_SECONDS
         await steps.frontier.maintain()

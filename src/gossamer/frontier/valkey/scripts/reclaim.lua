@@ -57,7 +57,7 @@ local function add_death(entry, worker)
   names = names .. worker .. "\n"
   local _, count = string.gsub(names, "\n", "")
   if count >= MOST_NAMES then -- as one that has killed its workers
-    return string.char(flags % 2 + 2 * math.min(deaths_limit, MOST_DEATHS)) .. string.sub(entry, 2, 7)
+    return string.char(flags % 2 + 2 * math.min(deaths_limit, MOST_COUNTED_DEATHS)) .. string.sub(entry, 2, 7)
       .. string.sub(entry, rest)
   end
   return string.char(flags < SUSPECT and flags + SUSPECT or flags) .. string.sub(entry, 2, 7)

@@ -1,8 +1,8 @@
 -- Number of workers that have died while they held a request.
 -- include entries
 
--- The flags of an entry have two bits for it. So DEATHS in model/request.py may be smaller than this, and not larger.
-local MOST_DEATHS = 3
+-- The flags of an entry have two bits for it. So MAX_DEATHS in model/request.py may be smaller than this, and not larger.
+local MOST_COUNTED_DEATHS = 3
 
 local function is_dead(worker)
   return redis.call("ZSCORE", BASE .. "deaths", worker) and true or false
@@ -16,5 +16,5 @@ local function deaths_of(entry)
       deaths = deaths + 1
     end
   end
-  return math.min(deaths, MOST_DEATHS)
+  return math.min(deaths, MOST_COUNTED_DEATHS)
 end
