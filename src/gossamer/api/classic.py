@@ -121,7 +121,7 @@ async def _submit(context: ApiContext, admitted: AdmittedRequest) -> tuple[str, 
     [result] = await context.dispatcher.submit([admitted])
     crawl, spider, url = admitted.crawl.id, admitted.spider, admitted.url
     if result.added and result.blacklisted:
-        answer = answers.blacklisted(
+        answer = answers.blacklisted_answer(
             crawl, spider=spider, url=url, domain=admitted.domain, result=result.blacklisted, now=context.clock()
         )
         return "accepted", success(answer)

@@ -190,7 +190,7 @@ class ActionHandler:
     async def _stop(self, request: ActionRequest) -> dict[str, Any]:
         crawl = CrawlId(request.appid, request.crawlid or "")
         purged = await self._frontier.stop_crawl(crawl, spider=request.spiderid)
-        return answers.stopped(crawl, uuid=request.uuid, spider=request.spiderid, purged=purged, now=self._now())
+        return answers.stop_answer(crawl, uuid=request.uuid, spider=request.spiderid, purged=purged, now=self._now())
 
     async def _crawl_info(self, request: ActionRequest, crawlid: str) -> dict[str, Any]:
         crawl = CrawlId(request.appid, crawlid)
@@ -199,7 +199,7 @@ class ActionHandler:
             backlog,
             uuid=request.uuid,
             spider=request.spiderid,
-            blacklisted=await self._blacklist.among(backlog.domains),
+            blacklist_results=await self._blacklist.among(backlog.domains),
             now=self._now(),
         )
 

@@ -23,7 +23,8 @@ from gossamer.policy.urls import canonical, fingerprint, host, registered_domain
 
 
 class RequestFingerprinter:
-    """Drop-in replacement of Scrapy's own fingerprinter: returns the same bytes, so a project may change at any time.
+    """Drop-in replacement of Scrapy's own fingerprinter: returns the same bytes, so a project may switch to it,
+    and back, at any time.
 
     It is faster because most URLs need no parser to be brought into w3lib's canonical form. It leaves all other URLs,
     and requests with `verbatim_url` in their meta, to Scrapy's fingerprinter.
@@ -50,13 +51,15 @@ def faster_fingerprinter(fingerprinter: Any) -> Any:
 
 
 SPIDER_KEY = "spiderid"
-"""Key of a request's meta: the spider that is to handle the request, if not the one that made it (Scrapy Cluster's
-name for it)."""
+"""Key of a request's meta with the name of the spider that handles the request, where that is not the spider that made
+it. Scrapy Cluster's name, which projects use: it must not change."""
 
 MAX_PRIORITY = 60_000
-"""Priorities in the frontier lie between this and its negative; others are clipped."""
+"""Largest priority, and the negative of the smallest; others are clipped. May be smaller; larger only
+up to 2**17 - 1, because the frontier stores a priority and a turn (36 bits) in one float. `control/scrapy_redis.py` has
+a copy of the number."""
 MAX_DEPTH = 2**16 - 1
-"""Largest depth that the frontier stores."""
+"""Largest depth. Must not change: the frontier stores a depth in two bytes."""
 
 
 class RequestKey(NamedTuple):
@@ -141,17 +144,18 @@ class EntryEncoder:
         return pack(serialize(request, self._spider, url=url)) or b""
 
     def _own_fingerprint(self, request: Request, url: str) -> int:
-        """Return the project's fingerprint of a request for this spider, keyed with the frontier's secret."""
+        """Return the fingerprint of the crawler's fingerprinter for this spider's request, keyed with the frontier's
+        secret."""
         seed = spider_seed(self._frontier.secret, self._spider.name)
         return fingerprint(self._fingerprinter.fingerprint(request), seed=seed)
 
     def _common_fingerprint(self, spider: str, request: Request, url: str) -> int:
-        """Return the fingerprint that every program computes for a request for this spider."""
+        """Return the fingerprint of a request for another spider, which all processes compute in the same way."""
         return self._frontier.spiders.fingerprint(spider, url, method=request.method, body=request.body)
 
 
 def neutral_payload(request: Request) -> Payload:
-    """Return a payload that every spider understands, fast workers included: method, body, headers and `attrs`.
+    """Return a payload for another spider, run by Scrapy or by Gossamer's worker: method, body, headers and `attrs`.
 
     Raises Unstorable."""
     headers = {
@@ -191,18 +195,20 @@ class Unreadable(GossamerError):
 
 
 _LXML = "lxml.etree"
-"""Module of the string subclass of lxml's results, such as the `link_text` that the rules of a CrawlSpider put into
-`meta`. An object of it refers to its document, which is not stored; so it is stored as plain text."""
+"""Module of lxml's subclass of str, such as the `link_text` that the rules of a CrawlSpider put into `meta`. Such a
+string refers to its whole document, so only its text is stored. The name is lxml's: change it only if lxml does."""
 _NO_CALLBACK = 0
 """Stored instead of a callback's name for NO_CALLBACK. Part of the stored format: it must not change."""
 
 
 def serialize(request: Request, spider: Spider, *, url: str) -> Payload:
-    """Return the request as the payload of an entry. Never a pickle; what cannot be stored exactly is refused.
+    """Return the request as the payload of an entry, never as a pickle. Refuses values that cannot be restored exactly.
 
-    A serialized request is a MessagePack map of what `Request.to_dict` returns, without values that equal a plain
-    request's. Types without a MessagePack form (tuples, sets, dates, decimals, Scrapy's items, dataclasses) are
-    extensions. `url` is the entry's URL, left out where the request's URL is the same.
+    `Payload.scrapy` is a MessagePack map of the fields that `Request.to_dict` returns, without those that have the
+    values of SCRAPY_DEFAULTS; `_class` is the dotted path of a subclass of Request. Types without a MessagePack form
+    (tuples, sets, dates, decimals, Scrapy's items, dataclasses) are extensions. `url` is the entry's URL, left out
+    where the request's URL is the same. All this is the stored format: the field names, `_class` and SCRAPY_DEFAULTS
+    must not change, because waiting requests are stored with them.
 
     Raises Unstorable, whose detail says what to change.
     """
@@ -219,7 +225,7 @@ def serialize(request: Request, spider: Spider, *, url: str) -> Payload:
             if value:
                 fields[name] = {key: list(values) for key, values in value.items()}
         elif name == "body" and value and request.method != "GET":
-            pass  # Payload.body holds it
+            pass  # Payload.body holds it. A GET request, which seldom has a body, keeps it among these fields.
         elif name == "method" or (name in SCRAPY_DEFAULTS and value == SCRAPY_DEFAULTS[name]):
             pass
         else:
@@ -356,7 +362,7 @@ def _item(value: Any) -> Any:
     known = {one.name: one for one in dataclasses.fields(kind)}
     if unknown := set(fields) - set(known):
         raise Unreadable("unreadable", f"{path} has no field {min(unknown)}")
-    # Neither __init__ nor __post_init__ runs again, and this way works for frozen dataclasses, too.
+    # Restore the fields without running __init__ and __post_init__ again. This works for frozen dataclasses, too.
     made: Any = object.__new__(cast("type", kind))
     for name, one in known.items():
         if name not in fields and one.default_factory is not dataclasses.MISSING:

@@ -157,7 +157,7 @@ class Intake:
             s: AdmittedRequest = item.request
             if submitted.blacklisted:
                 item.answers = [
-                    answers.blacklisted(
+                    answers.blacklisted_answer(
                         s.crawl.id, spider=s.spider, url=s.url, domain=s.domain, result=submitted.blacklisted,
                         now=self._dispatcher.now(),
                     )

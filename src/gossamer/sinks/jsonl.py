@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -14,16 +15,18 @@ from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.framing import ZstdFrames
 
 _DEEPEST = 100
-"""Levels of nesting; a deeper value is replaced by `"..."`."""
+"""Levels of nesting; a deeper value is replaced by `"..."`. Smaller values lose more of a record; a much larger one
+reaches the recursion limit of Python."""
 
-_REFUSED = (TypeError, ValueError, OverflowError, RecursionError)  # a lone surrogate raises a kind of ValueError
-"""Errors of msgspec for a value that it cannot encode."""
+_ENCODING_ERRORS = (TypeError, ValueError, OverflowError, RecursionError)
+"""Errors that msgspec raises for a value that it cannot encode. ValueError covers the UnicodeEncodeError of a lone
+surrogate. None may be removed: the functions below promise not to raise."""
 
 _encoder = msgspec.json.Encoder()
 
 
 def json_units(outputs: Sequence[Output]) -> list[bytes]:
-    """Return the batch as one unit of lines, because one unit compresses best."""
+    """Return the lines of all records of the batch as a single unit, because one large unit compresses best."""
     return [encode_lines([output.record for output in outputs])]
 
 
@@ -34,7 +37,7 @@ def encode_lines(records: Sequence[PageRecord | ItemRecord]) -> bytes:
     """
     try:
         return _encoder.encode_lines(records)
-    except _REFUSED:
+    except _ENCODING_ERRORS:
         return b"".join(encode_value(record) + b"\n" for record in records)
 
 
@@ -42,7 +45,7 @@ def encode_value(value: object) -> bytes:
     """Return the JSON of any value, without a line break. Never raises for its contents."""
     try:
         return _encoder.encode(value)
-    except _REFUSED:
+    except _ENCODING_ERRORS:
         return _encoder.encode(to_json_types(value))
 
 
@@ -61,13 +64,23 @@ def to_json_types(value: object, depth: int = 0) -> object:
     if isinstance(value, msgspec.Struct):
         return {name: to_json_types(getattr(value, name), depth + 1) for name in value.__struct_fields__}
     if isinstance(value, dict):
-        return {str(to_json_types(str(key))): to_json_types(item, depth + 1) for key, item in value.items()}
+        return {str(to_json_types(_text_of(key))): to_json_types(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [to_json_types(item, depth + 1) for item in value]
     try:
-        return msgspec.to_builtins(value)  # dates, decimals, bytes, enumerations
-    except _REFUSED:
-        return to_json_types(str(value))
+        plain = msgspec.to_builtins(value)  # dates, decimals, bytes, enumerations, dataclasses
+    except _ENCODING_ERRORS:
+        plain = _text_of(value)
+    # Enumerations and dataclasses may hold lone surrogates, which to_builtins leaves as they are.
+    return to_json_types(plain, depth)
+
+
+def _text_of(value: object) -> str:
+    """Return the object's text, or the name of its type where `__str__` raises."""
+    try:
+        return str(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
 
 
 class _Kind(msgspec.Struct):
@@ -82,8 +95,8 @@ _item = msgspec.json.Decoder(ItemRecord)
 def read_records(path: Path | str) -> Iterator[PageRecord | ItemRecord]:
     """Yield the records of a file in order, in little memory. The compression is detected from the first bytes.
 
-    Raises `BadInput` when the file has a torn tail (its writer was killed, and no other has repaired it since), or a
-    line is not a record.
+    Raises `BadInput` when the file cannot be read or decompressed, when it has a torn tail (its writer was killed, and
+    no later writer has repaired the file), and when a line is not a record.
     """
     path = Path(path)
     try:
@@ -93,7 +106,7 @@ def read_records(path: Path | str) -> Iterator[PageRecord | ItemRecord]:
                     yield decode_line(line)
                 except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
                     raise BadInput(f"{path}, line {number}: {exc}") from exc
-    except (OSError, EOFError, zstandard.ZstdError) as exc:
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as exc:
         raise BadInput(f"{path}: {exc}") from exc
 
 
@@ -110,6 +123,7 @@ def open_lines(path: Path) -> BinaryIO:
     if magic.startswith(b"\x1f\x8b"):
         stream.close()
         return cast(BinaryIO, gzip.open(path, "rb"))
+    # The magic numbers of a zstd frame and of a skippable frame, whose first byte varies (RFC 8878, section 3.1).
     if magic == b"\x28\xb5\x2f\xfd" or magic[1:] == b"\x2a\x4d\x18":
         size = path.stat().st_size
         # The library treats a torn frame as the end of the file, without an error.

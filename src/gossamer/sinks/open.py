@@ -27,10 +27,13 @@ from gossamer.sinks.stdout import StdoutSink
 from gossamer.sinks.warc import WarcRecords, warc_units, warcinfo_units
 
 _HEAD_BYTES = 64
-"""Bytes at the beginning of an existing output from which its format is recognised."""
+"""Bytes at the beginning of an existing output from which its format is recognised. May be larger, but not smaller:
+each framing needs its whole magic number, and JSON Lines a few characters."""
 
 JSONL_ZST = FileFormat(".jsonl.zst", ZstdFrames, json_units)
 
+# Suffixes are documented names and must not change. The format of a remote file's spool must not change either: an
+# interrupted crawl may have left such a spool. New formats may be added in any order, if no suffix ends with another.
 FORMATS = (
     FileFormat(".jsonl", PlainLines, json_units),
     FileFormat(".jsonl.gz", GzipMembers, json_units),
@@ -40,7 +43,8 @@ FORMATS = (
 )
 
 PARQUET = ".parquet"
-"""Suffix of the format that cannot be appended to: its records are collected in a spool (see `spool.py`)."""
+"""Suffix of the format that cannot be appended to: its records are collected in a spool (see `spool.py`). A documented
+name, like the suffixes above: it must not change."""
 
 
 def format_of(path: str) -> FileFormat | None:
@@ -58,8 +62,9 @@ def format_of(path: str) -> FileFormat | None:
 def check_outputs(paths: Sequence[str]) -> None:
     """Check, once before a crawl starts, whether these outputs can be written, as far as can be told without writing.
 
-    Remote servers are asked, too. Raises `BadInput` for an unknown ending or protocol, a missing library, a path that
-    is not writable or a directory, a file of another format, an output that is named twice, or an unreachable server.
+    This also contacts remote servers. Raises `BadInput` for an unknown ending or protocol, a missing library, a path
+    that is not writable or a directory, a file of another format, an output that is named twice, or an unreachable
+    server.
     """
     if not paths:
         raise BadInput("no output is named; try -o pages.jsonl")
@@ -88,16 +93,18 @@ def open_sinks(
     """Return a sink for each path, for this process; `-` is standard output. Files are opened at the first write.
 
     `spool_dir`: folder for lock files and spools. It must be the same for all processes of a crawl, and when the crawl
-    is resumed. To open and close a sink without a write finishes the spool that an earlier run left there. `on_missing`
-    is called when records are lost from a local file. `run`: name of the run under which all its processes count their
-    records together, also when the run is resumed; empty: this process counts its own. Raises `BadInput` for an unknown
-    ending or a missing library; other problems are found by `check_outputs`.
+    is resumed. Opening and closing a sink without a write finishes the spool that an earlier run left there.
+
+    `on_missing` is called when records that were written are missing from a local file. They are noticed by a ledger: a
+    file in `spool_dir` that counts the records written to one output. `run`: name of the run whose processes share a
+    ledger, also when the run is resumed; empty: each process counts only its own records, in memory. Raises `BadInput`
+    for an unknown ending or a missing library; `check_outputs` finds other problems.
     """
     return [_open_sink(path, spool_dir, run, on_missing) for path in paths]
 
 
 def delete_ledgers(paths: Sequence[str], *, spool_dir: Path, run: str) -> None:
-    """Delete the ledgers of a finished run, which will not be resumed."""
+    """Delete the ledgers (see `open_sinks`) of a finished run, which will not be resumed."""
     for path in paths:
         _ledger(_folder(path, spool_dir), run).delete()
 
@@ -121,10 +128,15 @@ def _open_sink(path: str, spool_dir: Path, run: str, on_missing: OnMissing | Non
 
 
 def _folder(path: str, spool_dir: Path) -> Path:
+    """Return the folder of an output's spool, lock and ledgers.
+
+    Its name must not change: unfinished spools of earlier crawls lie there.
+    """
     return spool_dir / "outputs" / hashlib.sha256(os.fsencode(_output_key(path))).hexdigest()[:16]
 
 
 def _ledger(folder: Path, run: str) -> Ledger:
+    """Return the ledger of a run for one output. Its name must not change: a run that is resumed looks for it."""
     return Ledger(folder / f"{hashlib.sha256(run.encode()).hexdigest()[:16]}.ledger" if run else None)
 
 
@@ -188,7 +200,7 @@ def _check_folder(path: Path) -> None:
     if not folder.is_dir():
         raise BadInput(f"the output {path} cannot be made: {folder} is not a directory")
     try:
-        # Permission bits alone do not tell, so a file is made: without a name, where the file system can do that.
+        # Permission bits are not proof, so create a temporary file (without a name, where the file system can do that).
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as exc:
         raise BadInput(f"the output {path} cannot be made: {folder} may not be written ({exc.strerror})") from exc

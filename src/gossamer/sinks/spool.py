@@ -41,7 +41,8 @@ class SpooledSink:
         """`target`: name of the output, for errors. `folder`: folder for the spool and its lock."""
         self.target = target
         self.folder = folder
-        self.wants_wire = spool_format.wants_wire
+        self.wants_wire = spool_format.wants_wire  # whether the records need the raw HTTP bytes (WARC)
+        # The names of the spool and of its lock must not change: an interrupted crawl may have left a spool there.
         self.spool = folder / f"spool{spool_format.suffix}"
         self._encode = spool_format.encode
         self._finish = finish
@@ -79,8 +80,11 @@ class SpooledSink:
             self._lock = -1
 
     def _is_last(self) -> bool:
-        """Return whether no other process writes. If one does, this process has lost its share of the lock, so that the
-        other one will be the last."""
+        """Return whether this process is the last writer.
+
+        If another process still holds its shared lock, the attempt releases this process's own, so that a later process
+        can get the lock exclusively.
+        """
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -135,7 +139,10 @@ def finish_remote(remote: RemoteFile, build: Build, spool: Path) -> None:
 
 
 def concatenate(framing: Framing) -> Build:
-    """Return a Build that appends the units of the spool to those of the existing file."""
+    """Return a Build that appends the spool to the existing file, after its last whole unit.
+
+    A unit is what this framing writes at once: a line, a gzip member, a zstd frame, or a WARC record.
+    """
 
     def build(existing: Path | None, spool: Path, out: Path) -> bool:
         if existing is None:
@@ -170,7 +177,7 @@ def _ends_with(existing: Path, spool: Path) -> bool:
 
 
 class _Library:
-    """A module that is imported at its first use. pyarrow takes as long to import as the rest of a crawl together."""
+    """Imports a module when one of its attributes is first used. pyarrow takes as long as all other imports."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -184,10 +191,12 @@ pq: Any = _Library("pyarrow.parquet")
 
 _GROUP_BYTES = 64 * 1024 * 1024
 _GROUP_ROWS = 20_000
-"""A row group ends at whichever limit comes first. Building one takes a few times as much memory."""
+"""Size of a row group, which ends at the limit that is reached first. Both may be changed freely: larger groups
+compress better, and building one takes a few times as much memory."""
 
 _SPOOL_KEY = b"gossamer.spool"
-"""Key in the file's metadata with the digest of the last spool that was added, so that no spool is added twice."""
+"""Key in the file's metadata with the digest of the last spool that was added. Neither the key nor the digest may
+change: a process that does not find them in an existing file adds the same spool again."""
 
 
 def require_parquet() -> None:
@@ -197,11 +206,11 @@ def require_parquet() -> None:
 
 
 def check_parquet(path: Path) -> None:
-    """Raise `BadInput` if the existing file is not a Parquet file with these columns, to which rows can be added."""
+    """Raise `BadInput` if the existing file is not a Parquet file, or has other columns than `parquet_schema`."""
     try:
         schema = pq.read_schema(path)
     except (pa.ArrowException, OSError) as exc:
-        raise BadInput(f"the output {path} exists and is no Parquet file: {exc}") from exc
+        raise BadInput(f"the output {path} exists and is not a Parquet file: {exc}") from exc
     if not schema.equals(parquet_schema()):
         raise BadInput(f"the output {path} exists and has other columns; name another file")
 
@@ -209,7 +218,8 @@ def check_parquet(path: Path) -> None:
 def parquet_schema() -> Any:
     """Return the columns: the fields of a page, then those that only an item has. A field that a record lacks is null.
 
-    Headers and timings are maps. `attrs` and `item`, which may have any shape, are JSON text.
+    Headers and timings are maps. `attrs` and `item`, which may have any shape, are JSON text. A change of a column
+    makes `check_parquet` refuse every existing file.
     """
     text, number = pa.string(), pa.int64()
     headers = pa.map_(text, pa.list_(text))

@@ -1,14 +1,18 @@
 """Lines come out whatever is in a record."""
 
+import dataclasses
 import datetime
+import enum
+import gzip
 import json
 import math
 
 import msgspec
 import pytest
 
+from gossamer.errors import BadInput
 from gossamer.model.record import ItemRecord
-from gossamer.sinks.jsonl import decode_line, encode_lines, encode_value
+from gossamer.sinks.jsonl import decode_line, encode_lines, encode_value, read_records
 
 
 def item(value):
@@ -51,6 +55,20 @@ class Odd:
         return "odd\ud800"
 
 
+class Mute:
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+class Torn(enum.Enum):
+    HALF = "half\ud800"
+
+
+@dataclasses.dataclass
+class Price:
+    amount: object
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -60,6 +78,11 @@ class Odd:
         (datetime.date(2026, 1, 2), "2026-01-02"),
         (b"bytes", "Ynl0ZXM="),
         (Odd(), "odd\ufffd"),
+        (Mute(), "<Mute>"),
+        ({Mute(): 1}, {"<Mute>": 1}),
+        (Torn.HALF, "half\ufffd"),
+        (Price("\ud800"), {"amount": "\ufffd"}),
+        (Price([Price("\udfff")]), {"amount": [{"amount": "\ufffd"}]}),
         ({(1, 2): "key"}, {"(1, 2)": "key"}),
         ({"k\udfff": {"\ud800"}}, {"k\ufffd": ["\ufffd"]}),
     ],
@@ -73,3 +96,12 @@ def test_endless_nesting_is_cut():
     value.append(value)
     assert b"..." in encode_value(value)
     assert msgspec.json.decode(encode_lines([item(value)]))["type"] == "item"
+
+
+def test_a_damaged_gzip_file_is_named(tmp_path):
+    path = tmp_path / "items.jsonl.gz"
+    whole = bytearray(gzip.compress(encode_lines([item("a" * 1000)])))
+    whole[10] = 0xFF  # no type of block that deflate has: zlib.error
+    path.write_bytes(whole)
+    with pytest.raises(BadInput, match=r"items\.jsonl\.gz: .*invalid block type"):
+        list(read_records(path))

@@ -1,6 +1,7 @@
 """Answers and events as they are sent: Scrapy Cluster's fields, with Gossamer's added.
 
-Each function returns a message that satisfies the schema of the same name in `schemas/`. `now` is epoch seconds."""
+Each function that returns a message names its schema in `schemas/`. Names and types of fields must not change: clients
+of Scrapy Cluster read them. A field may be added, together with the schema. `now` is epoch seconds."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,8 @@ from gossamer.model.crawl import CrawlEvent, CrawlId, CrawlState
 from gossamer.model.info import AppInfo, DomainInfo
 
 MAX_NAMED_DOMAINS = 10_000
-"""Domains listed in one answer; the others are only counted. Bounds the size of the answer."""
+"""Maximum number of domains listed in one answer; the others are only counted. It bounds the size of the answer and may
+be lowered freely; a larger value may exceed the largest message of the bus."""
 
 
 @dataclass(slots=True)
@@ -37,14 +39,14 @@ class CrawlBacklog:
             self.domains[domain.domain] = by_priority
 
 
-def _domain_share(by_priority: Mapping[int, int], blacklisted: str = "") -> dict[str, Any]:
-    """Return one domain's part of an info answer. `blacklisted`: `held` or `dropped`; empty: not blacklisted."""
+def _domain_share(by_priority: Mapping[int, int], blacklist_result: str = "") -> dict[str, Any]:
+    """Return one domain's part of an info answer. `blacklist_result`: `held` or `dropped`; empty: not blacklisted."""
     share: dict[str, Any] = {
         "total": sum(by_priority.values()),
         "high_priority": max(by_priority, default=0),
         "low_priority": min(by_priority, default=0),
     }
-    return share | ({"blacklisted": blacklisted} if blacklisted else {})
+    return share | ({"blacklisted": blacklist_result} if blacklist_result else {})
 
 
 def crawl_info(
@@ -53,10 +55,10 @@ def crawl_info(
     uuid: str,
     spider: str,
     now: float,
-    blacklisted: Mapping[str, str] = MappingProxyType({}),
+    blacklist_results: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the answer to an info request with a crawlid. `blacklisted`: blacklisted domains, and whether their
-    requests are `held` or `dropped`."""
+    """Return the answer to an info request with a crawlid (schema `info`). `blacklist_results`: blacklisted domains,
+    and whether their requests are `held` or `dropped`."""
     answer: dict[str, Any] = {
         "uuid": uuid,
         "server_time": int(now),
@@ -66,10 +68,11 @@ def crawl_info(
         "total_pending": backlog.total,
         "total_domains": backlog.total_domains,
         "domains": {
-            domain: _domain_share(by_priority, blacklisted.get(domain, ""))
+            domain: _domain_share(by_priority, blacklist_results.get(domain, ""))
             for domain, by_priority in backlog.domains.items()
         },
     }
+    # Scrapy Cluster sends this time as text here, and as a number in the answer about an application.
     return answer | ({"expires": str(backlog.expires)} if backlog.expires else {})
 
 
@@ -83,8 +86,8 @@ def app_info(
     cursor: str,
     now: float,
 ) -> dict[str, Any]:
-    """Return the answer to an info request without a crawlid. `crawls`: one page of the application's crawls.
-    `cursor`: start of the next page; empty: there is none."""
+    """Return the answer to an info request without a crawlid (schema `info_app`). `crawls`: one page of the
+    application's crawls. `cursor`: start of the next page; empty: there is none."""
     answer: dict[str, Any] = {
         "uuid": uuid,
         "server_time": int(now),
@@ -108,7 +111,8 @@ def _app_crawl(backlog: CrawlBacklog) -> dict[str, Any]:
 
 
 def info_1_0(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return an info answer in the format of Scrapy Cluster 1.0: priorities of the whole crawl, no domains."""
+    """Return an info answer in the format of Scrapy Cluster 1.0: priorities of the whole crawl, no domains (schemas
+    `info_1_0` and `info_app_1_0`)."""
     if "crawlids" not in answer:
         return _flattened(answer)
     crawls = {name: _flattened(crawl) for name, crawl in answer["crawlids"].items()}
@@ -121,7 +125,7 @@ def info_1_0(answer: dict[str, Any]) -> dict[str, Any]:
 
 def page_1_0(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return a page or an item in the format of Scrapy Cluster 1.0: `headers` for `response_headers`, `attrs` never
-    null."""
+    null (schema `page_1_0` for a page)."""
     renamed = {"headers" if name == "response_headers" else name: value for name, value in fields.items()}
     return renamed | {"attrs": fields["attrs"] or {}}
 
@@ -140,8 +144,8 @@ def _flattened(part: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def stopped(crawl: CrawlId, *, uuid: str, spider: str, purged: int, now: float) -> dict[str, Any]:
-    """Return the answer to a stop request."""
+def stop_answer(crawl: CrawlId, *, uuid: str, spider: str, purged: int, now: float) -> dict[str, Any]:
+    """Return the answer to a stop request (schema `stop`)."""
     return {
         "action": "stop",
         "spiderid": spider,
@@ -156,19 +160,21 @@ def stopped(crawl: CrawlId, *, uuid: str, spider: str, purged: int, now: float) 
 def domain_changed(
     *, uuid: str, appid: str, action: str, domain: str, now: float, error: str | None = None
 ) -> dict[str, Any]:
-    """Return the answer to a domain request. `error`: why nothing was changed; None: the change was made."""
+    """Return the answer to a domain request (schema `domain_answer`). `error`: why nothing was changed; None: the
+    change was made."""
     answer = {"uuid": uuid, "server_time": int(now), "action": action, "domain": domain, "appid": appid}
     return answer | ({"error": error} if error else {})
 
 
 def stats(body: Mapping[str, Any], *, kind: str, uuid: str, appid: str, now: float) -> dict[str, Any]:
-    """Return the answer to a stats request of this kind."""
+    """Return the answer to a stats request of this kind (schema `stats_answer`)."""
     return {**body, "stats": kind, "appid": appid, "uuid": uuid, "server_time": int(now)}
 
 
 def event(crawl_event: CrawlEvent, *, now: float) -> dict[str, Any]:
-    """Return the event that a crawl, or one spider's part of it, has ended. It is sent at least once; a consumer
-    recognises a repetition by `event_id`.
+    """Return the message that a crawl, or one spider's part, has ended (schema `finished`, `expired` or `stopped`).
+
+    The message is sent at least once; a consumer recognises a repetition by `event_id`.
 
     `spiderid` is always present, because Scrapy Cluster's consumers expect it; empty: the whole crawl."""
     message: dict[str, Any] = {
@@ -188,7 +194,8 @@ def event(crawl_event: CrawlEvent, *, now: float) -> dict[str, Any]:
 
 
 def expired_request(crawl: CrawlId, *, spider: str, url: str, event_id: str, now: float) -> dict[str, Any]:
-    """Return the answer to a crawl request that expired while it waited on the bus: an `expired` event with run 0."""
+    """Return the answer to a crawl request that expired while it waited on the bus: an event with run 0 (schema
+    `expired`)."""
     return {
         "action": CrawlState.EXPIRED.value,
         "event_id": event_id,
@@ -203,13 +210,15 @@ def expired_request(crawl: CrawlId, *, spider: str, url: str, event_id: str, now
 
 
 REJECTED = "rejected"
-"""The `action` of the answer to an invalid request."""
+"""The `action` of the answer to an invalid request. Part of the message format: it must not change."""
 _ECHOED_FIELDS = {"uuid": 100, "appid": 100, "crawlid": 100, "spiderid": 100, "url": 2000}
-"""Fields that a rejection repeats, so that the sender can tell which request it answers; and their longest length."""
+"""Fields that a rejection repeats, so that the sender can tell which request it answers, with the number of characters
+to which each is cut. The numbers stand in the schema `rejected`, too, as `maxLength`: change both."""
 
 
 def rejected(given: Mapping[str, Any], *, field: str, reason: str, now: float) -> dict[str, Any]:
-    """Return the answer to a rejected request. It repeats the request's ids and URL, cut if they are long."""
+    """Return the answer to a rejected request (schema `rejected`). It repeats the request's ids and URL, cut if they
+    are long."""
     known = {
         name: value[:longest] for name, longest in _ECHOED_FIELDS.items() if isinstance(value := given.get(name), str)
     }
@@ -223,7 +232,8 @@ def rejected(given: Mapping[str, Any], *, field: str, reason: str, now: float) -
 
 
 def duplicate(crawl: CrawlId, *, spider: str, url: str, now: float) -> dict[str, Any]:
-    """Return the answer to a crawl request that added nothing, because this run of the crawl has seen its URL."""
+    """Return the answer to a crawl request that added nothing, because this run of the crawl has seen its URL (schema
+    `duplicate`)."""
     return {
         "action": "duplicate",
         "field": "url",
@@ -236,9 +246,11 @@ def duplicate(crawl: CrawlId, *, spider: str, url: str, now: float) -> dict[str,
     }
 
 
-def blacklisted(crawl: CrawlId, *, spider: str, url: str, domain: str, result: str, now: float) -> dict[str, Any]:
-    """Return the answer to a crawl request that was added although its domain is blacklisted. `result`: held or
-    dropped."""
+def blacklisted_answer(
+    crawl: CrawlId, *, spider: str, url: str, domain: str, result: str, now: float
+) -> dict[str, Any]:
+    """Return the answer to a crawl request that was added although its domain is blacklisted (schema `blacklisted`).
+    `result`: `held` or `dropped`."""
     return {
         "action": "blacklisted",
         "domain": domain,
@@ -252,8 +264,8 @@ def blacklisted(crawl: CrawlId, *, spider: str, url: str, domain: str, result: s
 
 
 def dead_letter(topic: str, value: str, encoding: str, *, field: str, reason: str, now: float) -> dict[str, Any]:
-    """Return the dead letter for a rejected message. `value`: the message as it came; `encoding`: `text`, or `base64`
-    if the message is not UTF-8."""
+    """Return the dead letter for a rejected message (schema `dead_letter`). `value`: the message as it came;
+    `encoding`: `text`, or `base64` if the message is not UTF-8."""
     return {
         "topic": topic,
         "message": value,

@@ -1,4 +1,8 @@
-"""The JSON Schemas (draft 2020-12) of every message, loaded from `schemas/`. Their `examples` are valid."""
+"""JSON Schemas (draft 2020-12) of all messages except dead letters, loaded from `schemas/`. Their `examples` are valid.
+
+The reader of requests and the REST service use the schemas of REQUESTS. The generated reference and the tests iterate
+over all the tuples. Names are also those of the files: a new message needs a file and a name here.
+"""
 
 from functools import cache
 from importlib import resources

@@ -20,18 +20,21 @@ _MAX_WRITE_ITEMS = 1000
 """Maximum number of items in one write. May be changed freely."""
 
 default_serialize = ScrapyJSONEncoder().encode
+"""Serializer without REDIS_ITEMS_SERIALIZER. Its name and output must not change: projects and consumers of the lists
+rely on them, as with scrapy-redis."""
 
 
 class RedisPipeline:
-    """Appends each item to the list `<spider>:items`.
+    """Appends each item to the list `<spider>:items`, or to that of the setting REDIS_ITEMS_KEY.
 
-    An item passes once Redis has it. If the process dies before, the item's page is fetched again. Items that arrive
-    during a write go together in the next one.
+    `process_item` returns an item after Redis has stored it. If the process dies before, the item's page is fetched
+    again. Items that arrive during a write are written together in the next one. An item may be written twice: a write
+    whose reply was lost is repeated.
     """
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """Raises BadInput, with the setting's name."""
+        """Return the pipeline. An invalid setting stops the crawler's start, with a message that names the setting."""
         settings = crawler.settings
         try:
             check(settings)
@@ -68,7 +71,7 @@ class RedisPipeline:
         return self.key % {"spider": spider.name}
 
     async def process_item(self, item: Any, spider: Spider | None = None) -> Any:
-        """Return the item once Redis has it. Waits for a server that does not answer."""
+        """Return the item after Redis has stored it. Retries, without a limit, while the server does not answer."""
         spider = spider or self.crawler.spider
         assert spider is not None
         data = self.serialize(item)
@@ -89,6 +92,7 @@ class RedisPipeline:
             for key, rows in lists.items():
                 fault: Exception | None = None
                 try:
+                    # Despite the method's name it retries any call to a server, here one RPUSH of several items.
                     await self._retrier.call_frontier(lambda key=key, rows=rows: self._push(key, rows))  # type: ignore[misc]
                 except Exception as error:
                     fault = error

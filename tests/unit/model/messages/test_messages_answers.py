@@ -81,7 +81,7 @@ def test_information_in_the_form_of_1_0_leaves_the_answer_as_it_was() -> None:
 
 
 def test_stopped_on_request() -> None:
-    answer = check("stop", answers.stopped(ID, uuid="7", spider="link", purged=3, now=NOW))
+    answer = check("stop", answers.stop_answer(ID, uuid="7", spider="link", purged=3, now=NOW))
     assert (answer["action"], answer["total_purged"]) == ("stop", 3)
 
 
