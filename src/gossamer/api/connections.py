@@ -1,4 +1,10 @@
-"""Limits of the API's connections: how many there may be, and how long each part of a request may take."""
+"""Limits of the API's connections: how many there may be, and how long each part of a request may take.
+
+A connection is busy while one of its requests is running, else waiting. Of the connections of each client, and of all
+together, an eighth may not be busy. At the limit there is therefore always a waiting connection, which is closed when a
+new connection needs room: idle clients keep no new one out. A request that would use the reserved eighth is answered
+with 503.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -16,19 +22,25 @@ from gossamer.api.access import UNLIMITED_PATHS, client_of
 from gossamer.api.problems import Problem, problem_response
 from gossamer.fetch.guard import Network, within
 
-_RESERVE = 8
-"""One in this many connections, of a client and of all, may not have a running request. It gives way to a new one."""
+_RESERVED_SHARE = 8
+"""One in this many connections may not be busy. May be changed: a smaller number leaves more room for new connections
+and allows fewer requests at once. Must be at least 2."""
 _EVENT_STREAM = b"text/event-stream"
+"""Media type of event streams, by which they are recognized; must not change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """Limits of the connections of one process. Times in seconds. `api.events` limits event streams separately."""
+    """Limits of the connections of one process. Times in seconds. `api.events` limits event streams separately.
+
+    The defaults may be changed freely unless their text says otherwise: lower ones protect the process from slow and
+    greedy clients, higher ones spare clients on bad networks.
+    """
 
     total: int = 1000
     """Connections in all."""
     per_client: int = 100
-    """Connections of one client address."""
+    """Connections of one client: an IPv4 address, or an IPv6 network of 64 bits (`client_of`)."""
     first_byte: float = 5.0
     """Time from the start of a connection to the first byte of a request."""
     head: float = 10.0
@@ -37,33 +49,36 @@ class ConnectionLimits:
     """Time from the end of the headers to the end of the body. Must exceed `ApiContext.body_timeout_seconds`: then the
     application answers 408 first."""
     idle: int = 15
-    """Time from a response to the next request."""
+    """Time from a response to the next request on the connection. Whole seconds: it is passed to uvicorn."""
     unread: float = 30.0
-    """Time for which a client may read nothing of a response."""
+    """Time within which a client must read some of what is left of a response."""
     trusted_proxies: Sequence[Network] = ()
     """Proxies whose X-Forwarded-For names the client. `per_client` does not apply to the proxies themselves."""
 
 
 class _ConnectionShare:
-    """The connections of one client, or of all: at most `limit`, and fewer of them with a running request.
+    """The connections of one client, or of all clients: at most `limit`, of which fewer may be busy.
 
-    A new connection therefore always finds room: it takes that of the connection that has waited longest for a request.
+    A new connection takes the place of the one that has waited longest for a request.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._max_busy = limit - max(1, limit // _RESERVE)
+        # With a limit of 1 nothing can be reserved, or no request would ever run.
+        self._max_busy = max(1, limit - max(1, limit // _RESERVED_SHARE))
         self.waiting: dict[LimitedProtocol, None] = {}
         """Connections without a running request, the longest waiting first."""
         self.busy = 0
+        """Number of connections with a running request."""
 
     def make_room(self) -> None:
+        """Close the longest waiting connection if there is no room for another."""
         if self.waiting and len(self.waiting) + self.busy >= self._limit:
             next(iter(self.waiting)).abort("crowded")
 
     @property
-    def is_busy(self) -> bool:
-        """True if no further request may start."""
+    def has_max_busy(self) -> bool:
+        """True if no further connection may become busy: its request is refused."""
         return self.busy >= self._max_busy
 
     @property
@@ -74,11 +89,12 @@ class _ConnectionShare:
 class Connections:
     """Counts the connections of one server, and applies their limits."""
 
-    def __init__(self, limits: ConnectionLimits, *, on_closed: Callable[[str], None]) -> None:
-        """`on_closed` is called with the reason when a connection is closed or a request refused: `first_byte`, `head`,
-        `body` or `unread` (a time limit), `crowded` (a newer connection needed room), `busy` (too many requests)."""
+    def __init__(self, limits: ConnectionLimits, *, on_limit: Callable[[str], None]) -> None:
+        """`on_limit` is called with the reason when a limit closes a connection or refuses a request: `first_byte`,
+        `head`, `body` or `unread` (a time limit), `crowded` (a newer connection needed room), `busy` (too many
+        requests). The metric `gossamer_http_closed_total` has these names, so they must not change."""
         self.limits = limits
-        self.on_closed = on_closed
+        self.on_limit = on_limit
         self._all = _ConnectionShare(limits.total)
         self._clients: dict[str, _ConnectionShare] = {}
 
@@ -96,11 +112,12 @@ class Connections:
 
 
 class _ConnectionState(Enum):
-    """State in which a connection is counted."""
+    """State of a connection, which decides how its shares count it."""
 
     WAITING = auto()
     """No request is running."""
     BUSY = auto()
+    """A request is running."""
     NOT_COUNTED = auto()
     """The connection is an event stream, or closed."""
 
@@ -125,19 +142,21 @@ class LimitedProtocol(H11Protocol):
         self._state = _ConnectionState.NOT_COUNTED
         self._is_closed = False
         self._running = 0
-        """Requests that the application is processing. More than one only for a moment, if the client pipelines."""
-        self._awaited: tuple[str, object] = ("", None)
-        """Reason for which the deadline would close the connection, and the request to which the deadline belongs."""
+        """Requests that the application is processing. If the client pipelines, a second one may start before the first
+        has ended."""
+        self._deadline_of: tuple[str, object] = ("", None)
+        """Part of a request that must arrive before the deadline, and its request. The part is also the reason for
+        closing the connection. Empty: there is no deadline."""
         self._deadline: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
         self._application = self.app
         self.app = self._serve
 
     def abort(self, reason: str) -> None:
-        """Close the connection at once."""
-        self._connections.on_closed(reason)
+        """Close the connection at once, because of the limit with this name (see `Connections`)."""
+        self._connections.on_limit(reason)
         if self._state is _ConnectionState.WAITING:
-            self._move(_ConnectionState.NOT_COUNTED)
+            self._set_state(_ConnectionState.NOT_COUNTED)
         self.transport.abort()
 
     # --- callbacks of the transport -----------------------------------------------------------------------------------
@@ -148,69 +167,78 @@ class LimitedProtocol(H11Protocol):
         self._shares = self._connections.shares_of(self._address)
         for share in self._shares:
             share.make_room()
-        self._move(_ConnectionState.WAITING)
-        self._await("first_byte", self._limits.first_byte)
+        self._set_state(_ConnectionState.WAITING)
+        self._set_deadline("first_byte", self._limits.first_byte)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_closed = True
-        self._await("", 0)
-        self._stop_watching_reading()
+        self._clear_deadline()
+        self._stop_watching_client()
         if self._state is _ConnectionState.WAITING:
-            self._move(_ConnectionState.NOT_COUNTED)
+            self._set_state(_ConnectionState.NOT_COUNTED)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:
-            self._await("head", self._limits.head)
+            self._set_deadline("head", self._limits.head)
         elif self.conn.their_state is h11.SEND_BODY:
-            self._await("body", self._limits.body, of=self.cycle)
+            self._set_deadline("body", self._limits.body, of=self.cycle)
         else:
-            self._await("", 0)
+            self._clear_deadline()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._watch_reading(self.transport.get_write_buffer_size())
+        self._watch_client_reading(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         super().resume_writing()
         if not self.transport.is_closing():
-            self._stop_watching_reading()
+            self._stop_watching_client()
+
+    # In the next two, uvicorn closes the connection after it has sent the rest of a response. `pause_writing` is not
+    # called for a short rest, so a client that does not read it would keep the connection open.
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
-        self._watch_reading(self.transport.get_write_buffer_size())
+        self._watch_client_reading(self.transport.get_write_buffer_size())
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.transport.is_closing():
-            self._watch_reading(self.transport.get_write_buffer_size())
+            self._watch_client_reading(self.transport.get_write_buffer_size())
 
     # --- times --------------------------------------------------------------------------------------------------------
 
-    def _await(self, what: str, seconds: float, *, of: object = None) -> None:
-        """Set the deadline for the next part of a request; `what` empty: none. A deadline for the same part stays."""
-        if self._awaited[0] == what and self._awaited[1] is of:
+    def _set_deadline(self, part: str, seconds: float, *, of: object = None) -> None:
+        """Set the deadline for a part of the request `of`. A deadline for the same part of the same request stays, so
+        that a client cannot extend it by sending slowly."""
+        if self._deadline_of[0] == part and self._deadline_of[1] is of:
             return
-        self._awaited = (what, of)
+        self._clear_deadline()
+        self._deadline_of = (part, of)
+        self._deadline = self.loop.call_later(seconds, self.abort, part)
+
+    def _clear_deadline(self) -> None:
+        self._deadline_of = ("", None)
         if self._deadline is not None:
             self._deadline.cancel()
-        self._deadline = self.loop.call_later(seconds, self.abort, what) if what else None
+            self._deadline = None
 
-    def _watch_reading(self, unread: int) -> None:
+    def _watch_client_reading(self, unread: int) -> None:
         """Close the connection unless the client reads some of the `unread` bytes in time."""
-        self._stop_watching_reading()
+        self._stop_watching_client()
         if unread:
-            self._read_timer = self.loop.call_later(self._limits.unread, self._check_reading, unread)
+            self._read_timer = self.loop.call_later(self._limits.unread, self._check_client_reading, unread)
 
-    def _check_reading(self, before: int) -> None:
+    def _check_client_reading(self, before: int) -> None:
         unread = self.transport.get_write_buffer_size()
         if unread >= before:
             self.abort("unread")
         else:
-            self._watch_reading(unread)
+            self._watch_client_reading(unread)
 
-    def _stop_watching_reading(self) -> None:
+    def _stop_watching_client(self) -> None:
         if self._read_timer is not None:
             self._read_timer.cancel()
             self._read_timer = None
@@ -218,30 +246,31 @@ class LimitedProtocol(H11Protocol):
     # --- counting -----------------------------------------------------------------------------------------------------
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI application of this connection."""
+        """Run the application for one request of this connection, or refuse the request."""
         if scope["path"] in UNLIMITED_PATHS:
             await self._application(scope, receive, send)
             return
-        if not self._running and any(share.is_busy for share in self._shares):
+        # The shares count connections, so a second request on a busy one is not refused.
+        if not self._running and any(share.has_max_busy for share in self._shares):
             await self._refuse(scope, receive, send)
             return
 
         async def send_and_uncount_streams(message: Message) -> None:
             if message["type"] == "http.response.start" and _is_event_stream(message):
-                self._move(_ConnectionState.NOT_COUNTED)
+                self._set_state(_ConnectionState.NOT_COUNTED)
             await send(message)
 
         self._running += 1
-        self._move(_ConnectionState.BUSY)
+        self._set_state(_ConnectionState.BUSY)
         try:
             await self._application(scope, receive, send_and_uncount_streams)
         finally:
             self._running -= 1
             if not self._running:
-                self._move(_ConnectionState.NOT_COUNTED if self._is_closed else _ConnectionState.WAITING)
+                self._set_state(_ConnectionState.NOT_COUNTED if self._is_closed else _ConnectionState.WAITING)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._connections.on_closed("busy")
+        self._connections.on_limit("busy")
         problem = Problem(
             503,
             "Too busy",
@@ -250,8 +279,10 @@ class LimitedProtocol(H11Protocol):
         )
         await problem_response(problem, scope["path"])(scope, receive, send)
 
-    def _move(self, state: _ConnectionState) -> None:
-        if self._state is _ConnectionState.NOT_COUNTED:  # `forget_empty` may have removed its client since
+    def _set_state(self, state: _ConnectionState) -> None:
+        """Change the state of this connection in all its shares."""
+        if self._state is _ConnectionState.NOT_COUNTED:
+            # While the connection was not counted, `forget_empty` may have removed its client's share.
             self._shares = self._connections.shares_of(self._address)
         for share in self._shares:
             if self._state is _ConnectionState.WAITING:

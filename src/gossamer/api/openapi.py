@@ -12,10 +12,11 @@ from starlette.responses import HTMLResponse, Response
 from gossamer.api.problems import PROBLEM_MEDIA_TYPE, PROBLEM_TYPE_PREFIX, not_found
 
 SCHEMAS = "#/components/schemas/"
+"""Place of the models in the description; set by OpenAPI, must not change."""
 _DESCRIPTIONS = {
     400: "The request is not valid. The answer names the field and the reason",
     401: "The token is missing or wrong",
-    403: "No token is set, and the request is not from this machine or is from a web page",
+    403: "The server has no token, so it refuses requests from other machines and from web pages",
     404: "The resource does not exist",
     405: "The resource does not support this method",
     408: "The body did not arrive in time",
@@ -26,6 +27,8 @@ _DESCRIPTIONS = {
     429: "This address sends more requests than service.max_requests allows. See Retry-After",
     503: "The frontier or the bus is unavailable or full. See Retry-After; the request may be repeated",
 }
+"""Description of each status code that refuses a request. Texts may be changed freely. A status code that an endpoint
+passes to `refusals` must stand here."""
 _EXAMPLES: dict[int, tuple[str, str, str]] = {
     400: ("invalid-request", "Invalid request", "maxdepth: must be at least 0"),
     401: ("unauthorized", "Unauthorized", "send the header Authorization: Bearer <token>"),
@@ -38,8 +41,11 @@ _EXAMPLES: dict[int, tuple[str, str, str]] = {
     ),
     503: ("frontier-unavailable", "Frontier unavailable", "The frontier could not be reached"),
 }
+"""Examples by status code: name, title and detail of the problem. A code needs none. Name and title must be those of
+the answer that the API gives; the detail may be changed freely."""
 COMMON_REFUSALS = (401, 403, 429)
-"""Status codes that every endpoint may return, except those without a token."""
+"""Status codes that each endpoint may return unless it is open to requests without a token (`access.OPEN_PATHS`).
+Change it together with `access`, which returns them."""
 
 
 class ResponseModel(BaseModel):
@@ -62,12 +68,12 @@ class ProblemModel(ResponseModel):
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the responses with these status codes, for an endpoint's `responses`."""
+    """Return OpenAPI's description of refusals with these status codes, as an endpoint's `responses`."""
     return {status: refusal(status) for status in statuses}
 
 
 def refusal(status: int) -> dict[str, Any]:
-    """Return the response with this status code."""
+    """Return OpenAPI's description of a refusal with this status code: its text, model and example."""
     content: dict[str, Any] = {"schema": {"$ref": f"{SCHEMAS}Problem"}}
     if status in _EXAMPLES:
         kind, title, detail = _EXAMPLES[status]
@@ -91,11 +97,15 @@ def response(example: object, *, description: str) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": content}}
 
 
-Cursor = Annotated[
-    str, Query(description="Start of the page, from the previous page. Empty: the first page", max_length=4096)
+Cursor = Annotated[str, Query(description="`cursor` of the previous answer. Empty: the first page", max_length=4096)]
+"""Query parameter of lists. `max_length` may be raised, but must fit the cursors of Kafka topics: some characters per
+partition."""
+Limit = Annotated[
+    int, Query(description="Number of entries to return. There may be a few more or fewer", ge=1, le=1000)
 ]
-Limit = Annotated[int, Query(description="Maximum number of entries to return (approximate)", ge=1, le=1000)]
+"""Query parameter of lists. Its bounds may be changed; one call to the frontier returns all these entries."""
 
+# The objects from here to EXAMPLES are examples. They may be changed freely, as long as they fit the models.
 
 _COUNTS = {
     "added": 42,
@@ -147,7 +157,7 @@ _ADDED = {
     "spiderid": "link",
     "url": "https://example.com/",
 }
-_ROOT = {
+_CLASSIC_INDEX = {
     "kafka_connected": True,
     "redis_connected": True,
     "uptime_sec": 3600,
@@ -168,6 +178,8 @@ def _failure(message: str, cause: str = "") -> dict[str, Any]:
 _UNAVAILABLE = _failure("Unable to connect to Redis", "The frontier could not be reached")
 _CURSOR = "eyIwIjo0Mn0"
 
+# By operation id and status code of the response. The operations `classic_...` are Scrapy Cluster's endpoints. Every
+# operation with a JSON answer needs an example here.
 EXAMPLES: dict[tuple[str, str], Any] = {
     ("submit", "201"): _ADDED,
     ("submit", "200"): {**_ADDED, "added": False, "reason": "duplicate", "status": 200},
@@ -226,8 +238,8 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     },
     ("queues", "200"): {"total": 20, "items": [{"spiderid": "link", "queued": 20, "domains": 1}]},
     ("queue_domains", "200"): {"items": [{"domain": "example.com", "queued": 20}], "cursor": ""},
-    ("classic_index", "200"): _ROOT,
-    ("classic_index_post", "200"): _ROOT,
+    ("classic_index", "200"): _CLASSIC_INDEX,
+    ("classic_index_post", "200"): _CLASSIC_INDEX,
     ("classic_feed", "200"): _success({"poll_id": "b1"}),
     ("classic_feed", "400"): _failure("JSON did not validate against schema.", "maxdepth: must be at least 0"),
     ("classic_feed", "500"): _UNAVAILABLE,
@@ -238,7 +250,6 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("classic_poll", "404"): _failure("Could not find matching poll_id"),
     ("classic_poll", "500"): _UNAVAILABLE,
 }
-"""Examples of responses, by operation id and status."""
 
 
 # --- the page at /docs ------------------------------------------------------------------------------------------------
@@ -248,7 +259,10 @@ _DOCS_FILES = {
     "swagger-ui.css": "text/css",
     "favicon-32x32.png": "image/png",
 }
+"""Files of the package `fastapi_swagger` that the page loads, and their media types. Names must be those of that
+package."""
 DOCS_PATHS = frozenset({"/docs", "/openapi.json", "/docs/start.js", *(f"/docs/{name}" for name in _DOCS_FILES)})
+"""Paths that `access` serves without a token: a browser sends none when it opens the page."""
 
 # The addresses are relative, so that the page also works behind a proxy that serves the API under a path.
 _DOCS_PAGE = """<!DOCTYPE html>
@@ -276,7 +290,7 @@ _DOCS_SCRIPT = """SwaggerUIBundle({
 });
 """
 _DOCS_HEADERS = {
-    # With this policy the browser loads nothing from other servers.
+    # With this policy the browser loads nothing from other servers. It may become stricter, but must not be relaxed.
     "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",

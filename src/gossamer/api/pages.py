@@ -18,14 +18,21 @@ from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId
 
 MAX_TOPIC_READS = 4
-"""Concurrent reads of topics in one process. Each holds a batch of messages in memory."""
+"""Concurrent reads of topics in one process; further calls wait. May be changed: each read holds a batch of messages
+and up to `_MAX_BYTES` of records in memory."""
 _MAX_MESSAGES_READ = 20_000
+"""Messages that one call reads to find records. May be changed: with more, rare records need fewer calls, and each call
+reads more of the bus."""
 _MAX_SECONDS = 3.0
+"""Longest time for which one call reads. May be changed, but must stay below the timeouts of clients and proxies."""
 _MAX_BYTES = 16 * 1024 * 1024
-"""Limits of one call: messages that it reads to find records, time, and size of the answer."""
+"""Size of all records of one answer; the first record is returned whatever its size. May be changed: a larger value
+needs memory for each of `MAX_TOPIC_READS`."""
 _BATCH_SIZE = 500
+"""Messages that one poll takes. May be changed freely: larger batches need fewer polls and more memory."""
 _POLL_SECONDS = 0.05
-"""Wait of one poll. Several polls without messages may be needed before a remote broker reports the end of a topic."""
+"""Longest wait of one poll. May be changed: a remote broker may need several polls without messages before it reports
+the end of a topic, so a longer wait delays the answers and a shorter one polls more often."""
 
 router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
 
@@ -35,6 +42,7 @@ class _Header(msgspec.Struct):
 
     appid: str = ""
     crawlid: str = ""
+    # Pages that Scrapy Cluster's crawlers publish have no type.
     type: str = "page"
     success: bool = True
     timestamp: Any = None
@@ -46,9 +54,9 @@ class RecordPage(ResponseModel):
     items: list[dict[str, object]]
     """Records as on the bus (see the reference of messages), but `timestamp` has a time zone"""
     cursor: str
-    """Where to continue, now or later"""
+    """`cursor` of the next call, which may be made now or later"""
     more: bool
-    """False: these are all records until now"""
+    """True: there may be more records now. False: there are none at present"""
 
 
 _decode_header = msgspec.json.Decoder(_Header).decode
@@ -60,8 +68,8 @@ _RESPONSES = {200: {"description": "Some of the records", "model": RecordPage}, 
 async def list_pages(
     context: Context, crawl: PathCrawl, request: Request, cursor: Cursor = "", limit: Limit = 50
 ) -> Response:
-    """Pages are available as long as the bus keeps them. An answer may be empty and still have `more`: the call then
-    read only records of other crawls.
+    """Pages are available as long as the bus keeps them. An empty answer with `more: true` means that the call found
+    only records of other crawls; continue with its cursor.
 
     A long body may be in the blob store, at `body_address`. To process all pages of a busy cluster, consume the bus."""
     return await _answer(context, request, crawl, cursor, limit, lambda h: h.type == "page" and h.success)
@@ -71,7 +79,7 @@ async def list_pages(
 async def list_failures(
     context: Context, crawl: PathCrawl, request: Request, cursor: Cursor = "", limit: Limit = 50
 ) -> Response:
-    """Each has its reason. Otherwise like `pages`."""
+    """Failed requests, each with its `reason`. `cursor` and `more` work as for `pages`."""
     return await _answer(context, request, crawl, cursor, limit, lambda h: h.type == "page" and not h.success)
 
 
@@ -79,7 +87,7 @@ async def list_failures(
 async def list_items(
     context: Context, crawl: PathCrawl, request: Request, cursor: Cursor = "", limit: Limit = 50
 ) -> Response:
-    """Items that spiders extracted. Otherwise like `pages`."""
+    """Items that spiders extracted. `cursor` and `more` work as for `pages`."""
     return await _answer(context, request, crawl, cursor, limit, lambda h: h.type == "item")
 
 
@@ -117,7 +125,7 @@ async def _read(
                 continue
             size += len(message.value)
             if found and (len(found) >= limit or size > _MAX_BYTES):
-                await reader.acknowledge(messages[:at])
+                await reader.acknowledge(messages[:at])  # the cursor then points at this record
                 return found, True
             found.append(_with_time_zone(message.value, header.timestamp))
         messages_read += len(messages)

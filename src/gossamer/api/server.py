@@ -75,7 +75,7 @@ async def _serve(
 ) -> None:
     context: ApiContext = app.state.context
     limits = replace(context.connections, total=min(context.connections.total, _raise_file_limit() // 4))
-    connections = Connections(limits, on_closed=lambda reason: context.metrics.http_closed.labels(reason).inc())
+    connections = Connections(limits, on_limit=lambda reason: context.metrics.http_closed.labels(reason).inc())
     server = _Server(
         uvicorn.Config(
             app,

@@ -37,7 +37,7 @@ class TopicInfo:
 
 
 class Consumer(Protocol):
-    """A member of a consumer group, or a reader without a group. Not to be shared between tasks."""
+    """A member of a consumer group; `Reader` is one without a group. Only one task may use it."""
 
     async def take(self, *, at_most: int, wait_seconds: float) -> list[Message]:
         """Return up to `at_most` messages. Wait up to `wait_seconds` for the first one; empty if none came.
@@ -47,9 +47,10 @@ class Consumer(Protocol):
         the same key."""
 
     async def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Mark messages as processed: the group does not get them again. May be repeated, and called in any order. On
-        Kafka, a message that is acknowledged before an older one of its partition may be delivered again until the
-        older one is acknowledged, too."""
+        """Mark messages as processed, so that the group does not get them again.
+
+        Messages may be acknowledged in any order, and repeatedly. Kafka remembers only up to where a partition was
+        processed: a message counts as processed there when all older ones of its partition do."""
 
     async def lag(self) -> int:
         """Return the number of messages in the consumer's topics that the group has not acknowledged."""
@@ -59,14 +60,15 @@ class Consumer(Protocol):
 
 
 class Reader(Consumer, Protocol):
-    """A consumer without a group. The messages it acknowledged determine its cursor."""
+    """A consumer without a group. Its cursor moves past the messages that it acknowledges."""
 
     def is_at_end(self) -> bool:
         """Return whether all topics were exhausted when the last `take` returned."""
         ...
 
     def cursor(self) -> str:
-        """Return the position behind every acknowledged message. `Bus.read(after=)` continues there, in any process."""
+        """Return the position after the messages that were acknowledged. `Bus.read` continues there if it gets it as
+        `after`, in any process."""
         ...
 
 
@@ -75,8 +77,8 @@ class Bus(Protocol):
 
     @property
     def max_message_bytes(self) -> int:
-        """Size of the largest message that can be published, as far as is known: the first use of a topic may lower
-        it."""
+        """Size of the largest message that can be published. Read it again after MessageTooLarge: a topic may have a
+        smaller limit, which becomes known, and is then returned here, when the topic is first used."""
         ...
 
     async def publish(self, topic: str, values: Sequence[bytes], *, keys: Sequence[bytes] | None = None) -> None:
@@ -91,8 +93,8 @@ class Bus(Protocol):
     async def read(self, topics: Sequence[str], *, from_beginning: bool, after: str = "") -> Reader:
         """Read without a group: from the oldest message, or from now on.
 
-        `after`: a cursor of a reader of the same topics. Reading continues there; if those messages are gone, with the
-        oldest later one. Raises BadInput for an invalid cursor."""
+        `after`: a cursor of a reader of the same topics, which replaces `from_beginning`. Reading continues there, or
+        at the oldest message if the bus has deleted that part of the topic. Raises BadInput for an invalid cursor."""
 
     async def topics(self) -> list[TopicInfo]:
         """Return all topics under this bus's prefix, sorted by name."""
@@ -107,17 +109,21 @@ class Bus(Protocol):
         """Send pending messages, then close. Close all consumers before."""
 
 
+# None of these may change: the names of the topics of existing applications depend on them.
 _INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9._-]")
-"""Kafka's rule for topic names; it holds on every bus, so that a cluster can move to Kafka."""
+"""Kafka's rule for topic names. It holds on every bus, so that a cluster can move to Kafka."""
 _LONGEST_APPID = 100
-"""Characters of an appid in a topic name. Prefix, appid and digest together must stay below _LONGEST_NAME."""
+"""Characters of an appid that a topic name contains. Together with prefix and digest they stay below _LONGEST_NAME."""
+_DIGEST_BYTES = 6
+"""Length of the digest that replaces what a topic name cannot contain of an appid."""
 _LONGEST_NAME = 249
-"""Kafka's limit for topic names."""
+"""Kafka's limit for the length of topic names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Names of the topics of one cluster. They are Scrapy Cluster's, so its producers and consumers work unchanged."""
+    """Names of the topics of one cluster. They are Scrapy Cluster's and must not change: its producers and consumers
+    work with them unchanged."""
 
     prefix: str = "demo"
 
@@ -133,7 +139,7 @@ class Topics:
 
     @property
     def inbound_actions(self) -> str:
-        """Actions of programs that follow Scrapy Cluster 1.0. The answers have its format."""
+        """Actions of programs that follow Scrapy Cluster 1.0. Answers to them have the format of that version."""
         return f"{self.prefix}.inbound_actions"
 
     @property
@@ -170,7 +176,7 @@ def _topic_part(appid: str) -> str:
     applications share a topic. `firehose` is treated as invalid, because the common topics have that name."""
     if len(appid) <= _LONGEST_APPID and appid != "firehose" and not _INVALID_CHARACTER.search(appid):
         return appid
-    digest = hashlib.blake2b(appid.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    digest = hashlib.blake2b(appid.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).hexdigest()
     return f"{_INVALID_CHARACTER.sub('_', appid)[:_LONGEST_APPID]}-{digest}"
 
 

@@ -26,14 +26,20 @@ from gossamer.telemetry.metrics import Metrics
 
 log = logging.getLogger("gossamer.services.maintenance")
 
+_MAX_RUNS_PER_STEP = 100
+"""Expired crawls, idle runs or events that one step handles per shard; the next step follows at once. May be changed:
+larger steps need fewer calls, but each call blocks its shard for longer."""
 _BLOB_PURGE_SECONDS = 3600.0
+"""Time between two deletions of old blobs. May be changed freely: blobs are kept by the day, so a shorter time deletes
+them hardly earlier; a longer one needs more disk."""
 _LOOK_SECONDS = 0.3
-"""Interval at which the policy file is checked for changes."""
+"""Time between two looks at the policy file. May be changed freely: it delays the loading of a change."""
 _SETTLED_SECONDS = 0.2
-"""A file that did not change for this long is taken to be complete. May be longer; a program that writes in several
-steps needs at least the time between two of them."""
+"""Time without a change after which the policy file counts as complete. Must exceed the pause between two writes of a
+program that writes in steps. A larger value only delays loading."""
 _POLICY_TROUBLE = "policy-file"
-"""Must differ from the role's name: `run_role` ends the trouble of that name after every successful step."""
+"""Name of the trouble that the policy file causes. Must differ from the role's name: `run_role` ends the trouble of
+that name after every successful step."""
 
 
 class Expirer:
@@ -43,7 +49,7 @@ class Expirer:
 
     name = "expirer"
     pause_seconds = 1.0
-    """Longest delay until an expired crawl is noticed."""
+    """Longest delay until an expired crawl is noticed. May be changed freely: each round is one call per shard."""
 
     def __init__(self, frontier: Frontier, troubles: Troubles) -> None:
         self._frontier = frontier
@@ -53,7 +59,8 @@ class Expirer:
         return await self._shards.run()
 
     async def _expire(self, shard: int) -> bool:
-        return await self._frontier.expire_due(limit=100, shard=shard) > 0
+        """Expire crawls of one shard. Return True if any had expired: there may be more."""
+        return await self._frontier.expire_due(limit=_MAX_RUNS_PER_STEP, shard=shard) > 0
 
     async def close(self) -> None:
         await self._shards.close()
@@ -67,7 +74,7 @@ class Finisher:
 
     name = "finisher"
     pause_seconds = 0.5
-    """Longest delay of an event."""
+    """Longest delay of an event. May be changed freely: each round is two calls per shard."""
 
     def __init__(
         self,
@@ -92,8 +99,9 @@ class Finisher:
         return await self._shards.run()
 
     async def _publish_events(self, shard: int) -> bool:
-        finished = await self._frontier.finish_idle(limit=100, shard=shard)
-        events = await self._frontier.pending_events(limit=100, shard=shard, publisher=self._publisher)
+        """Finish idle runs of one shard and publish its events. Return True if there were any: there may be more."""
+        finished = await self._frontier.finish_idle(limit=_MAX_RUNS_PER_STEP, shard=shard)
+        events = await self._frontier.pending_events(limit=_MAX_RUNS_PER_STEP, shard=shard, publisher=self._publisher)
         if not events:
             return finished > 0
         await self._outbound.send(answers.event(event, now=self._now()) for event in events)
@@ -101,7 +109,7 @@ class Finisher:
         for event in events:
             self._metrics.events.labels(event.kind.value).inc()
         expired = sum(event.kind is CrawlState.EXPIRED for event in events)
-        if expired:
+        if expired:  # counted under the name of Scrapy Cluster's plugin, which its dashboards show
             await self._counters.add(stats.ACTIONS, {"total": expired, "plugins:ExpireMonitor": expired})
         return True
 
@@ -123,8 +131,8 @@ class Reaper:
         heartbeat_seconds: float,
         blob_retention_seconds: float,
     ) -> None:
-        """`heartbeat_seconds`: time without a heartbeat after which a worker counts as dead; the role runs twice in
-        it."""
+        """`heartbeat_seconds`: the setting `worker.heartbeat`, the time without a heartbeat after which a worker counts
+        as dead. The role runs twice in that time. `blob_retention_seconds`: age at which blobs are deleted."""
         self._frontier = frontier
         self._blobs = blobs
         self._blob_retention_seconds = blob_retention_seconds
@@ -179,8 +187,9 @@ class PolicyFile:
     """Implements Role. Keeps the domain policies equal to a YAML file, in place of Scrapy Cluster's ZooKeeper node.
 
     The file's policies replace all others at the start, when the file changes, and when the frontier has lost its data.
-    The file is loaded when it is complete (see `load_policies`) and has not changed for 0.2 s. A file that is missing,
-    empty, incomplete or invalid changes nothing; that is reported once."""
+    The file is loaded when it has not changed for `_SETTLED_SECONDS` and is complete (`whole` in
+    `control.domains.load_policies`). A file that is missing, empty, incomplete or invalid changes nothing; that is
+    reported once."""
 
     name = "policies"
 
@@ -193,7 +202,7 @@ class PolicyFile:
         monotonic: Callable[[], float] = time.monotonic,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`monotonic`, `clock`: return seconds; `clock` must be the clock of the file's times."""
+        """`monotonic`, `clock`: return seconds; `clock` must be the clock that the file's times are taken from."""
         self._frontier = frontier
         self._path = path
         self._troubles = troubles
@@ -245,7 +254,10 @@ class PolicyFile:
         self._processed, self._newest = content.stamp, None
 
     def _is_settled(self, content: _Content) -> bool:
-        """Return whether the file seems complete. At the start its own times may show that without waiting."""
+        """Return whether the file has not changed for `_SETTLED_SECONDS`, as far as this process has seen.
+
+        For the first version, the file's own times are believed as well, so that the policies are loaded at the start
+        without a wait. Later versions are not: a program may set the times of a file that it is still writing."""
         now = self._monotonic()
         if self._newest is None or self._newest[0] != content:
             self._newest = (content, now)

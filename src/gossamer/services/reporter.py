@@ -1,4 +1,4 @@
-"""Reports of the services: heartbeats, gauges and statistics in the log; and publishing of answers and events."""
+"""Reports of the services: `ServiceReporter` reports their state, `OutboundPublisher` sends answers and events."""
 
 import asyncio
 import logging
@@ -21,10 +21,14 @@ from gossamer.telemetry.metrics import Metrics
 log = logging.getLogger("gossamer.services.reporter")
 
 _PAUSE_SECONDS = 5.0
+"""Time between two updates of the gauges. May be changed, but must not exceed _HEARTBEAT_SECONDS: heartbeats are sent
+in the same steps."""
 _HEARTBEAT_SECONDS = stats.SILENT_SECONDS / 4
-"""Time between two heartbeats: three of them may be lost before the process counts as gone."""
-_EXCERPT_CHARACTERS = 1000
-"""Longer strings are left out of a message that is too large for the bus; the whole message goes to the blob store."""
+"""Time between two heartbeats: three of them may be lost before the process counts as gone. May be shorter; must stay
+well below `stats.SILENT_SECONDS`."""
+_MAX_KEPT_CHARACTERS = 1000
+"""Longer strings are left out of a message that is too large for the bus; the whole message goes to the blob store. May
+be changed, but the strings of a message that are not longer must fit on the bus together."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -45,8 +49,9 @@ class ServiceReporter:
         dump_seconds: float,
         id: str,
     ) -> None:
-        """`id`: 12 hex digits that name this process in the statistics, as in Scrapy Cluster. `roles`: roles for which
-        the process sends heartbeats. `dump_seconds`: time between two dumps of the statistics; 0: no dumps."""
+        """`roles`: roles for which the process sends heartbeats. `dump_seconds`: time between two dumps of the
+        statistics into the log; 0: no dumps. `id`: 12 hex digits that name this process in the statistics, as in Scrapy
+        Cluster."""
         self._frontier = frontier
         self._counters = counters
         self._metrics = metrics
@@ -55,7 +60,7 @@ class ServiceReporter:
         self._node = f"{socket.gethostname()}:{id}"
         self._heartbeat_at = self._dumped_at = 0.0
         self._spiders: set[str] = set()
-        """Spiders that have had waiting requests since the start; their gauges are set to 0 later."""
+        """Spiders that have had waiting requests since the start; the gauge of one without any is set to 0."""
 
     async def run_once(self) -> bool:
         now = time.monotonic()
@@ -92,16 +97,23 @@ class ServiceReporter:
 
 
 def _flat_counts(counts: dict[str, dict[str, int]]) -> dict[str, int]:
-    """Return counts by Scrapy Cluster's names, for its dashboards: `total_900`, `plugin_ScraperHandler_lifetime` ..."""
+    """Return counts by Scrapy Cluster's names, which its dashboards read and which must not change.
+
+    `{"total": {"900": 7}, "plugins:ScraperHandler": {"lifetime": 9}}` becomes
+    `{"total_900": 7, "plugin_ScraperHandler_lifetime": 9}`."""
     found = {}
-    for name, windows in counts.items():
-        kind, _, plugin = name.partition(":")
-        for window, number in windows.items():
-            found[f"plugin_{plugin}_{window}" if plugin else f"{kind}_{window}"] = number
+    for counter, windows in counts.items():
+        group, _, plugin = counter.partition(":")
+        for window, count in windows.items():
+            found[f"plugin_{plugin}_{window}" if plugin else f"{group}_{window}"] = count
     return found
 
 
 def _flat_crawler(body: dict[str, dict[str, object]]) -> dict[str, object]:
+    """Return the statistics of the spiders by Scrapy Cluster's names, such as `link_200_900` and `link_spider_count`.
+
+    `body["spiders"]` has by spider the counts by status code and window, and the number of its workers. Its numbers
+    for all spiders together stand beside the spiders, and keep their names."""
     found: dict[str, object] = {}
     for spider, codes in body["spiders"].items():
         if not isinstance(codes, dict):
@@ -109,13 +121,14 @@ def _flat_crawler(body: dict[str, dict[str, object]]) -> dict[str, object]:
             continue
         for code, windows in codes.items():
             if isinstance(windows, dict):
-                found |= {f"{spider}_{code}_{window}": number for window, number in windows.items()}
+                found |= {f"{spider}_{code}_{window}": count for window, count in windows.items()}
             else:
                 found[f"{spider}_spider_count"] = windows
     return found
 
 
 def _flat_queues(body: dict[str, object]) -> dict[str, object]:
+    """Return the sizes of the queues by Scrapy Cluster's names, such as `queue_link_spider_backlog`."""
     found: dict[str, object] = {}
     for name, queue in body.items():
         if isinstance(queue, dict):
@@ -126,10 +139,10 @@ def _flat_queues(body: dict[str, object]) -> dict[str, object]:
 
 
 class OutboundPublisher:
-    """Publishes answers and events. A message goes to the common topic and to that of its `appid`; a rejection only if
-    the latter exists already.
+    """Publishes answers and events, to the common topic and to the topic of the message's `appid`.
 
-    Raises errors of the bus. A call that is repeated may publish messages twice."""
+    A rejection goes to an application's topic only if that topic exists already. Methods raise errors of the bus. A
+    call that is repeated may publish messages twice."""
 
     def __init__(
         self, bus: Bus, topics: Topics, blobs: BlobStore, *, firehose: bool = True, per_app: bool = True
@@ -145,15 +158,17 @@ class OutboundPublisher:
     async def send(self, messages: Iterable[dict[str, Any]]) -> None:
         """Publish messages. They are durable when this returns."""
         to_send = list(messages)
-        await self._retry_smaller(lambda: self._send(to_send))
+        await self._publish_within_limit(lambda: self._send(to_send))
 
     async def bury(self, letters: Iterable[dict[str, Any]]) -> None:
         """Publish dead letters of rejected requests."""
         to_send = list(letters)
-        await self._retry_smaller(lambda: self._bury(to_send))
+        await self._publish_within_limit(lambda: self._bury(to_send))
 
-    async def _retry_smaller(self, publish: Callable[[], Awaitable[None]]) -> None:
-        """Publish, again if the first attempt found that a topic has a smaller limit than was known."""
+    async def _publish_within_limit(self, publish: Callable[[], Awaitable[None]]) -> None:
+        """Call `publish`, which shortens messages to `max_message_bytes`; call it again whenever that limit has fallen.
+
+        The limit of a topic is known only after its first use, so the first attempt may be too large for it."""
         while True:
             known_limit = self._bus.max_message_bytes
             try:
@@ -164,7 +179,7 @@ class OutboundPublisher:
 
     async def _send(self, messages: Sequence[dict[str, Any]]) -> None:
         by_topic: dict[str, list[bytes]] = {}
-        of_rejections: set[str] = set()
+        rejection_topics: set[str] = set()
         for message in messages:
             value = await self._encoded(message)
             if self._firehose:
@@ -174,9 +189,9 @@ class OutboundPublisher:
                 topic = self._topics.outbound_to(appid)
                 by_topic.setdefault(topic, []).append(value)
                 if message.get("action") == answers.REJECTED:
-                    of_rejections.add(topic)
-        if of_rejections:  # an invalid request may name any application, so it must not create topics
-            for topic in of_rejections - await self._bus.existing(of_rejections):
+                    rejection_topics.add(topic)
+        if rejection_topics:  # an invalid request may name any application, so it must not create topics
+            for topic in rejection_topics - await self._bus.existing(rejection_topics):
                 del by_topic[topic]
         await asyncio.gather(*(self._bus.publish(topic, values) for topic, values in by_topic.items()))
 
@@ -198,6 +213,6 @@ def _shortened(part: Any) -> Any:
     match part:
         case dict() | list():
             return type(part)()
-        case str() if len(part) > _EXCERPT_CHARACTERS:
+        case str() if len(part) > _MAX_KEPT_CHARACTERS:
             return ""
     return part

@@ -85,6 +85,11 @@ async def test_idle_connections_of_many_addresses_keep_nobody_out(start: Start) 
         assert (await ask(service, "/v1/crawls")).status_code == 200
 
 
+async def test_a_limit_of_one_connection_lets_one_request_run(start: Start) -> None:
+    async with start(connections=ConnectionLimits(total=1, per_client=1)) as service:
+        assert (await ask(service, "/v1/crawls")).status_code == 200
+
+
 async def test_a_connection_that_sends_nothing_is_closed(start: Start) -> None:
     async with start(connections=ConnectionLimits(first_byte=0.1)) as service, opened(service, 20) as idle:
         await are_closed(idle)
