@@ -1,6 +1,7 @@
-"""Scope of a crawl: filters that decide which links it follows, by domain, host, prefix, expression, extension. Pure.
+"""Scope of a crawl: filters that decide which links it follows, by domain, host, prefix, expression, extension.
 
-Filters apply to what a crawl finds (links and the targets of redirects), never to submitted URLs.
+Filters apply to what a crawl finds (links and the targets of redirects), never to submitted URLs. This module does no
+input or output.
 """
 
 import re
@@ -55,7 +56,8 @@ DENIED_EXTENSIONS: frozenset[str] = frozenset(
     " ".join((_ARCHIVES, _IMAGES, _AUDIO, _VIDEO, _DOCUMENTS, _FONTS, _PARTS_OF_PAGES, _PROGRAMS_AND_DATA)).split()
 )
 """Extensions that are denied by default, in lower case, without the dot: archives, pictures, sound, films, office and
-book formats, fonts, parts of pages, programs. The lists above may be changed.
+book formats, fonts, parts of pages, programs. The lists above may be changed freely; running crawls follow the lists of
+each worker's version.
 
 They leave out extensions that can be pages or lead to pages: xml, json, txt, md, and those of programs that write pages
 (php, asp, aspx, jsp, cgi, do, pl, py). They also leave out com and au, because many paths end in a host name.
@@ -63,38 +65,45 @@ They leave out extensions that can be pages or lead to pages: xml, json, txt, md
 
 
 MAX_REGEXES = 100
-"""Most expressions of one filter of a scope."""
-
-_ORIGINS_REMEMBERED = 10_000
-_ORIGIN_BYTES = 200
-_SCOPE_BYTES = 2500
-
+"""Maximum number of expressions in one filter of a scope. May be raised, together with `maxItems` in the schema
+`crawl`; with a lower value, workers refuse the filters of running crawls."""
 
 MAX_REGEX_LENGTH = 1000
-"""Longest expression in characters."""
+"""Maximum length of an expression in characters. May be raised, together with `maxLength` in the schema `crawl`; with a
+lower value, workers refuse the filters of running crawls."""
 
 _MEMORY_BYTES = 1024 * 1024
-"""Largest compiled expression: `(x{100}){100}` is short and large."""
+"""Maximum memory of one compiled expression: `(x{100}){100}` is short and large. May be raised, which costs each worker
+memory; with a lower value RE2 refuses more expressions, those of running crawls included."""
 
 _SET_MEMORY_BYTES = 4 * _MEMORY_BYTES
-"""Largest memory of all expressions of a filter, including the states that matching makes."""
+"""Maximum memory of all expressions of a filter together, including the states that matching makes. May be changed
+freely: without enough memory for the set, the expressions are searched one by one, which is slower."""
 
+_ORIGINS_REMEMBERED = 10_000
+"""Maximum number of origins whose decision a scope caches. May be changed freely: more take more memory."""
+
+_ORIGIN_BYTES = 200
+_SCOPE_BYTES = 2500
 _PATTERN_BYTES = 5000
 _INSTRUCTION_BYTES = 32
-"""Measured memory of a compiled expression in both forms, without its instructions, and of each instruction."""
+"""Measured memory of one cached origin or name; of a scope without names; of a compiled expression in both forms,
+without its instructions; and of each of its instructions. Only estimates of memory (`estimated_bytes`) depend on them;
+change them when a measurement differs."""
 
 Search = Callable[[str], object]
 
 _AMBIGUOUS = re.compile(r"\{,\d*\}|\[:\^?[a-z]+:\]|(?<!\\)(?:\\\\)*\\[1-9]\d")
 """Syntax that Python and RE2 accept with different meanings: `{,9}` is no repetition in RE2, `[:alpha:]` in a class is
-special only in RE2, and `\\10` is the tenth group in Python and a character in RE2."""
+special only in RE2, and `\\10` is the tenth group in Python and a character in RE2. May be extended when another
+difference becomes known; expressions that match it are then refused in a service."""
 
 
 class RegexSet:
     """The expressions of one filter, all searched in one pass over a URL.
 
-    They have the syntax of Python's `re`, and are matched by RE2 (https://github.com/google/re2/wiki/Syntax), which
-    matches the same in ASCII text. Expressions that RE2 cannot match in linear time (look-around, back-references) or
+    They have the syntax of Python's `re`. RE2 (https://github.com/google/re2/wiki/Syntax) matches them, with the same
+    results as `re` in ASCII text. Expressions that RE2 cannot match in linear time (look-around, back-references) or
     that mean something else to it are matched by `re`, which may take exponential time. A command-line crawl may have
     such expressions; `check_regex` refuses them for a service.
     """
@@ -106,7 +115,7 @@ class RegexSet:
         """Search functions of the expressions that `re` matches, one by one."""
         self._re2: list[Search] = []
         """Search functions of the other expressions, for when their set does not fit into its memory."""
-        self.bytes = 0
+        self.estimated_bytes = 0
         """Estimated memory of the compiled expressions."""
         together: list[str] = []
         for text in self.texts:
@@ -114,17 +123,18 @@ class RegexSet:
             found = _compile_re2(text)
             if found is None:
                 self._python.append(_compile_python(text, kind).search)
-                self.bytes += _PATTERN_BYTES + _INSTRUCTION_BYTES * len(text)
+                self.estimated_bytes += _PATTERN_BYTES + _INSTRUCTION_BYTES * len(text)
             else:
                 together.append(text)
                 self._re2.append(found.search)
-                self.bytes += _PATTERN_BYTES + _INSTRUCTION_BYTES * found.programsize
+                self.estimated_bytes += _PATTERN_BYTES + _INSTRUCTION_BYTES * found.programsize
         self._set = _compile_set(together) if together else None
 
     def matches(self, url: str) -> bool:
         """Return whether any expression is found in this canonical URL."""
         if self._re2:
-            # The set also has the empty expression, so an empty result means that its memory did not suffice.
+            # The set also contains the empty expression, which always matches. So one match means that nothing else
+            # matched, and no match means that the set ran out of memory: then search the expressions one by one.
             found = () if self._set is None else self._set.Match(url)
             if len(found) > 1 or (not found and any(search(url) for search in self._re2)):
                 return True
@@ -240,10 +250,10 @@ class LinkScope:
         self._known_origins: dict[str, bool] = {}
 
     @property
-    def bytes(self) -> int:
-        """Estimated memory of the scope at present."""
+    def estimated_bytes(self) -> int:
+        """Estimated memory of the scope now. It grows with the number of cached origins."""
         names = len(self._domains) + len(self._hosts) + len(self._prefixes) + len(self._known_origins)
-        return _SCOPE_BYTES + _ORIGIN_BYTES * names + self._allow.bytes + self._deny.bytes
+        return _SCOPE_BYTES + _ORIGIN_BYTES * names + self._allow.estimated_bytes + self._deny.estimated_bytes
 
     def reason(self, url: str) -> str | None:
         """Return the reason why this *canonical* URL is refused (see Refusal), or None. Faster than `refusal`.
@@ -416,9 +426,10 @@ def _regex_set(texts: Iterable[str], kind: str) -> RegexSet:
 
 
 def covers(old: Terms, new: Terms) -> bool:
-    """Return whether every link that is followed under the terms `new` is also followed under `old`, from one seed.
+    """Return whether a crawl of a seed with the terms `old` follows every link that one with the terms `new` follows.
 
-    It compares the texts of the terms: an `allow_regex` that is written in another way counts as another expression.
+    Expressions are compared as texts: an equivalent `allow_regex` that is written differently counts as different. So
+    True is always right, and False may be wrong.
     """
     if new.maxdepth == 0:
         return True
@@ -436,7 +447,7 @@ def covers(old: Terms, new: Terms) -> bool:
 
 
 def _contains(old: Collection[str] | None, new: Collection[str] | None) -> bool:
-    """Return whether `old` contains `new`, for lists of which None or an empty one permits everything."""
+    """Return whether `old` contains all of `new`. A list that is None or empty permits everything."""
     return not old or (bool(new) and set(new or ()) <= set(old))
 
 

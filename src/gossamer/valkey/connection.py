@@ -19,9 +19,12 @@ from gossamer.policy.retry import outage_pause
 _PARTIAL: Final = object()
 
 _LATE_SECONDS = 1.0
-"""Age at which the reply that is due next counts as late. `on_late_reply` is then called once in this time."""
+"""Age at which the next reply counts as late. From then on `on_late_reply` is called once in each such period. May be
+changed: longer delays the detection of a lost connection or a moved slot, shorter checks servers that are merely
+slow. It has no effect where `call_seconds` is shorter."""
 _LOOP_STALL_SECONDS = 0.5
-"""A timer that fires this much too late means that the event loop of this process stood still."""
+"""Delay of a timer that means that this process's event loop stood still, so that replies may have arrived unread. May
+be changed: longer may fail calls that were answered, shorter delays the detection of a silent server under load."""
 
 Argument = bytes | str | int | float
 
@@ -38,9 +41,9 @@ class ValkeyConnection(asyncio.Protocol):
     `server` names the server in errors. `call_seconds`: a reply that takes longer ends the connection, because later
     replies may never come. `on_late_reply` is called when a reply is late, and may end the connection sooner.
 
-    `fail_fast_seconds`: when a reply is due and no data arrives for this time, all pending calls fail. The connection
-    stays open and is `unresponsive` until data arrives; meanwhile new calls fail at once. None: calls wait for
-    `call_seconds`.
+    `fail_fast_seconds`: when a reply is due and no data arrives for this time, all pending calls fail. This is checked
+    only every _LATE_SECONDS, so a failure may come that much later. The connection stays open and is `unresponsive`
+    until data arrives; meanwhile new calls fail at once. None: calls wait for `call_seconds`.
     """
 
     def __init__(
@@ -63,8 +66,8 @@ class ValkeyConnection(asyncio.Protocol):
         self._reader = hiredis.Reader(notEnoughData=_PARTIAL)
         self._out: list[bytes] = []
         self._pending: deque[tuple[asyncio.Future[Reply], int, float]] = deque()
-        """For each call: its future, its number of commands (0: one command, whose reply is not a list), its
-        deadline."""
+        """Pending calls, oldest first: (future, number of commands, deadline). The number is 0 for `send`, whose result
+        is the single reply itself and not a list."""
         self._collected: list[Reply] = []
         """Replies so far of the first pending call, if that has several commands."""
         self._chunks = self._replies = 0
@@ -90,14 +93,16 @@ class ValkeyConnection(asyncio.Protocol):
     def send(self, packed: bytes) -> "asyncio.Future[Reply]":
         """Send one packed command; the future has its reply.
 
-        The future raises FrontierUnavailable when the connection ends first: the command may have been carried out.
+        Raises FrontierUnavailable at once, without sending the command, if the connection has ended or is
+        unresponsive. If the connection ends or becomes unresponsive later, the future raises FrontierUnavailable: then
+        the server may have executed the command.
         """
         return self._enqueue(packed, 0, 0.0)
 
     def send_all(self, packed: Sequence[bytes], *, extra_seconds: float = 0.0) -> "asyncio.Future[list[Reply]]":
         """Send commands without any other task's command between them; the future has the list of their replies.
 
-        `extra_seconds` is added to the time that they may take. The future raises as that of `send` does.
+        `extra_seconds` is added to the time that they may take. Errors are those of `send`.
         """
         return self._enqueue(b"".join(packed), len(packed), extra_seconds)
 
@@ -151,6 +156,7 @@ class ValkeyConnection(asyncio.Protocol):
         self._timer = self._loop.call_later(self._next_check(left), self._check_deadlines)
         if self._on_late_reply is not None and left <= self._call_seconds - _LATE_SECONDS:
             self._on_late_reply()
+        # The server is silent since the first pending call was sent, or since its last data, whichever is later.
         since = max(now + left - self._call_seconds, self._last_received)
         if self._fail_fast_seconds is not None and now - since >= self._fail_fast_seconds:
             self._fail_pending()
@@ -178,7 +184,7 @@ class ValkeyConnection(asyncio.Protocol):
             while (reply := gets()) is not _PARTIAL:
                 self._receive(reply)
         except hiredis.ProtocolError as exc:
-            self._end(FrontierUnavailable(f"{self.server}: this is no Redis protocol ({exc})"))
+            self._end(FrontierUnavailable(f"{self.server}: this is not the Redis protocol ({exc})"))
 
     def _receive(self, reply: Reply) -> None:
         if self._subscriber is not None:
@@ -262,10 +268,12 @@ async def retrying(
 _TEMPORARY_ERRORS = frozenset(
     {"LOADING", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "TRYAGAIN", "MISCONF", "NOREPLICAS", "UNBLOCKED"}
 )
-"""Codes of errors that pass by themselves, or when a person makes room on the disk: the call may be repeated."""
+"""Codes of errors that pass by themselves, or when a person makes room on the disk: the call may be repeated. Codes may
+be added if a repetition can help: callers repeat without a limit."""
 
 _STALE_SLOTS_ERRORS = frozenset({"CLUSTERDOWN", "MASTERDOWN", "READONLY"})
-"""Codes of errors after which another node may serve the slot."""
+"""Codes of errors after which another node may serve the slot. A code that is missing here delays a failover; one too
+many costs a read of the slots."""
 
 _ADVICE = {
     "NOAUTH": "it asks for a password: write it into the address, redis://:PASSWORD@host:port",

@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 SLOTS = 16384
+"""Number of slots of a cluster. Must not change: the Redis Cluster specification sets it."""
 
 
 def slot_of(key: str | bytes) -> int:
@@ -74,13 +75,17 @@ def _endpoint(host: bytes | str | None, port: int, replied_by: Endpoint) -> Endp
 
 
 _ASK_SECONDS = 3.0
-"""Longest wait for a reply about the cluster."""
+"""Longest wait for a server's reply about the cluster or the state of a connection. May be changed: longer, and a hung
+node delays the search for the others; shorter, and a busy node is taken for a failed one."""
 _GRACE_SECONDS = 0.2
-"""Wait for a reply that was sent before another one and arrives after it, because it is on another connection."""
+"""Extra wait for data on the old connection after a new one has answered: replies on different connections may overtake
+each other. May be longer, which delays a reconnection; if it is shorter, working connections may be closed."""
 _STALE_AGAIN_SECONDS = 0.2
-"""Shortest time between two reads of the slots because of a server that is known to be unavailable."""
+"""Minimum time between two reads of the slots that failures of an unavailable server cause. May be changed: longer
+delays a failover, shorter sends more CLUSTER SLOTS to the other servers during an outage."""
 _ASKED_LAST_SECONDS = 10.0
-"""Time for which a server that did not answer is the last one to be asked."""
+"""Time for which a server that did not answer is asked last. May be changed: shorter, and each read of the slots may
+wait _ASK_SECONDS for a dead server; longer, and a server that is back is asked less often, which does no harm."""
 
 
 class Topology:
@@ -90,8 +95,8 @@ class Topology:
         self.address = address
         self._options = options
         self.era = 0
-        """Grows when a connection was made again, before any call is sent on it, and when slots moved to another
-        server."""
+        """Increases whenever confirmed writes may have been lost: after each reconnection, before any call is sent on
+        the new connection, and when slots moved to another server."""
         self._clients: dict[Endpoint, ValkeyClient] = {}
         self._seeds = [self.client(endpoint) for endpoint in address.endpoints]
         self._owners: list[Endpoint | None] = []
@@ -147,7 +152,8 @@ class Topology:
         return [self.client(owner) for owner in dict.fromkeys(self._owners) if owner is not None]
 
     async def any_client(self) -> ValkeyClient:
-        """Return the servers' clients in turn, unavailable ones only when all are; for calls that any server can do."""
+        """Return a client for a call that any server can execute. Successive calls return the servers in rotation; an
+        unavailable server is returned only when all are unavailable."""
         clients = await self.primaries()
         clients = [client for client in clients if not client.unavailable] or clients
         self._turn += 1
@@ -166,9 +172,10 @@ class Topology:
         return self.client(owner)
 
     def mark_stale(self, client: ValkeyClient | None = None) -> None:
-        """Have the slots read before the next call, because an outdated map may explain a failure on this client.
+        """Mark the map of slots as out of date, so that it is read before the next call; for use after a failed call.
 
-        For a client that is known to be unavailable, this happens at most once in _STALE_AGAIN_SECONDS.
+        `client`: the client whose call failed. If it is known to be unavailable already, its failures cause at most one
+        read in _STALE_AGAIN_SECONDS. None: always mark the map.
         """
         if client is None or not client.unavailable or time.monotonic() - self._slots_read_at >= _STALE_AGAIN_SECONDS:
             self._stale = self.address.cluster
@@ -226,8 +233,11 @@ class Topology:
             listener()
 
     def _on_late_reply(self, client: ValkeyClient) -> None:
-        """Check in the background why a reply is late: the server hangs and a replica may have taken its slots, of
-        which no server would notify us; or the server no longer knows the connection."""
+        """Start a background check of why a reply is late.
+
+        In a cluster, the server may hang and a replica may have taken its slots, which no server reports by itself.
+        With a single server, that server may no longer know the connection.
+        """
         client.failed_at = time.monotonic()
         if self._checking is None or self._checking.done():
             check = self._check_slots if self.address.cluster else self._check_connection
@@ -258,11 +268,11 @@ class Topology:
                 return
 
     async def is_confirmed_primary(self, key: str | bytes, client: ValkeyClient) -> bool:
-        """Return whether most primaries, this one included, report now that this server serves the key and is healthy.
+        """Return whether a majority of primaries, `client` included, now report that its server serves the key.
 
-        A replica replaces a primary by the votes of most primaries, each of which regards the old one as failed until
-        it knows the new one. So if this returns True, what the server wrote before this call was written before it
-        could be replaced.
+        A replica can replace a primary only with the votes of a majority of primaries. Each of those regards the old
+        primary as failed until it knows the new one. So True means: the server had not been replaced when it made the
+        writes that came before this call.
         """
         name = (await client.command("CLUSTER", "MYID")).decode()
         primaries = await self.primaries()
@@ -293,8 +303,10 @@ class Topology:
 
 
 MEMORY_ONLY = "keeps nothing on disk: all crawls are lost when its process ends; set appendonly yes"
-"""Warning about a server, to be put after its name."""
-_DEFAULT_INTSET_ENTRIES = 512  # redis.conf and valkey.conf, `set-max-intset-entries`
+"""Text of a warning, without the server's name at its beginning. May be reworded freely."""
+_DEFAULT_INTSET_ENTRIES = 512
+"""Value of `set-max-intset-entries` where a server hides it: the default of redis.conf and valkey.conf. Change it only
+when theirs changes."""
 
 _QUESTIONS: tuple[tuple[str, ...], ...] = (
     ("INFO", "server"),
@@ -304,6 +316,7 @@ _QUESTIONS: tuple[tuple[str, ...], ...] = (
     ("CONFIG", "GET", "appendonly"),
     ("CONFIG", "GET", "save"),
 )
+"""Commands of `check_server`, which unpacks the replies in this order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,10 +330,11 @@ class ServerReport:
 
 
 async def check_server(client: ValkeyClient, *, cluster: bool) -> ServerReport:
-    """Check that this server is >= 7.0, runs scripts, and is a cluster's node if and only if `cluster`.
+    """Check that this server is >= 7.0, runs scripts, and is not a node of a cluster unless `cluster`.
 
-    Raises ServerUnsuitable, which says what to do, and FrontierUnavailable. A property that an access list hides counts
-    as good: if it is not, the first call fails.
+    Raises ServerUnsuitable, which says what to do, and FrontierUnavailable. Settings for eviction and persistence only
+    cause warnings. A property that an access list or a hosting service hides is assumed to be good. If it is not, a
+    wrong version or missing scripts make the first call fail; wrong eviction or persistence goes unnoticed.
     """
     connection = client.ready_connection or await client.connection()
     info, exists, intset, eviction, append, save = await connection.send_all([pack(command) for command in _QUESTIONS])

@@ -38,12 +38,14 @@ from gossamer.worker.context import scope_of
 from gossamer.worker.spider import load_spider
 
 MOST_NESTED = 100
-"""Most levels of arrays and objects in attrs. Common JSON readers give up at a few hundred levels."""
+"""Maximum number of nested arrays and objects in attrs. May be lowered freely; raised only to a few hundred, where
+common JSON readers fail."""
 
 _LEAST_INTEGER = -(2**63)
 _MOST_INTEGER = 2**64 - 1
+"""Range of the integers in attrs. Must not grow: MessagePack, the format of stored terms, has no larger integers."""
 _PATHS = {"output", "ca_file"}
-"""Settings that name files. A path need not be valid Unicode."""
+"""Settings that name files, which need not be valid Unicode. Extend it with each new setting that names a file."""
 
 
 def check_settings(settings: Settings) -> None:
@@ -84,21 +86,24 @@ def check_attrs(attrs: dict[str, Any] | None) -> None:
         inner: list[Any] = []
         for value in level:
             inner += value.items() if isinstance(value, dict) else value
-        # Keys and values of an object come as pairs, which do not count as a level.
-        level = [part for part in _parts(inner) if not _check_leaf(part)]
+        # `_parts` splits the (key, value) pairs of objects, so a pair does not count as a level.
+        level = [part for part in _parts(inner) if _check_value(part)]
 
 
 def _parts(values: list[Any]) -> list[Any]:
     return [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
 
 
-def _check_leaf(value: object) -> bool:
-    """Return False for an array or object. Raises BadInput for a value that cannot be sent."""
+def _check_value(value: object) -> bool:
+    """Return whether the value is an array or object, whose contents remain to be checked.
+
+    Raises BadInput for a value that cannot be sent.
+    """
     match value:
         case dict() | list():
-            return False
-        case None | bool():
             return True
+        case None | bool():
+            return False
         case int():
             if not _LEAST_INTEGER <= value <= _MOST_INTEGER:
                 raise BadInput(
@@ -111,7 +116,7 @@ def _check_leaf(value: object) -> bool:
             _check_text("--attrs", value)
         case _:
             raise BadInput(f"--attrs: JSON has no value like {value!r}. Write it as text.")
-    return True
+    return False
 
 
 def _check_text(name: str, value: object) -> None:
@@ -133,14 +138,16 @@ def _check_headers(settings: Settings) -> None:
 
 
 _NAMES_CHECKED = 1000
-"""Host names that are looked up before the start. Others are checked when they are fetched, as every link is. With
---allow-private all are looked up, because the crawl has to know which hosts are private."""
+"""Maximum number of host names that are looked up before the start. May be changed freely: more make a start slower.
+The rest is checked when it is fetched, as every link is. With --allow-private all names are looked up, because the
+crawl has to know which hosts are private."""
 
 _LOOKUPS_AT_ONCE = 32
-"""Parallel look-ups. Not more than the resolver has threads: a look-up that waits for a thread could time out."""
+"""Number of parallel look-ups. May be lower, but not higher than the resolver's number of threads (`threads` in
+`fetch/resolve.py`): a look-up that waits for a thread could time out."""
 
 
-async def private_hosts(
+async def find_private_hosts(
     resolver: Resolver,
     seeds: Iterable[str],
     *,
@@ -151,13 +158,14 @@ async def private_hosts(
     """Return the seeds' hosts that have only addresses outside the public internet, IP addresses before names.
 
     Raises BadInput for the first of them unless `allowed`. A name that does not resolve is not refused: the crawl
-    records its failure. `names` False: names are not looked up, because a proxy does that, and where private hosts are
-    `allowed` all names count as private. `say` shows a sentence where the look-ups take a while.
+    records its failure. `names` False: a proxy resolves the names, so this function looks none up; if private hosts are
+    `allowed`, it returns all names as private. `say` shows the user a sentence if there are many look-ups.
     """
     hosts = dict.fromkeys(map(host, seeds))
     addresses = [name for name in hosts if host_address(name) is not None]
     private: list[str] = []
     for address in addresses:
+        # The resolver decides, because an option may permit the address. `refusal_reason` has the words for a person.
         reason = refusal_reason(host_address(address) or "")
         if reason is not None and await _refusal(resolver, address):
             if not allowed:
@@ -205,6 +213,8 @@ async def _refusal(resolver: Resolver, name: str) -> str:
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _LONGEST_SPAN = 100 * 365 * 86400
+"""Longest time until a crawl expires, in seconds. May be changed freely, together with the message of
+`parse_expires`."""
 _SPAN_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
 
 
@@ -248,12 +258,15 @@ def parse_expires(text: str, *, now: float) -> float:
 
 
 APPID = "cli"
-"""Application of all crawls from the command line."""
+"""Application of all crawls from the command line. Must not change: crawls are resumed and found by it."""
 _NAME_CHARACTERS = 40
+"""Maximum length of a crawl id, given or derived. Must not change: derived ids of seeds with long host names depend on
+it, and the same command would begin another crawl."""
 _PLACES_IN_SCOPE = 10_000
-"""Most domains, hosts or directories that a scope may hold, because every link is compared with all of them."""
+"""Maximum number of domains, hosts or directories in a scope. May be changed: every link is compared with all prefixes,
+and each task carries the terms, so more make a crawl slower."""
 _BATCH = 1000
-"""Seeds that are added to the frontier in one call."""
+"""Number of seeds that are added to the frontier in one call. May be changed freely: more make each call longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,9 +311,9 @@ def make_plan(
         raise BadInput("no URL is given. Try gossamer crawl https://example.com")
     crawl = settings.crawl
     check_settings(settings)
-    load_spider(crawl.spider)
+    load_spider(crawl.spider)  # raises BadInput for an unknown spider
     terms = _terms(settings, seeds, now=now, private_hosts=private_hosts)
-    scope_of(terms)
+    scope_of(terms)  # raises BadInput for a filter that is not valid
     identity = CrawlId(APPID, _checked_id(crawl_id) if crawl_id is not None else derived_id(settings, seeds))
     return Plan(
         crawl=Crawl(
@@ -319,10 +332,11 @@ def make_plan(
 
 
 def derived_id(settings: Settings, seeds: Sequence[str]) -> str:
-    """Return the crawl id for these seeds and settings: their host and a digest.
+    """Return the crawl id for these seeds and settings: the first seed's host and a digest of all.
 
-    The order of seeds and of repeated options does not matter, so that the same command resumes its crawl. Rate,
-    concurrency and outputs are not part of the digest: with other values it is the same crawl.
+    The same command has to return the same id in every version, because that is how it resumes its crawl. So the order
+    and the format of the digest's parts must not change. The order of seeds and of repeated options does not matter.
+    Rate, concurrency and outputs are not part of the digest: they may change when a crawl is resumed.
     """
     crawl = settings.crawl
     ordered = sorted(seeds)
@@ -350,6 +364,7 @@ def derived_id(settings: Settings, seeds: Sequence[str]) -> str:
         *([secrets] if any(secrets) else []),
     )
     digest = hashlib.blake2b(msgspec.json.encode(identity, order="deterministic"), digest_size=4).hexdigest()
+    # The hyphen and the digest take 9 characters.
     return f"{host(ordered[0]).strip('[]')[: _NAME_CHARACTERS - 9]}-{digest}"
 
 

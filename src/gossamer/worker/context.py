@@ -107,7 +107,7 @@ class SharedMemory:
         """Return the compiled filters of these terms. `name`: their `scope_name`. Raises BadInput for an invalid
         regex."""
         scope = self._scopes.get(name) or scope_of(terms)
-        self._scopes.put(name, scope, scope.bytes)  # its size grows with the origins that it has judged
+        self._scopes.put(name, scope, scope.estimated_bytes)  # its size grows with the origins that it has judged
         return scope
 
 

@@ -50,7 +50,7 @@ def says(*answers: bytes) -> Serve:
 
 async def test_no_server_of_this_kind() -> None:
     async with listening(says(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as port:
-        with pytest.raises(FrontierUnavailable, match="no Redis protocol"):
+        with pytest.raises(FrontierUnavailable, match="not the Redis protocol"):
             await Shards.connect(f"redis://127.0.0.1:{port}")
 
 

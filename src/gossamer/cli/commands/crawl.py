@@ -31,7 +31,7 @@ from gossamer.sinks.open import check_outputs
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.frontier import CrawlNote, connect, frontier_address, read_note, warn_of_memory_only, write_note
-from gossamer.wiring.plan import Plan, check_settings, make_plan, private_hosts
+from gossamer.wiring.plan import Plan, check_settings, find_private_hosts, make_plan
 from gossamer.wiring.worker import (
     finish_outputs,
     forget_written,
@@ -190,7 +190,7 @@ async def prepare(settings: Settings, urls: Sequence[str], sources: Sequence[str
     try:
         seeds = await gather_seeds(settings, resolver, urls, sources)
         plan = make_plan(settings, seeds, crawl_id=crawl_id, now=time.time())
-        private = await private_hosts(
+        private = await find_private_hosts(
             resolver,
             plan.seeds,
             allowed=settings.crawl.allow_private,

@@ -18,7 +18,7 @@ from gossamer.fetch.robots_service import MemoryRobotsStore, RobotsService, Robo
 from gossamer.policy.scope import LinkScope
 from gossamer.policy.urls import from_user_input, host, redirect_target, registered_domain
 from gossamer.settings import Settings
-from gossamer.wiring.plan import check_settings, make_plan, private_hosts
+from gossamer.wiring.plan import check_settings, find_private_hosts, make_plan
 from gossamer.wiring.worker import make_clients, make_resolver
 from gossamer.worker.attempt import MAX_HOPS
 from gossamer.worker.context import CrawlHeaders, scope_of
@@ -59,7 +59,7 @@ async def _fetch(settings: Settings, url: str) -> dict[str, Any]:
     clients = make_clients(settings, resolver)
     robots = RobotsService(clients.fetch, MemoryRobotsStore())
     try:
-        private = await private_hosts(resolver, [url], allowed=settings.crawl.allow_private)
+        private = await find_private_hosts(resolver, [url], allowed=settings.crawl.allow_private)
         plan = make_plan(settings, [url], crawl_id=None, now=time.time(), private_hosts=private)
         trace = _FetchTrace(
             settings,
