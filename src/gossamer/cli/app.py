@@ -36,12 +36,17 @@ COMMANDS = {
     "migrate": ("migrate:app", "Import what another crawler left: the queue of scrapy-redis."),
     "demo": ("crawl:demo", "Start a small web on this machine, crawl it, and show the result."),
 }
-"""Module and function of each command, and the first sentence of its help. Only the module of the command that runs is
-imported, and for the list of commands none, so that the program starts quickly."""
+"""Commands in the order of `gossamer --help`: the module in `cli.commands` with the function (or Typer program) that
+runs it, and its line in that list. To add a command, add a row here.
 
-_UsageError: type[Exception] = typer.BadParameter.__mro__[2]
-"""Error of the parser for an unknown command or option. Taken from a subclass, because its own name differs
-between versions of Typer."""
+`gossamer --help` imports none of these modules, and a command imports only its own, so that the program starts
+quickly."""
+
+_CommandLineError: type[Exception] = next(
+    error for error in typer.BadParameter.__mro__ if error.__name__ == "ClickException"
+)
+"""Base of the parser's errors, such as those for an unknown command or option. It is taken from a subclass, because
+some versions of Typer import it from click and others contain a copy of click."""
 
 
 def parse_and_run(arguments: Sequence[str]) -> int:
@@ -50,7 +55,7 @@ def parse_and_run(arguments: Sequence[str]) -> int:
     app = load(wanted) if wanted in COMMANDS else _list_of_commands()
     try:
         code = app(args=list(arguments), prog_name="gossamer", standalone_mode=False)
-    except _UsageError as error:
+    except _CommandLineError as error:
         return _show_usage_error(error)
     return code if isinstance(code, int) else 0
 
@@ -76,8 +81,8 @@ def _paragraphs(command: Callable[..., object]) -> str:
 def _list_of_commands() -> typer.Typer:
     """Return the program with empty commands, for its help and for an unknown command."""
     app = _program()
-    for name, (_, words) in COMMANDS.items():
-        app.command(name, help=words)(lambda: None)
+    for name, (_, help_line) in COMMANDS.items():
+        app.command(name, help=help_line)(lambda: None)
     return app
 
 
@@ -89,6 +94,7 @@ def _program() -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
+        # For people whose screen reader or terminal does not cope with boxes and colours.
         rich_markup_mode=None if os.environ.get("GOSSAMER_PLAIN_HELP") else "rich",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     )
@@ -108,8 +114,8 @@ def _show_usage_error(error: Exception) -> int:
     """Show the error and where to find help, in one line. A command group without a command has shown its help already,
     and its error has no message."""
     context = getattr(error, "ctx", None)
-    words = " ".join(error.format_message().split())  # type: ignore[attr-defined]
-    if words:
-        sentence = words if words.endswith((".", "?")) else f"{words}."
+    message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+    if message:
+        sentence = message if message.endswith((".", "?")) else f"{message}."
         terminal.say(f"{sentence} See {context.command_path if context else 'gossamer'} --help.")
     return 2

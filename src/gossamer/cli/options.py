@@ -1,7 +1,7 @@
 """The options that several commands share: their flags, their panels in `--help`, and the settings that they set.
 
-An option's help text is the description of its setting, with its default. To add one, add it to `OPTIONS` and name it
-in the `takes` of each command that has it.
+An option's help text is the description of its setting, with its default. To add an option, add it to `OPTIONS` and to
+the `takes(...)` of each command that has it.
 """
 
 import inspect
@@ -18,17 +18,17 @@ from gossamer.fetch.resolve import parse_override
 from gossamer.settings import Settings, load, setting
 from gossamer.wiring.plan import MOST_NESTED, check_attrs
 
-WHERE = "What to crawl"
+# Panels of `--help`. The titles may be changed freely; then regenerate docs/reference.
+WHAT = "What to crawl"
 HOW_FAST = "How fast"
 OUTPUT = "Output"
 REQUESTS = "Requests"
-RUN = "Where it runs"
+WHERE = "Where it runs"
 DISPLAY = "Display"
-"""Panels of `--help`."""
 
 SERVICE_LOG_LEVEL = "info"
-"""`log_level` of `gossamer up` and `gossamer serve` where it is not set. Other commands log errors only, because their
-terminal shows their output."""
+"""Log level of `gossamer up` and `gossamer serve` if `log_level` is not set. May be changed freely. Other commands log
+errors only, because their terminal shows their output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +36,30 @@ class SettingOption:
     """A command-line option that sets a setting."""
 
     setting: str
-    """Dotted name of the setting."""
+    """Dotted name of the setting, as in `settings.py`."""
     flags: tuple[str, ...]
     type: Any
     panel: str
     metavar: str | None = None
     parse: Callable[[Any], Any] | None = None
-    """Turns what was typed into the value of the setting; None: it is the value."""
+    """Converts the typed value into that of the setting. None: the setting gets the typed value."""
     default: str | None = None
-    """Default of the commands that have this option; None: that of the setting."""
+    """Default that the help text names if it is not that of the setting. Only text: the command must set it."""
     help: str | None = None
-    """Help text of these commands; None: the description of the setting."""
+    """Help text. None: the description and the default of the setting."""
 
     def parameter(self, name: str) -> inspect.Parameter:
         """Return the option as a parameter of a command."""
         row = setting(self.setting)
         default = row.default if self.default is None else self.default
-        words = self.help or (f"{row.description}. Default: {default}." if default else f"{row.description}.")
+        help_text = self.help or (f"{row.description}. Default: {default}." if default else f"{row.description}.")
         option = typer.Option(
-            None, *self.flags, help=words, show_default=False, rich_help_panel=self.panel, metavar=self.metavar
+            None, *self.flags, help=help_text, show_default=False, rich_help_panel=self.panel, metavar=self.metavar
         )
         return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=self.type | None)
 
     def value(self, typed: Any) -> Any:
-        """Return the value of the setting; None: the option was not given."""
+        """Convert the typed value into the value of the setting. None: the option was not given."""
         if typed is None or typed == []:
             return None
         return self.parse(typed) if self.parse else typed
@@ -96,20 +96,20 @@ def attrs(typed: str) -> dict[str, Any]:
 
 
 OPTIONS = {
-    "depth": SettingOption("crawl.depth", ("--depth",), int, WHERE, "N"),
-    "max_pages": SettingOption("crawl.max_pages", ("--max-pages",), int, WHERE, "N"),
-    "domain_max_pages": SettingOption("crawl.domain_max_pages", ("--domain-max-pages",), int, WHERE, "N"),
-    "scope": SettingOption("crawl.scope", ("--scope",), str, WHERE, "domain|host|path|any"),
-    "query_order": SettingOption("crawl.query_order", ("--query-order",), str, WHERE, "significant|ignored"),
-    "allow_domain": SettingOption("crawl.allow_domain", ("--allow-domain",), list[str], WHERE, "DOMAIN", tuple),
-    "allow": SettingOption("crawl.allow", ("--allow",), list[str], WHERE, "REGEX", tuple),
-    "deny": SettingOption("crawl.deny", ("--deny",), list[str], WHERE, "REGEX", tuple),
-    "deny_extension": SettingOption("crawl.deny_extension", ("--deny-extension",), list[str], WHERE, "EXT", tuple),
-    "sitemaps": SettingOption("crawl.sitemaps", ("--sitemaps",), bool, WHERE),
-    "follow_nofollow": SettingOption("crawl.follow_nofollow", ("--follow-nofollow",), bool, WHERE),
-    "spider": SettingOption("crawl.spider", ("--spider",), str, WHERE, "NAME"),
-    "priority": SettingOption("crawl.priority", ("--priority",), int, WHERE, "N"),
-    "expires": SettingOption("crawl.expires", ("--expires",), str, WHERE, "TIME"),
+    "depth": SettingOption("crawl.depth", ("--depth",), int, WHAT, "N"),
+    "max_pages": SettingOption("crawl.max_pages", ("--max-pages",), int, WHAT, "N"),
+    "domain_max_pages": SettingOption("crawl.domain_max_pages", ("--domain-max-pages",), int, WHAT, "N"),
+    "scope": SettingOption("crawl.scope", ("--scope",), str, WHAT, "domain|host|path|any"),
+    "query_order": SettingOption("crawl.query_order", ("--query-order",), str, WHAT, "significant|ignored"),
+    "allow_domain": SettingOption("crawl.allow_domain", ("--allow-domain",), list[str], WHAT, "DOMAIN", tuple),
+    "allow": SettingOption("crawl.allow", ("--allow",), list[str], WHAT, "REGEX", tuple),
+    "deny": SettingOption("crawl.deny", ("--deny",), list[str], WHAT, "REGEX", tuple),
+    "deny_extension": SettingOption("crawl.deny_extension", ("--deny-extension",), list[str], WHAT, "EXT", tuple),
+    "sitemaps": SettingOption("crawl.sitemaps", ("--sitemaps",), bool, WHAT),
+    "follow_nofollow": SettingOption("crawl.follow_nofollow", ("--follow-nofollow",), bool, WHAT),
+    "spider": SettingOption("crawl.spider", ("--spider",), str, WHAT, "NAME"),
+    "priority": SettingOption("crawl.priority", ("--priority",), int, WHAT, "N"),
+    "expires": SettingOption("crawl.expires", ("--expires",), str, WHAT, "TIME"),
     "rate": SettingOption("crawl.rate", ("--rate",), str, HOW_FAST, "HITS/SECONDS"),
     "domain_concurrency": SettingOption("crawl.domain_concurrency", ("--domain-concurrency",), int, HOW_FAST, "N"),
     "concurrency": SettingOption("worker.concurrency", ("--concurrency",), int, HOW_FAST, "N"),
@@ -136,16 +136,16 @@ OPTIONS = {
     "egress": SettingOption("egress", ("--egress",), str, REQUESTS, "NAME"),
     "timeout": SettingOption("fetch.timeout", ("--timeout",), float, REQUESTS, "SECONDS"),
     "retries": SettingOption("fetch.retries", ("--retries",), int, REQUESTS, "N"),
-    "host": SettingOption("service.host", ("--host",), str, RUN, "ADDRESS"),
-    "port": SettingOption("service.port", ("--port",), int, RUN, "N"),
-    "bus": SettingOption("bus", ("--bus",), str, RUN, "streams|kafka://HOST:PORT"),
-    "prefix": SettingOption("topics.prefix", ("--prefix",), str, RUN, "NAME"),
-    "frontier": SettingOption("frontier", ("--frontier",), str, RUN, "URL"),
-    "data_dir": SettingOption("data_dir", ("--data-dir",), Path, RUN, "DIR"),
+    "host": SettingOption("service.host", ("--host",), str, WHERE, "ADDRESS"),
+    "port": SettingOption("service.port", ("--port",), int, WHERE, "N"),
+    "bus": SettingOption("bus", ("--bus",), str, WHERE, "streams|kafka://HOST:PORT"),
+    "prefix": SettingOption("topics.prefix", ("--prefix",), str, WHERE, "NAME"),
+    "frontier": SettingOption("frontier", ("--frontier",), str, WHERE, "URL"),
+    "data_dir": SettingOption("data_dir", ("--data-dir",), Path, WHERE, "DIR"),
     "log_level": SettingOption("log_level", ("--log-level",), str, DISPLAY, "LEVEL", default=SERVICE_LOG_LEVEL),
     "log_format": SettingOption("log_format", ("--log-format",), str, DISPLAY, "human|json"),
 }  # fmt: skip
-"""By the name of the parameter."""
+"""Options by the name of the command's parameter. The order does not matter: a command names its own."""
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -157,7 +157,7 @@ _CONFIG = inspect.Parameter(
         "--config",
         help="TOML file of settings. Without this option, gossamer.toml in the working folder is read if it exists.",
         show_default=False,
-        rich_help_panel=RUN,
+        rich_help_panel=WHERE,
         metavar="FILE",
     ),
     annotation=Path | None,
@@ -165,26 +165,30 @@ _CONFIG = inspect.Parameter(
 
 
 def takes(*names: str) -> Callable[[Command], Command]:
-    """Add the options of these names, and --config, to a command.
+    """Return a decorator that adds options from `OPTIONS`, and --config, to a command.
 
-    The command gets their values as `**options` and passes them to `load_settings`. In its help they stand after its
-    positional parameters and before its keyword-only ones.
+    The command gets their values as `**options` and passes them to `load_settings`. In its help they stand between its
+    positional and its keyword-only parameters.
     """
     added = [*(OPTIONS[name].parameter(name) for name in names), _CONFIG]
 
     def decorate(command: Command) -> Command:
         signature = inspect.signature(command)
         own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-        first = [one for one in own if one.kind is not inspect.Parameter.KEYWORD_ONLY]
-        # Typer reads the command's options from its signature.
-        setattr(command, "__signature__", signature.replace(parameters=[*first, *added, *own[len(first) :]]))  # noqa: B010
+        positional = [one for one in own if one.kind is not inspect.Parameter.KEYWORD_ONLY]
+        parameters = [*positional, *added, *own[len(positional) :]]
+        # Typer reads the command's parameters from its signature, and mypy does not know this attribute.
+        setattr(command, "__signature__", signature.replace(parameters=parameters))  # noqa: B010
         return command
 
     return decorate
 
 
 def load_settings(options: Mapping[str, Any]) -> Settings:
-    """Return the settings in force, with the options that a command of `takes` was called with. Raises BadInput."""
+    """Return the settings in force: the options of a command, else the environment, the file and the defaults.
+
+    `options`: the `**options` of a command with `takes`. Raises BadInput.
+    """
     values = {OPTIONS[name].setting: OPTIONS[name].value(typed) for name, typed in options.items() if name != "config"}
     return load(values, config=options["config"])
 

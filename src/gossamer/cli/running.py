@@ -121,7 +121,7 @@ async def _attend(
     try:
         await runner.run()
     except asyncio.CancelledError:
-        if not interruption.met:
+        if not interruption.was_interrupted:
             raise
         asyncio.current_task().uncancel()  # type: ignore[union-attr]
         at_once = True
@@ -129,7 +129,7 @@ async def _attend(
     except BaseExceptionGroup as group:
         if group.subgroup(OutputClosed) is None:
             raise
-        interruption.met = True
+        interruption.was_interrupted = True
         display.say(
             "The reader closed the output: stopped. Requests whose pages were not written stay in the frontier."
         )

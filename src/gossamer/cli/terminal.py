@@ -1,6 +1,7 @@
 """Connects a command with its terminal: standard input, output and error, Ctrl-C and the other signals that end it.
 
-Imported before every other module, so it must stay light.
+`__main__` imports this module first, so that Ctrl-C works at once. It therefore imports only the standard library and
+`gossamer.errors`; a module that loads slowly, such as a package for the terminal or the network, must not be added.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from typing import NoReturn, Self, TextIO
 from gossamer.errors import Interrupted, SinkError
 
 _PASSWORD = re.compile(r"(?<=://)([^/?#@:\s]*):[^/?#\s]*@")
+"""Name and password in a URL. May be extended, but must not match less: passwords would reach terminals and logs."""
 _STREAMS = {0: "stdin", 1: "stdout", 2: "stderr"}
 
 closed_at_start: set[int] = set()
@@ -56,9 +58,10 @@ def print_stderr(line: str) -> None:
 
 
 def print_result(text: str, *, on_stderr: bool = False) -> None:
-    """Write the result of a command and a line end to standard output.
+    """Write the result of a command and a line end to standard output, or to standard error (`on_stderr`).
 
-    Nothing happens when the reader of the stream is gone. Raises SinkError where writing fails for another reason.
+    The result is dropped if the reader of the stream is gone, such as `head` or a closed terminal. Raises SinkError if
+    writing fails for another reason.
     """
     stream = sys.stderr if on_stderr else sys.stdout
     try:
@@ -71,18 +74,23 @@ def print_result(text: str, *, on_stderr: bool = False) -> None:
 
 
 def _is_terminal(stream: TextIO) -> bool:
-    """Return whether the stream is a terminal, also one that is gone, unlike `isatty`."""
+    """Return whether the stream is a terminal. Unlike `isatty`, this is also true after the terminal was closed."""
     return stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
 
 
 INTERRUPTED_EXIT_CODE = 130
+"""Exit code of a shell's command that Ctrl-C ended (128 + SIGINT). Scripts test for it; must not change."""
 GRACE_SECONDS = 3.0
-"""Seconds after which a process that has to end at once exits, even if it has not given back its requests."""
+"""Seconds that a process has, after it was told to stop at once, for giving back its requests; then it exits. May be
+changed freely: requests that it did not give back are reclaimed after the worker's heartbeats stop."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a command. May be extended by signals that Python can handle."""
 _SHOW_CURSOR = b"\x1b[?25h"
+"""Control sequence for a cursor that the progress display may have hidden; set by terminals, must not change."""
 
 _listener: Callable[[], None] | None = None
+"""Called with each signal. None: no Interruption has been entered yet."""
 
 
 class Interruption:
@@ -96,18 +104,22 @@ class Interruption:
     cancelled, the context raises Interrupted.
     """
 
-    def __init__(self, drain: Callable[[], None] | None, say: Callable[[str], None]) -> None:
+    def __init__(self, drain: Callable[[], None] | None, show: Callable[[str], None]) -> None:
+        """`drain`: begins an orderly end of the work; may be set later. `show`: shows a sentence to the user."""
         self.drain = drain
-        self.met = False
-        """True after the first signal."""
+        self.was_interrupted = False
+        """True after the first signal. The command sets it, too, when it stops its work early for another reason."""
         self.exit_message = "Stopped at once; requests in flight will be fetched again."
         """Shown when the process exits without waiting for the work."""
         self.message_before_work = ""
-        """Detail of Interrupted for an interruption before there is anything to drain."""
-        self._say = say
+        """Message of the Interrupted that the context raises. It is shown only for an interruption before the work: the
+        work itself handles its cancellation."""
+        self._show = show
         self._count = 0
-        self._ending = False
-        self._left = False
+        """Number of signals so far."""
+        self._is_ending = False
+        self._has_exited = False
+        """True after the end of the `with` block."""
 
     def __enter__(self) -> Self:
         global _listener
@@ -117,13 +129,13 @@ class Interruption:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._left = True
-        if self.met and isinstance(error, asyncio.CancelledError):
+        self._has_exited = True
+        if self.was_interrupted and isinstance(error, asyncio.CancelledError):
             raise Interrupted(self.message_before_work) from None
 
     def set_ending(self) -> None:
-        """Record that the work is done or stopped, and that what follows ends by itself."""
-        self._ending = True
+        """Record that the work is over and that the rest of the command ends without being asked."""
+        self._is_ending = True
 
     def limit_time(self) -> None:
         """Exit in GRACE_SECONDS if the process still runs then."""
@@ -131,26 +143,26 @@ class Interruption:
 
     def _on_signal(self) -> None:
         # Runs inside whatever code was interrupted: must not raise, nor wait for a lock.
-        self.met = True
+        self.was_interrupted = True
         self._count += 1
         if self._count > 2:
             exit_now(self.exit_message)
-        if self._count == 2 or self._left:
+        if self._count == 2 or self._has_exited:
             self.limit_time()
-        if not self._left:
-            self._loop.call_soon_threadsafe(self._first if self._count == 1 else self._second)
+        if not self._has_exited:
+            self._loop.call_soon_threadsafe(self._on_first_signal if self._count == 1 else self._on_second_signal)
 
-    def _first(self) -> None:
-        if self._ending:
-            self._say("Ending; press Ctrl-C again to end at once.")
+    def _on_first_signal(self) -> None:
+        if self._is_ending:
+            self._show("Ending; press Ctrl-C again to end at once.")
         elif self.drain is not None:
-            self._say("Finishing requests in flight; press Ctrl-C again to stop at once.")
+            self._show("Finishing requests in flight; press Ctrl-C again to stop at once.")
             self.drain()
         elif self._task is not None:
             self._task.cancel()
 
-    def _second(self) -> None:
-        if not self._ending and self._task is not None:
+    def _on_second_signal(self) -> None:
+        if not self._is_ending and self._task is not None:
             self._task.cancel()
 
 

@@ -1,4 +1,9 @@
-"""A worker's session with the frontier: heartbeats, reclaims, and waiting for work. Shards are independent."""
+"""A worker's session with the frontier: heartbeats, reclaims, and waiting for work.
+
+The session has its own tasks for each shard, so that an unreachable shard delays no other. `heartbeat_seconds` is
+everywhere the worker's lifetime without a heartbeat (the setting `worker.heartbeat`), not the time between two
+heartbeats, which is that lifetime divided by HEARTBEATS_PER_LIFETIME.
+"""
 
 import asyncio
 import contextlib
@@ -13,17 +18,23 @@ from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.policy.timing import HEARTBEATS_PER_LIFETIME, LivenessJudge
 
 MAX_STALL_SECONDS = 600.0
-"""An event loop that has stood still for longer is stuck for good: its worker is left to be declared dead."""
+"""Time after which an event loop that stands still counts as stuck for good: the thread then sends no more heartbeats,
+and other workers reclaim the worker's leases. May be changed, but must exceed the longest blocking call of a spider."""
+_JITTER = 0.1
+"""Share by which intervals vary at random, so that workers do not act at the same moment. May be changed between 0 and
+0.4: HeartbeatThread must not take the longest interval for a stall."""
 
 
 class HeartbeatThread:
-    """Thread that sends heartbeats in place of an event loop that is held up, over a connection of its own.
+    """Thread that sends heartbeats for a worker while its event loop is blocked, over a connection of its own.
 
-    The session calls `mark_alive` with each of its own heartbeats. The thread steps in when one is half an interval
-    overdue, which is later than the jitter of the session's heartbeats and earlier than the worker's death.
+    The session calls `mark_alive` before each of its own heartbeats. The thread steps in when such a call is half an
+    interval late. It checks twice in an interval, so it sends its first heartbeat at most two intervals after the last
+    one of the session. That is in time only if HEARTBEATS_PER_LIFETIME is at least 3.
     """
 
     def __init__(self, frontier: Frontier, holder: Leaseholder, *, heartbeat_seconds: float) -> None:
+        """`heartbeat_seconds`: time without a heartbeat after which a worker is declared dead."""
         self._frontier = frontier
         self._holder = holder
         interval = heartbeat_seconds / HEARTBEATS_PER_LIFETIME
@@ -43,26 +54,26 @@ class HeartbeatThread:
         self._alive_at = time.monotonic()
 
     def stop(self) -> None:
-        """Ask the thread to end; it does so soon after. May be repeated."""
+        """Ask the thread to end, and return at once. May be repeated."""
         self._stopped.set()
 
     def _run(self) -> None:
         while not self._stopped.wait(self._check_seconds):
             if self._is_late():
-                asyncio.run(self._vouch())
+                asyncio.run(self._send_heartbeats())
 
     def _is_late(self) -> bool:
         return self._late_seconds < time.monotonic() - self._alive_at < MAX_STALL_SECONDS
 
-    async def _vouch(self) -> None:
-        """Send heartbeats until the event loop runs again."""
+    async def _send_heartbeats(self) -> None:
+        """Send heartbeats to all shards until the event loop runs again."""
         frontier = self._frontier.clone()
         try:
-            await asyncio.gather(*(self._vouch_on(frontier, shard) for shard in range(frontier.shard_count)))
+            await asyncio.gather(*(self._send_heartbeats_to(frontier, shard) for shard in range(frontier.shard_count)))
         finally:
             await frontier.close()
 
-    async def _vouch_on(self, frontier: Frontier, shard: int) -> None:
+    async def _send_heartbeats_to(self, frontier: Frontier, shard: int) -> None:
         while self._is_late() and not self._stopped.is_set():
             with contextlib.suppress(GossamerError):  # an unreachable shard declares no worker dead
                 await frontier.heartbeat_for(shard, self._holder.session_name(shard))
@@ -78,14 +89,15 @@ class WorkerSession:
         self._retrier = retrier
         self._heartbeat_thread = HeartbeatThread(frontier, holder, heartbeat_seconds=heartbeat_seconds)
         self.progress = asyncio.Event()
-        """Set when this worker got something done or reclaimed leases: there may be new work, or none left."""
+        """Set when this worker has completed requests or reclaimed leases: there may then be new work, or the run may
+        be finished. The work waits for this event and clears it."""
         self._shard_sessions = [
             _ShardSession(
                 frontier,
                 holder,
                 shard,
                 heartbeat_seconds=heartbeat_seconds,
-                on_loop_turn=self._heartbeat_thread.mark_alive,
+                before_heartbeat=self._heartbeat_thread.mark_alive,
                 on_reclaimed=self.progress.set,
             )
             for shard in range(frontier.shard_count)
@@ -103,9 +115,9 @@ class WorkerSession:
             self._heartbeat_thread.stop()
 
     async def wait_for_work(self, *, at_most_seconds: float, empty_leases: int) -> None:
-        """Wait until there may be work: the frontier announces some, or `progress` is set.
+        """Wait until the frontier announces work, `progress` is set, or `at_most_seconds` have passed.
 
-        `empty_leases`: number of calls in a row that leased nothing.
+        `empty_leases`: number of calls in a row that leased nothing, up to now.
         """
         if self.progress.is_set():
             return
@@ -116,7 +128,8 @@ class WorkerSession:
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if waits[0].done() and empty_leases > 1 and not self.progress.is_set():
-                # Work was announced but could not be leased, again: a short pause keeps this from being a busy loop.
+                # Announced work could not be leased, again. A pause of up to 50 ms prevents a busy loop. It may be
+                # shorter; a longer one would delay work that can be leased.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(0.001 * 2 ** min(empty_leases, 6), 0.05)):
                         await self.progress.wait()
@@ -140,29 +153,33 @@ class _ShardSession:
         shard: int,
         *,
         heartbeat_seconds: float,
-        on_loop_turn: Callable[[], None],
+        before_heartbeat: Callable[[], None],
         on_reclaimed: Callable[[], None],
     ) -> None:
-        """`on_loop_turn` is called before each heartbeat; `on_reclaimed` after leases were reclaimed."""
+        """`before_heartbeat` is called before each heartbeat, `on_reclaimed` after leases were reclaimed."""
         self._frontier = frontier
         self._holder = holder
         self._shard = shard
         self._heartbeat_seconds = heartbeat_seconds
-        self._on_loop_turn = on_loop_turn
+        self._before_heartbeat = before_heartbeat
         self._on_reclaimed = on_reclaimed
         self._judge = LivenessJudge(heartbeat_seconds)
         self._death_noticed = asyncio.Event()
+        """Set when a heartbeat's reply reports that another worker is dead."""
 
     async def send_heartbeats(self) -> None:
-        """Send a heartbeat in every interval, and another when a worker's silence has lasted long enough.
+        """Send heartbeats until cancelled: one per interval, and one when another worker is due to be declared dead.
 
-        Any living worker reclaims a dead worker's leases, within about a second; they need no agreement on it.
+        The reply to a heartbeat tells when the next worker will count as dead. Each living worker therefore notices a
+        death within about a second and reclaims the leases; if several do, only the first finds any.
         """
-        seconds_left = 0.0  # soon: this worker may declare others dead one heartbeat after its first reply
+        # 0: the first heartbeat is sent soon, because only `heartbeat_seconds` after its first reply may this worker
+        # declare others dead (see LivenessJudge).
+        seconds_left = 0.0
         while True:
-            interval = self._heartbeat_seconds / HEARTBEATS_PER_LIFETIME * (0.9 + 0.2 * random.random())
-            await asyncio.sleep(min(interval, seconds_left + _jitter_seconds()))
-            self._on_loop_turn()
+            interval = _varied(self._heartbeat_seconds / HEARTBEATS_PER_LIFETIME)
+            await asyncio.sleep(min(interval, seconds_left + _reclaim_delay()))
+            self._before_heartbeat()
             seconds_left = self._heartbeat_seconds
             with contextlib.suppress(FrontierUnavailable):
                 seconds_left = await self._send_heartbeat()
@@ -170,18 +187,19 @@ class _ShardSession:
                     self._death_noticed.set()
 
     async def reclaim_leases(self) -> None:
-        """Reclaim when a heartbeat reports a dead worker, and about once in `heartbeat_seconds` for the shard's other
-        maintenance. A task of its own, because a reclaim may take longer than the time between two heartbeats."""
+        """Run the shard's maintenance, which reclaims leases, until cancelled: whenever a worker was found dead, and
+        about every `heartbeat_seconds`. It has a task of its own, because it may take longer than the time between two
+        heartbeats."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._heartbeat_seconds * (0.9 + 0.2 * random.random())):
+                async with asyncio.timeout(_varied(self._heartbeat_seconds)):
                     await self._death_noticed.wait()
             self._death_noticed.clear()
             with contextlib.suppress(FrontierUnavailable):
                 await self._reclaim()
 
     async def _send_heartbeat(self) -> float:
-        """Send one heartbeat. Returns the seconds until the next worker counts as dead."""
+        """Send one heartbeat. Return the seconds until another worker will count as dead; 0 or less: one does now."""
         loop = asyncio.get_running_loop()
         sent_at = loop.time()
         try:
@@ -198,6 +216,14 @@ class _ShardSession:
             self._on_reclaimed()
 
 
-def _jitter_seconds() -> float:
-    """Return a random delay, so that workers do not all reclaim at the same moment."""
-    return 0.05 + 0.95 * random.random()
+def _varied(seconds: float) -> float:
+    return seconds * random.uniform(1 - _JITTER, 1 + _JITTER)
+
+
+def _reclaim_delay() -> float:
+    """Return a random delay in seconds, so that workers do not all reclaim at the same moment.
+
+    The upper bound may be changed: it delays reclaims. The lower one must be above 0, or the heartbeat might arrive
+    just before the other worker counts as dead.
+    """
+    return random.uniform(0.05, 1.0)

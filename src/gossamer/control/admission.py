@@ -1,7 +1,8 @@
-"""Admission of crawl requests to the frontier: `RequestValidator` checks each, `submit` adds them in batches.
+"""Admission of crawl requests to the frontier, in three steps that `RequestDispatcher` calls in this order.
 
-A rule that a JSON Schema can express belongs into `model/messages/schemas/crawl.json`, any other into
-`RequestValidator.admit`."""
+`RequestValidator.admit` checks each request by itself, `unknown_spiders` checks requests against the running workers,
+and `submit` adds them in batches without further checks. A new rule for requests belongs in
+`model/messages/schemas/crawl.json` if a JSON Schema can express it, otherwise in `RequestValidator.admit`."""
 
 import itertools
 from collections import OrderedDict
@@ -25,23 +26,28 @@ from gossamer.policy.secrets import with_secrets_for
 from gossamer.policy.urls import from_user_input, host, registered_domain
 
 _FILTER_FIELDS = ("allowed_domains", "allow_regex", "deny_regex", "deny_extensions")
+"""Fields of CrawlRequest that filter links. Each must be a parameter of `policy.scope.compile_scope`."""
 _CACHED_FILTERS = 1000
-"""Sets of filters that are remembered as valid. Producers send the same set with many requests, and compiling is
-slow."""
+"""Number of sets of filters that are remembered as valid. May be changed freely: more need memory, fewer are compiled
+more often, which is slow. Producers send the same set with many requests."""
 _CACHED_HOSTS = 10_000
+"""Number of hosts whose check is remembered. May be changed freely: more need memory."""
 DUPLICATE = "duplicate"
-"""Reason of a request whose URL this run of the crawl has already seen."""
+"""Reason of a request whose URL this run of the crawl has already seen. Clients test for it; must not change."""
 JOINED = "the crawl is running: the request has joined its run"
-"""Reason of an added request that was to begin a fresh run."""
+"""Reason that is given with an added request that has `fresh` while its crawl is running: no fresh run was begun."""
 _FULL = "the domain's share of the queue is full"
+"""Reason of a request that exceeds `domain_max_pending`."""
 BUILT_IN_SPIDERS = frozenset({"link", "wandering"})
-"""Spiders that every Gossamer worker runs."""
+"""Spiders that every Gossamer worker runs. Change it together with `worker.spider`."""
 _EXCEEDS_EARLIER = (
     "this run of the crawl has seen this URL already, with a smaller maxdepth or a narrower scope; nothing was added. "
     "Send the request again when the run has finished: it then begins a new one"
 )
+"""Reason of a duplicate that asks for more of the crawl than the request before it."""
 MAX_BODY_BYTES = 512 * 1024
-"""Size limit of a request's body, because waiting requests are in the frontier's memory."""
+"""Size limit of a request's body. May be changed, but waiting requests with their bodies are in the frontier's memory,
+and a larger message may not fit on the bus."""
 
 T = TypeVar("T")
 
@@ -73,15 +79,15 @@ class AdmittedRequest:
         return 0 < self.terms.expires <= now
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class SubmitResult:
     """Result of submitting one request."""
 
     added: bool
     reason: str = ""
-    """DUPLICATE or a sentence, if the request was not added. JOINED or empty, if it was."""
+    """If the request was not added: DUPLICATE or a sentence. If it was added: JOINED or empty."""
     field: str = ""
-    """The invalid field; empty if the reason is another."""
+    """Field of the request that is invalid. Empty: the reason is not a field."""
     blacklisted: str = ""
     """`held` or `dropped`: the request was added, but its domain is blacklisted. Empty: the domain is not."""
 
@@ -98,22 +104,24 @@ class RequestValidator:
         domain_max_pending: int | None = None,
         idle_seconds: float = 0.0,
     ) -> None:
-        """`now`: returns epoch seconds. `networks`: private networks that may be crawled. `ignore_robots`: a request
-        may ask to ignore robots.txt. `domain_max_pending`: cap for every request; None: no cap. `idle_seconds`: time
-        without work after which a run is finished."""
+        """`now`: returns epoch seconds. `networks`: private networks that may be crawled. `ignore_robots`: requests are
+        allowed to ignore robots.txt. `domain_max_pending`: upper limit of this field of a request; None: no limit.
+        `idle_seconds`: time without work after which a run is finished."""
         self._now = now
         self._networks = networks
         self._ignore_robots = ignore_robots
         self._domain_max_pending = domain_max_pending
         self._idle_seconds = idle_seconds
         self._host_faults: dict[str, str] = {}
-        """Reasons why hosts are rejected, by name; empty: the host is not."""
+        """Reason why each host is rejected; empty: the host is allowed."""
         self._valid_filters: OrderedDict[tuple[Any, ...], None] = OrderedDict()
+        """Sets of filters that are valid, the oldest first."""
 
     def admit(self, request: CrawlRequest, *, sent_at: float | None = None) -> AdmittedRequest:
         """Return the request if it is valid. Raises RequestRejected with the field and the reason.
 
-        `sent_at`: epoch seconds when a request that had to wait was sent; `expires` may have passed since then."""
+        `sent_at`: epoch seconds at which the request was sent. A request whose `expires` has passed only since then is
+        valid. None: it was sent now."""
         url = self._url(request.url)
         now = self._now()
         request.check_expires(now=now if sent_at is None else min(sent_at, now))
@@ -152,7 +160,8 @@ class RequestValidator:
             return
         for field in ("allow_regex", "deny_regex"):
             for pattern in filters[field] or ():
-                _checked(field, lambda: check_regex(pattern, field.partition("_")[0], linear=True))  # noqa: B023
+                name = field.removesuffix("_regex")  # as the error message calls the pattern
+                _checked(field, lambda: check_regex(pattern, name, linear=True))  # noqa: B023
         for field, value in filters.items():
             if value:
                 _checked(field, lambda: compile_scope(**{field: value}))  # noqa: B023
@@ -204,8 +213,8 @@ def _checked(field: str, check: Callable[[], T]) -> T:
 
 
 async def unknown_spiders(frontier: Frontier, requests: Sequence[AdmittedRequest]) -> list[RequestRejected | None]:
-    """Return the rejection of each request whose spider is neither built in nor announced by a worker, in order; None:
-    the spider is known. Raises FrontierUnavailable."""
+    """Return for each request, in order, its rejection if no worker has announced its spider; None: the request may be
+    submitted. Built-in spiders count as announced. Call this before `submit`. Raises FrontierUnavailable."""
     wanted = {request.spider for request in requests if not request.wait_for_spider} - BUILT_IN_SPIDERS
     if not wanted:
         return [None] * len(requests)
@@ -227,15 +236,17 @@ async def unknown_spiders(frontier: Frontier, requests: Sequence[AdmittedRequest
 async def submit(frontier: Frontier, requests: Sequence[AdmittedRequest]) -> list[SubmitResult]:
     """Add requests to the frontier. Return the result of each, in order.
 
-    Raises FrontierUnavailable and FrontierFull. Then repeat the call with the same objects: what the first call added
-    counts as added, or as a duplicate."""
+    The caller has checked the requests with `unknown_spiders`: a request for an unknown spider is added and waits for a
+    worker that announces it. Raises FrontierUnavailable and FrontierFull. Then repeat the call with the same objects:
+    what the first call added counts as added, or as a duplicate."""
     await frontier.spiders.refresh({request.spider for request in requests})
     groups = list(_group(requests, frontier.spiders))
-    submissions = [
-        base.Submission(first.crawl, terms, batches, terms.expires, first.fresh, first.idempotency_key)
-        for batches, origins, terms in groups
-        for first in [requests[origins[0][0]]]
-    ]
+    submissions = []
+    for batches, origins, terms in groups:
+        first = requests[origins[0][0]]  # all requests of a group have these fields in common
+        submissions.append(
+            base.Submission(first.crawl, terms, batches, terms.expires, first.fresh, first.idempotency_key)
+        )
     results = [SubmitResult(True)] * len(requests)
     answers = await frontier.submit(submissions)
     for (_, origins, _), submission, answer in zip(groups, submissions, answers, strict=True):
@@ -249,9 +260,10 @@ async def submit(frontier: Frontier, requests: Sequence[AdmittedRequest]) -> lis
                 results[at] = SubmitResult(True, JOINED)
         for index, position in added.duplicate_positions:
             fingerprints = submission.batches[index].fingerprints
-            twice_in_batch = position > fingerprints.index(fingerprints[position])
-            plain = twice_in_batch or not answer.exceeds_earlier_terms
-            results[origins[index][position]] = SubmitResult(False, DUPLICATE if plain else _EXCEEDS_EARLIER)
+            # All requests of a batch have the same terms, so a repeat within the batch asks for nothing more.
+            repeats_this_batch = position > fingerprints.index(fingerprints[position])
+            exceeds_earlier = answer.exceeds_earlier_terms and not repeats_this_batch
+            results[origins[index][position]] = SubmitResult(False, _EXCEEDS_EARLIER if exceeds_earlier else DUPLICATE)
         for (index, position), reason in added.rejected.items():
             ended = str(CrawlRefused(f"this spider's part of {submission.crawl.id} is {reason}"))
             results[origins[index][position]] = SubmitResult(False, _FULL if reason == "budget" else ended)
@@ -263,7 +275,8 @@ def _group(
 ) -> Iterator[tuple[list[Batch], list[list[int]], Terms]]:
     """Group requests that can be submitted together: same crawl, terms, spider, domain, `fresh` and key.
 
-    Yields the batches, the indexes of their requests, and the terms (one object for all that are equal)."""
+    Yields for each group its batches, for each batch the indexes of its requests, and the terms. Groups with equal
+    terms get the same object, which the frontier stores once."""
     groups: dict[tuple[CrawlId, bytes, str, str, bool, str], dict[tuple[int, bool], tuple[Batch, list[int]]]] = {}
     packed_terms: dict[int, bytes] = {}
     unique_terms: dict[bytes, Terms] = {}

@@ -25,6 +25,7 @@ from gossamer.policy.urls import canonical, fingerprint, host, registered_domain
 from gossamer.valkey.shards import Shards
 
 MAX_PICKLE_BYTES = 16 * 2**20
+"""Size limit of one pickle. May be changed; reading a pickle takes several times its size of memory."""
 
 _ALLOWED_TYPES: Final[dict[tuple[str, str], Any]] = {
     ("builtins", "set"): set,
@@ -50,9 +51,12 @@ class BadPickle(BadInput):
     """The pickle cannot be read."""
 
     only_detail = False
+    """The message begins with this class's sentence, because the reason alone does not name the pickle."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
+    """Unpickler that refuses everything but plain data and _ALLOWED_TYPES, so that no code of a pickle is run."""
+
     def find_class(self, module: str, name: str) -> Any:
         try:
             return _ALLOWED_TYPES[module.replace("__builtin__", "builtins"), name]
@@ -83,41 +87,53 @@ def _latin1_bytes(text: Any, name: Any) -> bytes:
 
 
 _BATCH_SIZE = 500
+"""Entries of the queue that are imported at once. May be changed freely: larger batches need fewer calls and more
+memory."""
 KEPT_SECONDS = 7 * 86400
-"""Lifetime of the digests of imported requests and of dead letters. An import that is repeated later than that imports
-the requests again."""
+"""Lifetime of dead letters, and of the digests of imported entries: an import that is repeated after this time adds the
+requests again. May be longer; the digests need memory in Redis until then."""
 
 _MAX_PRIORITY = 60_000
-"""Priorities beyond this, positive or negative, are set to it: scrapy-redis has no limit, the frontier has."""
+"""Priorities beyond this, positive or negative, are set to it. Must not exceed the frontier's limit, and should equal
+`gossamer.scrapy.entries.MAX_PRIORITY`, which Scrapy projects meet later."""
+_MAX_DEPTH = 2**16 - 1
+"""Largest depth that the frontier stores; must not exceed it. A request with a larger one gets depth 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpiderLeftovers:
-    """Keys and sizes of what scrapy-redis left of one spider."""
+    """What scrapy-redis left of one spider in Redis: three keys, and how many entries each has."""
 
     queue: str
     """Key of the queue."""
     kind: str
-    """Type of the queue: list, zset or none."""
+    """Type of the queue: `list` (FIFO or LIFO), `zset` (by priority) or `none` (there is none)."""
     requests: int
+    """Number of entries in the queue."""
     dupefilter: str
+    """Key of the fingerprints of seen requests."""
     fingerprints: int
+    """Number of these fingerprints."""
     start_urls: str
-    messages: int
+    """Key of the start URLs, as the spider's `redis_key`."""
+    start_url_count: int
+    """Number of start URLs that the spider has not read."""
 
 
 @dataclass(slots=True)
 class ImportResult:
-    """Counts of an import."""
+    """Counts of an import: `read == added + known + before + dead`."""
 
     read: int = 0
+    """Entries of the queue that were read."""
     added: int = 0
+    """Requests that were added; in a dry run, requests that could be."""
     known: int = 0
-    """Requests that the frontier has already seen."""
+    """Requests that the frontier had already seen."""
     before: int = 0
-    """Requests that an earlier import brought in."""
+    """Entries that an earlier import had processed."""
     dead: int = 0
-    """Requests that could not be read; they are kept as dead letters."""
+    """Entries that could not be read; they are kept as dead letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +152,8 @@ async def find_leftovers(shards: Shards, *, queue: str, dupefilter: str, start_u
     """Return what a spider left. Raises FrontierUnavailable, and BadInput for keys of another type."""
     kind, requests = await _type_and_size(shards, queue, {"list": "LLEN", "zset": "ZCARD"})
     _, fingerprints = await _type_and_size(shards, dupefilter, {"set": "SCARD"})
-    _, messages = await _type_and_size(shards, start_urls, {"list": "LLEN", "set": "SCARD", "zset": "ZCARD"})
-    return SpiderLeftovers(queue, kind, requests, dupefilter, fingerprints, start_urls, messages)
+    _, start_url_count = await _type_and_size(shards, start_urls, {"list": "LLEN", "set": "SCARD", "zset": "ZCARD"})
+    return SpiderLeftovers(queue, kind, requests, dupefilter, fingerprints, start_urls, start_url_count)
 
 
 async def _type_and_size(shards: Shards, key: str, size_commands: Mapping[str, str]) -> tuple[str, int]:
@@ -151,7 +167,8 @@ async def _type_and_size(shards: Shards, key: str, size_commands: Mapping[str, s
 
 
 class ScrapyRedisImport:
-    """Import of one spider's requests. It deletes nothing, and may be repeated: it continues where it stopped."""
+    """Import of one spider's requests. It deletes nothing from the queue. A repeated import skips the entries that an
+    earlier one has processed."""
 
     def __init__(
         self, shards: Shards, leftovers: SpiderLeftovers, frontier: Frontier, crawl: Crawl, *, spider: str
@@ -178,7 +195,8 @@ class ScrapyRedisImport:
         return self.result
 
     async def _rows(self) -> AsyncIterator[list[bytes]]:
-        """Yield the entries of the queue in batches, the oldest entry first."""
+        """Yield the entries of the queue in batches: of a list the oldest first (scrapy-redis adds them on the left),
+        of a zset the highest priority first (the score is the negative priority)."""
         key, count = self._leftovers.queue, self._leftovers.requests
         for start in range(0, count, _BATCH_SIZE):
             if self._leftovers.kind == "zset":
@@ -190,12 +208,12 @@ class ScrapyRedisImport:
     async def _import_batch(self, rows: Sequence[bytes], *, dry_run: bool) -> None:
         key = f"{self._leftovers.queue}:migrated"
         digests = [self._digest(row) for row in rows]
-        known = await self._shards.command(key, "SMISMEMBER", key, *digests) if digests else []
+        are_imported = await self._shards.command(key, "SMISMEMBER", key, *digests) if digests else []
         batches: dict[tuple[str, int, int, bool], Batch] = {}
         letters: list[bytes] = []
-        for row, before in zip(rows, known, strict=True):
+        for row, is_imported in zip(rows, are_imported, strict=True):
             self.result.read += 1
-            if before:
+            if is_imported:
                 self.result.before += 1
                 continue
             try:
@@ -214,7 +232,7 @@ class ScrapyRedisImport:
             dead = f"{self._leftovers.queue}:dead"
             await self._shards.command(dead, "RPUSH", dead, *letters)
             await self._shards.command(dead, "EXPIRE", dead, KEPT_SECONDS)
-        if digests:
+        if digests:  # last: after a failure before this line, a repeated import reads these entries again
             await self._shards.command(key, "SADD", key, *digests)
             await self._shards.command(key, "EXPIRE", key, KEPT_SECONDS)
 
@@ -228,38 +246,46 @@ class ScrapyRedisImport:
     def _append(self, batches: dict[tuple[str, int, int, bool], Batch], request: StoredRequest) -> None:
         domain = registered_domain(host(request.url))
         priority = request.priority if self._leftovers.kind == "zset" else 0
-        where = (domain, priority, request.depth, request.unfiltered)
-        batch = batches.get(where)
+        group = (domain, priority, request.depth, request.unfiltered)
+        batch = batches.get(group)
         if batch is None:
-            batch = batches[where] = Batch(
+            batch = batches[group] = Batch(
                 self._spider, domain, priority, request.depth, payloads=[], unfiltered=request.unfiltered
             )
         payload = request.payload
-        project_fingerprint = scrapy_fingerprint(request.url, method=payload.method, body=payload.body)
+        request_fingerprint = scrapy_fingerprint(request.url, method=payload.method, body=payload.body)
         batch.urls.append(request.url)
-        batch.fingerprints.append(fingerprint(project_fingerprint, seed=self._seed))
+        batch.fingerprints.append(fingerprint(request_fingerprint, seed=self._seed))
         batch.payloads.append(pack(payload))  # type: ignore[union-attr]
 
     def _digest(self, row: bytes) -> bytes:
-        """Return the digest of an entry. Equal entries of a list are numbered."""
+        """Return the digest of an entry and its number among equal entries, because a list may contain an entry several
+        times and each is imported."""
         digest = _imported_digest(self._frontier.secret, self._crawl.id, row)
         self._copies[digest] += 1
-        return digest + self._copies[digest].to_bytes(4, "big")
+        return _numbered(digest, self._copies[digest])
 
 
 async def forget_imported(shards: Shards, queue: str, row: bytes, *, secret: int, crawl: CrawlId) -> bool:
-    """Forget that an entry of a queue was imported into the crawl. Return whether it was."""
-    digest = _imported_digest(secret, crawl, row) + (1).to_bytes(4, "big")
+    """Forget that an entry of a queue was imported into the crawl: the first one, if there are several equal entries.
+    Return whether it had been imported."""
+    digest = _numbered(_imported_digest(secret, crawl, row), 1)
     return bool(await shards.command(f"{queue}:migrated", "SREM", f"{queue}:migrated", digest))
 
 
 def _imported_digest(secret: int, crawl: CrawlId, row: bytes) -> bytes:
-    """Return the digest of an entry for one crawl, so that the same queue can be imported into another crawl later."""
+    """Return the digest of an entry, which differs for each crawl, so that a queue can be imported into several.
+
+    Must not change: entries that were imported before would be imported again."""
     return hashlib.blake2b(row, digest_size=16, key=secret.to_bytes(8, "big") + crawl.token.encode()).digest()
 
 
+def _numbered(digest: bytes, copy: int) -> bytes:
+    return digest + copy.to_bytes(4, "big")
+
+
 def read_request(row: bytes) -> StoredRequest:
-    """Return the request in an entry, a pickle or JSON. No code from the entry is run. Raises BadInput."""
+    """Return the request in an entry of a queue, a pickle or JSON. No code from the entry is run. Raises BadInput."""
     fields = _fields(row)
     try:
         url = canonical(fields["url"])
@@ -275,26 +301,28 @@ def read_request(row: bytes) -> StoredRequest:
     priority = fields.get("priority") or 0
     meta = fields.get("meta")
     depth = meta.get("depth", 0) if isinstance(meta, dict) else 0
+    # The payload has what the other fields of StoredRequest and Scrapy's defaults do not tell.
     kept = {
         name: value for name, value in fields.items() if name not in SCRAPY_DEFAULTS or value != SCRAPY_DEFAULTS[name]
     }
     if kept["url"] == url:
         del kept["url"]
+    # `Payload.body` is sent only with a method other than GET; the body of a GET is kept for Scrapy alone.
     if method != "GET":
         kept.pop("body", None)
     elif body:
         kept["body"] = body
     try:
         stored = encode({name: to_packable(value, name) for name, value in kept.items()})
-        whole = int(priority)
+        whole_priority = int(priority)
     except (ValueError, TypeError, OverflowError) as fault:
         raise BadInput(str(fault)) from None
     return StoredRequest(
-        url,
-        max(-_MAX_PRIORITY, min(whole, _MAX_PRIORITY)),
-        depth if type(depth) is int and 0 <= depth < 2**16 else 0,
-        bool(fields.get("dont_filter")),
-        Payload(method=method, body=body if method != "GET" else b"", scrapy=stored),
+        url=url,
+        priority=max(-_MAX_PRIORITY, min(whole_priority, _MAX_PRIORITY)),
+        depth=depth if type(depth) is int and 0 <= depth <= _MAX_DEPTH else 0,
+        unfiltered=bool(fields.get("dont_filter")),
+        payload=Payload(method=method, body=body if method != "GET" else b"", scrapy=stored),
     )
 
 

@@ -61,7 +61,7 @@ def crawl(
             "--seeds",
             metavar="FILE|URL|-",
             help="Further URLs to start from, one per line. -: standard input.",
-            rich_help_panel=options.WHERE,
+            rich_help_panel=options.WHAT,
         ),
     ] = None,
     *,
@@ -71,12 +71,13 @@ def crawl(
             "--crawl-id",
             metavar="ID",
             help="Name of the crawl. Unset: a name made from the URLs and options, so that the same command resumes.",
-            rich_help_panel=options.RUN,
+            rich_help_panel=options.WHERE,
             show_default=False,
         ),
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Crawl a finished crawl again from the start.", rich_help_panel=options.RUN)
+        bool,
+        typer.Option("--fresh", help="Crawl a finished crawl again from the start.", rich_help_panel=options.WHERE),
     ] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -292,7 +293,7 @@ class _Crawling:
             result.tally,
             time.monotonic() - started,
             settings.crawl.output,
-            interrupted=self.interruption.met,
+            interrupted=self.interruption.was_interrupted,
             missing=missing,
             unwritten=bool(result.fault),
         )

@@ -130,8 +130,8 @@ def _print_report(left: SpiderLeftovers, done: ImportResult, *, spider: str, dry
         f"{done.before:,} imported before."
     )
     print(f"{left.dupefilter}: {left.fingerprints:,} fingerprints. They stay there and count as seen.")
-    print(f"{left.start_urls}: {left.messages:,} start messages. The spider reads them there.")
-    if not (left.requests or left.fingerprints or left.messages):
+    print(f"{left.start_urls}: {left.start_url_count:,} start messages. The spider reads them there.")
+    if not (left.requests or left.fingerprints or left.start_url_count):
         print(f"None of these keys exists. Is {spider} the name of the spider?", file=sys.stderr)
     if done.dead:
         where = "" if dry else f"; see {left.queue}:dead"

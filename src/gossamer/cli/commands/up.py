@@ -157,7 +157,7 @@ async def _attend(settings: Settings, cluster: ServiceContext, processes: Worker
         except* GossamerError as errors:
             raise _first(errors) from None
         except* asyncio.CancelledError:
-            if not interruption.met:
+            if not interruption.was_interrupted:
                 raise
         else:
             terminal.say("Stopped; unfinished requests are fetched after the next start.")

@@ -39,7 +39,7 @@ CrawlIdOption = Annotated[
         "--crawl-id",
         metavar="ID",
         help="Name of the crawl. Unset: the one that has queued or fetched the URL, else the latest one started here.",
-        rich_help_panel=options.RUN,
+        rich_help_panel=options.WHERE,
         show_default=False,
     ),
 ]
@@ -50,7 +50,7 @@ AppOption = Annotated[
         metavar="APPID",
         help="Application of the crawl: the appid of a service's request, or the BOT_NAME of a Scrapy project. Unset: "
         "any.",
-        rich_help_panel=options.RUN,
+        rich_help_panel=options.WHERE,
         show_default=False,
     ),
 ]

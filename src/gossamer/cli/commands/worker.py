@@ -35,7 +35,7 @@ Pool = Annotated[
         "--pool",
         metavar="NAME",
         help="Crawls to work for: those of this pool. All crawls of a service are in the pool shared.",
-        rich_help_panel=options.RUN,
+        rich_help_panel=options.WHERE,
     ),
 ]
 Spiders = Annotated[
@@ -44,7 +44,7 @@ Spiders = Annotated[
         "--spider",
         metavar="NAME",
         help="Work only for this spider. Unset: for all that are installed.",
-        rich_help_panel=options.WHERE,
+        rich_help_panel=options.WHAT,
         show_default=False,
     ),
 ]
