@@ -1,4 +1,5 @@
-"""The frontier on Valkey or Redis. Every operation is one script per shard; `runs` has those on several shards."""
+"""The frontier on Valkey or Redis. Most operations are one Lua script on one shard; those that span shards are in
+`runs.py`."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -23,15 +24,27 @@ from gossamer.model.request import Batch
 from gossamer.valkey.shards import Shards
 
 _MAX_TERMS = 100
+"""Maximum number of terms that `crawl_terms` returns. May be changed freely: more make the call slower."""
 _CLAIM_MS = 20_000
-"""Life of a claim that its owner does not repeat. Must be longer than the pause after which owners repeat theirs (5
-s)."""
+"""Life of a claim that its owner does not renew. May be longer, which delays the start items of a process that died.
+Must stay well above `_RENEW_SECONDS` in `scrapy/start.py` (5 s), or two processes handle the same item.
+`Frontier.claim` and `StartClaims` name the 20 s, too."""
 _CLAIMS_KEPT_MS = 30 * 86400 * 1000
+"""Life of the record of a crawl's claims after the last change. May be longer; if it is shorter, a crawl that is
+resumed later repeats its start items. `Frontier.claim` and `KeyPattern.ONCE` name the 30 days, too."""
 _CRAWL_DELAY_KEPT_MS = 24 * 3600 * 1000
+"""Life of a domain's crawl delay after it was last set. May be longer. Must stay longer than `_DELAY_REFRESH_SECONDS`
+in `worker/robots.py`, after which a worker that still finds the delay in robots.txt sets it again."""
 _ROBOTS_BYTES_A_DOMAIN = 8 * 1024 * 1024
-"""About as many bytes as the robots.txt records of one domain may take together. That is enough for tens of thousands
-of records of an absent robots.txt, as on a site with a host for every user, and bounds a site that invents hosts with
-500 KiB of robots.txt each."""
+"""Approximate limit on the total size of one domain's robots.txt records. May be changed: fewer bytes cause more
+fetches of robots.txt, more take memory of the server. These are enough for tens of thousands of records of an absent
+robots.txt (a site with a host for every user), and bound a site that invents hosts with 500 KiB of robots.txt each."""
+
+_HEARTBEAT_SECONDS = 10.0
+_RETENTION_SECONDS = 86400.0
+_STOP_MARKER_SECONDS = 30 * 86400.0
+"""Defaults of `connect` and `from_connection`, where their meaning stands. May be changed freely while no process of a
+frontier runs."""
 
 
 class ValkeyFrontier:
@@ -67,15 +80,17 @@ class ValkeyFrontier:
         *,
         prefix: str = "gossamer",
         shards: int | None = None,
-        heartbeat_seconds: float = 10.0,
-        retention_seconds: float = 86400.0,
-        stop_marker_seconds: float = 30 * 86400.0,
+        heartbeat_seconds: float = _HEARTBEAT_SECONDS,
+        retention_seconds: float = _RETENTION_SECONDS,
+        stop_marker_seconds: float = _STOP_MARKER_SECONDS,
         clock: Callable[[], float] | None = None,
     ) -> Self:
-        """Join the frontier at this address, or create it with so many shards (None: as it is, or 1).
+        """Join the frontier at this address, or create it.
 
-        `heartbeat_seconds`: a worker that is silent for longer counts as dead; `retention_seconds`: how long a finished
-        crawl is remembered; `stop_marker_seconds`: how long a stopped crawl is refused. `clock`: for tests only. Raises
+        `shards`: number of shards; None: that of the existing frontier, or 1 for a new one. `heartbeat_seconds`: a
+        worker whose last call is longer ago counts as dead; workers send heartbeats more often. All processes of a
+        frontier should have the same value. `retention_seconds`: how long a finished crawl is kept.
+        `stop_marker_seconds`: how long new requests for a stopped crawl are refused. `clock`: for tests only. Raises
         FrontierUnavailable, FrontierIncompatible, and BadInput for an invalid address.
         """
         connection = await Shards.connect(address)
@@ -100,9 +115,9 @@ class ValkeyFrontier:
         *,
         prefix: str = "gossamer",
         shards: int | None = None,
-        heartbeat_seconds: float = 10.0,
-        retention_seconds: float = 86400.0,
-        stop_marker_seconds: float = 30 * 86400.0,
+        heartbeat_seconds: float = _HEARTBEAT_SECONDS,
+        retention_seconds: float = _RETENTION_SECONDS,
+        stop_marker_seconds: float = _STOP_MARKER_SECONDS,
         clock: Callable[[], float] | None = None,
     ) -> Self:
         """Join the frontier over open connections, as `connect` does. Closing the frontier closes them."""
@@ -142,7 +157,7 @@ class ValkeyFrontier:
 
     @property
     def memory_only_servers(self) -> Sequence[str]:
-        """The servers that kept nothing on disk when this process connected."""
+        """Names of the servers that kept nothing on disk when this process connected."""
         return self._commands.shards.memory_only
 
     @property
@@ -347,7 +362,8 @@ class ValkeyFrontier:
         await self._block(domain, "", seconds * 1000)
 
     async def _block(self, domain: str, block_ms: float | str, delay_ms: float | str) -> None:
-        """Set the block and the crawl delay of a domain; "": unchanged."""
+        """Set the block and the crawl delay of a domain. An empty string leaves a value as it is, because a script's
+        arguments have no null."""
         shard = shard_of(domain, self._commands.count)
         await self._commands.call_confirmed(shard, "block_domain", domain, block_ms, delay_ms, _CRAWL_DELAY_KEPT_MS)
 

@@ -1,7 +1,18 @@
 """Names of the frontier's keys: each pattern once, with the type of its value and when it expires.
 
 The Lua scripts build the same names from the shard's base. A change of a pattern or of what a key holds needs a change
-of the scripts, and another `FORMAT` in `identity`, because running frontiers have keys of the old form.
+of the scripts, and another `FORMAT` in `identity`, because running frontiers have keys of the old form. Only the names
+of the Python constants may be changed freely. `shard_of` and `home_shard` must never change: they find existing data.
+
+The scripts set the lifetimes, or receive them as arguments (milliseconds) from the Python module that runs the script.
+Each may be changed there without another format; the docstrings below name them, too.
+
+Words of the patterns:
+- part: one spider's share of a crawl, which may expire or be stopped by itself.
+- lane: the kind of process that runs a spider (Gossamer's worker, or Scrapy).
+- band: one of five ranges of priorities (`band_of` in places.lua); domains of a lower band are served first.
+- turn: a counter of the shard. Queues of equal priority are served by turn; a served one gets a new turn, the last.
+- token: 16 characters that stand for a crawl (`CrawlId.token`).
 """
 
 import re
@@ -16,43 +27,65 @@ from gossamer.valkey.shards import CONFIRM_KEY
 
 
 class KeyPattern(StrEnum):
-    """The keys of a shard, behind its base. "Home shard": the key is only on the shard that `home_shard` names.
+    """Key names of a shard; each follows `ShardKeys.base`. "Home shard": the key is only on the shard that `home_shard`
+    returns.
 
     "Deleted with the crawl": maintenance deletes the key when the crawl's retention is over.
     """
 
     META = "meta"
-    """Hash: format, shards, secret, id. Kept for ever: shard 0's makes the rest readable, and a shard without its id
-    has lost its data."""
+    """Hash. Kept for ever: without shard 0's, no process can read the frontier; a shard without its `id` has lost its
+    data. Fields:
+    - format: number of the format of all keys
+    - shards: number of shards
+    - secret: key of the fingerprints
+    - id: random id of the shard
+    """
     NUMBERS = "n"
-    """Hash: the last lease id and turn; whether any crawl ever requested a rate. Kept for ever (three fields)."""
+    """Hash: the last number of a lease, the last turn, whether any crawl ever requested a rate, and how many events
+    were given up. Kept for ever (a few fields)."""
     CLOCK = "clock"
-    """Hash: offset of the shard's time from the server's clock (ms), number of corrections; forgot: when the clock was
-    last set forward, in the shard's time. Exists only once the server's clock was set. Kept for ever (three fields)."""
+    """Hash. Exists only once the server's clock was set. Kept for ever (three fields). Fields:
+    - offset: shard's time minus the server's clock, ms
+    - corrections: number of changes of the offset
+    - forgot: when the server's clock was last set forward, in the shard's time. The server then expired keys too early,
+      so the shard forgot what they held.
+    """
     CLOCKS = "clocks"
-    """Sorted set: process -> the shard's time when it last agreed with the process. Expires 30 days after the last."""
+    """Sorted set: process by the latest shard's time with which the process's own clock agreed. Expires 30 days after
+    the last such agreement."""
     CONFIRMED = CONFIRM_KEY
-    """String: written behind a call that waits for a replica. Expires after a millisecond."""
+    """String: the last write of a call that waits until a replica has its writes. Expires after a millisecond."""
     CALL = "call:{name}"
     """String: number and answer of the last addition under this name. Expires after an hour."""
 
     # --- crawls -------------------------------------------------------------------------------------------------------
 
     HOME = "h:{token}"
-    """Hash, home shard, the record of a crawl: state, run, when it began and ended (over: the end in the shard's time,
-    where that differs), shards touched, number of the last stop; st:<spider> how its part ended, x:<spider> when it
-    expires (0: never), ev:<spider> whose end is not published yet (empty: the run's). Deleted after the retention;
-    where the crawl was stopped, with the stop marker."""
+    """Hash, home shard: the home record of a crawl. Deleted after the retention; if the crawl was stopped, with its
+    stop marker. Holds:
+    - state and number of the run, when it began and ended, the shards that it touched, the number of the last stop
+    - over: the end in the shard's time, where that differs
+    - st:<spider>: how that part ended
+    - x:<spider>: when that part expires (0: never)
+    - ev:<spider>: the end of that part is not published yet (empty name: the end of the run)
+    """
     COUNTERS = "c:{token}"
-    """Hash: the crawl and its counters on this shard. Deleted after the retention.
-
-    Fields: run gen st(ate) crawl; t: the first terms where they are short; closed: the version of the home record at
-    which the run was closed here; parts: the parts of some spiders have ended, st:<spider>; stop, purged: the last stop
-    and the number of requests that it dropped here; pu:<spider> the number that the end of its part (empty: the run's)
-    dropped here; rebalance: number of the last one; A(dded) Z (done) R(eserved) Q(uota) Y (fetched) of a page budget,
-    alone: this is the only shard; n b (fingerprints and buckets of the seen-set), s: the only fingerprint; doms; and
-    counters by spider: a: added, q: queued, l: later, h: held (leased), f: fetched, F: failed by reason, D: dropped by
-    reason, L: links dropped by reason, p: queued by priority."""
+    """Hash: the crawl and its counters on this shard. Deleted after the retention. Fields:
+    - run, gen, st: number, generation and state of the run; crawl: the packed Crawl
+    - t: the first terms, where they are short
+    - closed: version of the home record at which the run was closed here
+    - parts: set when a part has ended; st:<spider>: how it ended
+    - stop, purged: number of the last stop, and of the requests that it dropped here
+    - pu:<spider>: number of requests that the end of the part (empty name: of the run) dropped here
+    - rebalance: number of the last rebalancing of the page budget
+    - A, Z: requests added and done; R, Q, Y: pages reserved, allotted and fetched of the page budget
+    - alone: set when no other shard has a share in the page budget
+    - n, b: numbers of fingerprints and of buckets of the seen-set; s: the only fingerprint
+    - doms: number of domains
+    - counters of a spider, by the letter before the colon: a added, q queued, l later, h leased, f fetched, F failed by
+      reason, D dropped by reason, L links dropped by reason, p queued by priority
+    """
     TERMS = "t:{token}"
     """Hash: number -> terms of a submission, and d<digest> -> number. The first terms are a field of COUNTERS where
     they are short. Deleted with the crawl."""
@@ -64,7 +97,7 @@ class KeyPattern(StrEnum):
     """Set of integers: a bucket of fingerprints; a single one is a field of COUNTERS. Deleted with the crawl, or after
     a fresh run began."""
     ONCE = "once:{token}:{generation}"
-    """Hash, home shard: a task that one process does once in a crawl -> since when and by whom, or empty: it is done.
+    """Hash, home shard: task that one process does once in a crawl -> start time and owner; an empty value means done.
     Expires 30 days after the last change."""
     FRESH = "fresh:{name}"
     """String: generation of the fresh run that a request with this idempotency key began or joined. Expires after an
@@ -73,11 +106,11 @@ class KeyPattern(StrEnum):
     # --- waiting requests ---------------------------------------------------------------------------------------------
 
     QUEUE = "q:{token}|{spider}|{domain}|{priority}"
-    """List of entries. Deleted when empty."""
+    """List of packed requests (see `codec`). Deleted when empty."""
     AGENDA = "a:{pool}|{spider}|{domain}"
     """Sorted set: "<token>|<priority>" by priority, then turn. Deleted when empty."""
     READY = "r:{pool}|{spider}|{band}"
-    """Sorted set: domains by next allowed time. Deleted when empty."""
+    """Sorted set, the ready set of a band: domains by next allowed time. Deleted when empty."""
     READY_FOR_EGRESS = "r:{pool}|{spider}|{band}|{egress}"
     """Sorted set: the same for one egress address, where the budget is per egress. Deleted when empty."""
     OFF = "off:{pool}|{spider}"
@@ -87,16 +120,16 @@ class KeyPattern(StrEnum):
     LATER = "later"
     """Sorted set: retries by due time. Deleted when empty."""
     BACKLOG = "backlog"
-    """Hash: "<pool>|<spider>" -> requests that wait in queues. Rows are deleted when none does."""
-    HOMES = "homes"
+    """Hash: "<pool>|<spider>" -> number of requests that wait in queues. Rows are deleted when no request waits."""
+    GROUPS = "homes"
     """Sorted set: "<pool>|<spider>" by when work last arrived. Rows are deleted an hour later if nothing waits
     there."""
     APP = "app:{appid}"
-    """Hash: spider -> an application's requests that wait, in queues or for a retry. Rows are deleted when none
-    does."""
+    """Hash: spider -> number of the application's requests that wait, in queues or for a retry. Rows are deleted when
+    no request waits."""
     APP_DOMAINS = "app-domains:{spider}|{appid}"
-    """Hash: domain -> number of the application's crawls with requests of the spider that wait there. Rows are deleted
-    when no crawl has any."""
+    """Hash: domain -> number of the application's crawls with waiting requests of the spider there. Rows are deleted
+    when no crawl has one."""
 
     # --- politeness ---------------------------------------------------------------------------------------------------
 
@@ -114,20 +147,23 @@ class KeyPattern(StrEnum):
     ROBOTS = "robots:{origin}"
     """String: an origin's robots.txt as the fetch package packed it. Expires after the time that it was saved for."""
     ROBOTS_OF = "robots-of:{domain}"
-    """Sorted set: origin -> bytes of the domain's records saved until then. Deleted with the last of them."""
+    """Sorted set: origin by the total bytes of the domain's records up to its own, in order of saving. So the
+    difference of two scores is what was saved between them. Deleted with the last record."""
     ROBOTS_CLAIM = "robots-claim:{origin}"
-    """String: a worker fetches the origin's robots.txt. Expires after the time that the worker asked for."""
+    """String: a worker is fetching the origin's robots.txt. Expires after the time that the worker requested."""
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
     WORKERS = "workers"
     """Sorted set: worker's session name by last heartbeat. Rows are deleted when reclaimed."""
     LEASES = "l:{worker}"
-    """Hash: lease id -> origin of the request and its entry; `last`: the last call. Deleted with the worker."""
+    """Hash: lease id -> queue of the leased request and its entry. Field `last`: number, leases and time of the last
+    call, so that a repeated call returns the same leases. Deleted with the worker."""
     DEAD = "dead"
-    """Sorted set: workers whose leases are being taken back. Deleted when that is done."""
+    """Sorted set: dead workers whose leases are being reclaimed. Rows are deleted when no lease is left."""
     DEATHS = "deaths"
-    """Sorted set: workers that were declared dead and did not call since, by when. Rows are deleted after a week."""
+    """Sorted set: workers that were declared dead and have not called since, by time of death. Rows are deleted after a
+    week."""
     WAITING = "wait:{pool}"
     """Sorted set: idle workers by the due time they wait for. Deleted when one is woken, or after an hour."""
     SPIDERS = "spiders:{lane}"
@@ -146,10 +182,11 @@ class KeyPattern(StrEnum):
     """Sorted set, home shard: runs by when they began. Rows are deleted with the first request there, or after the
     retention: a run without any request finishes then."""
     HALTING = "halting"
-    """Hash, home shard: crawl -> version of its record that some shard may not know. Rows are deleted when all shards
-    do."""
+    """Hash, home shard: crawl -> version of its home record that some shard may not have applied yet. Rows are deleted
+    when all shards have."""
     STARVING = "starving"
-    """Set: crawls with queues that wait for a page of a budget. Rows are deleted when none does."""
+    """Set: crawls with queues that wait for a page of the crawl's budget. Rows are deleted when no queue of the crawl
+    waits."""
     ENDING = "ending"
     """Sorted set: crawls by when their keys are to be deleted. Rows are deleted then."""
     MARKS = "marks"
@@ -180,11 +217,13 @@ class KeyPattern(StrEnum):
     EVENT = "event"
     """Hash: id -> event. Rows are deleted with those of EVENTS."""
     TELLER = "teller"
-    """Hash: name of the process that publishes the events, and until when it alone does. Expires after an hour."""
+    """Hash: name of the process that publishes the events, and the time until which no other process may. Expires after
+    an hour."""
 
     @property
     def kind(self) -> str:
-        """The fixed first part, which distinguishes the pattern's keys from all others of the shard."""
+        """The fixed first part of the name. Two pairs of patterns share theirs: READY with READY_FOR_EGRESS, and
+        RUNNING with RUNNING_SPIDER."""
         return self.value.partition(":")[0]
 
 
@@ -197,7 +236,8 @@ class ShardKeys:
 
     @property
     def base(self) -> str:
-        """Prefix of all keys of the shard, and KEYS[1] of every script. Its braces keep them in one cluster slot."""
+        """Prefix of all keys of the shard, and KEYS[1] of every script. The braces put all these keys into one slot of
+        a cluster. Must not change."""
         return f"{self.prefix}:{{{self.shard}}}:"
 
     def key(self, pattern: KeyPattern, **names: str | int) -> str:
@@ -205,28 +245,32 @@ class ShardKeys:
         return self.base + pattern.value.format(**names)
 
     def wake_channel(self, pool: str) -> str:
-        """Return the channel on which a shard publishes its number when work became due sooner than a worker
-        expects."""
+        """Return the channel of a pool. A shard publishes its number there when work becomes due earlier than an idle
+        worker expects."""
         return f"{self.prefix}:wake:{pool}"
 
 
-_OF_CRAWLS = (KeyPattern.COUNTERS, KeyPattern.SHARES, KeyPattern.HOME, KeyPattern.QUEUE, KeyPattern.SEEN)
-_CRAWL_KEY = re.compile(rf":\{{\d+\}}:(?:{'|'.join(pattern.kind for pattern in _OF_CRAWLS)}):([\w=-]{{16}})".encode())
+_LARGE_KEYS = (KeyPattern.COUNTERS, KeyPattern.SHARES, KeyPattern.HOME, KeyPattern.QUEUE, KeyPattern.SEEN)
+"""Keys that make up most of a crawl's memory, from which `crawl_token` reads the crawl. TERMS, STARVED and ONCE are
+left out because they are small; more patterns may be added freely if their names begin with the token."""
+_LARGE_KINDS = "|".join(pattern.kind for pattern in _LARGE_KEYS)
+_CRAWL_KEY = re.compile(rf":\{{\d+\}}:(?:{_LARGE_KINDS}):([\w=-]{{16}})".encode())
 
 
 def crawl_token(key: bytes) -> str | None:
-    """Return the token of the crawl that a large key belongs to. None: the key belongs to no crawl."""
+    """Return the token of the crawl that a large key belongs to. None: the key is none of _LARGE_KEYS."""
     found = _CRAWL_KEY.search(key)
     return found[1].decode() if found else None
 
 
 def shard_of(domain: str, shard_count: int) -> int:
-    """Return the shard that has everything about a domain's queues and throttle."""
+    """Return the shard that has everything about a domain's queues and throttle. Must never change: existing data would
+    not be found."""
     return 0 if shard_count == 1 else int(xxhash.xxh3_64_intdigest(domain.encode()) % shard_count)
 
 
 def home_shard(token: str, shard_count: int) -> int:
-    """Return the shard that has a crawl's record: its current run, and which shards the run touched."""
+    """Return the shard that has a crawl's home record. Must never change: existing data would not be found."""
     return 0 if shard_count == 1 else int(xxhash.xxh3_64_intdigest(token.encode()) % shard_count)
 
 
@@ -238,8 +282,8 @@ def check_names(*names: str) -> None:
 
 
 def check_batch(batch: Batch) -> None:
-    """Raise BadInput for a spider or domain that would make keys ambiguous. A domain may have a comma, as a host
-    may."""
+    """Raise BadInput for a spider or domain that would make keys ambiguous. A comma is allowed in a domain, because
+    hosts may contain one."""
     check_names(batch.spider)
     if "|" in batch.domain or "\n" in batch.domain:
         raise BadInput(f"a domain may not contain '|' or a line break: {batch.domain[:200]!r}")

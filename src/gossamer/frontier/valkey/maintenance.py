@@ -25,7 +25,23 @@ from gossamer.model.request import MAX_DEATHS
 _LEASES_A_STEP = 200
 _RUNS_A_STEP = 100
 _KEYS_A_STEP = 1000
-"""Amounts that one call reclaims, finishes and deletes. More make the call longer."""
+"""Maximum numbers of leases reclaimed, runs finished and keys deleted per call. May be changed freely. Larger values
+make each call longer, and a shard executes no other call meanwhile."""
+
+_HUNG_HEARTBEATS = 1 / 3
+"""A call that takes longer than this share of a heartbeat shows that the server hung: no lease is reclaimed then. May
+be lower, which postpones more reclaims. Must stay below 1: a worker's heartbeats may be delayed as long as the call
+was."""
+_ARRIVAL_HEARTBEATS = 1 / 2
+"""Share of a heartbeat after which a call that declares workers dead comes too late. May be lower, which postpones more
+reclaims. Must stay below 1, for the same reason."""
+
+_NO_DEATHS = 0.0
+"""Argument of the script `reclaim`: declare no worker dead, reclaim only the leases of those that are dead already."""
+_ANY_TIME = ""
+"""Argument of the script `reclaim`: declare workers dead whenever the call arrives."""
+_NO_LEAVER = ""
+"""Argument of the script `reclaim`: no worker leaves. (A worker that closes passes its name.)"""
 
 
 class ShardMaintenance:
@@ -39,9 +55,9 @@ class ShardMaintenance:
         self._heartbeat_ms = heartbeat_ms
         self._retention_ms = retention_ms
         self.reclaimed = 0
-        """Number of requests taken back from dead workers."""
+        """Number of requests reclaimed from dead workers."""
         self._shard_times: dict[int, tuple[float, float]] = {}
-        """By shard, at its last reply: the shard's time (ms) and this process's monotonic time (s)."""
+        """By shard, two clocks read at its last reply: the shard's time (ms) and this process's monotonic time (s)."""
 
     async def maintain(self, *, declare_dead: bool, shard: int | None) -> int:
         shards = range(self._commands.count) if shard is None else (shard,)
@@ -52,7 +68,7 @@ class ShardMaintenance:
         sent_at = time.monotonic()
         *pending, shard_id = await call(shard, "pending_work", self._retention_ms)
         # While a server hangs, it processes no heartbeats; those sent meanwhile may be queued behind this call.
-        hung = time.monotonic() - sent_at > self._heartbeat_ms / 3000
+        hung = time.monotonic() - sent_at > self._heartbeat_ms / 1000 * _HUNG_HEARTBEATS
         await self._identity.compare(shard, shard_id)
         reclaimed = 0 if hung else await self._reclaim(shard, declare_dead)
         await self._resume(shard, pending)
@@ -63,17 +79,18 @@ class ShardMaintenance:
         return reclaimed
 
     async def _reclaim(self, shard: int, declare_dead: bool) -> int:
-        """Take back the leases of dead workers; returns their number."""
+        """Reclaim the leases of dead workers, and return their number."""
         total, more = 0, True
-        latest = self._latest_arrival(shard) if declare_dead else 0.0
+        latest = self._latest_arrival(shard) if declare_dead else _NO_DEATHS
         while more:
             count, more, shard_time, *idle = await self._commands.call(
-                shard, "reclaim", self._heartbeat_ms, self._retention_ms, _LEASES_A_STEP, "", latest, MAX_DEATHS
+                shard, "reclaim", self._heartbeat_ms, self._retention_ms, _LEASES_A_STEP, _NO_LEAVER, latest, MAX_DEATHS
             )
             now = float(shard_time)
             self._shard_times[shard] = (now, time.monotonic())
             if isinstance(latest, float) and now > latest:
-                latest = 0.0
+                # This call came too late: declare no more workers dead in this round.
+                latest = _NO_DEATHS
             total += count
             self.reclaimed += count
             for token in idle:
@@ -82,19 +99,20 @@ class ShardMaintenance:
         return total
 
     def _latest_arrival(self, shard: int) -> float | str:
-        """Return the latest time (ms, on the shard's clock) at which a call that is sent now may declare silent workers
-        dead; "": any.
+        """Return the latest time (ms, on the shard's clock) at which a call sent now may declare silent workers dead.
 
-        A call that was delayed in a server that stood still finds workers that could not send heartbeats.
+        A call that arrives later was held up, perhaps by a server that hung, and the workers' heartbeats with it.
+        Returns _ANY_TIME while the shard's clock is unknown, and in tests that set the time.
         """
         known = self._shard_times.get(shard)
         if known is None or self._commands.has_own_clock:
-            return ""
+            return _ANY_TIME
         shard_time, then = known
-        return shard_time + (time.monotonic() - then) * 1000 + self._heartbeat_ms / 2
+        return shard_time + (time.monotonic() - then) * 1000 + self._heartbeat_ms * _ARRIVAL_HEARTBEATS
 
     async def _resume(self, shard: int, pending: Sequence[Any]) -> None:
-        """Resume the operations that a process began and did not complete."""
+        """Resume the operations that a process began and did not complete (`pending`: reply of the script
+        `pending_work`)."""
         commands, retention_ms = self._commands, self._retention_ms
         halting, idle, opened, starving, purging, rescoring = pending
         for token in halting:
