@@ -342,7 +342,7 @@ def _item_or_text(value: Any, where: str, depth: int) -> Any:
 
 
 def _fields_of(value: Any, where: str) -> dict[str, Any]:
-    """Return the fields of a dataclass's instance. Raises ValueError for an instance that they do not determine."""
+    """Return the fields of a dataclass's instance. Raises ValueError unless the fields suffice to restore it."""
     kind = type(value)
     if _imported(_path(kind)) is not kind:
         raise ValueError(f"{where} holds a {_path(kind)}, which is not found by that name; define it in a module")

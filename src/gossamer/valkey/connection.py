@@ -17,6 +17,7 @@ from gossamer.errors import FrontierError, FrontierUnavailable, ServerUnsuitable
 from gossamer.policy.retry import outage_pause
 
 _PARTIAL: Final = object()
+"""Returned by the reader while a reply is incomplete. May be any object that is not a reply."""
 
 _LATE_SECONDS = 1.0
 """Age at which the next reply counts as late. From then on `on_late_reply` is called once in each such period. May be
@@ -282,8 +283,11 @@ _ADVICE = {
     "(~<prefix>* &<prefix>* +@read +@write +@scripting +@pubsub +@connection +wait +info +config|get +cluster)",
     "DENIED": "it is in protected mode: give it a password, or bind it to an address that only your machines reach",
 }
+"""Codes of errors that a person has to mend, with the advice. Calls that fail with one are not repeated. The texts may
+be reworded freely."""
 
 _DISK_FULL = "MISCONF"
+"""Code of the error of a server that cannot write its data to the disk. The servers define it."""
 
 
 def error_code(error: ReplyError) -> str:

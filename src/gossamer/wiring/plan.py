@@ -212,6 +212,7 @@ async def _refusal(resolver: Resolver, name: str) -> str:
 
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+"""Seconds of each unit of --expires. Units may be added, to `_SPAN_TEXT`, too; none may be removed."""
 _LONGEST_SPAN = 100 * 365 * 86400
 """Longest time until a crawl expires, in seconds. May be changed freely, together with the message of
 `parse_expires`."""

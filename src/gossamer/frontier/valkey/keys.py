@@ -134,7 +134,8 @@ class KeyPattern(StrEnum):
     # --- politeness ---------------------------------------------------------------------------------------------------
 
     THROTTLE = "w:{scope}"
-    """String: the rolling window of one scope. Expires a window after the last hit, once nothing is in flight."""
+    """String: the hits of one rate limit in its rolling window; a scope is a domain and, as its policy says, a spider
+    or an egress address. Expires one window after the last hit, if no request is in flight."""
     BLOCK = "x:{domain}"
     """String: blocked until, crawl delay. Deleted with the later of the two."""
     POLICY = "policy"
@@ -142,8 +143,8 @@ class KeyPattern(StrEnum):
     RESCORING = "rescoring"
     """String: how far the change of the default policy has come. Deleted when it applies to all domains."""
     EGRESSES = "egresses"
-    """Sorted set: egress addresses by their last lease (within an hour), negative while one is being enrolled. Rows end
-    after a week without a lease."""
+    """Sorted set: egress addresses by the time of their last lease (up to an hour old). The time is negative while the
+    address is being added to the ready sets. Rows are deleted after a week without a lease."""
     ROBOTS = "robots:{origin}"
     """String: an origin's robots.txt as the fetch package packed it. Expires after the time that it was saved for."""
     ROBOTS_OF = "robots-of:{domain}"
@@ -165,7 +166,8 @@ class KeyPattern(StrEnum):
     """Sorted set: workers that were declared dead and have not called since, by time of death. Rows are deleted after a
     week."""
     WAITING = "wait:{pool}"
-    """Sorted set: idle workers by the due time they wait for. Deleted when one is woken, or after an hour."""
+    """Sorted set: idle workers by the time at which they will ask again by themselves. Rows are deleted when the worker
+    is woken, the set after an hour."""
     SPIDERS = "spiders:{lane}"
     """Sorted set, shard 0 only: spiders by when a process of the lane announced them. Rows are deleted after 30
     days."""
@@ -179,8 +181,8 @@ class KeyPattern(StrEnum):
     """Sorted set: crawls with nothing to do on this shard, by when they have been idle for long enough to finish. Rows
     end then, or with the crawl."""
     OPENED = "opened"
-    """Sorted set, home shard: runs by when they began. Rows are deleted with the first request there, or after the
-    retention: a run without any request finishes then."""
+    """Sorted set, home shard: runs without a request yet, by when they began. Rows are deleted when the first request
+    is added on this shard. After the retention, maintenance finishes a run that still has no request."""
     HALTING = "halting"
     """Hash, home shard: crawl -> version of its home record that some shard may not have applied yet. Rows are deleted
     when all shards have."""
@@ -207,7 +209,8 @@ class KeyPattern(StrEnum):
     CRAWLS = "crawls:{appid}"
     """Set, home shard: an application's crawls. Rows are deleted with their home record."""
     RUNNING = "running:|{appid}"
-    """Set, home shard: an application's crawls that run. Rows are deleted with the run."""
+    """Set, home shard: an application's running crawls. It is RUNNING_SPIDER with an empty spider name, which means all
+    spiders. Rows are deleted with the run."""
     RUNNING_SPIDER = "running:{spider}|{appid}"
     """Set, home shard: the running crawls of an application to which something was submitted for this spider. Rows are
     deleted with the run, or with the spider's part of it."""
