@@ -102,7 +102,7 @@ _MAX_DEPTH = 2**16 - 1
 
 @dataclass(frozen=True, slots=True)
 class SpiderLeftovers:
-    """What scrapy-redis left of one spider in Redis: three keys, and how many entries each has."""
+    """Data of one spider that scrapy-redis left in Redis: three keys, and the number of entries of each."""
 
     queue: str
     """Key of the queue."""
