@@ -38,7 +38,7 @@ class ConnectionLimits:
     """
 
     total: int = 1000
-    """Connections in all."""
+    """Connections in all. `server` lowers it to a quarter of the files that the process may open."""
     per_client: int = 100
     """Connections of one client: an IPv4 address, or an IPv6 network of 64 bits (`client_of`)."""
     first_byte: float = 5.0
@@ -53,7 +53,8 @@ class ConnectionLimits:
     unread: float = 30.0
     """Time within which a client must read some of what is left of a response."""
     trusted_proxies: Sequence[Network] = ()
-    """Proxies whose X-Forwarded-For names the client. `per_client` does not apply to the proxies themselves."""
+    """Proxies whose X-Forwarded-For names the client. Their connections carry the requests of many clients, so they
+    count for `total` only."""
 
 
 class _ConnectionShare:

@@ -56,6 +56,7 @@ class SettingOption:
         option = typer.Option(
             None, *self.flags, help=help_text, show_default=False, rich_help_panel=self.panel, metavar=self.metavar
         )
+        # None is the default of every option, so that one that was not given leaves the setting to other sources.
         return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=self.type | None)
 
     def value(self, typed: Any) -> Any:

@@ -23,6 +23,7 @@ from gossamer.errors import Interrupted, SinkError
 _PASSWORD = re.compile(r"(?<=://)([^/?#@:\s]*):[^/?#\s]*@")
 """Name and password in a URL. May be extended, but must not match less: passwords would reach terminals and logs."""
 _STREAMS = {0: "stdin", 1: "stdout", 2: "stderr"}
+"""Attributes of `sys` by file descriptor; set by POSIX, must not change."""
 
 closed_at_start: set[int] = set()
 """Those of the descriptors 0, 1 and 2 that were closed when the program started."""

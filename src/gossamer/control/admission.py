@@ -51,6 +51,7 @@ and a larger message may not fit on the bus."""
 
 T = TypeVar("T")
 
+# Equal terms are recognized by their packed form.
 _pack = msgspec.msgpack.Encoder().encode
 
 

@@ -122,7 +122,7 @@ class SpiderLeftovers:
 
 @dataclass(slots=True)
 class ImportResult:
-    """Counts of an import: `read == added + known + before + dead`."""
+    """Counts of an import: `read == added + known + imported_before + dead`."""
 
     read: int = 0
     """Entries of the queue that were read."""
@@ -130,7 +130,7 @@ class ImportResult:
     """Requests that were added; in a dry run, requests that could be."""
     known: int = 0
     """Requests that the frontier had already seen."""
-    before: int = 0
+    imported_before: int = 0
     """Entries that an earlier import had processed."""
     dead: int = 0
     """Entries that could not be read; they are kept as dead letters."""
@@ -214,7 +214,7 @@ class ScrapyRedisImport:
         for row, is_imported in zip(rows, are_imported, strict=True):
             self.result.read += 1
             if is_imported:
-                self.result.before += 1
+                self.result.imported_before += 1
                 continue
             try:
                 request = read_request(row)

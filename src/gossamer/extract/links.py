@@ -1,6 +1,6 @@
 """Link extraction: from the bytes of a page to the new URLs in scope with their fingerprints, and counts of the rest.
 
-The interface is narrow so that one compiled call can replace this module.
+Users need only `LinkExtractor` and `Links`, so that a compiled extension can replace the rest of this module.
 """
 
 import re
@@ -25,6 +25,8 @@ _REFRESH = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+"""Content of a meta refresh (HTML standard, "shared declarative refresh steps"), with possessive quantifiers: a hostile
+page must not make it backtrack."""
 
 
 def refresh_target(content: str) -> str | None:
@@ -47,11 +49,11 @@ def with_encoded_query(href: str, charset: str) -> str:
     A character that the charset lacks becomes `%26%23<number>%3B`. Returns the same object if nothing changes. Only for
     http and https targets: the queries of other schemes are always UTF-8. Never raises.
     """
-    mark = href.find("?")
-    if mark < 0 or href.isascii() or charset.startswith("utf"):
+    query_start = href.find("?")
+    if query_start < 0 or href.isascii() or charset.startswith("utf"):
         return href
-    query = _NOT_ASCII.sub(lambda match: _encoded(match[0], charset), href[mark:])
-    return href[:mark] + query if query != href[mark:] else href
+    query = _NOT_ASCII.sub(lambda match: _encoded(match[0], charset), href[query_start:])
+    return href[:query_start] + query if query != href[query_start:] else href
 
 
 def _encoded(character: str, charset: str) -> str:
@@ -63,37 +65,46 @@ def _encoded(character: str, charset: str) -> str:
 
 
 MAX_PARSED_BYTES = 2 * 1024 * 1024
-"""Longer HTML is cut before parsing. May be tuned; the parser's tree takes up to forty times as much memory."""
+"""Longer HTML is cut before parsing. May be changed: a larger value finds more links of long pages, and the parser's
+tree takes up to forty times as much memory."""
 
 MAX_URL_BYTES = 16 * 1024 * 1024
-"""Bound on all new URLs of one page together: many short hrefs on a page with a very long URL would take gigabytes."""
+"""Bound on all new URLs of one page together, and on its anchor texts: many short hrefs on a page with a very long URL
+would take gigabytes. May be changed: a page near the bound takes this much memory, and links beyond it are dropped."""
 
 MAX_TEXT_LENGTH = 500
-"""Longest anchor text in characters."""
+"""Longest anchor text in characters; a longer one is cut. May be changed freely: texts are part of the records."""
 
 KNOWN = "known"
+"""Outcome of a link that needs no request, because its URL is in the frontier or is the page itself. It is also the
+reason in the statistics, so it must not change."""
 
-# Without this option the tree is also changed as a browser would after parsing, which takes half as long again.
 _PARSE_ONLY = int(LexborDocumentOptions.WO_EVENTS)
+"""Option of the parser. Without it the parser also changes the tree as a browser would after parsing. Links do not need
+that, and it takes half as long again."""
 
 
 class Links(msgspec.Struct):
     """Links of one page. `found == len(urls) + repeats + sum(dropped.values())`."""
 
     urls: list[str] = msgspec.field(default_factory=list)
-    """New targets in scope: canonical, each once, in document order (after `link rel=next` and a refresh)."""
+    """New URLs in scope: canonical and each once. First those of `link rel=next` and of a refresh, then those of
+    anchors in document order."""
     fingerprints: list[int] = msgspec.field(default_factory=list)
     """Fingerprint of each URL, signed 64-bit."""
     domains: list[str] = msgspec.field(default_factory=list)
     """Registered domain of each URL."""
     dropped: dict[str, int] = msgspec.field(default_factory=dict)
-    """Number of distinct hrefs that are not followed, by reason: those of `LinkScope` (`offsite, extension,
-    allow_regex, deny_regex, scheme, too_long, bad_url`), `nofollow`, `known` (confirmed before, or the page itself),
-    `budget` (beyond 16 MiB of URLs)."""
+    """Number of links that are not followed, by reason.
+
+    `nofollow` counts elements. All other reasons count distinct hrefs: those of `LinkScope` (`offsite, extension,
+    allow_regex, deny_regex, scheme, too_long, bad_url`), `known` (in the frontier already, or the page itself) and
+    `budget` (beyond MAX_URL_BYTES)."""
     found: int = 0
     """Number of elements with a link."""
     repeats: int = 0
-    """Number of these elements that repeat an earlier link of the page."""
+    """Number of elements that repeat the href or the URL of an earlier one of the page. Elements that count as
+    `nofollow` are not among them."""
     texts: list[tuple[str, str]] | None = None
     """URL and anchor text of each `a` and `area` whose target is http or https, followed or not. None: not
     requested."""
@@ -106,11 +117,12 @@ class Links(msgspec.Struct):
     cut: bool = False
     """True: the HTML was cut before parsing; later links are missing."""
     hrefs: list[str] = msgspec.field(default_factory=list)
-    """Each URL as the page spells it, without fragment. Used by `remember`."""
+    """The href of each URL without its fragment, for `remember`. Empty: the href is not to be remembered, because the
+    page's charset decides which URL it is."""
 
 
 class LinkExtractor:
-    """Extracts the links of one spider's pages under one submission's terms. Not thread-safe."""
+    """Extracts the links of the pages of one spider, under the terms of one submission. Not thread-safe."""
 
     def __init__(
         self,
@@ -126,8 +138,8 @@ class LinkExtractor:
         """`scope`: filters of links; None: the caller passes them to each call of `extract`. `seed`: key of the
         fingerprints (`spider_seed`). `follow_nofollow`: follow links although the page or the link asks not to.
         `texts`: also list every link with its text. `sorted_queries`: give URLs that differ only in the order of their
-        query parameters the same fingerprint. `memory`: where hrefs are remembered, under `namespace`; None: a memory
-        of its own."""
+        query parameters the same fingerprint. `memory`: remembers the outcomes of hrefs under `namespace`, and may be
+        shared by extractors; None: this extractor gets its own."""
         self._scope = scope
         self._seed = seed
         self._fingerprint = _order_independent_fingerprint if sorted_queries else fingerprint
@@ -141,8 +153,9 @@ class LinkExtractor:
     ) -> Links:
         """Return the links of a page whose canonical URL is `base_url`. Never raises, whatever the page contains.
 
-        `encoding`: Python codec of the bytes, as `extract.encoding.decode` returns it, or codec that a text was decoded
-        from (the URL standard encodes queries in it). None: UTF-8. `scope`: replaces the extractor's own.
+        `encoding`: Python codec of the page, as `extract.encoding.decode` returns it; None: UTF-8. Bytes are decoded
+        with it. It is needed for a text, too, because the URL standard encodes queries in the page's encoding. `scope`:
+        replaces the extractor's own.
         """
         active_scope = scope or self._scope
         if active_scope is None:
@@ -185,10 +198,11 @@ class LinkExtractor:
         return links
 
     def remember(self, links: Links, *, except_positions: Collection[int] = ()) -> None:
-        """Record that these links are in the frontier, so that later pages do not offer them again.
+        """Record that the URLs of `links` are in the frontier, so that `extract` counts them as `known` on later pages.
 
-        Call it only after the frontier confirmed the links: a link remembered too early is lost if adding fails.
-        `except_positions`: positions of URLs that the frontier rejected; they may be offered again. May be repeated.
+        Call it only after the frontier has added them: if adding fails, a URL that is remembered already is lost.
+        `except_positions`: positions in `links.urls` of the URLs that the frontier rejected; `extract` returns them
+        again. May be repeated.
         """
         hrefs = links.hrefs
         if except_positions:
@@ -196,8 +210,10 @@ class LinkExtractor:
         self._memory.keep(self._namespace, links.base, hrefs, KNOWN)
 
     def _follow(self, hrefs: list[str], page: str, charset: str | None, links: Links, scope: LinkScope) -> None:
-        """Sort the hrefs into new URLs, repeats and dropped ones. The hot path."""
+        """Sort the hrefs into new URLs, repeats and dropped ones. The loop runs for each href of each page, so it must
+        not get slower."""
         base, dropped = links.base, links.dropped
+        # Outcomes of hrefs that were met before, by the pages on which such an href means the same (see `HrefMemory`).
         anywhere, on_site, in_directory = self._memory.recall(self._namespace, base)
         document = BaseUrl(base)
         fingerprint_of, seed = self._fingerprint, self._seed
@@ -237,10 +253,10 @@ class LinkExtractor:
                         urls.add(url)
                         links.urls.append(url)
                         links.fingerprints.append(fingerprint_of(url, seed=seed))
-                        place = url[: url.index("/", 8)]
-                        domain = domains.get(place)
+                        origin = url[: url.index("/", 8)]  # 8: behind "https://"; a canonical URL has a path
+                        domain = domains.get(origin)
                         if domain is None:
-                            domain = domains[place] = registered_domain(host(url))
+                            domain = domains[origin] = registered_domain(host(url))
                         links.domains.append(domain)
                         links.hrefs.append(href if target is href else "")
                         continue
@@ -281,8 +297,8 @@ def _tree(html: bytes) -> LexborHTMLParser:
 
 
 def _base_of(tree: LexborHTMLParser, page: str) -> str | None:
-    """Return the first `base href` if it is an http or https URL, else the page's own URL (HTML standard, document base
-    URL). None: the tree has no `base href`."""
+    """Return the document base URL of the HTML standard: that of the first `base href`, or the page's own if that is no
+    http or https URL. None: the tree has no `base href`, but a later piece of the page may have one."""
     for base in tree.tags("base"):
         href = base.attributes.get("href")
         if href is not None:
@@ -321,23 +337,23 @@ def _head_hrefs(tree: LexborHTMLParser, links: Links) -> list[str]:
 def _add_texts(
     texts: list[tuple[str, str]], anchors: list[tuple[LexborNode, str]], base: str, charset: str | None, areas: bool
 ) -> None:
-    """Append URL and text of each link to http or https, within the bounds of a page.
+    """Append URL and text of each link to http or https to `texts`, up to MAX_URL_BYTES for the page.
 
-    `texts` has the links of earlier pieces already. `areas`: there may be `area` elements among the anchors.
+    `texts` has the links of earlier pieces of the page already. `areas`: the anchors may include `area` elements.
     """
     join = BaseUrl(base).join
     size = sum(len(url) + len(text) for url, text in texts)
     for anchor, href in anchors:
-        target = (
-            _without_fragment(href) if "#" in href else href
-        )  # without its fragment, an href can mostly be joined without a URL parser
+        # Most hrefs without a fragment are joined without a URL parser, which is faster.
+        target = _without_fragment(href) if "#" in href else href
         try:
             url = join(target if charset is None else with_encoded_query(target, charset))
         except BadUrl:
             continue
         text = (anchor.attributes.get("alt") or "") if areas and anchor.tag == "area" else anchor.text()
-        # Counted before it is shortened: nested anchors would copy the same text again and again.
+        # The whole text counts, not the part that is kept: nested anchors copy the same text again and again.
         size += len(url) + len(text)
+        # Cut before white space is removed, so that this costs little. The factor leaves room for the white space.
         text = " ".join(text[: 4 * MAX_TEXT_LENGTH].split())[:MAX_TEXT_LENGTH]
         if size > MAX_URL_BYTES:
             break
@@ -345,7 +361,8 @@ def _add_texts(
 
 
 def _without_fragment(href: str) -> str:
-    # A space before the fragment belongs to the URL; at the end of an href it would be stripped.
+    # An href with white space before its fragment stays as it is: the white space belongs to the URL, but would be
+    # stripped if it stood at the end.
     end = href.index("#")
     return href if end and href[end - 1] <= " " else href[:end]
 

@@ -1,5 +1,6 @@
-"""Address guard: decides which addresses a crawler may connect to, which are those of the public internet. Pure;
-`resolve.py` looks up names.
+"""Address guard: a crawler may connect only to addresses of the public internet.
+
+This module only judges addresses; `resolve.py` looks up the addresses of names and asks this module.
 
 The tables follow the IANA special-purpose address registries for IPv4 and IPv6 (RFC 6890 and its updates) and the IANA
 IPv6 address space. They are written out here because the answers of `ipaddress.is_global` changed between Python
@@ -52,7 +53,8 @@ _REFUSED_IPV6: tuple[tuple[IPv6Network, str], ...] = tuple(
         ("::ffff:0:0:0/96", "IPv4-translated"),  # RFC 2765, RFC 7915
         ("64:ff9b:1::/48", "NAT64 for local use"),  # RFC 8215
         ("100::/64", "discard only"),  # RFC 6666
-        ("2001::/23", "protocol assignments"),  # RFC 2928: benchmarking, ORCHID, DRIP, anycast; Teredo is judged before
+        # RFC 2928: benchmarking, ORCHID, DRIP, anycast. Teredo is in it, but is judged by the addresses it carries.
+        ("2001::/23", "protocol assignments"),
         ("2001:db8::/32", "documentation"),  # RFC 3849
         ("3ffe::/16", "6bone, returned"),  # RFC 3701
         ("3fff::/20", "documentation"),  # RFC 9637
@@ -63,15 +65,19 @@ _REFUSED_IPV6: tuple[tuple[IPv6Network, str], ...] = tuple(
     )
 )
 
+# Networks and the mark by which `_carried` recognizes IPv6 addresses that carry an IPv4 one. Their RFCs set them; they
+# must not change.
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
+"""The only IPv6 addresses that may be public (RFC 4291, IANA IPv6 address space)."""
 _MAPPED = IPv6Network("::ffff:0:0/96")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _SIX_TO_FOUR = IPv6Network("2002::/16")
 _TEREDO = IPv6Network("2001::/32")
 _ISATAP = 0x5EFE
+"""The 32 bits before the IPv4 address; 0200:5EFE if the identifier is globally unique."""
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=4096)  # may be changed freely: a larger cache needs memory
 def refusal_reason(ip: str) -> str | None:
     """Return why an address must not be connected to, in a few words; None: it is on the public internet.
 
@@ -92,8 +98,8 @@ def host_address(host: str) -> str | None:
     """Return the address that a URL's host spells, in its shortest form and without brackets; None: the host is a name.
 
     Reads what the WHATWG URL host parser reads, so that `127.1`, `0x7f.1`, `2130706433`, `0177.0.0.1`, percent-encoded
-    and full-width digits are all 127.0.0.1. An IPv6 address may be in brackets or not. Text that cannot be a host is no
-    address: None.
+    and full-width digits are all 127.0.0.1. An IPv6 address may be in brackets or not. None is also returned for
+    text that cannot be a host.
     """
     if not host or any(character in _NOT_IN_HOST for character in host):
         return None
@@ -137,8 +143,9 @@ def within(ip: str, networks: Iterable[Network]) -> bool:
     return any(address in network for network in networks)
 
 
-# A URL's host ends at these characters, so another host than the intended one would be judged.
 _NOT_IN_HOST = frozenset("/\\?#@\t\n\r")
+"""Characters that end the host in a URL or are dropped from it, so that another host than the given one would be
+judged. Characters may be added; none may be removed."""
 
 
 def _refusal_ipv4(address: IPv4Address) -> str | None:
@@ -170,9 +177,10 @@ def _carried(address: IPv6Address) -> tuple[IPv4Address, ...]:
     if address in _MAPPED or address in _NAT64:  # RFC 4291, RFC 6052
         return (last,)
     if address in _SIX_TO_FOUR:  # RFC 3056
-        return (IPv4Address(bits >> 80 & 0xFFFFFFFF),)
+        return (IPv4Address((bits >> 80) & 0xFFFFFFFF),)
     if address in _TEREDO:  # RFC 4380: the server, and the client with its bits flipped
-        return (IPv4Address(bits >> 64 & 0xFFFFFFFF), IPv4Address(~bits & 0xFFFFFFFF))
-    if bits >> 32 & 0xFDFFFFFF == _ISATAP:  # RFC 5214; the bit that is masked out says "universal"
+        return (IPv4Address((bits >> 64) & 0xFFFFFFFF), IPv4Address(~bits & 0xFFFFFFFF))
+    # RFC 5214. The mask leaves out the bit for a globally unique identifier, which may be 0 or 1.
+    if ((bits >> 32) & 0xFDFFFFFF) == _ISATAP:
         return (last,)
     return ()

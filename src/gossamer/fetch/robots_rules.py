@@ -12,9 +12,10 @@ from urllib.parse import quote
 
 import ada_url
 
-from gossamer.policy import robots as policy
+from gossamer.policy import robots as robots_policy
 from gossamer.policy.robots import product_token
 
+# Names of fields inside this module.
 _USER_AGENT = "user-agent"
 _ALLOW = "allow"
 _DISALLOW = "disallow"
@@ -36,19 +37,21 @@ _FIELDS: dict[bytes, str] = {
     b"sitemap": _SITEMAP,
     b"site-map": _SITEMAP,
 }
-"""Known fields, with common misspellings. Lines of any other field are skipped. More spellings may be added."""
+"""Known fields, with common misspellings. Lines of any other field are skipped. More spellings may be added, in lower
+case; none may be removed, or URLs that a site forbids would be fetched."""
 
-# Characters that stay as they are in a path pattern. All others are percent-encoded, so that a pattern is plain ASCII.
-_LINES_PLAIN = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+_UNQUOTED_IN_PATTERN = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+"""Characters that stay as they are in a path pattern: all of printable ASCII but letters and digits, which `quote`
+always leaves. Everything else is percent-encoded. Must not change: `normal_pattern` expects such patterns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Allow or Disallow line."""
+    """An Allow or Disallow line of a robots.txt."""
 
     allow: bool
     pattern: str
-    """Path pattern in ASCII, with everything else percent-encoded; never empty."""
+    """Path pattern as the file spells it, except that bytes beyond printable ASCII are percent-encoded. Never empty."""
 
     def __str__(self) -> str:
         return f"{'Allow' if self.allow else 'Disallow'}: {self.pattern}"
@@ -69,26 +72,28 @@ class RuleGroup:
 
 @dataclass(slots=True)
 class ParsedRobots:
-    """Parsed file."""
+    """Groups and sitemaps of a robots.txt."""
 
     groups: dict[str, list[RuleGroup]] = field(default_factory=dict)
-    """Groups by product token in lower case, and `*`; in the order of the file, each once in a row."""
+    """Groups that name each agent, in the order of the file. Keys are product tokens in lower case, and `*`."""
     sitemaps: list[str] = field(default_factory=list)
-    """Sitemap lines as written, in order, without repeats."""
+    """Values of the Sitemap lines as written, in order, without repeats."""
 
 
 def parse(body: bytes, *, truncated: bool = False) -> ParsedRobots:
     """Parse a robots.txt. Never raises: invalid lines are skipped.
 
-    At most the first 500 KiB count, without the line that the limit cuts (half of `Disallow: /private` would close the
-    site). `truncated`: the body was cut before, so its last line is incomplete.
+    Only the first `policy.robots.MAX_BYTES` count, without the line that this limit cuts: `Disallow: /private` might
+    become `Disallow: /`, which closes the site. `truncated`: the body is only the beginning of the file, so its last
+    line may be cut, too.
     """
-    if len(body) > policy.MAX_BYTES:
-        body, truncated = body[: policy.MAX_BYTES], True
+    if len(body) > robots_policy.MAX_BYTES:
+        body, truncated = body[: robots_policy.MAX_BYTES], True
     if truncated:
         body = body[: max(body.rfind(b"\n"), body.rfind(b"\r")) + 1]
     parsed = ParsedRobots()
-    # Collects rules before any user agent, which apply to none.
+    sitemaps: dict[str, None] = {}
+    # This first group gets the rules before the first user agent. They apply to none.
     current = RuleGroup()
     # A User-agent line after rules begins another group.
     in_rules = True
@@ -104,11 +109,12 @@ def parse(body: bytes, *, truncated: bool = False) -> ParsedRobots:
                     groups.append(current)
         elif name == _SITEMAP:
             sitemap = value.decode("utf-8", "replace")
-            if sitemap and sitemap not in parsed.sitemaps[-100:]:
-                parsed.sitemaps.append(sitemap)
+            if sitemap:
+                sitemaps[sitemap] = None
         elif name:
             in_rules = True
             _apply(name, value, current)
+    parsed.sitemaps = list(sitemaps)
     return parsed
 
 
@@ -129,16 +135,16 @@ def _read(line: bytes) -> tuple[str, bytes]:
 def _token(value: bytes) -> str:
     text = value.decode("utf-8", "replace")
     # `* (all of you)` means all agents, `*bot` the agent of that name.
-    return "*" if text.split(maxsplit=1)[:1] == ["*"] else policy.leading_word(text.lstrip("*"))
+    return "*" if text.split(maxsplit=1)[:1] == ["*"] else robots_policy.leading_word(text.lstrip("*"))
 
 
 def _apply(name: str, value: bytes, group: RuleGroup) -> None:
     if name == _CRAWL_DELAY:
-        seconds = policy.crawl_delay(value.decode("utf-8", "replace"))
+        seconds = robots_policy.crawl_delay(value.decode("utf-8", "replace"))
         if seconds is not None:
             group.crawl_delay = max(seconds, group.crawl_delay or 0.0)
     elif value:  # an empty Disallow forbids nothing
-        group.rules.append(Rule(allow=name == _ALLOW, pattern=quote(value, safe=_LINES_PLAIN)))
+        group.rules.append(Rule(allow=name == _ALLOW, pattern=quote(value, safe=_UNQUOTED_IN_PATTERN)))
 
 
 class Matcher:
@@ -169,7 +175,10 @@ class Matcher:
         return len(self._plain) + len(self._special)
 
     def match(self, targets: Sequence[str]) -> Rule | None:
-        """Return the rule that decides on a path with these normal spellings; None: no rule matches."""
+        """Return the rule that decides on a URL; None: no rule matches.
+
+        `targets`: the spellings of its path and query that `normal_targets` returns.
+        """
         best, best_weight = None, (0, False)
         for target in targets:
             pattern = self._longest_prefix(target)
@@ -221,17 +230,20 @@ def _weight(pattern: str, rule: Rule) -> tuple[int, bool]:
     return len(pattern), rule.allow
 
 
+# None of these four may change without the others: patterns and URLs are compared in the spelling that they define.
 _PLAIN = re.compile(r"/[A-Za-z0-9._~/=&?-]*")
+"""Paths and patterns that are in their normal spelling already; only a shortcut."""
 _UNUSUAL = re.compile(r"%[0-9A-Fa-f]{2}|[^!-~]|[%*$]")
-# Characters that differ from their encoded form: they separate path parts, begin an escape, a comment or a fragment, or
-# are special in a pattern. The last two are encoded wherever they are meant literally.
-_KEPT = frozenset("/?%#*$")
-
-_SLASH_OR_MARK = re.compile("%2F|%3F|[/?]")
+"""Escapes, and characters that must be escaped."""
+_NEVER_DECODED = frozenset("/?%#*$")
+"""Characters that differ from their escapes, which therefore stay: they separate parts of a path, begin an escape, a
+comment or a fragment, or are special in a pattern. A literal `*` or `$` of a URL is always escaped."""
+_SLASH_OR_QUESTION = re.compile("%2F|%3F|[/?]")
+"""Characters of a query that count as equal to their escapes."""
 
 
 def normal_pattern(pattern: str) -> str:
-    """Return the normal spelling of an Allow or Disallow value in ASCII. `*` matches anything, a final `$` the end."""
+    """Return the normal spelling of a rule's pattern, in which `*` matches anything and a final `$` the end."""
     if _PLAIN.fullmatch(pattern):
         return pattern
     anchor = "$" if pattern.endswith("$") else ""
@@ -239,19 +251,20 @@ def normal_pattern(pattern: str) -> str:
 
 
 def normal_targets(target: str) -> tuple[str, ...]:
-    """Return the normal spellings of a URL's path and query; a pattern has to match one of them.
+    """Return the normal spellings of a URL's path and query; a rule matches if its pattern matches one of them.
 
-    A slash or question mark in a query is the same encoded or not (the table in section 2.2.2), in a path it is not. A
-    pattern such as `/*b=c%2Fd` may mean either, so the query gets both spellings.
+    In a query, `/` and `?` mean the same as their escapes (the table in RFC 9309, section 2.2.2); in a path they do
+    not. A pattern such as `/*b=c%2Fd` may apply to a path or to a query, so it is left as it is, and the query gets
+    both spellings.
     """
     if not _PLAIN.fullmatch(target):
         target = _normalize(target.encode("utf-8", "surrogatepass").decode("latin-1"))
-    path, mark, query = target.partition("?")
-    if not mark or not _SLASH_OR_MARK.search(query):
+    path, separator, query = target.partition("?")
+    if not separator or not _SLASH_OR_QUESTION.search(query):
         return (target,)
-    plain = path + mark + query.replace("%2F", "/").replace("%3F", "?")
-    encoded = path + mark + query.replace("/", "%2F").replace("?", "%3F")
-    return tuple({target: None, plain: None, encoded: None})
+    decoded = path + separator + query.replace("%2F", "/").replace("%3F", "?")
+    encoded = path + separator + query.replace("/", "%2F").replace("?", "%3F")
+    return tuple({target: None, decoded: None, encoded: None})  # each once, in this order
 
 
 def _normalize(octets: str) -> str:
@@ -261,10 +274,10 @@ def _normalize(octets: str) -> str:
 
 @cache
 def _normalize_octet(octet: str) -> str:
-    """Return the normal spelling of an escape or an unusual character; there are fewer than 700."""
+    """Return the normal spelling of an escape or an unusual character. The cache stays below 700 entries."""
     value = int(octet[1:], 16) if len(octet) == 3 else ord(octet)
     character = chr(value)
-    return character if "!" <= character <= "~" and character not in _KEPT else f"%{value:02X}"
+    return character if "!" <= character <= "~" and character not in _NEVER_DECODED else f"%{value:02X}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,18 +286,22 @@ class RobotsVerdict:
 
     allowed: bool
     rule: str
-    """Line that decided (`Disallow: /private`), or why none had to; empty unless requested."""
+    """Line that decided (`Disallow: /private`), NO_RULE or ALWAYS. Empty: the caller did not ask for it."""
     crawl_delay: float | None
-    """Seconds between fetches that the site asks of this user agent, up to the cap; None: it names none."""
+    """Seconds between fetches that the site asks of this user agent, at most `CRAWL_DELAY_CAP_SECONDS`. None: the site
+    asks for no delay."""
 
 
+# Values of `RobotsVerdict.rule` where no line decided. The texts may be changed freely.
 NO_RULE = "no rule applies"
 ALWAYS = "/robots.txt is always allowed"
 
 _MAX_MATCHERS = 16
-"""User agents whose matchers are cached."""
+"""User agents whose matchers are cached for one robots.txt. May be changed freely: more need memory, fewer are built
+more often."""
 _MAX_MATCHER_RULES = 50_000
-"""Rules of all cached matchers together."""
+"""Rules of all cached matchers of one robots.txt together. May be changed freely, with the same effect. A matcher with
+more rules is cached alone."""
 
 
 class RobotsRules:
@@ -338,7 +355,7 @@ class RobotsRules:
 
 
 def _target(url: str) -> str:
-    """Return the path and query of a canonical URL, or of what is only that; without fragment."""
+    """Return the path and query of a URL, without the fragment. `url`: a canonical URL, or only its path and query."""
     start = 0
     if not url.startswith("/"):
         scheme_end = url.find("://")

@@ -299,6 +299,11 @@ def test_sitemaps_are_whole_urls_of_any_group() -> None:
     assert found.sitemaps == ("https://a.test/one.xml", "http://b.test/two.xml.gz?x=1")
 
 
+def test_sitemaps_are_listed_once_however_far_apart_they_repeat() -> None:
+    addresses = [f"https://a.test/{number}.xml" for number in range(200)]
+    assert robots("".join(f"Sitemap: {address}\n" for address in addresses * 2)).sitemaps == tuple(addresses)
+
+
 @pytest.mark.parametrize(
     ("user_agent", "token"),
     [

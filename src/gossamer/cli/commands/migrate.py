@@ -127,7 +127,7 @@ def _print_report(left: SpiderLeftovers, done: ImportResult, *, spider: str, dry
     would = "would be added" if dry else "added"
     print(
         f"{left.queue}: {done.read:,} requests, {done.added:,} {would}, {done.known:,} seen already, "
-        f"{done.before:,} imported before."
+        f"{done.imported_before:,} imported before."
     )
     print(f"{left.dupefilter}: {left.fingerprints:,} fingerprints. They stay there and count as seen.")
     print(f"{left.start_urls}: {left.start_url_count:,} start messages. The spider reads them there.")
