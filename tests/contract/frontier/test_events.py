@@ -288,7 +288,7 @@ async def test_far_expiries_end_with_their_crawl(frontier: ValkeyFrontier, clock
     assert {key.split("}:")[1] for key, ttl in (await stage.keys()).items() if ttl == -1} <= {
         "meta",
         "n",
-        "homes",
+        "groups",
         "egresses",
     }
 

@@ -179,7 +179,7 @@ async def test_a_crawl_is_listed_as_long_as_it_is_known(frontier: ValkeyFrontier
     clock.now += 86400 + 1
     await frontier.maintain()
     endless = {key for key, ttl in (await stage.keys()).items() if ttl == -1}
-    assert {key.split("}:")[1] for key in endless} <= {"meta", "n", "homes"}
+    assert {key.split("}:")[1] for key in endless} <= {"meta", "n", "groups"}
 
 
 @pytest.mark.parametrize("cursor", ["x", "99:", "-1:0|a", ":", "²:0|a"])

@@ -1,10 +1,13 @@
 """Loading scripts: what is included, and when."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+import gossamer
 from gossamer.valkey.client import Script, load_scripts
+from tests.unit.valkey.lua_names import undeclared
 
 
 def write(folder: Path, command: str, **includes: str) -> Path:
@@ -44,3 +47,34 @@ def test_a_missing_include_names_both(tmp_path: Path) -> None:
 def test_a_circle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="include each other: a -> b -> c -> b"):
         load_scripts(write(tmp_path, "-- include b\n", b="-- include c\n", c="-- include b\n"))
+
+
+PACKAGE = Path(gossamer.__file__).parent
+FOLDERS = sorted({path.parent for path in PACKAGE.rglob("*.lua") if path.parent.name != "include"})
+SCRIPTS = [script for folder in FOLDERS for script in load_scripts(folder).values()]
+
+
+def test_all_folders_with_scripts_are_found() -> None:
+    assert len(FOLDERS) == 5
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_a_script_declares_the_names_that_it_uses(script: Script) -> None:
+    assert undeclared(script.source) == set()
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_no_function_has_too_many_parameters(script: Script) -> None:
+    found = re.findall(r"function *\w*\(([^)]*)\)", script.source)
+    assert [parameters for parameters in found if parameters.count(",") >= 8] == []
+
+
+def test_a_name_that_is_declared_nowhere_is_found() -> None:
+    source = "local a, b = 1, { c = 2, d }\nlocal function f(x)\n  return x.y + z:w(function(v) return v end)\nend\n"
+    assert undeclared(source) == {"d", "z"}
+
+
+def test_every_script_is_called() -> None:
+    for folder in FOLDERS:
+        python = "".join(path.read_text() for path in folder.parent.glob("*.py"))
+        assert [name for name in load_scripts(folder) if f'"{name}"' not in python] == []

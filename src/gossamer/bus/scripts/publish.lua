@@ -1,94 +1,110 @@
--- Put messages at the end of a topic, within its bounds.
--- KEYS  1 the topic's stream  2 its facts (see streams_keys.py)
+-- Append messages to a topic, within the topic's limits.
+-- KEYS  1 the topic's stream  2 its facts: put (bytes ever appended), gone (bytes of them that were deleted)
 -- ARGV  1 the topic's name  2 the channel that wakes consumers  3 bytes that the topic may hold
---       4 1: kept until acknowledged, refused when full; 0: the oldest go  5 ms that the others are kept
+--       4 1: kept until acknowledged, refused when full; 0: the oldest are deleted  5 ms that the latter are kept
 --       then value, key ...
--- Returns {1, messages that left and that some group had not been given}; {0, bytes held} when it is full and nothing
--- was put.
-local topic, channel, most, keep, life = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1', tonumber(ARGV[5])
+-- Returns {1, deleted messages that some group had not been given}, or {0, bytes held} when the topic is full and
+-- nothing was appended.
+local topic, channel, most, life = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5])
+local until_acknowledged = ARGV[4] == "1"
 local stream, facts = KEYS[1], KEYS[2]
-local ENTRY_BYTES = 32  -- what a message costs beyond its value and key, about
+local ENTRY_BYTES = 32 -- what a message takes besides its value and key (approximate)
 
-local known = redis.call('HMGET', facts, 'put', 'gone')
-local put, gone = tonumber(known[1] or '0'), tonumber(known[2] or '0')
+local known = redis.call("HMGET", facts, "put", "gone")
+local put, gone = tonumber(known[1] or "0"), tonumber(known[2] or "0")
 
--- How many bytes were put before the oldest message that is still there: they have left.
-local function look()
-  local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
+-- Updates `gone`: a message says how many bytes were appended before it, so the oldest one that is left says what is
+-- gone.
+local function update_gone()
+  local first = redis.call("XRANGE", stream, "-", "+", "COUNT", 1)[1]
   gone = first and tonumber(first[2][4]) or put
 end
 
-local adding = 0
-for at = 6, #ARGV, 2 do adding = adding + #ARGV[at] + #ARGV[at + 1] + ENTRY_BYTES end
+local added_bytes = 0
+for at = 6, #ARGV, 2 do
+  added_bytes = added_bytes + #ARGV[at] + #ARGV[at + 1] + ENTRY_BYTES
+end
 
--- What left is looked for only when the topic seems to be full: else nothing hangs on it.
-if keep and put - gone > 0 and put - gone + adding > most then
-  look()
-  if put - gone > 0 and put - gone + adding > most then
-    redis.call('HSET', facts, 'gone', string.format('%.0f', gone))
-    return {0, put - gone}
+-- What acknowledging has deleted is looked up only when the topic seems to be full: nothing else depends on it.
+if until_acknowledged and put - gone > 0 and put - gone + added_bytes > most then
+  update_gone()
+  if put - gone > 0 and put - gone + added_bytes > most then
+    redis.call("HSET", facts, "gone", string.format("%.0f", gone))
+    return { 0, put - gone }
   end
 end
 
 for at = 6, #ARGV, 2 do
-  local before = string.format('%.0f', put)
-  if ARGV[at + 1] == '' then
-    redis.call('XADD', stream, '*', 'v', ARGV[at], 'c', before)
+  local before = string.format("%.0f", put)
+  if ARGV[at + 1] == "" then
+    redis.call("XADD", stream, "*", "v", ARGV[at], "c", before)
   else
-    redis.call('XADD', stream, '*', 'v', ARGV[at], 'c', before, 'k', ARGV[at + 1])
+    redis.call("XADD", stream, "*", "v", ARGV[at], "c", before, "k", ARGV[at + 1])
   end
   put = put + #ARGV[at] + #ARGV[at + 1] + ENTRY_BYTES
 end
 
--- The oldest go until what is left fits. How many that is nobody knows, so a few go and then more; but not more than
--- should do if the next are as large as those were.
+-- Deletes the oldest messages until the rest fits. How many that takes is not known, so it deletes one, and then more
+-- each time; but not more than should suffice if the next ones are as large as the last. Returns how many it deleted.
 local function shrink()
-  local left, count = 0, 1
-  look()
+  local deleted, count = 0, 1
+  update_gone()
   while put - gone > most do
     local before = gone
-    local went = redis.call('XTRIM', stream, 'MAXLEN', math.max(1, redis.call('XLEN', stream) - count))
-    if went == 0 then break end
-    left = left + went
-    look()
+    local went = redis.call("XTRIM", stream, "MAXLEN", math.max(1, redis.call("XLEN", stream) - count))
+    if went == 0 then
+      break
+    end
+    deleted = deleted + went
+    update_gone()
     local mean = math.max(1, (gone - before) / went)
     count = math.max(1, math.min(2 * count, math.floor((put - gone - most) / mean)))
   end
-  return left
+  return deleted
 end
 
--- Of what just left: how many messages the group furthest behind had not been given.
-local function unread(left)
-  local about = redis.call('XINFO', 'STREAM', stream)
-  local added
-  for at = 1, #about, 2 do if about[at] == 'entries-added' then added = about[at + 1] end end
+local function pairs_to_table(row)
+  local fields = {}
+  for at = 1, #row, 2 do
+    fields[row[at]] = row[at + 1]
+  end
+  return fields
+end
+
+-- Returns how many of the messages that were just deleted the group furthest behind had not been given.
+local function count_unread(deleted)
+  local added = pairs_to_table(redis.call("XINFO", "STREAM", stream))["entries-added"]
   local most_unread = 0
-  for _, row in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-    local group = {}
-    for at = 1, #row, 2 do group[row[at]] = row[at + 1] end
+  for _, row in ipairs(redis.call("XINFO", "GROUPS", stream)) do
+    local group = pairs_to_table(row)
     -- A group that never read anything has no count of it.
-    local read = group['entries-read'] or (group['last-delivered-id'] == '0-0' and 0 or added)
-    local missed = added - redis.call('XLEN', stream) - read
-    most_unread = math.max(most_unread, math.min(left, missed))
+    local read = group["entries-read"] or (group["last-delivered-id"] == "0-0" and 0 or added)
+    local missed = added - redis.call("XLEN", stream) - read
+    most_unread = math.max(most_unread, math.min(deleted, missed))
   end
   return most_unread
 end
 
-local missed = 0
-if keep then
-  redis.call('PERSIST', stream)
+local unread = 0
+if until_acknowledged then
+  redis.call("PERSIST", stream)
 else
-  local now = redis.call('TIME')
-  local left = redis.call('XTRIM', stream, 'MINID', '~', string.format('%.0f', math.max(0, now[1] * 1000 - life)))
-  if put - gone > most then left = left + shrink() end
-  if left > 0 then missed = unread(left) end
-  redis.call('PEXPIRE', stream, string.format('%.0f', life))
+  local time = redis.call("TIME")
+  local oldest = string.format("%.0f", math.max(0, time[1] * 1000 - life))
+  local deleted = redis.call("XTRIM", stream, "MINID", "~", oldest)
+  if put - gone > most then
+    deleted = deleted + shrink()
+  end
+  if deleted > 0 then
+    unread = count_unread(deleted)
+  end
+  redis.call("PEXPIRE", stream, string.format("%.0f", life))
 end
-redis.call('HSET', facts, 'put', string.format('%.0f', put), 'gone', string.format('%.0f', gone))
-if keep then
-  redis.call('PERSIST', facts)
+redis.call("HSET", facts, "put", string.format("%.0f", put), "gone", string.format("%.0f", gone))
+if until_acknowledged then
+  redis.call("PERSIST", facts)
 else
-  redis.call('PEXPIRE', facts, string.format('%.0f', life))
+  redis.call("PEXPIRE", facts, string.format("%.0f", life))
 end
-redis.call('PUBLISH', channel, topic)
-return {1, missed}
+redis.call("PUBLISH", channel, topic)
+return { 1, unread }

@@ -1,12 +1,12 @@
--- Say that a process lives, and forget those that were silent for too long.
--- KEYS  1 the processes of a role: a sorted set by the second of their last word
--- ARGV  1 epoch seconds, or '' for the server's clock   2 seconds of silence after which one is forgotten
---       3 the process; '' only asks
+-- Report that a process lives, and forget those that were silent for too long.
+-- KEYS  1 the processes of a role: a sorted set by the epoch second of their last heartbeat
+-- ARGV  1 epoch seconds, or "" for the server's clock  2 seconds of silence after which a process is forgotten
+--       3 the process, or "" to only list them
 -- Returns the processes that live.
-local now = tonumber(ARGV[1]) or tonumber(redis.call('TIME')[1])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. (now - ARGV[2]))
-if ARGV[3] ~= '' then
-  redis.call('ZADD', KEYS[1], now, ARGV[3])
-  redis.call('EXPIRE', KEYS[1], ARGV[2])
+local now = tonumber(ARGV[1]) or tonumber(redis.call("TIME")[1])
+redis.call("ZREMRANGEBYSCORE", KEYS[1], "-inf", "(" .. (now - ARGV[2]))
+if ARGV[3] ~= "" then
+  redis.call("ZADD", KEYS[1], now, ARGV[3])
+  redis.call("EXPIRE", KEYS[1], ARGV[2])
 end
-return redis.call('ZRANGE', KEYS[1], 0, -1)
+return redis.call("ZRANGE", KEYS[1], 0, -1)

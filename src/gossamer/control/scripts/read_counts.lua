@@ -1,14 +1,15 @@
 -- Read all counters of a group.
--- KEYS  1 the group, as `count` has it
--- ARGV  1 epoch seconds, or '' for the server's clock
+-- KEYS  1 the group, as in `count`
+-- ARGV  1 epoch seconds, or "" for the server's clock
 -- Returns {seconds, {name, {field, number, ...}, ...}}.
-local now = tonumber(ARGV[1]) or tonumber(redis.call('TIME')[1])
+local MOST_COUNTERS = 10000
+local now = tonumber(ARGV[1]) or tonumber(redis.call("TIME")[1])
 local found = {}
-for _, name in ipairs(redis.call('ZRANGE', KEYS[1], 0, 9999)) do
-  local row = redis.call('HGETALL', KEYS[1] .. ':' .. name)
+for _, name in ipairs(redis.call("ZRANGE", KEYS[1], 0, MOST_COUNTERS - 1)) do
+  local row = redis.call("HGETALL", KEYS[1] .. ":" .. name)
   if #row > 0 then
     found[#found + 1] = name
     found[#found + 1] = row
   end
 end
-return {now, found}
+return { now, found }

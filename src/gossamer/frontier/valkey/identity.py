@@ -18,7 +18,7 @@ from gossamer.policy.scrapy_urls import scrapy_fingerprint
 from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
 from gossamer.valkey.shards import Shards
 
-FORMAT = "2"
+FORMAT = "3"
 """Version of the keys and of what they hold. Increase it with every change that an older version could not read; a
 frontier of another format is refused before the first write."""
 

@@ -115,13 +115,13 @@ class KeyPattern(StrEnum):
     """Sorted set: the same for one egress address, where the budget is per egress. Deleted when empty."""
     OFF = "off:{pool}|{spider}"
     """Set: domains with work that are blacklisted or paused. Deleted when empty."""
-    ROSTER = "roster:{pool}|{spider}"
+    PER_EGRESS = "per-egress:{pool}|{spider}"
     """Set: domains with work whose budget is per egress. Deleted when empty."""
     LATER = "later"
     """Sorted set: retries by due time. Deleted when empty."""
     BACKLOG = "backlog"
     """Hash: "<pool>|<spider>" -> number of requests that wait in queues. Rows are deleted when no request waits."""
-    GROUPS = "homes"
+    GROUPS = "groups"
     """Sorted set: "<pool>|<spider>" by when work last arrived. Rows are deleted an hour later if nothing waits
     there."""
     APP = "app:{appid}"
@@ -140,7 +140,7 @@ class KeyPattern(StrEnum):
     """String: blocked until, crawl delay. Deleted with the later of the two."""
     POLICY = "policy"
     """Hash: "d:<domain>" and "*" (the default) -> policy; version. The operator's, so it is kept for ever."""
-    RESCORING = "rescoring"
+    APPLYING_POLICY = "applying-policy"
     """String: how far the change of the default policy has come. Deleted when it applies to all domains."""
     EGRESSES = "egresses"
     """Sorted set: egress addresses by the time of their last lease (up to an hour old). The time is negative while the
@@ -177,13 +177,13 @@ class KeyPattern(StrEnum):
     IDLE = "idle"
     """Sorted set: crawls that may have finished on this shard. Rows are deleted when that is decided, or with the
     crawl."""
-    RESTING = "resting"
+    IDLE_UNTIL = "idle-until"
     """Sorted set: crawls with nothing to do on this shard, by when they have been idle for long enough to finish. Rows
     end then, or with the crawl."""
     OPENED = "opened"
     """Sorted set, home shard: runs without a request yet, by when they began. Rows are deleted when the first request
     is added on this shard. After the retention, maintenance finishes a run that still has no request."""
-    HALTING = "halting"
+    STOPPING = "stopping"
     """Hash, home shard: crawl -> version of its home record that some shard may not have applied yet. Rows are deleted
     when all shards have."""
     STARVING = "starving"
@@ -191,7 +191,7 @@ class KeyPattern(StrEnum):
     waits."""
     ENDING = "ending"
     """Sorted set: crawls by when their keys are to be deleted. Rows are deleted then."""
-    MARKS = "marks"
+    STOP_MARKERS = "stop-markers"
     """Sorted set: stopped and expired crawls by when their stop marker ends. Rows are deleted then."""
     EXPIRIES = "expiries"
     """Sorted set, home shard: "<token>|<spider>" by when the part expires. Rows are deleted then, or with the crawl."""
@@ -219,7 +219,7 @@ class KeyPattern(StrEnum):
     retention."""
     EVENT = "event"
     """Hash: id -> event. Rows are deleted with those of EVENTS."""
-    TELLER = "teller"
+    PUBLISHER = "publisher"
     """Hash: name of the process that publishes the events, and the time until which no other process may. Expires after
     an hour."""
 

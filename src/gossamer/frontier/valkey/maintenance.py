@@ -9,7 +9,7 @@ from typing import Any
 from gossamer.frontier.valkey.commands import ScriptCommands
 from gossamer.frontier.valkey.identity import FrontierIdentity
 from gossamer.frontier.valkey.keys import KeyPattern
-from gossamer.frontier.valkey.policies import rescore
+from gossamer.frontier.valkey.policies import apply_default_policy
 from gossamer.frontier.valkey.runs import (
     carry_out_stop,
     finish_idle,
@@ -114,8 +114,8 @@ class ShardMaintenance:
         """Resume the operations that a process began and did not complete (`pending`: reply of the script
         `pending_work`)."""
         commands, retention_ms = self._commands, self._retention_ms
-        halting, idle, opened, starving, purging, rescoring = pending
-        for token in halting:
+        stopping, idle, opened, starving, purging, applying_policy = pending
+        for token in stopping:
             with left_to_maintenance():
                 await carry_out_stop(commands, token.decode(), retention_ms=retention_ms)
         if purging:
@@ -133,5 +133,5 @@ class ShardMaintenance:
             for token in starving:
                 with left_to_maintenance():
                     await rebalance_budget(commands, token.decode(), shard, retention_ms=retention_ms)
-        if rescoring:
-            await rescore(commands, shard)
+        if applying_policy:
+            await apply_default_policy(commands, shard)

@@ -1,6 +1,7 @@
 """The operator's policies: a domain's policy is on its shard; the default is on all shards, and shard 0's counts.
 
-A change of the default moves the waiting domains of every shard (`rescore`); maintenance resumes an interrupted move.
+A change of the default moves the waiting domains of every shard (`apply_default_policy`); maintenance resumes an
+interrupted move.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ async def set_policy(
         raise PoliciesChanged(domain or "the default policy")
     if domain is None:
         await commands.everywhere("set_policy", "", arguments[0])
-        await asyncio.gather(*(rescore(commands, shard) for shard in range(commands.count)))
+        await asyncio.gather(*(apply_default_policy(commands, shard) for shard in range(commands.count)))
 
 
 async def read_policies(commands: ScriptCommands) -> tuple[DomainPolicy, dict[str, DomainPolicy]]:
@@ -94,7 +95,7 @@ async def _read(commands: ScriptCommands) -> tuple[DomainPolicy, dict[str, Domai
     return default, domains, version
 
 
-async def rescore(commands: ScriptCommands, shard: int) -> None:
+async def apply_default_policy(commands: ScriptCommands, shard: int) -> None:
     """Move a shard's waiting domains to the places that the new default gives them. May be repeated by any process."""
     while await commands.call(shard, "apply_default_policy", _DOMAINS_A_STEP):
         pass

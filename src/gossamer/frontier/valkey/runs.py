@@ -1,8 +1,8 @@
 """The ends of runs: deciding that a run is finished, stopping it, expiring its parts, sharing out its page budget.
 
 These operations concern several shards, and the process that runs one may die between any two steps. So the home shard
-first records what is to be done (in `idle`, `halting`, `opened`, `starving`) and keeps the record until every shard has
-done its part; maintenance resumes what is recorded.
+first records what is to be done (in `idle`, `stopping`, `opened`, `starving`) and keeps the record until every shard
+has done its part; maintenance resumes what is recorded.
 """
 
 import asyncio
@@ -158,7 +158,7 @@ async def try_finish(commands: ScriptCommands, token: str, *, retention_ms: int,
         return False
     if home.state is CrawlState.FINISHED:  # the process that decided may have died before it told the shards
         await end_on_shards(commands, home, _FINISHED, retention_ms=retention_ms)
-    if home.state is not CrawlState.RUNNING:  # `halting` records the shards that do not know of a stop yet
+    if home.state is not CrawlState.RUNNING:  # `stopping` records the shards that do not know of a stop yet
         return False
     done, known = await _sum_counter(commands, home, "Z")
     added, _ = await _sum_counter(commands, home, "A")

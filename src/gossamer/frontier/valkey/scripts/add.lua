@@ -8,8 +8,8 @@
 --       number  12 number of the call: repeated with the same number, it changes nothing and gets the same answer
 --       13 spiders whose part has ended: "slink,eother"  14 retention ms
 --       15 last: 1 when nothing more of this submission comes and nothing was new so far
---       16 seeds: 1 when no settlement will count what is not added, so it is counted here and the positions of duplicates
---       are returned too
+--       16 seeds: 1 when no settlement will count what is not added, so it is counted here and the positions of
+--       duplicates are returned too
 --       then for each batch: spider, domain, priority, depth, unfiltered 1|0, extended 1|0, count,
 --       and for each URL: fingerprint (decimal), tail (URL, or what the client packed)
 -- Returns { "closed" } when the run was finished here since then, or is over (the caller asks the home shard),
@@ -18,9 +18,9 @@
 --           { position, reason, ... of every URL that was dropped and is not in the seen-set },
 --           1 when there are duplicates of seeds, and nothing was queued here under these terms before }
 -- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, call:{name},
---         clock, d:{token}, egresses, ending, event, events, expiries, h:{token}, homes, idle, n,
---         off:{pool}|{spider}, old, opened, policy, purge, q:{token}|{spider}|{domain}|{priority},
---         r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, resting, roster:{pool}|{spider},
+--         clock, d:{token}, egresses, ending, event, events, expiries, groups, h:{token}, idle, idle-until, n,
+--         off:{pool}|{spider}, old, opened, per-egress:{pool}|{spider}, policy, purge,
+--         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
 --         running:{spider}|{appid}, running:|{appid}, s:{token}:{generation}:{bucket}, t:{token}, w:{scope},
 --         wait:{pool}, x:{domain}, z:{token}
 -- transition: new -> queued on add

@@ -2,14 +2,14 @@
 -- Queue the URLs of many submissions, each as `add` does.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 single: 1 where there is one shard  4 retention ms
---       then for each: token, run, generation, crawl (msgpack), digest of the terms, limits (msgpack) and terms (opaque),
---       version at which the home shard confirmed the run just now, spiders whose part has ended: "slink,eother",
---       number of arguments of its batches, and those, as in `add`
+--       then for each: token, run, generation, crawl (msgpack), digest of the terms, limits (msgpack) and terms
+--       (opaque), version at which the home shard confirmed the run just now, spiders whose part has ended:
+--       "slink,eother", number of arguments of its batches, and those, as in `add`
 -- Returns for each what `add` does; a submission that is "closed" or "purging" has changed nothing
 -- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, call:{name},
---         clock, d:{token}, egresses, ending, event, events, expiries, h:{token}, homes, idle, n,
---         off:{pool}|{spider}, old, opened, policy, purge, q:{token}|{spider}|{domain}|{priority},
---         r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, resting, roster:{pool}|{spider},
+--         clock, d:{token}, egresses, ending, event, events, expiries, groups, h:{token}, idle, idle-until, n,
+--         off:{pool}|{spider}, old, opened, per-egress:{pool}|{spider}, policy, purge,
+--         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
 --         running:{spider}|{appid}, running:|{appid}, s:{token}:{generation}:{bucket}, t:{token}, w:{scope},
 --         wait:{pool}, x:{domain}, z:{token}
 -- transition: new -> queued on add

@@ -3,13 +3,13 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 most domains a call
 -- Returns 1 when there is more to do, else 0
--- Touches a:{pool}|{spider}|{domain}, c:{token}, clock, egresses, homes, n, off:{pool}|{spider}, policy,
---         r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, rescoring, roster:{pool}|{spider}, w:{scope},
+-- Touches a:{pool}|{spider}|{domain}, applying-policy, c:{token}, clock, egresses, groups, n, off:{pool}|{spider},
+--         per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, w:{scope},
 --         wait:{pool}, x:{domain}
 -- include shard
 -- include moves
 -- include next_group
-local key = BASE .. "rescoring"
+local key = BASE .. "applying-policy"
 
 -- The cursor walks groups by name, and in each the places where a domain may stand: "<group>\n<place>\n<inner cursor>".
 local cursor = redis.call("GET", key)

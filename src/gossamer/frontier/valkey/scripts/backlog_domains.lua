@@ -3,9 +3,8 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 spider  4 cursor, "" to begin  5 domains to return (approximate)
 -- Returns { next cursor, "" at the end, { domain, requests, ... } }
--- Touches a:{pool}|{spider}|{domain}, backlog, clock, homes, off:{pool}|{spider},
---         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
---         roster:{pool}|{spider}
+-- Touches a:{pool}|{spider}|{domain}, backlog, clock, groups, off:{pool}|{spider}, per-egress:{pool}|{spider},
+--         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}
 -- include shard
 -- include places
 local MOST_QUEUES = 1000 -- of a domain: no more are counted

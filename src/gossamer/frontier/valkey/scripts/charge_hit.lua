@@ -3,7 +3,8 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 spider  5 domain  6 egress
 --       7 hits  8 window ms  9 moderated 1|0: the crawl's requested rate, or "" each
--- Returns { 1 when a hit was charged, ms until it starts }, or { 0, ms until it is worth asking again, "" when nobody knows }
+-- Returns { 1 when a hit was charged, ms until it starts }, or { 0, ms until it is worth asking again, or ""
+--         when that is not known }
 -- Touches clock, policy, w:{scope}, x:{domain}
 -- include shard
 -- include hits

@@ -41,7 +41,8 @@ elseif not expected then
     correct(latest - now)
   end
 end
--- A process in its first call could not know if the clock had been set a moment before, so it does not count as agreeing.
+-- A process in its first call could not know if the clock had been set a moment before, so it does not count as
+-- agreeing.
 if corrected ~= 0 or (expected and math.abs(expected - now) <= CLOCK_STEP) then
   redis.call("ZADD", clocks, now, process)
   redis.call("ZREMRANGEBYSCORE", clocks, "-inf", now - LIFE)

@@ -1,18 +1,18 @@
 #!lua flags=allow-oom
--- Confirm that all shards of a crawl know what of it ended, unless more was stopped meanwhile, and record the events of it.
--- On the home shard.
+-- Confirm that all shards of a crawl know what of it ended, unless more was stopped meanwhile, and record the events of
+-- it. On the home shard.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 version of the home shard's record when it was read
 --       then for each end: spider or "", number of waiting requests that were purged for it
 -- Returns 1, or 0 when shards are still to be told
--- Touches clock, event, events, h:{token}, halting, n
+-- Touches clock, event, events, h:{token}, n, stopping
 -- include shard
 -- include events
 local token, key = ARGV[3], BASE .. "h:" .. ARGV[3]
-if tonumber(redis.call("HGET", BASE .. "halting", token) or 0) > tonumber(ARGV[4]) then
+if tonumber(redis.call("HGET", BASE .. "stopping", token) or 0) > tonumber(ARGV[4]) then
   return 0
 end
-redis.call("HDEL", BASE .. "halting", token)
+redis.call("HDEL", BASE .. "stopping", token)
 for i = 5, #ARGV, 2 do
   local spider, field = ARGV[i], "ev:" .. ARGV[i]
   local letter = redis.call("HGET", key, field)

@@ -3,8 +3,8 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 egress  4 cursor, "" to begin  5 most domains a call
 -- Returns the next cursor, "" at the end (the egress then counts as enrolled)
--- Touches a:{pool}|{spider}|{domain}, c:{token}, clock, egresses, homes, n, off:{pool}|{spider}, policy,
---         r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, roster:{pool}|{spider}, w:{scope},
+-- Touches a:{pool}|{spider}|{domain}, c:{token}, clock, egresses, groups, n, off:{pool}|{spider},
+--         per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, w:{scope},
 --         wait:{pool}, x:{domain}
 -- include shard
 -- include ready

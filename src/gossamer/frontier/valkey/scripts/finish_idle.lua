@@ -3,14 +3,14 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 most runs a call  4 retention ms
 -- Returns { number of runs that were due, tokens of those that other shards have to be asked about ... }
--- Touches app:{appid}, backlog, c:{token}, clock, ending, event, events, expiries, h:{token}, idle, n, resting,
+-- Touches app:{appid}, backlog, c:{token}, clock, ending, event, events, expiries, h:{token}, idle, idle-until, n,
 --         running:{spider}|{appid}, running:|{appid}
 -- include shard
 -- include check_finished
-local due = redis.call("ZRANGEBYSCORE", BASE .. "resting", "-inf", now, "LIMIT", 0, tonumber(ARGV[3]))
+local due = redis.call("ZRANGEBYSCORE", BASE .. "idle-until", "-inf", now, "LIMIT", 0, tonumber(ARGV[3]))
 local tokens = {}
 for _, token in ipairs(due) do
-  redis.call("ZREM", BASE .. "resting", token)
+  redis.call("ZREM", BASE .. "idle-until", token)
   if check_finished(token, tonumber(ARGV[4]), true) then
     tokens[#tokens + 1] = token
   end

@@ -1,13 +1,14 @@
 #!lua flags=allow-oom
--- Finish a run on one shard if all that was added here is done, and has been for as long as the run stays idle. From then on
--- the shard refuses additions until the home shard was asked, so that the sum over all shards stands still while the home
--- shard decides. A shard that was touched and not yet added to is finished too: the addition may be under way.
+-- Finish a run on one shard if all that was added here is done, and has been for as long as the run stays idle. From
+-- then on the shard refuses additions until the home shard was asked, so that the sum over all shards stands still
+-- while the home shard decides. A shard that was touched and not yet added to is finished too: the addition may be
+-- under way.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 single: 1 where there is one shard  7 crawl (msgpack)
 --       8 version of the home shard's record before anything was summed
--- Returns { } while there is work, else { the time, each spider that had requests here, how many of them were dropped as
---         expired, ... }; only the time where the shard is in a later run
--- Touches app:{appid}, backlog, c:{token}, clock, d:{token}, ending, n, old, opened, purge, resting, t:{token},
+-- Returns { } while there is work, else { the time, each spider that had requests here, how many of them were
+--         dropped as expired, ... }; only the time where the shard is in a later run
+-- Touches app:{appid}, backlog, c:{token}, clock, d:{token}, ending, idle-until, n, old, opened, purge, t:{token},
 --         z:{token}
 -- transition: queued -> dropped on stop
 -- transition: later -> dropped on stop

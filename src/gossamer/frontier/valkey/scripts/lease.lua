@@ -5,17 +5,18 @@
 --       9 wait: 1 to be woken when less than the limit was found
 --       10 joins: 1 in the worker's first call to this shard  11... spiders, the first is served first
 -- Returns { "stale" } where the worker is not registered, or
---         { "ok", ms until the next is due or "", { leases }, { crawls }, { terms }, { starved tokens }, { idle tokens },
---         1 when this egress is new here and has to be enrolled }
+--         { "ok", ms until the next is due or "", { leases }, { crawls }, { terms }, { starved tokens },
+--         { idle tokens }, 1 when this egress is new here and has to be enrolled }
 --   leases: id, token, run, spider, domain, priority, entry, us from this call to its start,
 --   even gap in us (negative: its domain is blacklisted, and the worker is to drop it), ...
 --   crawls: token, generation, crawl, ...
 --   terms: token, number, blob, ...
 -- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, clock,
---         d:{token}, dead, deaths, egresses, ending, event, events, expiries, h:{token}, homes, idle, l:{worker},
---         later, n, off:{pool}|{spider}, policy, q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band},
---         r:{pool}|{spider}|{band}|{egress}, resting, roster:{pool}|{spider}, running:{spider}|{appid},
---         running:|{appid}, starving, t:{token}, w:{scope}, wait:{pool}, workers, x:{domain}, z:{token}
+--         d:{token}, dead, deaths, egresses, ending, event, events, expiries, groups, h:{token}, idle, idle-until,
+--         l:{worker}, later, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy,
+--         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
+--         running:{spider}|{appid}, running:|{appid}, starving, t:{token}, w:{scope}, wait:{pool}, workers,
+--         x:{domain}, z:{token}
 -- transition: queued -> leased on lease
 -- transition: later -> queued on due
 -- transition: queued -> dropped on expire
@@ -61,10 +62,6 @@ end
 
 -- Adds to the answer what the worker has to know of a crawl's run and of terms, once each.
 local function show_crawl(token, run, terms_number)
-  if token == last_shown[1] and run == last_shown[2] and terms_number == last_shown[3] then
-    return
-  end
-  last_shown = { token, run, terms_number }
   local name = token .. run
   if not shown[name] then
     shown[name] = true
@@ -89,18 +86,22 @@ local function show_lease(called, id, lease)
   leases[n + 1], leases[n + 2], leases[n + 3], leases[n + 4] = id, token, run, spider
   leases[n + 5], leases[n + 6], leases[n + 7] = domain, priority, entry_for_worker(entry)
   leases[n + 8], leases[n + 9] = math.max(0, start - called) * 1000, spacing * 1000 -- a reply's numbers are whole
-  show_crawl(token, run, terms_number_of(entry))
+  local terms_number = terms_number_of(entry)
+  if token ~= last_shown[1] or run ~= last_shown[2] or terms_number ~= last_shown[3] then
+    last_shown = { token, run, terms_number }
+    show_crawl(token, run, terms_number)
+  end
 end
 
--- Ids are named by the worker's own call, not by a counter of this shard: after a failover that lost some of its last steps,
--- a counter would give an id again that the worker holds for another request. A worker's calls are numbered through all its
--- names: it may settle what it held under an earlier name under its new one.
+-- Ids are named by the worker's own call, not by a counter of this shard: after a failover that lost some of its last
+-- steps, a counter would give an id again that the worker holds for another request. A worker's calls are numbered
+-- through all its names: it may settle what it held under an earlier name under its new one.
 local function lease_id(first, index)
   return string.format("%.0f", first + index)
 end
 
--- A repeated call, whose reply was lost, gets the same answer, from the leases themselves. An earlier call than the last
--- one was delayed on its way, and its answer came long since: its ids have been used.
+-- A repeated call, whose reply was lost, gets the same answer, from the leases themselves. An earlier call than the
+-- last one was delayed on its way, and its answer came long since: its ids have been used.
 local last_call = redis.call("HGET", leases_key, "last")
 if last_call then
   local done, first, count, called = string.match(last_call, "^(%d+) (%d+) (%d+) (%S+)$")
@@ -140,8 +141,8 @@ for _, member in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "later", "-inf", now
 end
 
 local dropped = 0
--- Of each lease: { run, token, priority, spider, domain, scope, entry, fingerprint of its last hop, answer to that, start,
--- even gap }
+-- Of each lease: { run, token, priority, spider, domain, scope, entry, fingerprint of its last hop, answer to that,
+-- start, even gap }
 local taken = {}
 
 -- Sets a domain's queues of this crawl aside until a page of its budget comes back.
@@ -162,8 +163,8 @@ local function give_way(group, domain, priority, scope, crawl, policy, budgets)
   return true
 end
 
--- Takes the entries (oldest first) that may be leased, and drops those whose limits forbid it. Returns how many were taken,
--- how many were dropped, and whether the rest was put back because the domain's page budget is reserved.
+-- Takes the entries (oldest first) that may be leased, and drops those whose limits forbid it. Returns how many were
+-- taken, how many were dropped, and whether the rest was put back because the domain's page budget is reserved.
 local function take_entries(crawl, spider, domain, priority, scope, hits, entries)
   local token, count, gone = crawl.token, 0, 0
   local share = share_of(token, domain)
@@ -197,7 +198,8 @@ local function take_entries(crawl, spider, domain, priority, scope, hits, entrie
   return count, gone, false
 end
 
--- Leases what is free at the head of one queue. Returns true where the domain may have more. `second`: the queue behind it.
+-- Leases what is free at the head of one queue. Returns true where the domain may have more. `second`: the queue behind
+-- it.
 local function take(group, spider, domain, lease_egress, policy, token, priority, second)
   local crawl = crawl_of(token)
   if not crawl or end_reason(crawl, spider) then

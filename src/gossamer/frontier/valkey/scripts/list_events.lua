@@ -3,10 +3,11 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 most events  4 name of the publisher that calls, or "": they are only read
 --       5 ms for which only this publisher gets events
--- Returns { id, epoch ms, event (msgpack: letter, run, spider, purged, crawl), ... }; none while another publisher has them
--- Touches clock, event, events, teller
+-- Returns { id, epoch ms, event (msgpack: letter, run, spider, purged, crawl), ... }; none while
+--         another publisher has them
+-- Touches clock, event, events, publisher
 -- include shard
-local key, publisher = BASE .. "teller", ARGV[4]
+local key, publisher = BASE .. "publisher", ARGV[4]
 if publisher ~= "" then
   local current = redis.call("HMGET", key, "name", "until")
   if current[1] and current[1] ~= publisher and now < tonumber(current[2]) then

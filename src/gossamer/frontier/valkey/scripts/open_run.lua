@@ -9,10 +9,10 @@
 --       then for each spider that something is submitted for: its name, when its part expires (epoch ms; 0: never)
 -- Returns { "refused", state, and "part" where the parts of all these spiders have ended, not the crawl },
 --         { "stopping" } when the last run has to be stopped on its shards first,
---         { "finished", run, generation, version, crawl } for a run that finished within the age, or that this request was
---         in, or { "ok", run, generation, version, crawl, spiders whose part has ended: "slink" ... }
--- Touches apps, clock, crawls:{appid}, ending, expiries, fresh:{name}, h:{token}, halting, opened,
---         running:{spider}|{appid}, running:|{appid}
+--         { "finished", run, generation, version, crawl } for a run that finished within the age, or that this request
+--         was in, or { "ok", run, generation, version, crawl, spiders whose part has ended: "slink" ... }
+-- Touches apps, clock, crawls:{appid}, ending, expiries, fresh:{name}, h:{token}, opened, running:{spider}|{appid},
+--         running:|{appid}, stopping
 -- include shard
 -- include join_run
 return join_run({

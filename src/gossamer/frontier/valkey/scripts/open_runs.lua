@@ -1,21 +1,21 @@
 #!lua
--- Join the runs of many crawls, or begin their first, each as `open_run` does. On the home shard of all of them. No finished
--- run is followed by another: that is for a call that knows of something new for it.
+-- Join the runs of many crawls, or begin their first, each as `open_run` does. On the home shard of all of them. No
+-- finished run is followed by another: that is for a call that knows of something new for it.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix
 --       then for each: token, crawl (msgpack: appid, crawlid, pool, ...), shards about to be touched: "3,5",
 --       and when parts of it are to expire: their number, and for each spider, epoch ms (0: never)
 -- Returns for each what `open_run` does
--- Touches apps, clock, crawls:{appid}, ending, expiries, fresh:{name}, h:{token}, halting, opened,
---         running:{spider}|{appid}, running:|{appid}
+-- Touches apps, clock, crawls:{appid}, ending, expiries, fresh:{name}, h:{token}, opened, running:{spider}|{appid},
+--         running:|{appid}, stopping
 -- include shard
 -- include join_run
 local answers, i = {}, 3
 while i <= #ARGV do
   local last = i + 3 + 2 * tonumber(ARGV[i + 3])
   answers[#answers + 1] = join_run({
-    token = ARGV[i], packed_crawl = ARGV[i + 1], name = "", shards = ARGV[i + 2], expected = 0, age = INF, fresh = false,
-    expiries = { unpack(ARGV, i + 4, last) },
+    token = ARGV[i], packed_crawl = ARGV[i + 1], name = "", shards = ARGV[i + 2], expected = 0, age = INF,
+    fresh = false, expiries = { unpack(ARGV, i + 4, last) },
   })
   i = last + 1
 end

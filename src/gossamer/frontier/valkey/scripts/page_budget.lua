@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Move a crawl's page budget between shards. Each rebalance has a number, and a step of an older one changes nothing. So two
--- clients that rebalance at once, or one that died half-way, never grant a page twice.
+-- Move a crawl's page budget between shards. Each rebalance has a number, and a step of an older one changes nothing.
+-- So two clients that rebalance at once, or one that died half-way, never grant a page twice.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 step  4 token  5 run  6 number of the rebalance
 --   begin  (home shard)  -> a new number, or 0 when the run is over
@@ -9,9 +9,9 @@
 --                        -> the new quota of the first, or -1
 --   take   (that shard)  7 quota -> 1
 -- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, clock,
---         d:{token}, egresses, h:{token}, homes, n, off:{pool}|{spider}, policy,
+--         d:{token}, egresses, groups, h:{token}, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy,
 --         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
---         roster:{pool}|{spider}, w:{scope}, wait:{pool}, x:{domain}, z:{token}
+--         w:{scope}, wait:{pool}, x:{domain}, z:{token}
 -- include shard
 -- include starving
 local step, token, run, number = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Unlink the queues of crawls (or of spiders' parts) that ended early, some at a time. What this has not reached yet, a lease
--- discards.
+-- Unlink the queues of crawls (or of spiders' parts) that ended early, some at a time. What this has not reached yet, a
+-- lease discards.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 most domains a call
 -- Returns 1 when there is more to do, else 0
 -- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, clock,
---         d:{token}, egresses, homes, n, off:{pool}|{spider}, policy, purge, purging,
+--         d:{token}, egresses, groups, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, purge, purging,
 --         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
---         roster:{pool}|{spider}, w:{scope}, wait:{pool}, x:{domain}
+--         w:{scope}, wait:{pool}, x:{domain}
 -- include shard
 -- include discarding
 -- include end_reasons

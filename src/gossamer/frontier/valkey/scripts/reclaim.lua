@@ -1,16 +1,17 @@
 #!lua flags=allow-oom
--- Put what dead workers, or one that leaves, still hold back in front of its queues. Some leases at a time; to be repeated
--- until none is left.
+-- Put what dead workers, or one that leaves, still hold back in front of its queues. Some leases at a time; to be
+-- repeated until none is left.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 heartbeat ms  4 retention ms  5 most leases a call  6 worker that leaves, or ""
 --       7 until when silent workers are declared dead: a time of the shard, 0: not at all, "": whenever this runs
 --       8 number of deaths after which a request is given up
 -- Returns { requests put back, 1 when there are more, the shard's time, tokens idle on this shard ... }
 -- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, clock,
---         d:{token}, dead, deaths, egresses, ending, event, events, expiries, h:{token}, homes, idle, l:{worker},
---         later, n, off:{pool}|{spider}, policy, q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band},
---         r:{pool}|{spider}|{band}|{egress}, resting, roster:{pool}|{spider}, running:{spider}|{appid},
---         running:|{appid}, t:{token}, w:{scope}, wait:{pool}, workers, x:{domain}, z:{token}
+--         d:{token}, dead, deaths, egresses, ending, event, events, expiries, groups, h:{token}, idle, idle-until,
+--         l:{worker}, later, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy,
+--         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
+--         running:{spider}|{appid}, running:|{appid}, t:{token}, w:{scope}, wait:{pool}, workers, x:{domain},
+--         z:{token}
 -- transition: leased -> queued on reclaim
 -- transition: leased -> later on suspect
 -- transition: leased -> dropped on stop
@@ -31,8 +32,8 @@ local DOUBT = 5
 local MOST_NAMES = 10
 local WEEK = 604800000
 
--- Declare silent workers dead. From here on the calls of a dead worker find it unregistered, so nobody else works on what
--- goes back now.
+-- Declare silent workers dead. From here on the calls of a dead worker find it unregistered, so nobody else works on
+-- what goes back now.
 if now <= latest then
   for _, worker in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "workers", "-inf", now - heartbeat, "LIMIT", 0, 100)) do
     redis.call("ZREM", BASE .. "workers", worker)

@@ -1,6 +1,6 @@
 #!lua
--- Share an origin's robots.txt, and end the claim on it. A domain may have any number of origins (hosts, ports), so all its
--- records together are bounded: the oldest make room.
+-- Share an origin's robots.txt, and end the claim on it. A domain may have any number of origins (hosts, ports), so all
+-- its records together are bounded: the oldest make room.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 domain  4 origin  5 record  6 its life, ms  7 bytes that a domain's records may take
 -- Returns how many records made room
@@ -12,8 +12,8 @@ local OVERHEAD = 300 -- bytes that the server needs for a record besides its tex
 redis.call("SET", BASE .. "robots:" .. origin, record, "PX", life)
 redis.call("DEL", BASE .. "robots-claim:" .. origin)
 
--- Each score is that of the record before plus what this record takes. So the difference of two scores is what was saved
--- between them.
+-- Each score is that of the record before plus what this record takes. So the difference of two scores is what was
+-- saved between them.
 local index = BASE .. "robots-of:" .. domain
 local newest = redis.call("ZRANGE", index, -1, -1, "WITHSCORES")
 local total = tonumber(newest[2] or 0) + OVERHEAD + #record + 2 * #origin

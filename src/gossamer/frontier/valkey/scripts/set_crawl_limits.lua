@@ -14,6 +14,6 @@ for _, key in ipairs({ BASE .. "h:" .. token, BASE .. "c:" .. token }) do
   end
 end
 if cmsgpack.unpack(packed_crawl)[6] then -- it has a rate of its own
-  redis.call("HSET", BASE .. "n", "wishes", 1)
+  redis.call("HSET", BASE .. "n", "rates", 1)
 end
 return known

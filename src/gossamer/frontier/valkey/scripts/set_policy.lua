@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
--- Set or remove a domain's policy, or the default. A domain is moved at once to where its policy now says. After a change of
--- the default all domains have to be, some at a time: `rescoring` notes that, so that any process can go on with it.
+-- Set or remove a domain's policy, or the default. A domain is moved at once to where its policy now says. After a
+-- change of the default all domains have to be, some at a time: `applying-policy` notes that, so that any process can
+-- go on with it.
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 domain, or "" for the default  4 policy (msgpack map), or "" to remove
 --       5 optional: the policy that must be there ("": none), or the new one already
 -- Returns the new version of all policies on this shard, 0 when another policy is there
--- Touches a:{pool}|{spider}|{domain}, c:{token}, clock, egresses, homes, n, off:{pool}|{spider}, policy,
---         r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, rescoring, roster:{pool}|{spider}, w:{scope},
+-- Touches a:{pool}|{spider}|{domain}, applying-policy, c:{token}, clock, egresses, groups, n, off:{pool}|{spider},
+--         per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, w:{scope},
 --         wait:{pool}, x:{domain}
 -- include shard
 -- include moves
@@ -25,7 +26,7 @@ else
   redis.call("HSET", key, field, packed_policy)
 end
 if domain == "" then
-  redis.call("SET", BASE .. "rescoring", "")
+  redis.call("SET", BASE .. "applying-policy", "")
 else
   local policy = policy_of(domain)
   if not policy.off and not policy.drops then

@@ -7,10 +7,11 @@
 -- Returns { "stale" } where the worker is not registered, or
 --         { answers (1 settled, 0 already), tokens idle on this shard, tokens whose page budget is used up }
 -- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, clock,
---         d:{token}, deaths, egresses, ending, event, events, expiries, h:{token}, homes, idle, l:{worker}, later, n,
---         off:{pool}|{spider}, policy, purge, q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band},
---         r:{pool}|{spider}|{band}|{egress}, resting, roster:{pool}|{spider}, running:{spider}|{appid},
---         running:|{appid}, t:{token}, w:{scope}, wait:{pool}, workers, x:{domain}, z:{token}
+--         d:{token}, deaths, egresses, ending, event, events, expiries, groups, h:{token}, idle, idle-until,
+--         l:{worker}, later, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, purge,
+--         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
+--         running:{spider}|{appid}, running:|{appid}, t:{token}, w:{scope}, wait:{pool}, workers, x:{domain},
+--         z:{token}
 -- transition: leased -> fetched on fetch
 -- transition: leased -> failed on fail
 -- transition: leased -> dropped on drop
@@ -39,8 +40,8 @@ if not is_registered(worker) then
 end
 redis.call("ZADD", BASE .. "workers", now, worker)
 
--- Returns a hit that was to start then and never did. A hit that does not matter any more is left alone: the hits that came
--- after it belong to other requests.
+-- Returns a hit that was to start then and never did. A hit that does not matter any more is left alone: the hits that
+-- came after it belong to other requests.
 local function refund(scope, policy, budgets, start)
   local record = record_of(scope)
   local at, size, slot = HITS, #record, record[KEEP] / SLOTS

@@ -5,11 +5,11 @@
 -- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 single: 1 where there is one shard  7 crawl (msgpack)
 --       8 state letter: s stopped, e expired, b page budget used up, f finished  9 spider, or "" for the run
 --       10 retention ms  11 number of the stop that this carries out, or 0
--- Returns { requests purged for that stop so far, by any client that told this shard of it, the same for this end by any
---         stop, token if the crawl is idle on this shard },
+-- Returns { requests purged for that stop so far, by any client that told this shard of it, the same for this end by
+--         any stop, token if the crawl is idle on this shard },
 --         or { -1 } when the queues of an earlier run have to be purged first
--- Touches app:{appid}, backlog, c:{token}, clock, d:{token}, ending, event, events, expiries, h:{token}, idle, n,
---         old, opened, purge, resting, running:{spider}|{appid}, running:|{appid}, t:{token}, z:{token}
+-- Touches app:{appid}, backlog, c:{token}, clock, d:{token}, ending, event, events, expiries, h:{token}, idle,
+--         idle-until, n, old, opened, purge, running:{spider}|{appid}, running:|{appid}, t:{token}, z:{token}
 -- transition: queued -> dropped on stop
 -- transition: later -> dropped on stop
 -- transition: queued -> dropped on expire
@@ -47,7 +47,7 @@ else
   if letter ~= "b" then -- a page budget that is used up ends the run only when all shards agree
     redis.call("ZADD", BASE .. "ending", "NX", now + retention, token)
     redis.call("ZREM", BASE .. "idle", token)
-    redis.call("ZREM", BASE .. "resting", token)
+    redis.call("ZREM", BASE .. "idle-until", token)
   end
 end
 local purged_by_end

@@ -4,9 +4,10 @@
 -- ARGV  1 now  2 prefix  3 most keys a call  4 retention ms
 -- Returns 1 when there is more to do now, else 0
 -- Touches a:{pool}|{spider}|{domain}, apps, c:{token}, clock, crawls:{appid}, d:{token}, egresses, ending, event,
---         events, expiries, h:{token}, halting, homes, idle, later, marks, off:{pool}|{spider}, old, opened, purge,
---         r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, resting, roster:{pool}|{spider},
---         running:{spider}|{appid}, running:|{appid}, s:{token}:{generation}:{bucket}, starving, t:{token}, z:{token}
+--         events, expiries, groups, h:{token}, idle, idle-until, later, off:{pool}|{spider}, old, opened,
+--         per-egress:{pool}|{spider}, purge, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
+--         running:{spider}|{appid}, running:|{appid}, s:{token}:{generation}:{bucket}, starving, stop-markers,
+--         stopping, t:{token}, z:{token}
 -- include shard
 -- include end_reasons
 -- include places
@@ -81,10 +82,10 @@ for _, token in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "ending", "-inf", now
     redis.call("UNLINK", key, BASE .. "t:" .. token, BASE .. "d:" .. token, BASE .. "z:" .. token)
     redis.call("ZREM", BASE .. "ending", token)
     redis.call("ZREM", BASE .. "idle", token)
-    redis.call("ZREM", BASE .. "resting", token)
+    redis.call("ZREM", BASE .. "idle-until", token)
     redis.call("ZREM", BASE .. "opened", token)
-    redis.call("HDEL", BASE .. "halting", token)
-    if not redis.call("ZSCORE", BASE .. "marks", token) then
+    redis.call("HDEL", BASE .. "stopping", token)
+    if not redis.call("ZSCORE", BASE .. "stop-markers", token) then
       remove_home(token)
     end
     most = most - 1
@@ -101,8 +102,8 @@ for _, member in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "later", "-inf", now
 end
 
 -- Stopped and expired crawls that may be submitted again.
-for _, token in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "marks", "-inf", now, "LIMIT", 0, 1000)) do
-  redis.call("ZREM", BASE .. "marks", token)
+for _, token in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "stop-markers", "-inf", now, "LIMIT", 0, 1000)) do
+  redis.call("ZREM", BASE .. "stop-markers", token)
   remove_home(token)
 end
 
@@ -114,20 +115,20 @@ for _, token in ipairs(redis.call("SRANDMEMBER", BASE .. "starving", 100)) do
 end
 
 -- Groups to which nothing was added for an hour, and where nothing waits. The next addition lists them again.
-for _, group in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "homes", "-inf", now - HOUR, "LIMIT", 0, 100)) do
+for _, group in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "groups", "-inf", now - HOUR, "LIMIT", 0, 100)) do
   local keys = {}
   for place = 1, PLACES do
     keys[place] = place_key(group, place)
   end
   if redis.call("EXISTS", unpack(keys)) == 0 then
-    redis.call("ZREM", BASE .. "homes", group)
+    redis.call("ZREM", BASE .. "groups", group)
   else
-    redis.call("ZADD", BASE .. "homes", now, group)
+    redis.call("ZADD", BASE .. "groups", now, group)
   end
 end
 
--- Egress addresses through which no worker leased for a week, with their views of the domains. A score is negative while an
--- address is being enrolled.
+-- Egress addresses through which no worker leased for a week, with their views of the domains. A score is negative
+-- while an address is being enrolled.
 for _, egress in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "egresses", WEEK - now, now - WEEK, "LIMIT", 0, 1)) do
   for _, group in ipairs(list_groups()) do
     for band = 1, BANDS do

@@ -1,6 +1,7 @@
--- Move an invalid message from the processing key to the dead letters.
--- KEYS  1 dead-letter key  2 processing key
--- ARGV  1 seconds to keep the dead-letter key  2 entry in the processing key  3 letter: JSON with the reason
+-- Move a message that cannot be used to the dead letters, with the reason.
+-- KEYS  1 the dead letters: a list  2 the entries that are being processed
+-- ARGV  1 life of the dead letters, s  2 the entry  3 the dead letter
+-- Returns 1.
 if redis.call("ZREM", KEYS[2], ARGV[2]) == 1 then
   redis.call("RPUSH", KEYS[1], ARGV[3])
   redis.call("EXPIRE", KEYS[1], ARGV[1])

@@ -104,7 +104,8 @@ local function entry_header(extended, depth, terms_number)
     math.floor(terms_number / 65536), math.floor(terms_number / 256) % 256, terms_number % 256)
 end
 
--- Adds one batch, whose arguments begin at ARGV[at]. `first_position`: of its first URL. Returns where the next batch begins.
+-- Adds one batch, whose arguments begin at ARGV[at]. `first_position`: of its first URL. Returns where the next batch
+-- begins.
 local function add_batch(crawl, addition, answer, at, first_position)
   local spider, domain, priority, depth = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   local unfiltered, extended, count = ARGV[at + 4] == "1", tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
@@ -147,8 +148,8 @@ local function add_batch(crawl, addition, answer, at, first_position)
   return urls + 2 * count
 end
 
--- A run that begins with nothing but duplicates is finished at once. If the client dies before it says that nothing more
--- comes, maintenance looks at the run. Returns 1 where the run may be finished, and other shards have to be asked.
+-- A run that begins with nothing but duplicates is finished at once. If the client dies before it says that nothing
+-- more comes, maintenance looks at the run. Returns 1 where the run may be finished, and other shards have to be asked.
 local function check_nothing_added(crawl, addition)
   if crawl.added == crawl.done and idle_until(crawl) == 0 then
     if addition.last then

@@ -1,5 +1,5 @@
--- Agendas: which queue of a domain is next. A member is "<token>|<priority>", and its score puts the queue of the highest
--- priority first and, among those, the one that has waited longest for its turn.
+-- Agendas: which queue of a domain is next. A member is "<token>|<priority>", and its score puts the queue of the
+-- highest priority first and, among those, the one that has waited longest for its turn.
 -- include places
 -- include crawls
 
@@ -23,8 +23,8 @@ local function read_member(member)
   return string.sub(member, 1, 16), tonumber(string.sub(member, 18)) -- a token has 16 characters
 end
 
--- Returns the next queue of a domain: its crawl, its priority and, where even this one rests, until when; then the member
--- behind it.
+-- Returns the next queue of a domain: its crawl, its priority and, where even this one rests, until when; then the
+-- member behind it.
 local function head_of(group, domain)
   local heads = group_parts(group).heads
   local head = heads[domain]
@@ -61,7 +61,7 @@ local requested_rates
 -- Whether any crawl of this shard ever asked for a rate of its own. Only then queues rest.
 local function has_requested_rates()
   if requested_rates == nil then
-    requested_rates = redis.call("HGET", BASE .. "n", "wishes")
+    requested_rates = redis.call("HGET", BASE .. "n", "rates")
   end
   return requested_rates
 end
@@ -71,8 +71,8 @@ local function rate_name(crawl)
   return rate and table.concat({ rate[1], rate[2], tostring(rate[3]) }, " ") or ""
 end
 
--- Returns the crawls among the domain's next queues that have another requested rate than this one. Looks at few queues,
--- and at none where no crawl ever asked for a rate.
+-- Returns the crawls among the domain's next queues that have another requested rate than this one. Looks at few
+-- queues, and at none where no crawl ever asked for a rate.
 local function crawls_with_other_rates(group, domain, crawl)
   local others = {}
   if is_shared(group, domain) and has_requested_rates() then

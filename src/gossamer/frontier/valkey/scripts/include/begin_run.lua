@@ -2,8 +2,8 @@
 -- include run_order
 -- include drop_waiting
 
--- Drops what waits of an earlier run: it was given up, and the client that did so died before it told this shard. Returns
--- whether queues of it have to be purged first.
+-- Drops what waits of an earlier run: it was given up, and the client that did so died before it told this shard.
+-- Returns whether queues of it have to be purged first.
 local function end_earlier_run(crawl)
   if drop_waiting(crawl, nil, "stopped") > 0 then
     redis.call("HSET", crawl.key, "st", "f")
@@ -16,8 +16,8 @@ local function end_earlier_run(crawl)
 end
 
 -- Begins a run on this shard. What was seen stays, unless the run has a seen-set of its own. `run`: { token, number,
--- generation, single: "1" where there is one shard, crawl (msgpack) }. `stopped`: "slink,eother", the spiders whose part has
--- ended. Returns the crawl, or nil while queues of an earlier run have to be purged first.
+-- generation, single: "1" where there is one shard, crawl (msgpack) }. `stopped`: "slink,eother", the spiders whose
+-- part has ended. Returns the crawl, or nil while queues of an earlier run have to be purged first.
 local function begin_run(run, stopped)
   local token, number, generation, single, packed_crawl = unpack(run)
   local before = crawl_of(token)
@@ -46,7 +46,7 @@ local function begin_run(run, stopped)
   end
   local crawl_fields = cmsgpack.unpack(packed_crawl)
   if crawl_fields[6] then
-    redis.call("HSET", BASE .. "n", "wishes", 1)
+    redis.call("HSET", BASE .. "n", "rates", 1)
   end
   if crawl_fields[5] and single == "1" then -- this shard has the whole page budget
     set("Q", crawl_fields[5])

@@ -36,8 +36,8 @@ local function with_spacing(budgets)
   return budgets
 end
 
--- Returns every budget that a hit of this crawl must fit into: the operator's where one is set, the crawl's requested rate,
--- and the delay of robots.txt.
+-- Returns every budget that a hit of this crawl must fit into: the operator's where one is set, the crawl's requested
+-- rate, and the delay of robots.txt.
 local function budgets_of(policy, crawl, domain)
   if policy.drops then
     return with_spacing({ scaled_budget(policy.hits, policy.window, 1, false) })

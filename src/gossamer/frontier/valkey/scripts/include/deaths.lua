@@ -1,7 +1,8 @@
 -- Number of workers that have died while they held a request.
 -- include entries
 
--- The flags of an entry have two bits for it. So MAX_DEATHS in model/request.py may be smaller than this, and not larger.
+-- The flags of an entry have two bits for it. So MAX_DEATHS in model/request.py may be smaller than this, and not
+-- larger.
 local MOST_COUNTED_DEATHS = 3
 
 local function is_dead(worker)

@@ -1,8 +1,8 @@
 -- Queues of crawls, or of spiders' parts, that have ended.
 -- include queues
 
--- Removes a queue, or the count of its requests that are to be queued later ("l<priority>"). All of them were counted as
--- dropped when their crawl or part ended.
+-- Removes a queue, or the count of its requests that are to be queued later ("l<priority>"). All of them were counted
+-- as dropped when their crawl or part ended.
 local function discard_queue(token, group, spider, domain, priority)
   if type(priority) == "number" then
     redis.call("UNLINK", queue_key(token, spider, domain, priority))

@@ -1,8 +1,8 @@
 -- Requests that are dropped together, because their crawl or their spider's part has ended.
 -- include counters
 
--- Counts everything that waits (of one spider, or nil: of all) as dropped for a reason, at once. The queues are unlinked
--- later: by `purge`, or by the lease that meets them. Returns how many requests there were.
+-- Counts everything that waits (of one spider, or nil: of all) as dropped for a reason, at once. The queues are
+-- unlinked later: by `purge`, or by the lease that meets them. Returns how many requests there were.
 local function drop_waiting(crawl, only_spider, reason)
   write_counters()
   local total = 0

@@ -2,9 +2,9 @@
 -- Header: flags (1: extended, 2 and 4: number of deaths, 8: see SUSPECT), attempt, depth (2 bytes), number of its terms
 -- (3 bytes). codec.py packs and unpacks the same.
 
--- An entry with this flag carries, between its header and the rest, the names of the workers that were declared dead while
--- they held it: the length (2 bytes), then each name and a line feed. Whether they really died is decided when the entry is
--- leased: `is_registered` removes a worker that calls again from `deaths`, however long after.
+-- An entry with this flag carries, between its header and the rest, the names of the workers that were declared dead
+-- while they held it: the length (2 bytes), then each name and a line feed. Whether they really died is decided when
+-- the entry is leased: `is_registered` removes a worker that calls again from `deaths`, however long after.
 local SUSPECT = 8
 
 local function terms_number_of(entry)

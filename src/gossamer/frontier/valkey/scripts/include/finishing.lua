@@ -4,9 +4,9 @@
 -- include events
 
 -- Finishes a run. Parts whose time has passed by `at` end as expired, the run as finished; no event says so where every
--- part ended early, or nothing was ever added. `at`: the latest time by the clock of any shard that the run touched, since
--- a shard whose clock is ahead may have dropped what expires before this shard thinks it is time. `spiders`: each that had
--- requests, and how many of them were dropped as expired: name, count, ...
+-- part ended early, or nothing was ever added. `at`: the latest time by the clock of any shard that the run touched,
+-- since a shard whose clock is ahead may have dropped what expires before this shard thinks it is time. `spiders`: each
+-- that had requests, and how many of them were dropped as expired: name, count, ...
 local function end_run(token, at, retention, spiders)
   local key, has_finished_part = BASE .. "h:" .. token, false
   unlist_running(token)

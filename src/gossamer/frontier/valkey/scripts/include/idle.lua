@@ -2,7 +2,8 @@
 -- include counters
 -- include end_reasons
 
--- Returns each spider that had requests of this run here, and how many of them were dropped as expired: name, count, ...
+-- Returns each spider that had requests of this run here, and how many of them were dropped as expired: name, count,
+-- ...
 local function spiders_of(crawl)
   write_counters()
   local row, expired, spiders = redis.call("HGETALL", crawl.key), {}, {}

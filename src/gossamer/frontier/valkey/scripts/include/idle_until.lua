@@ -3,5 +3,5 @@
 
 -- Returns until when the run stays idle; 0: it need not.
 local function idle_until(crawl)
-  return stays_idle(crawl) and tonumber(redis.call("ZSCORE", BASE .. "resting", crawl.token) or 0) or 0
+  return stays_idle(crawl) and tonumber(redis.call("ZSCORE", BASE .. "idle-until", crawl.token) or 0) or 0
 end

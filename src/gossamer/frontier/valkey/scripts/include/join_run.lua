@@ -2,8 +2,8 @@
 -- include expiries
 -- include running
 
--- Returns how the parts of all these spiders have ended: "expired" where all of them expired, else "stopped"; nil where one
--- has not ended. `expiries`: spider, epoch ms, ...
+-- Returns how the parts of all these spiders have ended: "expired" where all of them expired, else "stopped"; nil where
+-- one has not ended. `expiries`: spider, epoch ms, ...
 local function parts_end_reason(key, expiries)
   local reason
   for k = 1, #expiries, 2 do
@@ -74,8 +74,8 @@ local function ended_parts(key)
   return found
 end
 
--- Changes the home record for the next run, which begins now. `home`: what the record says, changed here. Returns the fields
--- to set.
+-- Changes the home record for the next run, which begins now. `home`: what the record says, changed here. Returns the
+-- fields to set.
 local function begin_next_run(token, home, fresh)
   local fields = {}
   if not home.state or fresh then
@@ -116,8 +116,8 @@ local function refusal_of(home, expected)
   end
 end
 
--- Joins or begins a run. `request`: { token, packed_crawl, name, fresh, shards, expected, age, expiries }, as the arguments
--- of `open_run`, which returns the same; `expiries`: spider, epoch ms (0: never), ...
+-- Joins or begins a run. `request`: { token, packed_crawl, name, fresh, shards, expected, age, expiries }, as the
+-- arguments of `open_run`, which returns the same; `expiries`: spider, epoch ms (0: never), ...
 local function join_run(request)
   local token, expiries, fresh, age = request.token, request.expiries, request.fresh, request.age
   local home = read_home(token)
@@ -147,7 +147,7 @@ local function join_run(request)
       return { "refused", state }
     end
   else
-    if state and redis.call("HEXISTS", BASE .. "halting", token) == 1 then
+    if state and redis.call("HEXISTS", BASE .. "stopping", token) == 1 then
       return { "stopping" }
     end
     if reason then

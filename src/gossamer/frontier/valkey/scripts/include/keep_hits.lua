@@ -2,8 +2,8 @@
 -- include ready
 -- include load_records
 
--- Lets the hits of a domain live as long as this window: it counts hits from before it too, as far as a shorter window has
--- kept them.
+-- Lets the hits of a domain live as long as this window: it counts hits from before it too, as far as a shorter window
+-- has kept them.
 local function keep_hits(domain, window)
   local policy = policy_of(domain)
   local spiders, addresses, scopes = { "" }, { "" }, {}

@@ -2,8 +2,8 @@
 -- include counters
 -- include seen
 
--- Fingerprints in a bucket on average. A bucket that waits for its split holds up to twice that, which must stay below 512
--- (set-max-intset-entries).
+-- Fingerprints in a bucket on average. A bucket that waits for its split holds up to twice that, which must stay below
+-- 512 (set-max-intset-entries).
 local MEAN_BUCKET = 200
 
 -- Sets or (nil) removes the field of a seen-set of one.

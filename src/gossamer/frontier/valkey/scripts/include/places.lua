@@ -1,5 +1,5 @@
 -- Where the domains of a group stand. A group is "<pool>|<spider>": the workers that may lease its requests. The key
--- `homes` lists the groups.
+-- `groups` lists the groups.
 local BANDS = 5
 
 -- Returns the band of a priority; the domains of band 1 are served first.
@@ -19,8 +19,8 @@ local function agenda_key(group, domain)
   return BASE .. "a:" .. group .. "|" .. domain
 end
 
--- A domain with work stands in one of these places: switched off (blacklisted or paused), or with a budget for each egress
--- address, or in a band. Those of the second place stand in the bands of each egress address, too.
+-- A domain with work stands in one of these places: switched off (blacklisted or paused), or with a budget for each
+-- egress address, or in a band. Those of the second place stand in the bands of each egress address, too.
 local OFF, PER_EGRESS = 1, 2
 local PLACES = PER_EGRESS + BANDS
 
@@ -28,10 +28,10 @@ local function place_key(group, place)
   if place == OFF then
     return BASE .. "off:" .. group
   end
-  return place == PER_EGRESS and BASE .. "roster:" .. group or ready_key(group, place - PER_EGRESS)
+  return place == PER_EGRESS and BASE .. "per-egress:" .. group or ready_key(group, place - PER_EGRESS)
 end
 
 -- Returns all groups that had work lately.
 local function list_groups()
-  return redis.call("ZRANGE", BASE .. "homes", 0, -1)
+  return redis.call("ZRANGE", BASE .. "groups", 0, -1)
 end

@@ -13,8 +13,8 @@ local function policy_from(own)
   local scope, scale = pick("scope", "domain"), pick("scale", 1)
   local blacklisted = pick("blacklisted", false)
   if blacklisted and pick("when_blacklisted", "held") == "dropped" then
-    -- Requests are leased at once, and the workers record them as dropped. They have a scope of their own, so that no hit
-    -- of the domain is charged.
+    -- Requests are leased at once, and the workers record them as dropped. They have a scope of their own, so that no
+    -- hit of the domain is charged.
     return { drops = true, explicit = true, hits = 1000, window = 1000, scale = 1, concurrency = INF, budgets = {} }
   end
   return {

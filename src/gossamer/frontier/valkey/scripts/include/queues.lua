@@ -40,7 +40,7 @@ local function enqueue(crawl, spider, domain, priority, entries, in_front)
   local _, old, resting = head_of(group, domain)
   change_agenda("ZADD", group, domain, agenda_score(priority, next_turn()), crawl.token .. "|" .. priority)
   if not old then
-    redis.call("ZADD", BASE .. "homes", now, group)
+    redis.call("ZADD", BASE .. "groups", now, group)
     place_domain(group, domain, nil)
   elseif priority > old or resting then
     place_domain(group, domain, band_of(old))

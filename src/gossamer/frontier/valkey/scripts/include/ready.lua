@@ -53,8 +53,8 @@ local function park(scope, group)
   return INF
 end
 
--- Returns when this group may next lease from the domain through this egress; INF while a request in flight must end first.
--- `token`, `resting`: the head of the domain's agenda.
+-- Returns when this group may next lease from the domain through this egress; INF while a request in flight must end
+-- first. `token`, `idle-until`: the head of the domain's agenda.
 local function due_of(group, spider, domain, egress, token, resting)
   local policy = policy_of(domain)
   if policy.drops then
@@ -136,8 +136,8 @@ local function remove_domain(group, domain, policy, old_band)
   end
 end
 
--- Puts the domain where the head of its agenda says: into the ready set of the head's band with the time from which on it
--- may be leased, or aside where it is switched off. `old_band`: where it may stand now (nil: nowhere).
+-- Puts the domain where the head of its agenda says: into the ready set of the head's band with the time from which on
+-- it may be leased, or aside where it is switched off. `old_band`: where it may stand now (nil: nowhere).
 local function place_domain(group, domain, old_band)
   local spider, policy = group_parts(group).spider, policy_of(domain)
   local token, priority, resting = head_of(group, domain)

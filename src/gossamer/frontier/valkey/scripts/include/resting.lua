@@ -1,4 +1,5 @@
--- Queues that rest: only their own crawl's requested rate holds them up, and another crawl's queue behind them may be due.
+-- Queues that rest: only their own crawl's requested rate holds them up, and another crawl's queue behind them may be
+-- due.
 -- include queues
 
 -- Lets a queue rest until its crawl's requested rate allows a hit.

@@ -1,8 +1,8 @@
 -- Which run of a crawl a shard is in.
 
--- Compares a run with the one that this shard knows: 1 where it is a later one (or the shard knows none), 0 where it is the
--- same, -1 where it is an earlier one. The generation counts for more than the run: it only ever grows, also when a crawl
--- was forgotten on its home shard and begins with run 1 again before this shard has removed the old one.
+-- Compares a run with the one that this shard knows: 1 where it is a later one (or the shard knows none), 0 where it is
+-- the same, -1 where it is an earlier one. The generation counts for more than the run: it only ever grows, also when a
+-- crawl was forgotten on its home shard and begins with run 1 again before this shard has removed the old one.
 local function compare_run(crawl, run, generation)
   if not crawl then
     return 1

@@ -1,5 +1,5 @@
--- Lists of an application's running crawls, on the crawls' home shard: of each spider that something was submitted for, and
--- ("") of all of them.
+-- Lists of an application's running crawls, on the crawls' home shard: of each spider that something was submitted for,
+-- and ("") of all of them.
 
 local function running_key(appid, spider)
   return BASE .. "running:" .. spider .. "|" .. appid

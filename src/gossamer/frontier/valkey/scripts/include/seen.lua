@@ -2,8 +2,8 @@
 -- which takes about 10 bytes a URL, and no insertion pays for more than a split or two.
 -- include crawls
 
--- Returns the bucket of a fingerprint, and the size of the table's last full level. The hash comes from the decimal text of
--- a fingerprint: what a double keeps of it is the same every time.
+-- Returns the bucket of a fingerprint, and the size of the table's last full level. The hash comes from the decimal
+-- text of a fingerprint: what a double keeps of it is the same every time.
 local function bucket_of(fingerprint, buckets)
   local hash = math.floor(tonumber(fingerprint) / 4096)
   local level = 1

@@ -1,16 +1,17 @@
 -- What every script begins with: the prefix of the shard's keys, and the shard's time.
--- KEYS  1 prefix of the shard's keys, e.g. "gossamer:{0}:". Its braces keep every key of the script in one cluster slot.
+-- KEYS  1 prefix of the shard's keys, e.g. "gossamer:{0}:". Its braces keep every key of the script in one
+--         cluster slot.
 -- ARGV  1 "~" and the time in milliseconds that the caller expects; "" when it expects none; for tests, the time itself
 --       2 prefix of all keys and channels of the frontier, e.g. "gossamer"
 local BASE = KEYS[1]
 local INF = math.huge
--- Milliseconds. A time that differs by more shows that the server's clock was set, or that the call was delayed. Must be
--- longer than the drift of the clocks and the delay of a normal call between two comparisons (policy/timing.py).
+-- Milliseconds. A time that differs by more shows that the server's clock was set, or that the call was delayed. Must
+-- be longer than the drift of the clocks and the delay of a normal call between two comparisons (policy/timing.py).
 local CLOCK_STEP = 1000
 
 -- `now` is the shard's time. It goes on evenly when the server's clock is set, and nearly all times of the frontier are
--- in it. `wall` is the server's clock, for times that people give and read. `forgot` is when keys with a time to live were
--- last lost to such a change of the clock. All in milliseconds.
+-- in it. `wall` is the server's clock, for times that people give and read. `forgot` is when keys with a time to live
+-- were last lost to such a change of the clock. All in milliseconds.
 local now, wall, forgot = tonumber(ARGV[1]), nil, 0
 wall = now
 if not now then

@@ -1,8 +1,8 @@
 -- Shares: what a crawl has on a domain. `info` shows them by domain, and `purge` finds the queues through them.
 -- include counters
 
--- A share's row: pages reserved, pages fetched, then spider, priority and count for each of its queues. A priority "l-10"
--- counts requests of priority -10 that are to be queued later: they are in no queue.
+-- A share's row: pages reserved, pages fetched, then spider, priority and count for each of its queues. A priority
+-- "l-10" counts requests of priority -10 that are to be queued later: they are in no queue.
 local RESERVED, FETCHED, FIRST_QUEUE = 1, 2, 3
 local shares = {} -- by token, then domain
 

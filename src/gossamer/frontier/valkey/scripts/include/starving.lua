@@ -10,7 +10,7 @@ local function end_starving(crawl, domain)
       local group = crawl.pool .. "|" .. spider
       local _, old, resting = head_of(group, domain)
       if not old then
-        redis.call("ZADD", BASE .. "homes", now, group)
+        redis.call("ZADD", BASE .. "groups", now, group)
       end
       if change_agenda("ZADD", group, domain, "NX", agenda_score(priority, next_turn()),
         crawl.token .. "|" .. priority) == 1 and (not old or resting or priority > old) then

@@ -2,10 +2,10 @@
 -- include run_end
 -- include unlist
 
--- Marks the crawl (spider "") or the part as ended. `halting` notes that its shards are still to be told, and the field
--- "ev:<spider>" that an event is still to be recorded, once it is known how many requests were purged. The first end of a
--- part counts. `state`: stopped, expired, or finished (given up: it may run anew). `marker_ms`: how long a stopped crawl
--- refuses submissions. Returns 1, or 0 where there is no such crawl.
+-- Marks the crawl (spider "") or the part as ended. `stopping` notes that its shards are still to be told, and the
+-- field "ev:<spider>" that an event is still to be recorded, once it is known how many requests were purged. The first
+-- end of a part counts. `state`: stopped, expired, or finished (given up: it may run anew). `marker_ms`: how long a
+-- stopped crawl refuses submissions. Returns 1, or 0 where there is no such crawl.
 local function end_early(token, state, spider, marker_ms, retention)
   local key = BASE .. "h:" .. token
   local before = redis.call("HGET", key, "state")
@@ -21,7 +21,7 @@ local function end_early(token, state, spider, marker_ms, retention)
     write_end(key, state)
     unlist_running(token)
     if state ~= "finished" then
-      redis.call("ZADD", BASE .. "marks", now + marker_ms, token)
+      redis.call("ZADD", BASE .. "stop-markers", now + marker_ms, token)
     end
     redis.call("ZADD", BASE .. "ending", now + retention, token)
   end
@@ -30,6 +30,6 @@ local function end_early(token, state, spider, marker_ms, retention)
   end
   local version = redis.call("HINCRBY", key, "version", 1)
   redis.call("HSET", key, "stop", version)
-  redis.call("HSET", BASE .. "halting", token, version)
+  redis.call("HSET", BASE .. "stopping", token, version)
   return 1
 end

@@ -2,16 +2,16 @@
 -- include writes
 -- include budgets
 
--- A record is a flat list, for there are many. DEBT: ms by which the last hit started later than even spacing asked for.
--- IN_FLIGHT: requests that are leased. IDLE: 1 while nothing waited, so that a pause without work earns no catch-up.
--- PARKED: groups that wait until a request in flight ends. KEEP: how long hits matter, the longest window asked about. From
--- HITS on: start time, count, start time, count, ... in order.
+-- A record is a flat list, for there are many. DEBT: ms by which the last hit started later than even spacing asked
+-- for. IN_FLIGHT: requests that are leased. IDLE: 1 while nothing waited, so that a pause without work earns no
+-- catch-up. PARKED: groups that wait until a request in flight ends. KEEP: how long hits matter, the longest window
+-- asked about. From HITS on: start time, count, start time, count, ... in order.
 local DEBT, IN_FLIGHT, IDLE, PARKED, KEEP, HITS = 1, 2, 3, 4, 5, 6
--- A record lives this much longer, because a change of the default policy reaches its domains one after the other. May be
--- longer, not shorter than that takes.
+-- A record lives this much longer, because a change of the default policy reaches its domains one after the other. May
+-- be longer, not shorter than that takes.
 local LINGER = 2000
--- A window never holds more pairs of time and count than this. Beyond it, hits of one slot share the slot's latest time,
--- which makes the crawl slower and never faster.
+-- A window never holds more pairs of time and count than this. Beyond it, hits of one slot share the slot's latest
+-- time, which makes the crawl slower and never faster.
 local SLOTS = 128
 local records, changed = {}, {} -- by scope
 
@@ -54,13 +54,14 @@ end
 
 writers[#writers + 1] = write_records
 
--- A hit is handed out before it starts, so that the time until a worker asks again costs none: the first one of a domain up
--- to this many ms before. The worker waits until then.
+-- A hit is handed out before it starts, so that the time until a worker asks again costs none: the first one of a
+-- domain up to this many ms before. The worker waits until then.
 local EARLY = 10
 -- Shortest gap between two hits while missed ones are made up for, as a share of the even gap.
 local CATCH_UP = 0.9
 
--- Returns how many hits are free in a budget's rolling window that ends at `at`, and when the next one is free if none is.
+-- Returns how many hits are free in a budget's rolling window that ends at `at`, and when the next one is free if none
+-- is.
 local function free_in_window(record, budget, at)
   -- The hits may have been forgotten. Where they are evenly spaced, the spacing alone is enough.
   if #record < HITS and budget.spacing == 0 and forgot + budget.window > at then
@@ -85,8 +86,8 @@ local function next_gap(spacing, debt)
   return gap, debt - spacing + gap
 end
 
--- Returns when the next hit may start, how many may start then by the windows alone, the debt after it, and the even gap.
--- Missed hits are made up for only while the windows leave room, and those of one window at most.
+-- Returns when the next hit may start, how many may start then by the windows alone, the debt after it, and the even
+-- gap. Missed hits are made up for only while the windows leave room, and those of one window at most.
 local function next_hit(record, policy, budgets)
   local spacing, window = budgets.spacing, budgets.window
   local catches_up = policy.elastic and record[IDLE] == 0 and spacing > 0
