@@ -6,6 +6,7 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
+_RELATIVE_IMAGE = re.compile(r"!\[([^\]]+)\]\((?!https?:)([^)]+)\)")
 _RELATIVE_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)]+)\)")
 
 
@@ -21,7 +22,9 @@ class RepositoryMetadata(MetadataHookInterface):
         repository = str(self.config.get("repository", "")).rstrip("/")
         blob = f"{repository}/blob/main"
         target = rf"[\1]({blob}/\2)" if repository else r"\1"
-        text = _RELATIVE_LINK.sub(target, (Path(self.root) / "README.md").read_text(encoding="utf-8"))
+        image = rf"![\1]({repository}/raw/main/\2)" if repository else r"(\1)"
+        text = _RELATIVE_IMAGE.sub(image, (Path(self.root) / "README.md").read_text(encoding="utf-8"))
+        text = _RELATIVE_LINK.sub(target, text)
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
         metadata["urls"] = (
             {
