@@ -120,7 +120,10 @@ async def test_a_link_with_an_impossible_header_fails_its_page_and_says_which(tm
     crawled = await crawl_shop(tmp_path, crawl__spider="header", crawl__attrs={"header": header})
     (record,) = crawled.pages
     assert (record.success, record.reason) == (False, "spider_error")
-    assert f"/1: header {header!r} is set" in record.exception or f"/1: {header!r} is no header" in record.exception
+    assert (
+        f"/1: header {header!r} is set" in record.exception
+        or f"/1: {header!r} is not a valid header name" in record.exception
+    )
 
 
 @pytest.mark.usefixtures("shop")
@@ -128,7 +131,7 @@ async def test_a_link_that_is_no_http_request_fails_and_says_why(tmp_path: Path)
     crawled = await crawl_shop(tmp_path, crawl__spider="method")
     failed = next(page for page in crawled.pages if not page.success)
     assert failed.reason == "bad_request"
-    assert "'CONNECT' is no method" in failed.exception
+    assert "'CONNECT' is not a valid method" in failed.exception
 
 
 @pytest.mark.usefixtures("shop")

@@ -80,10 +80,10 @@ def test_what_waits_is_fetched_and_what_was_seen_is_not(
     assert dry["imported"]["added"] == 8
     assert not store.exists("old:requests:migrated")
     first = migrate(tmp_path, server, *options)
-    assert first["imported"] == {"read": 8, "added": 8, "known": 0, "before": 0, "dead": 0}
+    assert first["imported"] == {"read": 8, "added": 8, "known": 0, "imported_before": 0, "dead": 0}
     assert first["left"]["fingerprints"] == 8
     again = migrate(tmp_path, server, *options)
-    assert (again["imported"]["added"], again["imported"]["before"]) == (0, 8)
+    assert (again["imported"]["added"], again["imported"]["imported_before"]) == (0, 8)
 
     elsewhere = migrate(tmp_path, server, "--crawl", "another", "--dry-run", *options)
     assert elsewhere["imported"]["added"] == 8
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_kept_with_the_reason(tmp_path: Path, server: Ser
     assert (done["imported"]["added"], done["imported"]["dead"]) == (1, 4)
     assert len(items(store, "old:requests:dead")) == 4
     assert all(letter["reason"] for letter in items(store, "old:requests:dead"))
-    assert migrate(tmp_path, server)["imported"]["before"] == 5
+    assert migrate(tmp_path, server)["imported"]["imported_before"] == 5
     assert store.llen("old:requests:dead") == 4
 
 
