@@ -18,7 +18,7 @@ import msgspec
 from gossamer.errors import BadInput, BadUrl
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import Crawl, CrawlId, Order, Run, Terms
-from gossamer.model.request import SCRAPY_DEFAULTS, Batch, Payload, pack
+from gossamer.model.request import MAX_DEPTH, MAX_PRIORITY, SCRAPY_DEFAULTS, Batch, Payload, pack
 from gossamer.model.values import encode, to_packable
 from gossamer.policy.scrapy_urls import scrapy_fingerprint
 from gossamer.policy.urls import canonical, fingerprint, host, registered_domain, spider_seed
@@ -92,12 +92,6 @@ memory."""
 KEPT_SECONDS = 7 * 86400
 """Lifetime of dead letters, and of the digests of imported entries: an import that is repeated after this time adds the
 requests again. May be longer; the digests need memory in Redis until then."""
-
-_MAX_PRIORITY = 60_000
-"""Priorities beyond this, positive or negative, are set to it. Must not exceed the frontier's limit, and should equal
-`gossamer.scrapy.entries.MAX_PRIORITY`, which Scrapy projects meet later."""
-_MAX_DEPTH = 2**16 - 1
-"""Largest depth that the frontier stores; must not exceed it. A request with a larger one gets depth 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,8 +313,8 @@ def read_request(row: bytes) -> StoredRequest:
         raise BadInput(str(fault)) from None
     return StoredRequest(
         url=url,
-        priority=max(-_MAX_PRIORITY, min(whole_priority, _MAX_PRIORITY)),
-        depth=depth if type(depth) is int and 0 <= depth <= _MAX_DEPTH else 0,
+        priority=max(-MAX_PRIORITY, min(whole_priority, MAX_PRIORITY)),
+        depth=depth if type(depth) is int and 0 <= depth <= MAX_DEPTH else 0,
         unfiltered=bool(fields.get("dont_filter")),
         payload=Payload(method=method, body=body if method != "GET" else b"", scrapy=stored),
     )

@@ -158,11 +158,6 @@ class HttpClient:
         return 0 if self._loop is None else self._pool.open_count
 
     @property
-    def idle_connections(self) -> int:
-        """Number of idle connections."""
-        return 0 if self._loop is None else self._pool.idle_count
-
-    @property
     def bodies_in_flight_bytes(self) -> int:
         """Bytes of bodies that are being received, or complete and not returned yet."""
         return self._budget.held_bytes + self._budget.complete_bytes

@@ -347,11 +347,6 @@ class ConnectionPool:
         """Number of connections in use, idle or being opened."""
         return self._open
 
-    @property
-    def idle_count(self) -> int:
-        """Number of idle connections."""
-        return len(self._idle_in_order)
-
     def take_idle(self, key: PoolKey) -> HttpConnection | None:
         """Return the most recently used idle connection, because servers close the older ones first. None: there is
         none."""

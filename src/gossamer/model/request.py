@@ -61,6 +61,11 @@ class SettleResult(StrEnum):
     """The worker was declared dead, and its leases went to other workers."""
 
 
+MAX_PRIORITY = 60_000
+"""Largest priority of a Scrapy request, and the negative of the smallest; others are clipped. May be smaller; larger
+only up to 2**17 - 1, because the frontier stores a priority and a turn (36 bits) in one float."""
+MAX_DEPTH = 2**16 - 1
+"""Largest depth. Must not change: the frontier stores a depth in two bytes."""
 MAX_DEATHS = 3
 """A request on which this many workers died is not fetched again: it is recorded and settled as failed, with the reason
 `worker_died`."""

@@ -16,7 +16,16 @@ from scrapy.utils.request import RequestFingerprinter as ScrapyFingerprinter
 
 from gossamer.errors import BadUrl, GossamerError
 from gossamer.frontier.base import Frontier
-from gossamer.model.request import SCRAPY_DEFAULTS, Batch, Payload, name_error, pack, payload_size_error
+from gossamer.model.request import (
+    MAX_DEPTH,
+    MAX_PRIORITY,
+    SCRAPY_DEFAULTS,
+    Batch,
+    Payload,
+    name_error,
+    pack,
+    payload_size_error,
+)
 from gossamer.model.values import ITEM, decode, encode, extended, to_packable
 from gossamer.policy.scrapy_urls import clean_form, digest
 from gossamer.policy.urls import canonical, fingerprint, host, registered_domain, spider_seed
@@ -53,13 +62,6 @@ def faster_fingerprinter(fingerprinter: Any) -> Any:
 SPIDER_KEY = "spiderid"
 """Key of a request's meta with the name of the spider that handles the request, where that is not the spider that made
 it. Scrapy Cluster's name, which projects use: it must not change."""
-
-MAX_PRIORITY = 60_000
-"""Largest priority, and the negative of the smallest; others are clipped. May be smaller; larger only
-up to 2**17 - 1, because the frontier stores a priority and a turn (36 bits) in one float. `control/scrapy_redis.py` has
-a copy of the number."""
-MAX_DEPTH = 2**16 - 1
-"""Largest depth. Must not change: the frontier stores a depth in two bytes."""
 
 
 class RequestKey(NamedTuple):

@@ -11,12 +11,10 @@ from gossamer.errors import BadUrl
 from gossamer.fetch.request import OWNED
 from gossamer.frontier.base import Lane
 from gossamer.model.crawl import QueryOrder, Terms
-from gossamer.model.request import Lease, Payload, pack
+from gossamer.model.request import MAX_DEPTH, MAX_PRIORITY, Lease, Payload, pack
 from gossamer.policy.secrets import SecretHeaders, has_secrets
 from gossamer.policy.urls import canonical
 from gossamer.scrapy.entries import (
-    MAX_DEPTH,
-    MAX_PRIORITY,
     SPIDER_KEY,
     EntryEncoder,
     FrontierEntry,

@@ -32,8 +32,8 @@ local DOUBT = 5
 local MOST_NAMES = 10
 local WEEK = 604800000
 
--- Declare silent workers dead. From here on the calls of a dead worker find it unregistered, so nobody else works on
--- what goes back now.
+-- Declare silent workers dead. From here on the calls of a dead worker find it unregistered, so it no longer works on
+-- the requests that go back now.
 if now <= latest then
   for _, worker in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "workers", "-inf", now - heartbeat, "LIMIT", 0, 100)) do
     redis.call("ZREM", BASE .. "workers", worker)

@@ -43,7 +43,7 @@ local function list_egresses()
   return egresses
 end
 
--- Notes that this group waits until a request of the scope that is in flight ends. Returns INF: nobody knows when.
+-- Notes that this group waits until a request of the scope that is in flight ends. Returns INF: the time is not known.
 local function park(scope, group)
   local record = record_of(scope)
   if not string.find("\n" .. record[PARKED], "\n" .. group .. "\n", 1, true) then
