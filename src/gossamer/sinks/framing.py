@@ -97,8 +97,59 @@ _HEAD = struct.pack("<II", 0x184D2A5A, 12) + b"GSMR"
 _PREFIX = len(_HEAD) + _LENGTH.size
 
 
-class ZstdFrames:
+class _MeasuredUnits:
+    """Base of the framings whose units begin with a header that holds their length.
+
+    Units of other programs have no such header; their ends are found by decompressing them.
+    """
+
+    _head: bytes
+    """First bytes of a header; the length follows them."""
+    _unmeasured: int
+    """Bytes of a unit that its stored length does not include."""
+    _shortest: int
+    """Length of the shortest unit."""
+
+    def _foreign_end(self, fd: int, offset: int, size: int) -> int:
+        """Return the end of another program's unit at `offset`; -1 if it is torn or no unit."""
+        raise NotImplementedError
+
+    def _is_whole(self, fd: int, begin: int, end: int) -> bool:
+        """Return whether the unit decompresses, with the right checksum, to exactly `end`."""
+        raise NotImplementedError
+
+    def count(self, fd: int, start: int, end: int) -> int:
+        return 0
+
+    def tail(self, fd: int, start: int, size: int, *, verify: bool) -> Tail:
+        prefix = len(self._head) + _LENGTH.size
+        offset = start
+        recent: deque[tuple[int, int]] = deque()
+        while offset < size:
+            head = read_at(fd, offset, prefix)
+            if head.startswith(self._head) and len(head) == prefix:
+                end = offset + self._unmeasured + int(_LENGTH.unpack(head[len(self._head) :])[0])
+                if end - offset < self._shortest or end > size:
+                    break
+                recent.append((offset, end))
+            else:
+                end = self._foreign_end(fd, offset, size)
+                if end < 0:
+                    break
+            offset = end
+            while len(recent) > 1 and recent[0][0] < offset - RECENT:
+                recent.popleft()
+        if verify:
+            for begin, end in recent:
+                if not self._is_whole(fd, begin, end):
+                    return Tail(begin)
+        return Tail(offset)
+
+
+class ZstdFrames(_MeasuredUnits):
     """Framing of a zstd file: each unit is a frame."""
+
+    _head, _unmeasured, _shortest = _HEAD, _PREFIX, _PREFIX
 
     def __init__(self) -> None:
         self._compress = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compress
@@ -113,31 +164,11 @@ class ZstdFrames:
             parts += (_HEAD, _LENGTH.pack(len(frame)), frame)
         return b"".join(parts)
 
-    def count(self, fd: int, start: int, end: int) -> int:
-        return 0
+    def _foreign_end(self, fd: int, offset: int, size: int) -> int:
+        return _foreign_end(fd, offset, size)
 
-    def tail(self, fd: int, start: int, size: int, *, verify: bool) -> Tail:
-        offset = start
-        recent: deque[tuple[int, int]] = deque()
-        while offset < size:
-            head = read_at(fd, offset, _PREFIX)
-            if head.startswith(_HEAD) and len(head) == _PREFIX:
-                end = offset + _PREFIX + int(_LENGTH.unpack(head[len(_HEAD) :])[0])
-                if end > size:
-                    break
-                recent.append((offset, end))
-            else:
-                end = _foreign_end(fd, offset, size)
-                if end < 0:
-                    break
-            offset = end
-            while len(recent) > 1 and recent[0][0] < offset - RECENT:
-                recent.popleft()
-        if verify:
-            for begin, end in recent:
-                if _frame_end(fd, begin + _PREFIX, end) != end:
-                    return Tail(begin)
-        return Tail(offset)
+    def _is_whole(self, fd: int, begin: int, end: int) -> bool:
+        return _frame_end(fd, begin + _PREFIX, end) == end
 
 
 def _foreign_end(fd: int, offset: int, size: int) -> int:
@@ -171,8 +202,10 @@ _TRAILER = struct.Struct("<II")
 _OVERHEAD = len(_MEMBERS_HEAD) + _LENGTH.size + _TRAILER.size
 
 
-class GzipMembers:
+class GzipMembers(_MeasuredUnits):
     """Framing of a gzip file: each unit is a member."""
+
+    _head, _unmeasured, _shortest = _MEMBERS_HEAD, 0, _OVERHEAD
 
     def accepts(self, head: bytes) -> bool:
         return b"\x1f\x8b".startswith(head[:2])
@@ -186,32 +219,11 @@ class GzipMembers:
             parts.append(_TRAILER.pack(zlib.crc32(unit), len(unit) & 0xFFFFFFFF))
         return b"".join(parts)
 
-    def count(self, fd: int, start: int, end: int) -> int:
-        return 0
+    def _foreign_end(self, fd: int, offset: int, size: int) -> int:
+        return _inflated_end(fd, offset, size)
 
-    def tail(self, fd: int, start: int, size: int, *, verify: bool) -> Tail:
-        offset = start
-        recent: deque[tuple[int, int]] = deque()
-        while offset < size:
-            head = read_at(fd, offset, len(_MEMBERS_HEAD) + _LENGTH.size)
-            if head.startswith(_MEMBERS_HEAD) and len(head) == len(_MEMBERS_HEAD) + _LENGTH.size:
-                end = offset + int(_LENGTH.unpack(head[len(_MEMBERS_HEAD) :])[0])
-                if end - offset < _OVERHEAD or end > size:
-                    break
-                recent.append((offset, end))
-            else:
-                # A member of another program has no length, so its end is found by decompressing it.
-                end = _inflated_end(fd, offset, size)
-                if end < 0:
-                    break
-            offset = end
-            while len(recent) > 1 and recent[0][0] < offset - RECENT:
-                recent.popleft()
-        if verify:
-            for begin, end in recent:
-                if _inflated_end(fd, begin, end) != end:
-                    return Tail(begin)
-        return Tail(offset)
+    def _is_whole(self, fd: int, begin: int, end: int) -> bool:
+        return _inflated_end(fd, begin, end) == end
 
 
 def _inflated_end(fd: int, offset: int, size: int) -> int:
