@@ -62,7 +62,7 @@ class Evidence:
     deaths: Sequence[Death] = ()
     silences: Sequence[tuple[float, float]] = ()
     """When (from, to; monotonic) nobody could reach the store."""
-    heartbeat_seconds: float = 10.0
+    dead_after_seconds: float = 10.0
     budget: tuple[int, float] | None = None
     """Hits in a window of so many seconds that no domain may exceed; None: not looked at."""
     lags: Sequence[tuple[float, float]] = ()
@@ -129,7 +129,7 @@ def judge(evidence: Evidence, *, twice_at_most: float = TWICE_AT_MOST) -> Verdic
         )
     if verdict.twice_share > twice_at_most:
         verdict.faults.append(f"{verdict.twice:,} of {pages:,} pages were fetched again, more than {twice_at_most:.0%}")
-    limit = evidence.heartbeat_seconds + CONTINUES_WITHIN_SECONDS
+    limit = evidence.dead_after_seconds + CONTINUES_WITHIN_SECONDS
     if verdict.standstill is not None and verdict.standstill > limit:
         verdict.faults.append(f"a dead worker's work stood still for {verdict.standstill:.1f} s, not {limit:g} s")
     return verdict

@@ -79,7 +79,7 @@ async def run(
     """`folder`: empty; everything of the run stays there, its story in `story.txt`. `kinds`: of the store's faults;
     `shards`: of the frontier.
     Raises nothing for what goes wrong with the crawl: that is in the verdict."""
-    plan = make_plan(seed, store_kinds=kinds, heartbeat_seconds=HEARTBEAT_SECONDS)
+    plan = make_plan(seed, store_kinds=kinds, dead_after_seconds=HEARTBEAT_SECONDS)
     began = time.monotonic()
     data = folder / "store"
     data.mkdir(parents=True)
@@ -138,7 +138,7 @@ class _Play:
 
     async def play(self) -> Evidence:
         frontier = await ValkeyFrontier.connect(
-            self._store.address, shards=self._shards, heartbeat_seconds=HEARTBEAT_SECONDS
+            self._store.address, shards=self._shards, dead_after_seconds=HEARTBEAT_SECONDS
         )
         stage = Stage(self._web, self._store, self._fleet, frontier)
         lane = _lane(stage, self._plan)
@@ -221,7 +221,7 @@ class _Play:
             blows=self.acts.blows,
             lags=self._lags,
             thaws=self.acts.thaws,
-            heartbeat_seconds=HEARTBEAT_SECONDS,
+            dead_after_seconds=HEARTBEAT_SECONDS,
             # Scrapy sends when its reactor comes round to it.
             budget=None if self._plan.lane is schedule.Lane.SCRAPY else (self._hits, 1.0),
             troubles=[*self._troubles, *self._store.check()],

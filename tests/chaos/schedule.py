@@ -105,7 +105,7 @@ class Plan:
     faults: tuple[Fault, ...]
 
 
-def make_plan(seed: int, *, store_kinds: Collection[Kind], heartbeat_seconds: float) -> Plan:
+def make_plan(seed: int, *, store_kinds: Collection[Kind], dead_after_seconds: float) -> Plan:
     """At least six faults of at least three kinds, one of them of the store, one of a link, one a killed worker."""
     chance = random.Random(f"chaos {seed}")
     count = chance.randint(_FEWEST, _MOST)
@@ -124,7 +124,7 @@ def make_plan(seed: int, *, store_kinds: Collection[Kind], heartbeat_seconds: fl
     part = (_LAST - _FIRST) / len(kinds)
     times = [_FIRST + part * (number + chance.random()) for number in range(len(kinds))]
     faults = [
-        Fault(round(at, 4), kind, round(chance.random(), 4), round(_seconds(kind, heartbeat_seconds, chance), 3))
+        Fault(round(at, 4), kind, round(chance.random(), 4), round(_seconds(kind, dead_after_seconds, chance), 3))
         for at, kind in zip(times, kinds, strict=True)
     ]
     return Plan(

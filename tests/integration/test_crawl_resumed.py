@@ -35,7 +35,7 @@ def lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def begin(web: FakeWeb, folder: Path, *more: str, heartbeat_seconds: float = 0.6) -> "subprocess.Popen[str]":
+def begin(web: FakeWeb, folder: Path, *more: str, dead_after_seconds: float = 0.6) -> "subprocess.Popen[str]":
     """The command, going on in the background."""
     return subprocess.Popen(
         [*command("crawl", *web.seeds(), *resolving(web.resolve_overrides()), *RATE, "--json"), *more],
@@ -43,7 +43,7 @@ def begin(web: FakeWeb, folder: Path, *more: str, heartbeat_seconds: float = 0.6
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "GOSSAMER_WORKER__HEARTBEAT": str(heartbeat_seconds)},
+        env={**os.environ, "GOSSAMER_WORKER__HEARTBEAT": str(dead_after_seconds)},
     )
 
 
@@ -159,7 +159,7 @@ async def test_a_resumed_command_with_its_own_server_waits_for_no_heartbeat(tmp_
             for worker in silent:  # for longer than the heartbeat
                 await shards.command(workers, "ZADD", workers, 0, worker)
             await shards.close()
-        code, summary, said = end(begin(web, tmp_path, heartbeat_seconds=3600.0))
+        code, summary, said = end(begin(web, tmp_path, dead_after_seconds=3600.0))
         assert (code, summary["state"]) == (0, "finished"), said
         assert set(fetches(web.log())) == fetched(expected(web.site))
 

@@ -33,7 +33,7 @@ async def test_a_crawl_outlives_a_killed_and_a_frozen_worker(tmp_path: Path, ser
         FakeWeb.start(WebSpec(hosts=4, pages=100, page_bytes=1000)) as web,
         Fleet(tmp_path, resolve=web.resolve_overrides(), environment={"GOSSAMER_WORKER__HEARTBEAT": "1"}) as fleet,
     ):
-        frontier = await ValkeyFrontier.connect(server.address, heartbeat_seconds=1.0)
+        frontier = await ValkeyFrontier.connect(server.address, dead_after_seconds=1.0)
         await frontier.set_domain_policy(None, DomainPolicy(hits=60, window_seconds=1.0))
         await crawls.open_crawl(frontier, web.seeds(), Terms())
         # Each has its own output: a process that is frozen while it holds a file's lock would hold up the others there.

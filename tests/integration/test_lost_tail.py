@@ -24,7 +24,7 @@ async def test_what_the_server_forgot_is_done_again_and_nothing_is_missed(tmp_pa
         Fleet(tmp_path, resolve=web.resolve_overrides()) as fleet,
     ):
         pages = fetched(expected(web.site))
-        frontier = await ValkeyFrontier.connect(server.address, heartbeat_seconds=2.0)
+        frontier = await ValkeyFrontier.connect(server.address, dead_after_seconds=2.0)
         try:
             await frontier.set_domain_policy(None, DomainPolicy(hits=20, window_seconds=1.0, moderated=False))
             await crawls.open_crawl(frontier, web.seeds(), Terms())

@@ -27,7 +27,7 @@ TOPIC = "demo.crawled_firehose"
 
 async def leased_by_a_worker_that_dies(address: str, web: FakeWeb) -> None:
     """A crawl all of whose requests are in the hands of somebody who is never heard of again."""
-    frontier = await ValkeyFrontier.connect(address, heartbeat_seconds=2.0)
+    frontier = await ValkeyFrontier.connect(address, dead_after_seconds=2.0)
     try:
         await frontier.set_domain_policy(None, DomainPolicy(hits=1000, window_seconds=1, moderated=False))
         await crawls.open_crawl(frontier, web.seeds(), Terms(maxdepth=0))

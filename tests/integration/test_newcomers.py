@@ -49,7 +49,7 @@ class Scene:
 
     async def connect(self) -> WatchedFrontier:
         frontier = await WatchedFrontier.connect(
-            self.server.address, heartbeat_seconds=HEARTBEAT_SECONDS, clock=self.clock
+            self.server.address, dead_after_seconds=HEARTBEAT_SECONDS, clock=self.clock
         )
         frontier.kept = asyncio.Event()
         return frontier
@@ -90,7 +90,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 async def scene(server: Server) -> AsyncIterator[Scene]:
     clock = Clock()
-    frontier = await ValkeyFrontier.connect(server.address, heartbeat_seconds=HEARTBEAT_SECONDS, clock=clock)
+    frontier = await ValkeyFrontier.connect(server.address, dead_after_seconds=HEARTBEAT_SECONDS, clock=clock)
     await crawls.open_crawl(frontier, [f"https://{domain}/" for domain in DOMAINS], Terms())
     worker = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     yield Scene(server, clock, worker, await worker.lease(limit=len(DOMAINS) - 1))
@@ -109,7 +109,7 @@ async def test_a_service_that_starts_in_an_outage_leaves_living_workers_their_le
     async with asyncio.timeout(LONG_SECONDS):
         frontier = await arrive(scene)
     blobs = BlobStore(str(tmp_path))
-    reaper = Reaper(frontier, blobs, Troubles(), heartbeat_seconds=HEARTBEAT_SECONDS, blob_retention_seconds=3600.0)
+    reaper = Reaper(frontier, blobs, Troubles(), dead_after_seconds=HEARTBEAT_SECONDS, blob_retention_seconds=3600.0)
     async with asyncio.timeout(LONG_SECONDS):
         await reaper.run_once()
         await frontier.kept.wait()
@@ -127,7 +127,7 @@ async def test_a_worker_that_starts_in_an_outage_leaves_living_workers_their_lea
         frontier = await arrive(scene)
         newcomer = await frontier.open_leaseholder(pool="shared", spiders=["link"])
         mine = await newcomer.lease(limit=len(DOMAINS))
-    seat = WorkerSession(frontier, newcomer, Retrier(Troubles()), heartbeat_seconds=HEARTBEAT_SECONDS)
+    seat = WorkerSession(frontier, newcomer, Retrier(Troubles()), dead_after_seconds=HEARTBEAT_SECONDS)
     keeping = asyncio.create_task(seat.run())
     async with asyncio.timeout(LONG_SECONDS):
         await frontier.kept.wait()  # at once: its first beat says that somebody is silent

@@ -56,7 +56,7 @@ class Scene:
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
     with cluster(options={"cluster-require-full-coverage": "no"}) as servers:
-        frontier = await ValkeyFrontier.connect(servers.address, shards=SHARDS, heartbeat_seconds=HEARTBEAT_SECONDS)
+        frontier = await ValkeyFrontier.connect(servers.address, shards=SHARDS, dead_after_seconds=HEARTBEAT_SECONDS)
         await frontier.set_domain_policy(None, DomainPolicy(hits=1000, window_seconds=1.0, moderated=False))
         node = servers.owner(slot_of("{0}"))
         away = [shard for shard in range(SHARDS) if servers.owner(slot_of(f"{{{shard}}}")) is node]
@@ -104,7 +104,7 @@ async def test_nobody_is_taken_for_dead_on_any_shard(scene: Scene) -> None:
     await scene.begin(scene.crawl(home_away=True))
     holders = [await scene.frontier.open_leaseholder(pool="shared", spiders=["link"]) for _ in range(2)]
     seats = [
-        WorkerSession(scene.frontier, h, Retrier(Troubles()), heartbeat_seconds=HEARTBEAT_SECONDS) for h in holders
+        WorkerSession(scene.frontier, h, Retrier(Troubles()), dead_after_seconds=HEARTBEAT_SECONDS) for h in holders
     ]
     keeping = [asyncio.create_task(seat.run()) for seat in seats]
     held = [(holder, lease) for holder in holders for lease in await holder.lease(limit=12)]

@@ -29,7 +29,7 @@ async def test_a_page_whose_worker_stands_still_three_times_is_fetched(tmp_path:
         ) as fleet,
     ):
         web.mount("site0.test", "/", msgspec.structs.replace(html("it took a while"), delay_ms=1000.0))
-        frontier = await ValkeyFrontier.connect(server.address, heartbeat_seconds=HEARTBEAT_SECONDS)
+        frontier = await ValkeyFrontier.connect(server.address, dead_after_seconds=HEARTBEAT_SECONDS)
         await crawls.open_crawl(frontier, web.seeds(), Terms(maxdepth=0))
         worker = fleet.start(frontier=server.address)
 

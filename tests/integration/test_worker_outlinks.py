@@ -28,7 +28,7 @@ assert LOST * EVERY <= PAGES
 class BrokenShards(Shards):
     """Loses the first answer to an `add` or a `settle`, then every third, and all connections with each of them.
 
-    The first call adds links that are new; each loss begins a new era.
+    The first call adds links that are new; each loss begins a new data epoch.
     """
 
     left = 0
@@ -49,19 +49,19 @@ class BrokenShards(Shards):
         return answer
 
     async def lose_connections(self) -> None:
-        """End all connections; return when their loss is noticed, so that two losses do not begin one era only."""
+        """End all connections; return when their loss is noticed, so that each loss begins a data epoch."""
         async with self.losing:
-            era = self.era
+            data_epoch = self.data_epoch
             with contextlib.suppress(FrontierUnavailable):
                 await self.everywhere("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no")
             while True:
                 await asyncio.sleep(0)
-                if self.era != era:
+                if self.data_epoch != data_epoch:
                     return
 
 
 async def test_outages_do_not_inflate_the_counts_of_links(tmp_path: Path) -> None:
-    """Links that a repeated call had added itself are no duplicates, nor are those offered again in a new era."""
+    """Links that a repeated call had added itself are no duplicates, nor are those offered in a new data epoch."""
     async with (
         EmbeddedValkey(tmp_path / "valkey", name="test", appendfsync="no") as server,
         serve(WebSpec(hosts=1)) as web,
@@ -85,7 +85,7 @@ async def test_outages_do_not_inflate_the_counts_of_links(tmp_path: Path) -> Non
         finally:
             await frontier.close()
     assert wire.left == 0
-    assert wire.era >= LOST
+    assert wire.data_epoch >= LOST
     total, links = info.total(), len(urls) ** 2
     assert (info.state, total.added, total.fetched) == (CrawlState.FINISHED, len(urls), len(urls))
     assert total.links_dropped == {"duplicate": links - (len(urls) - 1)}

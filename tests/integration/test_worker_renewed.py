@@ -36,11 +36,11 @@ class InterruptedShards(Shards):
         return await super().call(shard, script, *arguments, **options)
 
 
-async def test_what_it_gets_in_its_new_epoch_it_fetches(tmp_path: Path) -> None:
+async def test_what_it_gets_under_its_new_name_it_fetches(tmp_path: Path) -> None:
     """Some shards have answered to its old name, the others answer to the new one, in one and the same question."""
     async with EmbeddedValkey(tmp_path / "valkey", name="test", appendfsync="no") as server:
         wire = await InterruptedShards.connect(server.address)
-        frontier = await ValkeyFrontier.from_connection(wire, shards=SHARDS, heartbeat_seconds=HEARTBEAT_SECONDS)
+        frontier = await ValkeyFrontier.from_connection(wire, shards=SHARDS, dead_after_seconds=HEARTBEAT_SECONDS)
         try:
             await frontier.set_domain_policy(None, DomainPolicy(hits=10_000, window_seconds=1, moderated=False))
             async with serve(WebSpec(hosts=HOSTS, pages=1)) as web:

@@ -49,7 +49,7 @@ async def test_what_died_beside_a_deadly_page_is_not_fetched_beside_it_again(tmp
 
 async def die_with_all(address: str, run: Run) -> None:
     """A worker leases every request of the run and says nothing more."""
-    frontier = await ValkeyFrontier.connect(address, heartbeat_seconds=0.2)
+    frontier = await ValkeyFrontier.connect(address, dead_after_seconds=0.2)
     holder = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     leased = back = 0
     while leased < HOSTS:

@@ -53,7 +53,7 @@ def main(words: Sequence[str] | None = None) -> int:
         workers=options.workers,
         domains=options.domains,
         pages_a_second=options.pages_a_second,
-        heartbeat_seconds=HEARTBEAT_SECONDS,
+        dead_after_seconds=HEARTBEAT_SECONDS,
         turn_seconds=3.0,
         blow_seconds=20.0,
     )

@@ -117,7 +117,7 @@ def make_plan(
     workers: int,
     domains: int,
     pages_a_second: float,
-    heartbeat_seconds: float,
+    dead_after_seconds: float,
     turn_seconds: float,
     blow_seconds: float,
     longest_window: float = 12.0,
@@ -144,7 +144,7 @@ def make_plan(
             at=(number + 0.2 + 0.6 * chance.random()) * blow_seconds,
             kind=(Kind.KILL, Kind.FREEZE)[number % 2],
             whom=chance.randrange(workers),
-            seconds=heartbeat_seconds * chance.uniform(1.3, 2.5),
+            seconds=dead_after_seconds * chance.uniform(1.3, 2.5),
         )
         for number in range(int(seconds / blow_seconds))
     )

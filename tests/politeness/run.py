@@ -54,7 +54,7 @@ async def run(plan: Plan, *, requests: int, say: Say, every_seconds: float = 10.
     ):
         make_punctual(web.pid)
         operator = await Operator.open(service, server.address)
-        frontier = await ValkeyFrontier.connect(server.address, heartbeat_seconds=HEARTBEAT_SECONDS)
+        frontier = await ValkeyFrontier.connect(server.address, dead_after_seconds=HEARTBEAT_SECONDS)
         try:
             await operator.begin(plan)
             await _feed(frontier, plan, WebSite(web.spec, port=web.port))

@@ -246,7 +246,7 @@ async def _stage(web: FakeWeb) -> AsyncIterator[_Stage]:
         def start(place: str, name: str, address: str) -> Member:
             return fleet.start(frontier=address, name=name, output=disk / f"{place}.jsonl")
 
-        frontier = await ValkeyFrontier.connect(server.address, heartbeat_seconds=HEARTBEAT_SECONDS)
+        frontier = await ValkeyFrontier.connect(server.address, dead_after_seconds=HEARTBEAT_SECONDS)
         try:
             yield _Stage(web, store, lambda: server.pid, Crew(fleet, store, start), frontier, disk, [])
         finally:

@@ -16,7 +16,7 @@ async def test_a_short_run() -> None:
         workers=3,
         domains=40,
         pages_a_second=120.0,
-        heartbeat_seconds=HEARTBEAT_SECONDS,
+        dead_after_seconds=HEARTBEAT_SECONDS,
         turn_seconds=1.0,
         blow_seconds=4.0,
         longest_window=2.0,

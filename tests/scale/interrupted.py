@@ -46,7 +46,7 @@ class Size:
     """At full speed, before the trouble."""
     after_seconds: float = 20.0
     """How long after it the speed is looked at."""
-    heartbeat_seconds: float = 10.0
+    dead_after_seconds: float = 10.0
     latency_ms: float = 200.0
     """Of the web: so that the trouble meets requests under way."""
     cross_host_share: float = 0.0
@@ -119,14 +119,14 @@ async def interrupted(
     ):
         place = outputs or Path(name)
         frontier = await ValkeyFrontier.connect(
-            store.address, shards=store.shards, heartbeat_seconds=size.heartbeat_seconds
+            store.address, shards=store.shards, dead_after_seconds=size.dead_after_seconds
         )
         policy = DomainPolicy(hits=size.hits_a_second, window_seconds=1.0, concurrency=size.concurrency)
         await frontier.set_domain_policy(None, policy)
         await lane.begin(frontier, web)
         files = [place / f"{number}.jsonl" for number in range(size.workers)]
         for file in files:
-            lane.start(fleet, store.address, web, file, size.heartbeat_seconds)
+            lane.start(fleet, store.address, web, file, size.dead_after_seconds)
         half = size.rate * size.before_seconds / 2
         await asyncio.to_thread(wait_until, lambda: web.stats().requests > half, "the crawl to be under way")
         await asyncio.sleep(size.before_seconds)

@@ -29,7 +29,7 @@ class Lane(Protocol):
     async def begin(self, frontier: ValkeyFrontier, web: FakeWeb) -> None:
         """Feed it, where the workers do not do so themselves."""
 
-    def start(self, fleet: Fleet, address: str, web: FakeWeb, output: Path, heartbeat_seconds: float) -> None:
+    def start(self, fleet: Fleet, address: str, web: FakeWeb, output: Path, dead_after_seconds: float) -> None:
         """One more worker, which ends by itself or at SIGTERM."""
 
     def records(self, outputs: Sequence[Path]) -> tuple[Counter[str], int]:
@@ -44,9 +44,9 @@ class FastLane:
     async def begin(self, frontier: ValkeyFrontier, web: FakeWeb) -> None:
         await crawls.open_crawl(frontier, web.seeds(), Terms())
 
-    def start(self, fleet: Fleet, address: str, web: FakeWeb, output: Path, heartbeat_seconds: float) -> None:
+    def start(self, fleet: Fleet, address: str, web: FakeWeb, output: Path, dead_after_seconds: float) -> None:
         environment = {
-            "GOSSAMER_WORKER__HEARTBEAT": str(heartbeat_seconds),
+            "GOSSAMER_WORKER__HEARTBEAT": str(dead_after_seconds),
             "GOSSAMER_WORKER__CONCURRENCY": str(_CONCURRENCY),
         }
         fleet.start(frontier=address, output=output, environment=environment)
@@ -71,13 +71,13 @@ class ScrapyLane:
     async def begin(self, frontier: ValkeyFrontier, web: FakeWeb) -> None:
         return  # the spiders' start requests do
 
-    def start(self, fleet: Fleet, address: str, web: FakeWeb, output: Path, heartbeat_seconds: float) -> None:
+    def start(self, fleet: Fleet, address: str, web: FakeWeb, output: Path, dead_after_seconds: float) -> None:
         settings = {
             **QUIET,
             "EXTENSIONS": "{}",
             "SCHEDULER": "gossamer.scrapy.Scheduler",
             "GOSSAMER_FRONTIER": address,
-            "GOSSAMER_WORKER__HEARTBEAT": heartbeat_seconds,
+            "GOSSAMER_WORKER__HEARTBEAT": dead_after_seconds,
             "CONCURRENT_REQUESTS": _CONCURRENCY,
             "CONCURRENT_REQUESTS_PER_DOMAIN": _PER_DOMAIN,
             "DOWNLOAD_DELAY": 0,

@@ -19,10 +19,10 @@ SHORT = Size(
     trouble_seconds=1.5,
     before_seconds=0.5,
     after_seconds=0.0,
-    heartbeat_seconds=1.0,
+    dead_after_seconds=1.0,
     latency_ms=50.0,
 )
-PARTIAL = replace(SHORT, trouble_seconds=6.0, pages=60, heartbeat_seconds=2.0, cross_host_share=0.02)
+PARTIAL = replace(SHORT, trouble_seconds=6.0, pages=60, dead_after_seconds=2.0, cross_host_share=0.02)
 """Longer than it takes to give up a server that does not answer, and longer than a heartbeat."""
 
 

@@ -65,7 +65,7 @@ class _LinkGroup:
     batches: list[Batch]
     page: FinishedLease
     """First of the pages. What the frontier rejects is counted in its settlement."""
-    era: int | None = None
+    data_epoch: int | None = None
     """Era of the frontier in which it added them; None: not yet."""
     rejected: Collection[int] = frozenset()
     """Fingerprints of links that are not in the frontier's seen-set."""
@@ -108,14 +108,14 @@ class Outlinks:
 
     def all_added(self, page: FinishedLease) -> bool:
         """Return whether the frontier has decided on all links of this page: queued, known or rejected."""
-        return all(group.era is not None for group in self._groups_of_page.get(id(page), ()))
+        return all(group.data_epoch is not None for group in self._groups_of_page.get(id(page), ()))
 
     async def ensure_added(self, pages: Iterable[FinishedLease]) -> None:
         """Return when the frontier has decided on all links of these pages, and each page's `on_links_added` was
         called.
 
-        May be repeated: links that the frontier has added in its current era are not sent again. Their counts are
-        entered in the settlement of a page once.
+        May be repeated: links that the frontier has added in its current data epoch are not sent again. Their counts
+        are entered in the settlement of a page once.
         """
         for page in pages:
             groups = self._groups_of_page.get(id(page), ())
@@ -129,22 +129,22 @@ class Outlinks:
                     on_links_added({fingerprint for group in groups for fingerprint in group.rejected})
 
     async def _add(self, group: _LinkGroup) -> None:
-        if group.era != self._frontier.era:
+        if group.data_epoch != self._frontier.data_epoch:
             async with group.lock:
                 await self._retrier.call_frontier(
                     partial(self._add_once, group), shard=group.shard, on_failure=self._on_failure
                 )
 
     async def _add_once(self, group: _LinkGroup) -> None:
-        era = self._frontier.era
-        if group.era == era:
+        data_epoch = self._frontier.data_epoch
+        if group.data_epoch == data_epoch:
             return
         added = await self._frontier.add(group.run, group.terms, group.batches)
         if added.rejected:
             group.rejected = {group.batches[batch].fingerprints[position] for batch, position in added.rejected}
-        if group.era is None:
+        if group.data_epoch is None:
             _count_rejected(group.page, added)
-        group.era = era
+        group.data_epoch = data_epoch
 
 
 def _count_rejected(page: FinishedLease, added: AddResult) -> None:
@@ -439,10 +439,10 @@ class Committer:
 
         async def settle() -> None:
             while True:
-                era = self._frontier.era
+                data_epoch = self._frontier.data_epoch
                 await outlinks.ensure_added(pages)
                 with contextlib.suppress(FrontierForgot):
-                    await self._holder.settle(settlements, era=era)
+                    await self._holder.settle(settlements, data_epoch=data_epoch)
                     return
 
         try:

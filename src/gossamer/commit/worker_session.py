@@ -1,8 +1,8 @@
 """A worker's session with the frontier: heartbeats, reclaims, and waiting for work.
 
-The session has its own tasks for each shard, so that an unreachable shard delays no other. `heartbeat_seconds` is
+The session has its own tasks for each shard, so that an unreachable shard delays no other. `dead_after_seconds` is
 everywhere the worker's lifetime without a heartbeat (the setting `worker.heartbeat`), not the time between two
-heartbeats, which is that lifetime divided by HEARTBEATS_PER_LIFETIME.
+heartbeats, which is that lifetime divided by HEARTBEATS_BEFORE_DEATH.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import FrontierUnavailable, GossamerError
 from gossamer.frontier.base import Frontier, Leaseholder
-from gossamer.policy.timing import HEARTBEATS_PER_LIFETIME, LivenessJudge
+from gossamer.policy.timing import HEARTBEATS_BEFORE_DEATH, LivenessJudge
 
 MAX_STALL_SECONDS = 600.0
 """Time after which an event loop that stands still counts as stuck for good: the thread then sends no more heartbeats,
@@ -30,14 +30,14 @@ class HeartbeatThread:
 
     The session calls `mark_alive` before each of its own heartbeats. The thread steps in when such a call is half an
     interval late. It checks twice in an interval, so it sends its first heartbeat at most two intervals after the last
-    one of the session. That is in time only if HEARTBEATS_PER_LIFETIME is at least 3.
+    one of the session. That is in time only if HEARTBEATS_BEFORE_DEATH is at least 3.
     """
 
-    def __init__(self, frontier: Frontier, holder: Leaseholder, *, heartbeat_seconds: float) -> None:
-        """`heartbeat_seconds`: time without a heartbeat after which a worker is declared dead."""
+    def __init__(self, frontier: Frontier, holder: Leaseholder, *, dead_after_seconds: float) -> None:
+        """`dead_after_seconds`: time without a heartbeat after which a worker is declared dead."""
         self._frontier = frontier
         self._holder = holder
-        interval = heartbeat_seconds / HEARTBEATS_PER_LIFETIME
+        interval = dead_after_seconds / HEARTBEATS_BEFORE_DEATH
         self._check_seconds = interval / 2
         self._late_seconds = 1.5 * interval
         self._alive_at = time.monotonic()
@@ -83,11 +83,11 @@ class HeartbeatThread:
 class WorkerSession:
     """Keeps a worker alive at the frontier while it works. Start `run` in a task beside the work."""
 
-    def __init__(self, frontier: Frontier, holder: Leaseholder, retrier: Retrier, *, heartbeat_seconds: float) -> None:
-        """`heartbeat_seconds`: time without a heartbeat after which a worker is declared dead."""
+    def __init__(self, frontier: Frontier, holder: Leaseholder, retrier: Retrier, *, dead_after_seconds: float) -> None:
+        """`dead_after_seconds`: time without a heartbeat after which a worker is declared dead."""
         self._holder = holder
         self._retrier = retrier
-        self._heartbeat_thread = HeartbeatThread(frontier, holder, heartbeat_seconds=heartbeat_seconds)
+        self._heartbeat_thread = HeartbeatThread(frontier, holder, dead_after_seconds=dead_after_seconds)
         self.progress = asyncio.Event()
         """Set when this worker has completed requests or reclaimed leases: there may then be new work, or the run may
         be finished. The work waits for this event and clears it."""
@@ -96,7 +96,7 @@ class WorkerSession:
                 frontier,
                 holder,
                 shard,
-                heartbeat_seconds=heartbeat_seconds,
+                dead_after_seconds=dead_after_seconds,
                 before_heartbeat=self._heartbeat_thread.mark_alive,
                 on_reclaimed=self.progress.set,
             )
@@ -152,7 +152,7 @@ class _ShardSession:
         holder: Leaseholder,
         shard: int,
         *,
-        heartbeat_seconds: float,
+        dead_after_seconds: float,
         before_heartbeat: Callable[[], None],
         on_reclaimed: Callable[[], None],
     ) -> None:
@@ -160,10 +160,10 @@ class _ShardSession:
         self._frontier = frontier
         self._holder = holder
         self._shard = shard
-        self._heartbeat_seconds = heartbeat_seconds
+        self._dead_after_seconds = dead_after_seconds
         self._before_heartbeat = before_heartbeat
         self._on_reclaimed = on_reclaimed
-        self._judge = LivenessJudge(heartbeat_seconds)
+        self._judge = LivenessJudge(dead_after_seconds)
         self._death_noticed = asyncio.Event()
         """Set when a heartbeat's reply reports that another worker is dead."""
 
@@ -173,14 +173,14 @@ class _ShardSession:
         The reply to a heartbeat tells when the next worker will count as dead. Each living worker therefore notices a
         death within about a second and reclaims the leases; if several do, only the first finds any.
         """
-        # 0: the first heartbeat is sent soon, because only `heartbeat_seconds` after its first reply may this worker
+        # 0: the first heartbeat is sent soon, because only `dead_after_seconds` after its first reply may this worker
         # declare others dead (see LivenessJudge).
         seconds_left = 0.0
         while True:
-            interval = _varied(self._heartbeat_seconds / HEARTBEATS_PER_LIFETIME)
+            interval = _varied(self._dead_after_seconds / HEARTBEATS_BEFORE_DEATH)
             await asyncio.sleep(min(interval, seconds_left + _reclaim_delay()))
             self._before_heartbeat()
-            seconds_left = self._heartbeat_seconds
+            seconds_left = self._dead_after_seconds
             with contextlib.suppress(FrontierUnavailable):
                 seconds_left = await self._send_heartbeat()
                 if seconds_left <= 0:
@@ -188,11 +188,11 @@ class _ShardSession:
 
     async def reclaim_leases(self) -> None:
         """Run the shard's maintenance, which reclaims leases, until cancelled: whenever a worker was found dead, and
-        about every `heartbeat_seconds`. It has a task of its own, because it may take longer than the time between two
+        about every `dead_after_seconds`. It has a task of its own, because it may take longer than the time between two
         heartbeats."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_varied(self._heartbeat_seconds)):
+                async with asyncio.timeout(_varied(self._dead_after_seconds)):
                     await self._death_noticed.wait()
             self._death_noticed.clear()
             with contextlib.suppress(FrontierUnavailable):

@@ -57,7 +57,7 @@ class HrefMemory:
     def __init__(self, *, max_bytes: int = 16 * 1024 * 1024) -> None:
         self._max_bytes = max_bytes
         self._places: dict[_Key, _DirectoryHrefs] = {}
-        self._era = 0
+        self._data_epoch = 0
         self.bytes = 0
         """Approximate memory of the hrefs in bytes."""
 
@@ -65,10 +65,10 @@ class HrefMemory:
         """Number of remembered hrefs."""
         return sum(len(place.known) for place in self._places.values())
 
-    def enter_era(self, era: int) -> None:
-        """Forget everything that was remembered in another era of the frontier."""
-        if era != self._era:
-            self._era = era
+    def enter_data_epoch(self, data_epoch: int) -> None:
+        """Forget everything that was remembered in another data epoch of the frontier."""
+        if data_epoch != self._data_epoch:
+            self._data_epoch = data_epoch
             self._places.clear()
             self.bytes = 0
 

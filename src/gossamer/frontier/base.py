@@ -104,14 +104,14 @@ class Leaseholder(Protocol):
         """Return whether the worker still holds this lease: it is not settled, and was not given to another worker."""
         ...
 
-    async def settle(self, settlements: Sequence[Settlement], *, era: int | None = None) -> list[SettleResult]:
+    async def settle(self, settlements: Sequence[Settlement], *, data_epoch: int | None = None) -> list[SettleResult]:
         """Report outcomes; returns one answer for each, in order. May run beside `lease`. May be repeated.
 
         Each outcome is reported under the session that leased the request, so a late report does not concern later
         leases.
 
-        `era`: the era in which the outlinks of these requests were confirmed. Raises FrontierForgot when a later era
-        has begun: add the outlinks again first."""
+        `data_epoch`: the data epoch in which the frontier confirmed the outlinks of these requests. Raises
+        FrontierForgot when a later one has begun: add the outlinks again first."""
 
     async def request_redirect(self, lease: Lease, *, fingerprint: int, payload: bytes) -> RedirectPermit:
         """Request a hit for a redirect inside the lease's domain.
@@ -251,10 +251,11 @@ class Frontier(Protocol):
         ...
 
     @property
-    def era(self) -> int:
-        """A number that grows whenever the frontier may have lost some of what it confirmed last (its server was
-        restarted from an older file, or a replica took over). Mostly nothing was lost. A cache of the frontier's
-        content must not rely on answers of an earlier era."""
+    def data_epoch(self) -> int:
+        """Number of the current data epoch: the time in which this process may rely on the frontier's answers. It grows
+        whenever the frontier may have lost some of what it confirmed last (its server was restarted from an older file,
+        or a replica took over). Mostly nothing was lost. A cache of the frontier's content must not rely on answers of
+        an earlier data epoch."""
         ...
 
     async def open_crawl(

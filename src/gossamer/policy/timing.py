@@ -88,22 +88,23 @@ class Pacing:
         return at
 
 
-HEARTBEATS_PER_LIFETIME = 3
+HEARTBEATS_BEFORE_DEATH = 3
 """Heartbeats that a worker sends in the time after which it is declared dead: two of them may be lost. Every interval
-between heartbeats is computed from this."""
+between heartbeats is computed from this. May be larger, at more calls; must be at least 3, or the timing of
+`HeartbeatThread` in commit/worker_session.py fails."""
 
 
 class LivenessJudge:
     """Tracks one process's connection to a shard of the frontier, to decide whether missed heartbeats count as deaths.
 
     While the frontier is unreachable, no worker can send heartbeats. After an outage every worker therefore gets
-    `heartbeat_seconds` before its silence counts as a death. A new process does not know whether there has just been an
-    outage, so it declares no worker dead until `heartbeat_seconds` after the first reply that it gets.
+    `dead_after_seconds` before its silence counts as a death. A new process does not know whether there has just been
+    an outage, so it declares no worker dead until `dead_after_seconds` after the first reply that it gets.
     """
 
-    def __init__(self, heartbeat_seconds: float) -> None:
-        """`heartbeat_seconds`: time without a heartbeat after which a worker counts as dead."""
-        self._heartbeat_seconds = heartbeat_seconds
+    def __init__(self, dead_after_seconds: float) -> None:
+        """`dead_after_seconds`: time without a heartbeat after which a worker counts as dead."""
+        self._dead_after_seconds = dead_after_seconds
         self._disconnected = True
         self._trusted_from = float("-inf")
 
@@ -117,10 +118,10 @@ class LivenessJudge:
         `sent_at`: time at which a call was sent whose reply takes no time to compute. If that took longer than the
         interval between two heartbeats, it counts as the end of an outage.
         """
-        interval = self._heartbeat_seconds / HEARTBEATS_PER_LIFETIME
+        interval = self._dead_after_seconds / HEARTBEATS_BEFORE_DEATH
         if self._disconnected or (sent_at is not None and now - sent_at > interval):
             self._disconnected = False
-            self._trusted_from = now + self._heartbeat_seconds
+            self._trusted_from = now + self._dead_after_seconds
 
     def may_declare_dead(self, now: float) -> bool:
         """Return whether workers without a recent heartbeat may be declared dead."""

@@ -75,7 +75,7 @@ class LeaseRunner:
         self._outcomes = OutcomeRules(crawler.spider, crawler.settings)
         self._feeds = FeedFiles(crawler)
         self._retrier = Retrier(Troubles())
-        self._seen = SeenCache(options.settings.worker.seen_cache, era=lambda: self.frontier.era)
+        self._seen = SeenCache(options.settings.worker.seen_cache, data_epoch=lambda: self.frontier.data_epoch)
         self._local = LocalRequests(crawler, self._seen)
         self._ready: deque[Lease] = deque()
         """Leases that wait for their start, ordered by start time."""
@@ -301,7 +301,7 @@ class LeaseRunner:
         outputs = self._records(settlement, active)
         finished = FinishedLease(settlement, outputs, batches, size=_size(batches))
         if batches:
-            finished.on_links_added = partial(self._remember, active.run_key, batches, self._seen.era)
+            finished.on_links_added = partial(self._remember, active.run_key, batches, self._seen.data_epoch)
         await self._committer.put(finished)
 
     async def _is_wanted(self, request: Request, entry: FrontierEntry) -> bool:

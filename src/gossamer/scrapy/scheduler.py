@@ -179,8 +179,8 @@ class Scheduler(LeaseRunner, BaseScheduler):
             on_added=self._on_start_added,
             on_refused=self._on_start_refused,
         )
-        heartbeat_seconds = self.options.settings.worker.heartbeat
-        self._session = WorkerSession(frontier, holder, retrier, heartbeat_seconds=heartbeat_seconds)
+        dead_after_seconds = self.options.settings.worker.heartbeat
+        self._session = WorkerSession(frontier, holder, retrier, dead_after_seconds=dead_after_seconds)
         self._fetcher = LeaseFetcher(
             frontier,
             holder,

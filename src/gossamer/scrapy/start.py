@@ -133,8 +133,8 @@ class Inbox:
     ) -> None:
         """Create an inbox; `run` does the work.
 
-        `filter_batches` returns what is to be added. `on_added` gets the result, the batches, and the frontier's era
-        before they were sent. `on_refused` gets the number of requests that a stopped crawl refused.
+        `filter_batches` returns what is to be added. `on_added` gets the result, the batches, and the frontier's data
+        epoch before they were sent. `on_refused` gets the number of requests that a stopped crawl refused.
         """
         self._frontier = frontier
         self._retrier = retrier
@@ -180,7 +180,7 @@ class Inbox:
             await self._has_work.wait()
             taken = self._take()
             batches = await self._retrier.call_frontier(lambda taken=taken: self._filter_batches(taken))  # type: ignore[misc]
-            era = self._frontier.era
+            data_epoch = self._frontier.data_epoch
             try:
                 added = await self._retrier.call_frontier(
                     lambda batches=batches: self._frontier.add(self._run, self._terms, batches, seeds=True)  # type: ignore[misc]
@@ -188,7 +188,7 @@ class Inbox:
             except CrawlRefused as error:
                 self._on_refused(self._sending_count, error)
             else:
-                self._on_added(added, batches, era)
+                self._on_added(added, batches, data_epoch)
             self._sending_count = 0
             if not self._waiting_count:
                 self._is_empty.set()

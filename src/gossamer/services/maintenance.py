@@ -128,17 +128,17 @@ class Reaper:
         blobs: BlobStore,
         troubles: Troubles,
         *,
-        heartbeat_seconds: float,
+        dead_after_seconds: float,
         blob_retention_seconds: float,
     ) -> None:
-        """`heartbeat_seconds`: the setting `worker.heartbeat`, the time without a heartbeat after which a worker counts
-        as dead. The role runs twice in that time. `blob_retention_seconds`: age at which blobs are deleted."""
+        """`dead_after_seconds`: the setting `worker.heartbeat`: a worker without a heartbeat for so long counts as
+        dead. The role runs twice in that time. `blob_retention_seconds`: age at which blobs are deleted."""
         self._frontier = frontier
         self._blobs = blobs
         self._blob_retention_seconds = blob_retention_seconds
-        self._judges = [LivenessJudge(heartbeat_seconds) for _ in range(frontier.shard_count)]
+        self._judges = [LivenessJudge(dead_after_seconds) for _ in range(frontier.shard_count)]
         self._shards = PerShardRunner(self.name, frontier.shard_count, self._maintain, troubles)
-        self.pause_seconds = heartbeat_seconds / 2
+        self.pause_seconds = dead_after_seconds / 2
         self._purged_at = 0.0
         self._lost_shards = frontier.lost_shards
 

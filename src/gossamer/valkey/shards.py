@@ -155,17 +155,17 @@ class Shards:
         return Shards(self._topology.clone(), confirm_ms=self._confirm_ms)
 
     @property
-    def era(self) -> int:
+    def data_epoch(self) -> int:
         """Number that grows whenever a server may have lost writes that it confirmed.
 
         That may be so when a connection ended (the server may have restarted from an old file) or slots moved to
         another server (a replica may have taken over). In most cases nothing was lost.
         """
-        return self._topology.era
+        return self._topology.data_epoch
 
-    def begin_era(self) -> None:
-        """Increase `era`, because data is known to be lost."""
-        self._topology.begin_era()
+    def begin_data_epoch(self) -> None:
+        """Increase `data_epoch`, because data is known to be lost."""
+        self._topology.begin_data_epoch()
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -174,8 +174,8 @@ class Shards:
     ) -> Any:
         """Run a script on the server of the first key's hash tag; return its reply as bytes, int, None or nested lists.
 
-        `shard` is named in errors. `since`: the era in which the caller learned what it relies on; in a later era
-        nothing is sent and FrontierForgot is raised. Also raises FrontierUnavailable (the script may have run),
+        `shard` is named in errors. `since`: the data epoch in which the caller learned what it relies on; in a later
+        one nothing is sent and FrontierForgot is raised. Also raises FrontierUnavailable (the script may have run),
         FrontierFull (out of memory: the script did not run, or stopped at its first write), ServerUnsuitable, and
         FrontierError for a script that failed.
         """
@@ -183,7 +183,7 @@ class Shards:
         client = self._topology.ready_client(keys[0])
         connection = client.ready_connection if client is not None else None
         if connection is not None:
-            self._check_era(since)
+            self._check_data_epoch(since)
             try:
                 reply = await connection.send(packed)
             except FrontierUnavailable:
@@ -195,8 +195,8 @@ class Shards:
         replies = await self._route(keys[0], [packed], script=script, doing=doing, since=since)
         return replies[0]
 
-    def _check_era(self, since: int | None) -> None:
-        if since is not None and since != self._topology.era:
+    def _check_data_epoch(self, since: int | None) -> None:
+        if since is not None and since != self._topology.data_epoch:
             raise FrontierForgot
 
     async def call_confirmed(
@@ -329,7 +329,7 @@ class Shards:
         extra_seconds = self._confirm_ms / 1000 if wait else 0.0
         try:
             connection = (not wait and client.ready_connection) or await client.connection(confirmed=bool(wait))
-            self._check_era(since)
+            self._check_data_epoch(since)
             replies = await connection.send_all(
                 [*before, *commands, *([wait] if wait else [])], extra_seconds=extra_seconds
             )

@@ -94,7 +94,7 @@ class Topology:
     def __init__(self, address: Address, options: ClientOptions) -> None:
         self.address = address
         self._options = options
-        self.era = 0
+        self.data_epoch = 0
         """Increases whenever confirmed writes may have been lost: after each reconnection, before any call is sent on
         the new connection, and when slots moved to another server."""
         self._clients: dict[Endpoint, ValkeyClient] = {}
@@ -119,7 +119,9 @@ class Topology:
         """Return the client of a server; a new server gets a new client."""
         found = self._clients.get(endpoint)
         if found is None:
-            found = self._clients[endpoint] = ValkeyClient(endpoint, self._options, self._on_late_reply, self.begin_era)
+            found = self._clients[endpoint] = ValkeyClient(
+                endpoint, self._options, self._on_late_reply, self.begin_data_epoch
+            )
         return found
 
     def ready_client(self, key: str | bytes) -> ValkeyClient | None:
@@ -223,12 +225,12 @@ class Topology:
         if before and before != self._owners:
             self._notify_gap()
 
-    def begin_era(self) -> None:
-        """Increase `era`, because a server may have lost writes that it confirmed."""
-        self.era += 1
+    def begin_data_epoch(self) -> None:
+        """Increase `data_epoch`, because a server may have lost writes that it confirmed."""
+        self.data_epoch += 1
 
     def _notify_gap(self) -> None:
-        self.begin_era()
+        self.begin_data_epoch()
         for listener in list(self.gap_listeners):
             listener()
 

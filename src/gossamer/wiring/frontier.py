@@ -58,7 +58,7 @@ async def open_frontier(settings: Settings, shards: Shards) -> ValkeyFrontier:
         shards,
         prefix=settings.prefix,
         shards=settings.shards,
-        heartbeat_seconds=settings.worker.heartbeat,
+        dead_after_seconds=settings.worker.heartbeat,
         retention_seconds=settings.retention,
         stop_marker_seconds=settings.stopped_retention,
     )

@@ -285,7 +285,7 @@ def make_roles(settings: Settings, context: ServiceContext) -> list[Role]:
         Finisher(frontier, outbound, counters, metrics, troubles, now=time.time),
         Reaper(
             frontier, context.blobs, troubles,
-            heartbeat_seconds=settings.worker.heartbeat, blob_retention_seconds=settings.topics.retention,
+            dead_after_seconds=settings.worker.heartbeat, blob_retention_seconds=settings.topics.retention,
         ),
         ServiceReporter(
             frontier, counters, metrics,

@@ -149,7 +149,7 @@ class _WorkerParts:
         self._budget = ByteBudget(settings.fetch.bodies_in_flight)
         self._clients = make_clients(settings, self.resolver, budget=self._budget)
         self._robots = RobotsService(self._clients.fetch, FrontierRobotsStore(frontier))
-        self._memory = SharedMemory(SeenCache(settings.worker.seen_cache, era=lambda: frontier.era))
+        self._memory = SharedMemory(SeenCache(settings.worker.seen_cache, data_epoch=lambda: frontier.data_epoch))
         self._loaded_spiders = SpiderSet()
         self._installed = frozenset(known_spiders())
 
@@ -180,7 +180,7 @@ class _WorkerParts:
             self.tally,
             limits=WorkerLimits(
                 concurrency=settings.worker.concurrency,
-                heartbeat_seconds=settings.worker.heartbeat,
+                dead_after_seconds=settings.worker.heartbeat,
                 drain_seconds=settings.worker.drain,
             ),
             run=WatchedRun(run.crawl.id, run.number, run.crawl.idle_seconds) if run else None,

@@ -22,52 +22,52 @@ class SeenCache:
     """Cache of fingerprints that are in the frontier's seen-set, by namespace (a crawl's run and generation).
 
     A fingerprint in the cache is in the seen-set for certain; one that is missing may be there all the same. The cache
-    is emptied when the frontier enters another era.
+    is emptied when the frontier enters another data epoch.
 
     The cache has two generations: when the young one holds half of `limit`, the old one is dropped and the young one
     becomes the old. Fingerprints that keep occurring are remembered again and so stay.
     """
 
-    def __init__(self, limit: int = 200_000, *, era: Callable[[], int] = lambda: 0) -> None:
-        """`limit`: fingerprints kept, all namespaces together; each namespace counts as `NAMESPACE_WEIGHT` more. `era`
-        returns the frontier's era."""
+    def __init__(self, limit: int = 200_000, *, data_epoch: Callable[[], int] = lambda: 0) -> None:
+        """`limit`: fingerprints kept, all namespaces together; each namespace counts as `NAMESPACE_WEIGHT` more.
+        `data_epoch` returns the frontier's data epoch."""
         self._half = max(1, limit // 2)
-        self._frontier_era = era
-        self._era = 0
+        self._frontier_epoch = data_epoch
+        self._data_epoch = 0
         self._young: dict[Hashable, set[int]] = {}
         self._old: dict[Hashable, set[int]] = {}
         self._count = 0
 
     @property
-    def era(self) -> int:
-        """Current era of the frontier."""
-        self._enter_era()
-        return self._era
+    def data_epoch(self) -> int:
+        """Current data epoch of the frontier."""
+        self._enter_data_epoch()
+        return self._data_epoch
 
-    def _enter_era(self) -> None:
-        era = self._frontier_era()
-        if era != self._era:
-            self._era = era
+    def _enter_data_epoch(self) -> None:
+        data_epoch = self._frontier_epoch()
+        if data_epoch != self._data_epoch:
+            self._data_epoch = data_epoch
             self._young, self._old, self._count = {}, {}, 0
 
     def unseen_positions(self, namespace: Hashable, fingerprints: Iterable[int]) -> list[int]:
         """Return the positions of the fingerprints that are not known to be in the seen-set."""
-        self._enter_era()
+        self._enter_data_epoch()
         young, old = self._young.get(namespace, _EMPTY), self._old.get(namespace, _EMPTY)
         return [at for at, value in enumerate(fingerprints) if value not in young and value not in old]
 
     def has_seen(self, namespace: Hashable, fingerprint: int) -> bool:
         """Return whether this fingerprint is known to be in the seen-set."""
-        self._enter_era()
+        self._enter_data_epoch()
         return fingerprint in self._young.get(namespace, _EMPTY) or fingerprint in self._old.get(namespace, _EMPTY)
 
     def remember(self, namespace: Hashable, fingerprints: Collection[int], *, since: int | None = None) -> None:
         """Remember fingerprints that the frontier has confirmed. Never call it earlier: a fingerprint remembered too
         early is a page lost.
 
-        `since`: era in which they were sent to the frontier; in another era nothing is remembered.
+        `since`: data epoch in which they were sent to the frontier; in another data epoch nothing is remembered.
         """
-        if since is not None and since != self.era:
+        if since is not None and since != self.data_epoch:
             return
         young = self._young.get(namespace)
         if young is None:
@@ -196,7 +196,7 @@ class Context:
 
     def extract_links(self, body: bytes, url: str, *, encoding: str) -> Links:
         """Return the page's links. Links that are known to be in the frontier are only counted."""
-        self._memory.hrefs.enter_era(self._seen.era)
+        self._memory.hrefs.enter_data_epoch(self._seen.data_epoch)
         return self._extractor.extract(body, url, encoding=encoding, scope=self.scope)
 
     def has_sitemaps_of(self, origin: str) -> bool:
@@ -204,13 +204,13 @@ class Context:
         return self._seen.has_seen(self._sitemap_namespace, fingerprint(origin, seed=self.seed))
 
     def confirm_sitemaps_of(self, origin: str, *, since: int) -> None:
-        """Record that the frontier has this origin's sitemaps. `since`: era in which they were sent to it."""
+        """Record that the frontier has this origin's sitemaps. `since`: data epoch in which they were sent to it."""
         self._seen.remember(self._sitemap_namespace, [fingerprint(origin, seed=self.seed)], since=since)
 
     @property
-    def era(self) -> int:
-        """Current era of the frontier."""
-        return self._seen.era
+    def data_epoch(self) -> int:
+        """Current data epoch of the frontier."""
+        return self._seen.data_epoch
 
     def unseen_positions(self, links: Links) -> list[int]:
         """Return the positions of the links that may be new to the frontier."""
@@ -219,9 +219,9 @@ class Context:
     def confirm(self, links: Links, rejected: Collection[int], *, since: int) -> None:
         """Record that the frontier has these links, except for the rejected fingerprints.
 
-        `since`: era in which the links were extracted; in another era nothing is recorded.
+        `since`: data epoch in which the links were extracted; in another data epoch nothing is recorded.
         """
-        if since != self._seen.era:
+        if since != self._seen.data_epoch:
             return
         if not rejected:
             self._seen.remember(self._namespace, links.fingerprints)

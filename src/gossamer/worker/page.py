@@ -317,7 +317,7 @@ def _add_all_links(context: Context, lease: Lease, links: Links, finished: Finis
 
 
 def _confirm_callback(context: Context, links: Links) -> LinksAddedCallback:
-    since = context.era
+    since = context.data_epoch
     return lambda rejected: context.confirm(links, rejected, since=since)
 
 

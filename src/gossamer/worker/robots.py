@@ -147,7 +147,7 @@ class RobotsChecker:
         site = origin(attempt.url)
         if context.has_sitemaps_of(site):
             return
-        era = context.era
+        data_epoch = context.data_epoch
         sitemaps = await self._retrier.call_frontier(
             lambda: self._robots.sitemaps(attempt.url, user_agent=context.user_agent, template=template),
             shard=attempt.lease.shard,
@@ -160,7 +160,7 @@ class RobotsChecker:
             added = await self._retrier.call_frontier(lambda: self._frontier.add(lease.run, lease.terms, batches))
             if added.rejected:
                 return  # the frontier does not have them all, so the next page of this site offers them again
-        context.confirm_sitemaps_of(site, since=era)
+        context.confirm_sitemaps_of(site, since=data_epoch)
 
 
 class FrontierRobotsStore:

@@ -125,7 +125,7 @@ class WorkerLimits:
 
     concurrency: int
     """Requests in progress at once."""
-    heartbeat_seconds: float
+    dead_after_seconds: float
     """Time without a heartbeat after which a worker is declared dead."""
     drain_seconds: float
     """Longest wait of `stop` for requests in progress, and again for their commits. Leases that are not settled then
@@ -171,7 +171,7 @@ class Worker:
         self._drain_seconds = limits.drain_seconds
         self._slots = WorkerSlots(limits.concurrency)
         self._session = WorkerSession(
-            access.frontier, access.holder, access.retrier, heartbeat_seconds=limits.heartbeat_seconds
+            access.frontier, access.holder, access.retrier, dead_after_seconds=limits.dead_after_seconds
         )
         self._suspect: Lease | None = None
         """Lease on its last chance that this worker started most recently."""

@@ -21,12 +21,12 @@ class Crawler:
     """Counts what it did with every page. `progress` is set at every step."""
 
     def __init__(
-        self, frontier: Frontier, crawl: CrawlId, progress: asyncio.Event, *, heartbeat_seconds: float
+        self, frontier: Frontier, crawl: CrawlId, progress: asyncio.Event, *, dead_after_seconds: float
     ) -> None:
         self._frontier = frontier
         self._crawl = crawl
         self._progress = progress
-        self._heartbeat_seconds = heartbeat_seconds
+        self._dead_after_seconds = dead_after_seconds
         self.recorded: Counter[int] = Counter()
         """How often a page was durable, as a sink would see it."""
         self.settled: list[int] = []
@@ -36,7 +36,7 @@ class Crawler:
         """Until the crawl has finished."""
         holder = await self._frontier.open_leaseholder(pool="shared", spiders=["link"])
         retrier = Retrier(Troubles())
-        seat = WorkerSession(self._frontier, holder, retrier, heartbeat_seconds=self._heartbeat_seconds)
+        seat = WorkerSession(self._frontier, holder, retrier, dead_after_seconds=self._dead_after_seconds)
         keeping = asyncio.create_task(seat.run())
         while (info := await retrying(lambda: self._frontier.crawl_info(self._crawl))) is None or (
             info.state is CrawlState.RUNNING
@@ -60,11 +60,13 @@ class Crawler:
     async def _settle(self, holder: Leaseholder, leases: list[Lease]) -> list[SettleResult]:
         """As a committer does: what the frontier may have forgotten since it took the links is added again."""
         while True:
-            era = self._frontier.era
+            data_epoch = self._frontier.data_epoch
             for lease in leases:
                 await retrying(lambda lease=lease: self._follow(lease))  # type: ignore[misc]
             with contextlib.suppress(FrontierForgot):
-                return await holder.settle([Settlement(lease, Outcome.FETCHED) for lease in leases], era=era)
+                return await holder.settle(
+                    [Settlement(lease, Outcome.FETCHED) for lease in leases], data_epoch=data_epoch
+                )
 
     async def _follow(self, lease: Lease) -> None:
         found = [url(page) for page in links(page_of(lease))]

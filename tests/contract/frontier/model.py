@@ -215,8 +215,8 @@ class ModelWorker:
 class Model:
     """All crawls, all workers, all politeness. `now` is the test's clock."""
 
-    def __init__(self, *, heartbeat_seconds: float, shards: int = 1) -> None:
-        self.heartbeat_seconds = heartbeat_seconds
+    def __init__(self, *, dead_after_seconds: float, shards: int = 1) -> None:
+        self.dead_after_seconds = dead_after_seconds
         self.shards = shards
         self.runs: dict[CrawlId, ModelRun] = {}
         self.workers: list[ModelWorker] = []
@@ -472,7 +472,7 @@ class Model:
 
     def reclaim(self, now: float) -> int:
         """Take back what the silent ones held; how many requests wait again."""
-        dead = [w for w in self.workers if now - w.heard > self.heartbeat_seconds and not w.stale]
+        dead = [w for w in self.workers if now - w.heard > self.dead_after_seconds and not w.stale]
         for worker in dead:
             worker.robbed = bool(worker.held)
             worker.stale = True
@@ -499,7 +499,7 @@ class Model:
                 entry.silent.append(worker)
                 if len(entry.silent) < MOST_SILENT and self.deaths(entry) >= MAX_DEATHS:
                     entry.step(RequestEvent.SUSPECT)
-                    entry.due = now + DOUBT_HEARTBEATS * self.heartbeat_seconds
+                    entry.due = now + DOUBT_HEARTBEATS * self.dead_after_seconds
                     entry.loose = True
                     count += 1
                     continue

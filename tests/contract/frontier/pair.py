@@ -52,14 +52,14 @@ class Pair:
         frontier: Frontier,
         clock: Clock,
         *,
-        heartbeat_seconds: float,
+        dead_after_seconds: float,
         shards: int,
         lose: Callable[[int | None], None] | None = None,
     ) -> None:
         self.frontier = frontier
         self.clock = clock
         self.shards = shards
-        self.model = Model(heartbeat_seconds=heartbeat_seconds, shards=shards)
+        self.model = Model(dead_after_seconds=dead_after_seconds, shards=shards)
         self.seats: dict[ModelWorker, Leaseholder] = {}
         self.handles: dict[CrawlId, Run] = {}
         self.generations: dict[CrawlId, int] = {}
@@ -194,7 +194,7 @@ class Pair:
 
     async def pass_time(self, seconds: float) -> None:
         """The living say so often enough."""
-        step = self.model.heartbeat_seconds / 2
+        step = self.model.dead_after_seconds / 2
         while seconds > 0:
             self.clock.now += min(step, seconds)
             seconds -= step
@@ -294,14 +294,14 @@ class Pair:
         for worker in list(self.seats):
             if worker.alive:
                 await self.close(worker)
-        await self.pass_time(1.5 * self.model.heartbeat_seconds)
+        await self.pass_time(1.5 * self.model.dead_after_seconds)
         await self.reclaim()
         parts = {(run.crawl.pool, e.spider) for run in self.model.runs.values() for e in run.entries}
         workers = [await self.hire(pool=pool, spiders=[spider]) for pool, spider in sorted(parts)]
         for number in range(ROUNDS):
             if not any(run.of(*_UNFINISHED) for run in self.model.runs.values()):
                 break
-            await self.pass_time(self.model.heartbeat_seconds / 2)
+            await self.pass_time(self.model.dead_after_seconds / 2)
             for worker in workers:
                 await self.fetch(worker, await self.lease_all_due(worker))
             if number % 5 == 0:

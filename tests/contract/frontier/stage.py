@@ -72,17 +72,17 @@ class Stage:
         self.frontiers.append(frontier)
         return frontier
 
-    async def pair(self, *, heartbeat_seconds: float = 10.3, **options: Any) -> Pair:
+    async def pair(self, *, dead_after_seconds: float = 10.3, **options: Any) -> Pair:
         """A frontier beside its model, both on one clock that stands still until it is told to go on."""
         clock = Clock()
         observer = StepObserver()
-        frontier = await self.frontier(heartbeat_seconds=heartbeat_seconds, clock=clock, observer=observer, **options)
+        frontier = await self.frontier(dead_after_seconds=dead_after_seconds, clock=clock, observer=observer, **options)
         connection = self.connections[-1]
 
         def lose(nth: int | None) -> None:
             connection.countdown = nth
 
-        return Pair(frontier, clock, heartbeat_seconds=heartbeat_seconds, shards=self.shards, lose=lose)
+        return Pair(frontier, clock, dead_after_seconds=dead_after_seconds, shards=self.shards, lose=lose)
 
     async def flush_scripts(self) -> None:
         """As after a restart or a failover: no server knows any script."""

@@ -56,7 +56,7 @@ async def test_a_lost_lease_of_a_worker_that_dies_is_taken_back(pair: Pair) -> N
             await seat.lease(limit=8)
     else:  # the other shards answer
         assert len(await seat.lease(limit=8)) <= 1
-    pair.clock.now += 5 * pair.model.heartbeat_seconds
+    pair.clock.now += 5 * pair.model.dead_after_seconds
     await pair.frontier.maintain()
     heir = await pair.frontier.open_leaseholder(pool="shared", spiders=["link"])
     (lease,) = await heir.lease(limit=8)
@@ -146,9 +146,9 @@ async def test_what_a_dead_worker_held_is_leased_again(pair: Pair) -> None:
     dead, heir = [await pair.hire(pool="shared", spiders=["link"]) for _ in range(2)]
     before = {lease.url: lease.request_id for lease in await pair.lease_all_due(dead)}
     pair.kill(dead)
-    await pair.pass_time(0.9 * pair.model.heartbeat_seconds)
+    await pair.pass_time(0.9 * pair.model.dead_after_seconds)
     assert await pair.reclaim() == 0
-    await pair.pass_time(pair.model.heartbeat_seconds)
+    await pair.pass_time(pair.model.dead_after_seconds)
     assert await pair.reclaim() == 6
     await pair.check()
     again = await pair.lease_all_due(heir)
@@ -157,13 +157,13 @@ async def test_what_a_dead_worker_held_is_leased_again(pair: Pair) -> None:
 
 
 async def test_a_worker_that_was_paused_is_told_so_and_starts_afresh(pair: Pair) -> None:
-    """Its settlements are stale, its outlinks may still be added, nothing of its epoch counts any more."""
+    """Its settlements are stale, its outlinks may still be added, nothing of its old name counts any more."""
     await submit(pair, a_batch("a.test", ["x"]))
     paused, other = [await pair.hire(pool="shared", spiders=["link"]) for _ in range(2)]
     (lease,) = await pair.lease_all_due(paused)
     seat = pair.seats[paused]
     pair.kill(paused)
-    await pair.pass_time(3 * pair.model.heartbeat_seconds)
+    await pair.pass_time(3 * pair.model.dead_after_seconds)
     await pair.reclaim()
     assert await seat.settle([Settlement(lease, Outcome.FETCHED)]) == [SettleResult.STALE_WORKER]
     with pytest.raises(LeaseLost):
@@ -187,7 +187,7 @@ async def test_a_worker_that_was_silent_but_not_reclaimed_goes_on(pair: Pair) ->
     await submit(pair, a_batch("a.test", ["x"]))
     worker = await pair.hire(pool="shared", spiders=["link"])
     leases = await pair.lease_all_due(worker)
-    pair.clock.now += 3 * pair.model.heartbeat_seconds
+    pair.clock.now += 3 * pair.model.dead_after_seconds
     await pair.fetch(worker, leases)
     await pair.check()
 
@@ -211,7 +211,7 @@ async def test_a_crawl_ends_though_its_last_workers_died(pair: Pair) -> None:
     pair.kill(worker)
     await pair.stop(ONE)
     await pair.check()
-    await pair.pass_time(2 * pair.model.heartbeat_seconds)
+    await pair.pass_time(2 * pair.model.dead_after_seconds)
     assert await pair.reclaim() == 0
     await pair.check()
     info = await pair.frontier.crawl_info(ONE)

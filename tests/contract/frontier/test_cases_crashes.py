@@ -70,7 +70,7 @@ class Scene:
         self.clock = Clock()
 
     async def set(self) -> None:
-        options = {"heartbeat_seconds": HEARTBEAT_SECONDS, "clock": self.clock}
+        options = {"dead_after_seconds": HEARTBEAT_SECONDS, "clock": self.clock}
         self.living = await self.stage.frontier(**options)
         self.connection = MortalConnection(await Shards.connect(self.stage.server.address))
         self.mortal = await ValkeyFrontier.from_connection(self.connection, prefix=self.stage.prefix, **options)  # type: ignore[arg-type]

@@ -60,7 +60,7 @@ class Crawl:
         domain, path = url(0)
         await frontier.add(run, Terms(), [a_batch(domain, [path])], seeds=True)
         self._crawlers = [
-            Crawler(await self._frontier(), CRAWL, self._progress, heartbeat_seconds=HEARTBEAT_SECONDS)
+            Crawler(await self._frontier(), CRAWL, self._progress, dead_after_seconds=HEARTBEAT_SECONDS)
             for _ in range(2)
         ]
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
@@ -87,7 +87,7 @@ class Crawl:
             await self._progress.wait()
 
     async def _frontier(self) -> ValkeyFrontier:
-        return await self.stage.frontier(heartbeat_seconds=HEARTBEAT_SECONDS)
+        return await self.stage.frontier(dead_after_seconds=HEARTBEAT_SECONDS)
 
 
 def home_slot() -> int:

@@ -79,7 +79,7 @@ async def test_a_lease_that_was_forgotten_does_not_end_another(stage_of: Callabl
     await stage.leave()
 
 
-async def test_a_lease_of_an_earlier_epoch_does_not_end_one_of_this(stage: Stage) -> None:
+async def test_a_lease_of_an_earlier_name_does_not_end_one_of_this(stage: Stage) -> None:
     """A worker that was taken for dead may still be about to settle what it held."""
     frontier = await stage.frontier()
     await frontier.set_domain_policy(None, DomainPolicy(hits=1000, window_seconds=1.0, moderated=False))

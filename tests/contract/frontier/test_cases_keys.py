@@ -34,7 +34,7 @@ def documented() -> re.Pattern[str]:
 async def test_every_key_is_documented(stage_of: Callable[[int], Stage], shards: int) -> None:
     """A bit of everything, looked at again and again."""
     stage, clock = stage_of(shards), Clock()
-    frontier = await stage.frontier(clock=clock, heartbeat_seconds=30.0)
+    frontier = await stage.frontier(clock=clock, dead_after_seconds=30.0)
     pattern, seen = documented(), set()
 
     async def look() -> None:

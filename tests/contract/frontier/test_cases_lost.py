@@ -20,11 +20,11 @@ async def test_every_process_notices_each_emptied_shard_once(stage: Stage) -> No
     shard = random.randrange(stage.shards)
     for losses in (1, 2):
         await empty(stage, shard)
-        era = first.era
+        data_epoch = first.data_epoch
         for _ in range(2):
             await first.check_data()
         assert first.lost_shards == losses
-        assert first.era > era, "what this process remembered of the shard holds no longer"
+        assert first.data_epoch > data_epoch, "what this process remembered of the shard holds no longer"
         await second.check_data()
         assert second.lost_shards == losses, "also where another process opened the shard again"
     assert (await stage.frontier()).lost_shards == 0

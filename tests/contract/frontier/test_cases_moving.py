@@ -86,14 +86,14 @@ class Worker:
 async def test_slots_move_while_a_crawl_goes_on(three_servers: Cluster, at_once: bool) -> None:
     """Every page is settled once; a shard whose keys are in two places waits until they are together again."""
     stage = Stage(three_servers, SHARDS)
-    frontier = await stage.frontier(heartbeat_seconds=60.0)
+    frontier = await stage.frontier(dead_after_seconds=60.0)
     await frontier.set_domain_policy(None, DomainPolicy(hits=100_000, window_seconds=1.0, moderated=False))
     run = await frontier.open_crawl(a_crawl("moving"))
     domain, path = url(0)
     await frontier.add(run, Terms(), [a_batch(domain, [path])], seeds=True)
     expected = reachable(0)
     progress = asyncio.Event()
-    workers = [Worker(await stage.frontier(heartbeat_seconds=60.0), progress) for _ in range(2)]
+    workers = [Worker(await stage.frontier(dead_after_seconds=60.0), progress) for _ in range(2)]
 
     async with asyncio.TaskGroup() as group:
         for worker in workers:

@@ -23,7 +23,7 @@ PLAIN = Terms()
 
 async def test_full_memory_refuses_additions_and_nothing_else(stage_of: Callable[[int], Stage]) -> None:
     stage, clock = stage_of(3), Clock()
-    frontier = await stage.frontier(clock=clock, heartbeat_seconds=10.0)
+    frontier = await stage.frontier(clock=clock, dead_after_seconds=10.0)
     domains = [f"d{number}.test" for number in range(6)]
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, PLAIN, [a_batch(d, range(3)) for d in domains], seeds=True)
@@ -92,7 +92,7 @@ async def test_forgotten_scripts_are_sent_again(stage: Stage) -> None:
 
 async def test_who_was_cut_off_itself_takes_nobody_for_dead(stage: Stage) -> None:
     clock = Clock()
-    frontier = await stage.frontier(clock=clock, heartbeat_seconds=10.0)
+    frontier = await stage.frontier(clock=clock, dead_after_seconds=10.0)
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, PLAIN, [a_batch("d0.test", ["x"])], seeds=True)
     seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
@@ -108,10 +108,10 @@ async def test_who_was_cut_off_itself_takes_nobody_for_dead(stage: Stage) -> Non
 async def test_a_server_that_stood_still_takes_nobody_for_dead() -> None:
     """The judgement was asked for before it stood still, and it is the first thing that it finds afterwards."""
     with standalone() as server:
-        judge = await ValkeyFrontier.connect(server.address, heartbeat_seconds=0.5)
+        judge = await ValkeyFrontier.connect(server.address, dead_after_seconds=0.5)
         run = await judge.open_crawl(a_crawl())
         await judge.add(run, PLAIN, [a_batch("d0.test", ["x"])], seeds=True)
-        other = await ValkeyFrontier.connect(server.address, heartbeat_seconds=0.5)
+        other = await ValkeyFrontier.connect(server.address, dead_after_seconds=0.5)
         seat = await other.open_leaseholder(pool="shared", spiders=["link"])
         leases = await seat.lease(limit=1)
         assert await judge.maintain() == 0

@@ -125,7 +125,7 @@ async def test_by_the_end_of_a_block(frontier: ValkeyFrontier) -> None:
 
 
 async def test_by_what_a_dead_worker_held(frontier: ValkeyFrontier, stage: Stage) -> None:
-    impatient = await stage.frontier(heartbeat_seconds=0.5)
+    impatient = await stage.frontier(dead_after_seconds=0.5)
     await submit(frontier, "one", "a.test", rate=Rate(1000, 1.0, moderated=False))
     dead, idle = [await frontier.open_leaseholder(pool="shared", spiders=["link"]) for _ in range(2)]
     assert await dead.lease(limit=1) or await dead.lease(limit=1)

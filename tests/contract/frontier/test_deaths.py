@@ -31,14 +31,14 @@ async def fall_silent(pair: Pair) -> tuple[ModelWorker, Lease]:
     worker = await hire(pair)
     (lease,) = await pair.lease_all_due(worker)
     pair.kill(worker)
-    await pair.pass_time(2 * pair.model.heartbeat_seconds)
+    await pair.pass_time(2 * pair.model.dead_after_seconds)
     assert await pair.reclaim() == 1
     await pair.check()
     return worker, lease
 
 
 async def doubt_ends(pair: Pair) -> None:
-    await pair.pass_time(DOUBT_HEARTBEATS * pair.model.heartbeat_seconds + 1)
+    await pair.pass_time(DOUBT_HEARTBEATS * pair.model.dead_after_seconds + 1)
 
 
 async def give_up(pair: Pair) -> None:
@@ -150,7 +150,7 @@ async def test_deaths_stay_with_a_request_that_is_put_off(pair: Pair) -> None:
     (lease,) = await pair.lease_all_due(worker)
     await pair.hop(worker, lease, fingerprint=1, payload=b"hop")
     pair.kill(worker)
-    await pair.pass_time(2 * pair.model.heartbeat_seconds)
+    await pair.pass_time(2 * pair.model.dead_after_seconds)
     assert await pair.reclaim() == 1
     (lease,) = await pair.lease_all_due(await hire(pair))
     assert (lease.deaths, lease.url, lease.payload) == (2, URL, b"hop")

@@ -55,7 +55,7 @@ async def test_a_dead_workers_chain_goes_on_with_its_heir(pair: Pair) -> None:
     target = fingerprint("link", "https://a.test/target")
     assert await pair.hop(worker, lease, fingerprint=target, payload=b"chain") is RedirectPermit.GRANTED
     pair.kill(worker)
-    await pair.pass_time(3 * pair.model.heartbeat_seconds)
+    await pair.pass_time(3 * pair.model.dead_after_seconds)
     await pair.reclaim()
     heir = await pair.hire(pool="shared", spiders=["link"])
     (again,) = await pair.lease_all_due(heir)

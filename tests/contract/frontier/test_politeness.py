@@ -398,7 +398,7 @@ async def test_a_dead_workers_place_in_flight_is_free_again(pair: Pair) -> None:
     pair.kill(dead)
     await pair.pass_time(3)
     assert await pair.lease_all_due(living) == []
-    await pair.pass_time(2 * pair.model.heartbeat_seconds)
+    await pair.pass_time(2 * pair.model.dead_after_seconds)
     assert await pair.reclaim() == 1
     assert len(await pair.lease_all_due(living)) == 1
 

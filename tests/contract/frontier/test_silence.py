@@ -18,7 +18,7 @@ PLAIN = Terms()
 
 async def test_the_most_silent_worker_is_told_of(stage_of: Callable[[int], Stage]) -> None:
     stage, clock = stage_of(3), Clock()
-    frontier = await stage.frontier(clock=clock, heartbeat_seconds=HEARTBEAT)
+    frontier = await stage.frontier(clock=clock, dead_after_seconds=HEARTBEAT)
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, PLAIN, [a_batch(f"d{n}.test", range(3)) for n in range(20)], seeds=True)
     living, dying = [await frontier.open_leaseholder(pool="shared", spiders=["link"]) for _ in range(2)]
@@ -44,14 +44,14 @@ async def test_the_most_silent_worker_is_told_of(stage_of: Callable[[int], Stage
 async def test_the_dead_are_followed_when_their_time_is_over(stage_of: Callable[[int], Stage]) -> None:
     """Not at the next round of housekeeping, which comes once in a heartbeat: half a minute here."""
     stage, clock = stage_of(1), Clock()
-    frontier = await stage.frontier(clock=clock, heartbeat_seconds=HEARTBEAT)
+    frontier = await stage.frontier(clock=clock, dead_after_seconds=HEARTBEAT)
     run = await frontier.open_crawl(a_crawl())
     await frontier.add(run, PLAIN, [a_batch("d.test", range(9))], seeds=True)
     living, dead = [await frontier.open_leaseholder(pool="shared", spiders=["link"]) for _ in range(2)]
     (lost,) = await dead.lease(limit=1)
     clock.now += HEARTBEAT + 0.001
     await living.lease(limit=1)
-    seat = WorkerSession(frontier, living, Retrier(Troubles()), heartbeat_seconds=HEARTBEAT)
+    seat = WorkerSession(frontier, living, Retrier(Troubles()), dead_after_seconds=HEARTBEAT)
     # As if the seat had been kept for a heartbeat: a new one declares nobody dead.
     seat._shard_sessions[0]._judge.on_reply(now=asyncio.get_running_loop().time() - HEARTBEAT)
     keeping = asyncio.create_task(seat.run())

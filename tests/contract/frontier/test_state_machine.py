@@ -101,7 +101,7 @@ class FrontierMachine(RuleBasedStateMachine):
         self.stage = stage
         self.runner = asyncio.Runner()
         self.failed = False
-        self.pair: Pair = self.run(stage.pair(heartbeat_seconds=60.3 * UNIT))
+        self.pair: Pair = self.run(stage.pair(dead_after_seconds=60.3 * UNIT))
         self.leases: dict[ModelWorker, list[Lease]] = {}
         self.restarts = 0
 
@@ -310,7 +310,7 @@ class FrontierMachine(RuleBasedStateMachine):
         if (worker := self.some_worker(data, alive=False)) is None:
             return
         if wait:
-            self.run(self.pair.pass_time(2 * self.pair.model.heartbeat_seconds))
+            self.run(self.pair.pass_time(2 * self.pair.model.dead_after_seconds))
         self.run(self.pair.reclaim())
         if worker.stale:
             old = [lease for lease in self.leases[worker] if (lease.shard, lease.id) not in worker.settled]

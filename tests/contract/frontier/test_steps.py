@@ -154,7 +154,7 @@ async def test_scripts_take_the_steps_that_they_declare(stage_of: Callable[[int]
     observer = StepObserver()
     for shards in (1, 3):
         stage, clock = stage_of(shards), Clock()
-        options = {"heartbeat_seconds": HEARTBEAT_SECONDS, "clock": clock, "observer": observer}
+        options = {"dead_after_seconds": HEARTBEAT_SECONDS, "clock": clock, "observer": observer}
         frontier = await stage.frontier(**options)
         await frontier.set_domain_policy(None, DomainPolicy(hits=100, window_seconds=1.0, moderated=False))
         steps = Steps(stage, frontier, clock)

@@ -33,7 +33,7 @@ def written(folder: Path) -> Counter[str]:
 async def test_killed_workers_lose_nothing(stage: Stage, tmp_path: Path) -> None:
     """Every page is settled exactly once in the end, whoever dies when, and the run finishes once."""
     chance = random.Random(7)
-    frontier = await stage.frontier(heartbeat_seconds=0.5)
+    frontier = await stage.frontier(dead_after_seconds=0.5)
     await frontier.set_domain_policy(
         None, DomainPolicy(hits=100_000, window_seconds=1.0, moderated=False, concurrency=1000)
     )

@@ -18,7 +18,7 @@ CRAWL = CrawlId("app", "stress")
 
 
 async def main(address: str, prefix: str, log: Path) -> None:
-    frontier = await ValkeyFrontier.connect(address, prefix=prefix, heartbeat_seconds=HEARTBEAT_SECONDS)
+    frontier = await ValkeyFrontier.connect(address, prefix=prefix, dead_after_seconds=HEARTBEAT_SECONDS)
     seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     with log.open("a") as out:
         while True:

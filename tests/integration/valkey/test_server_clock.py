@@ -37,7 +37,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 async def frontier(server: Server) -> AsyncIterator[ValkeyFrontier]:
-    one = await ValkeyFrontier.connect(server.address, heartbeat_seconds=10.0)
+    one = await ValkeyFrontier.connect(server.address, dead_after_seconds=10.0)
     for domain, moderated in ((EVEN, True), (TOGETHER, False)):
         policy = DomainPolicy(hits=HITS, window_seconds=1.0, moderated=moderated, concurrency=100)
         await one.set_domain_policy(domain, policy)

@@ -157,7 +157,7 @@ async def test_a_node_that_hangs_is_given_up_and_then_refused_at_once() -> None:
         shards = await Shards.connect(nodes.address)
         node = nodes.owner(slot_of("{0}"))
         assert await shards.call(0, COUNT, ["{0}:"], [1]) == 1
-        era = shards.era
+        data_epoch = shards.data_epoch
         with paused(node):
             calls = [asyncio.create_task(shards.call(0, COUNT, ["{0}:"], [1])) for _ in range(3)]
             first = (await asyncio.gather(*calls, return_exceptions=True))[0]
@@ -167,7 +167,7 @@ async def test_a_node_that_hangs_is_given_up_and_then_refused_at_once() -> None:
                     await shards.call(0, COUNT, ["{0}:"], [1])
         # Those that nobody waited for were carried out all the same.
         assert await retrying(lambda: shards.call(0, COUNT, ["{0}:"], [1])) == 5
-        assert shards.era == era, "the connection is the same"
+        assert shards.data_epoch == data_epoch, "the connection is the same"
         await shards.close()
 
 
@@ -176,16 +176,16 @@ async def test_an_era_begins_with_a_new_connection_not_with_the_end_of_the_old_o
         shards = await Shards.connect(nodes.address)
         node = nodes.owner(slot_of("{0}"))
         await shards.call(0, COUNT, ["{0}:"], [1])
-        era = shards.era
+        data_epoch = shards.data_epoch
         node.kill()
         for _ in range(5):
             with pytest.raises(FrontierUnavailable):
                 await shards.call(0, COUNT, ["{0}:"], [1])
-        assert shards.era == era
+        assert shards.data_epoch == data_epoch
         node.start()
         nodes.wait_ok()
         await retrying(lambda: shards.call(0, COUNT, ["{0}:"], [1]))
-        assert shards.era > era
+        assert shards.data_epoch > data_epoch
         await shards.close()
 
 

@@ -48,7 +48,7 @@ def evidence(**changed: object) -> Evidence:
         "log": LOG,
         "kept": KEPT,
         "fetched": PAGES + 1,
-        "heartbeat_seconds": 2.0,
+        "dead_after_seconds": 2.0,
         "budget": (2, 1.0),
     }
     return Evidence(**{**given, **changed})  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from tests.chaos.schedule import LINKS, MAX_SKEW_SECONDS, WORKERS, Fault, Kind, 
 
 STORE = frozenset({Kind.KILL_STORE, Kind.FREEZE_STORE, Kind.SET_STORE_CLOCK})
 HEARTBEAT = 2.0
-PLANS = [make_plan(seed, store_kinds=STORE, heartbeat_seconds=HEARTBEAT) for seed in range(1, 201)]
+PLANS = [make_plan(seed, store_kinds=STORE, dead_after_seconds=HEARTBEAT) for seed in range(1, 201)]
 
 
 def kinds_of(faults: Sequence[Fault]) -> set[Kind]:
@@ -16,7 +16,7 @@ def kinds_of(faults: Sequence[Fault]) -> set[Kind]:
 
 
 def test_the_same_seed_is_the_same_plan() -> None:
-    assert [make_plan(seed, store_kinds=sorted(STORE), heartbeat_seconds=HEARTBEAT) for seed in range(1, 201)] == PLANS
+    assert [make_plan(seed, store_kinds=sorted(STORE), dead_after_seconds=HEARTBEAT) for seed in range(1, 201)] == PLANS
     assert len(set(PLANS)) == len(PLANS)
 
 
@@ -57,7 +57,7 @@ def test_what_is_to_outlast_the_heartbeat_does() -> None:
 
 def test_a_cluster_has_its_own_faults_and_the_links() -> None:
     cluster = frozenset({Kind.KILL_PRIMARY, Kind.FREEZE_PRIMARY, Kind.MOVE_SLOT, Kind.RESTART_NODE})
-    plans = [make_plan(seed, store_kinds=cluster, heartbeat_seconds=HEARTBEAT) for seed in range(1, 201)]
+    plans = [make_plan(seed, store_kinds=cluster, dead_after_seconds=HEARTBEAT) for seed in range(1, 201)]
     for plan in plans:
         assert set(LINKS) & kinds_of(plan.faults)
         assert cluster & kinds_of(plan.faults)

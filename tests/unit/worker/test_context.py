@@ -60,7 +60,7 @@ def test_many_submissions_with_attrs_of_their_own_take_bounded_memory() -> None:
         context = contexts.for_lease(lease(crawl(number % 10), Terms(attrs=attrs, deny_regex=deny), "http://a.test/"))
         links = context.extract_links(html.encode(), "http://a.test/", encoding="utf-8")
         assert len(links.urls) == LINKS
-        context.confirm(links, (), since=context.era)
+        context.confirm(links, (), since=context.data_epoch)
     del context, links
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - before
@@ -72,7 +72,7 @@ def test_what_does_not_depend_on_attrs_is_shared() -> None:
     contexts = contexts_of(SharedMemory(SeenCache()))
     one = contexts.for_lease(lease(crawl(1), Terms(attrs={"n": 1}, deny_regex=("/cart",)), "http://a.test/"))
     links = one.extract_links(b"<a href=/x><a href=/cart>", "http://a.test/", encoding="utf-8")
-    one.confirm(links, (), since=one.era)
+    one.confirm(links, (), since=one.data_epoch)
     two = contexts.for_lease(lease(crawl(1), Terms(attrs={"n": 2}, deny_regex=("/cart",)), "http://a.test/"))
     assert two is not one
     assert two.scope is one.scope
@@ -88,20 +88,20 @@ def test_what_is_known_in_one_crawl_is_new_in_another(run: Run, terms: Terms) ->
     """And in another run, and under other filters."""
     contexts = contexts_of(SharedMemory(SeenCache()))
     one = contexts.for_lease(lease(crawl(1), Terms(), "http://a.test/"))
-    one.confirm(one.extract_links(b"<a href=/y>", "http://a.test/", encoding="utf-8"), (), since=one.era)
+    one.confirm(one.extract_links(b"<a href=/y>", "http://a.test/", encoding="utf-8"), (), since=one.data_epoch)
     other = contexts.for_lease(lease(run, terms, "http://a.test/"))
     assert other.extract_links(b"<a href=/y>", "http://a.test/", encoding="utf-8").urls == ["http://a.test/y"]
 
 
 def test_a_new_era_forgets_links_and_sitemaps() -> None:
-    era = 0
-    contexts = contexts_of(SharedMemory(SeenCache(era=lambda: era)))
+    data_epoch = 0
+    contexts = contexts_of(SharedMemory(SeenCache(data_epoch=lambda: data_epoch)))
     context = contexts.for_lease(lease(crawl(1), Terms(), "http://a.test/"))
-    context.confirm(context.extract_links(b"<a href=/y>", "http://a.test/", encoding="utf-8"), (), since=era)
-    context.confirm_sitemaps_of("http://a.test", since=era)
+    context.confirm(context.extract_links(b"<a href=/y>", "http://a.test/", encoding="utf-8"), (), since=data_epoch)
+    context.confirm_sitemaps_of("http://a.test", since=data_epoch)
     assert context.has_sitemaps_of("http://a.test")
     assert context.extract_links(b"<a href=/y>", "http://a.test/", encoding="utf-8").urls == []
-    era = 1
+    data_epoch = 1
     assert not context.has_sitemaps_of("http://a.test")
     assert context.extract_links(b"<a href=/y>", "http://a.test/", encoding="utf-8").urls == ["http://a.test/y"]
 

@@ -32,17 +32,17 @@ def test_it_is_bounded_and_keeps_what_is_used() -> None:
 
 def test_in_a_new_era_it_knows_nothing() -> None:
     """Nor what was sent in the last one and confirmed in this."""
-    era = 1
-    cache = SeenCache(era=lambda: era)
-    before = cache.era
+    data_epoch = 1
+    cache = SeenCache(data_epoch=lambda: data_epoch)
+    before = cache.data_epoch
     cache.remember("part", [1, 2], since=before)
     assert cache.unseen_positions("part", [1, 2, 3]) == [2]
     assert cache.has_seen("part", 1)
-    era = 2
+    data_epoch = 2
     assert not cache.has_seen("part", 1)
     cache.remember("part", [1, 2], since=before)
     assert cache.unseen_positions("part", [1, 2, 3]) == [0, 1, 2]
-    cache.remember("part", [3], since=cache.era)
+    cache.remember("part", [3], since=cache.data_epoch)
     assert cache.unseen_positions("part", [1, 2, 3]) == [0, 1]
 
 

@@ -12,7 +12,7 @@ from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import Argument, ScriptCommands, gather_all
 from gossamer.frontier.valkey.keys import check_batch, check_names, home_shard, shard_of
 from gossamer.frontier.valkey.queries import name_largest_crawl
-from gossamer.frontier.valkey.runs import call_after_purge, carry_out_stop, left_to_maintenance, try_finish
+from gossamer.frontier.valkey.runs import call_after_purge, carry_out_stop, postpone_if_unavailable, try_finish
 from gossamer.model.crawl import Crawl, CrawlState, Run, Terms
 from gossamer.model.request import Batch
 from gossamer.policy.cache import BoundedCache
@@ -77,7 +77,7 @@ class RequestAdder:
         """By run: the shards that the run's home record lists."""
         self._ended: dict[tuple[str, int, int], str] = {}
         """By run: spiders whose part has ended, each behind the letter of how, joined by commas."""
-        self._cache_era = 0
+        self._cache_epoch = 0
         self._fresh_keys: dict[str, str] = {}
         """By crawl: idempotency key of a fresh run whose opening is not answered yet."""
         self._names = _AdditionNames()
@@ -135,7 +135,7 @@ class RequestAdder:
         for spider, at in expires.items():
             arguments += (spider, round(at * 1000))
         self._drop_old_cache()
-        era = self._commands.shards.era
+        data_epoch = self._commands.shards.data_epoch
         while (reply := await self._commands.call_confirmed(home, "open_run", *arguments))[0] == b"stopping":
             await carry_out_stop(self._commands, token, retention_ms=self._retention_ms)
         if reply[0] == b"refused":
@@ -147,7 +147,7 @@ class RequestAdder:
         if reply[0] == b"finished":
             raise RunFinished(run)
         run_key = (token, run.generation, run.number)
-        self._touched.setdefault(run_key, set()).update(touch if era == self._commands.shards.era else ())
+        self._touched.setdefault(run_key, set()).update(touch if data_epoch == self._commands.shards.data_epoch else ())
         self._ended[run_key] = ",".join(spider.decode() for spider in reply[5:])
         if len(self._touched) > _CACHED_RUNS:
             oldest, _ = self._touched.popitem(last=False)
@@ -155,9 +155,9 @@ class RequestAdder:
         return run, int(reply[3])
 
     def _drop_old_cache(self) -> None:
-        """Empty the cache when a new era has begun: the home shards may have lost what they confirmed."""
-        if self._cache_era != self._commands.shards.era:
-            self._cache_era = self._commands.shards.era
+        """Empty the cache when a new data epoch has begun: the home shards may have lost what they confirmed."""
+        if self._cache_epoch != self._commands.shards.data_epoch:
+            self._cache_epoch = self._commands.shards.data_epoch
             self._touched.clear()
             self._ended.clear()
 
@@ -218,7 +218,7 @@ class RequestAdder:
                 _reject(result, call.group)
                 continue
             if record_added(result, reply, call.group):
-                with left_to_maintenance():
+                with postpone_if_unavailable():
                     await try_finish(self._commands, run.crawl.id.token, retention_ms=self._retention_ms)
 
     async def _call(

@@ -59,7 +59,7 @@ class ScriptCommands:
     async def call_confirmed(self, shard: int, script: str, *arguments: Argument, since: int | None = None) -> Any:
         """Run a script, and wait until its writes are on a replica where there is one.
 
-        `since`: an era; raises FrontierForgot when a later one has begun."""
+        `since`: a data epoch; raises FrontierForgot when a later one has begun."""
         return await self._call_on_time(
             shard,
             lambda now: self.shards.call_confirmed(

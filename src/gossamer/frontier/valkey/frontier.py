@@ -40,7 +40,7 @@ _ROBOTS_BYTES_A_DOMAIN = 8 * 1024 * 1024
 fetches of robots.txt, more take memory of the server. These are enough for tens of thousands of records of an absent
 robots.txt (a site with a host for every user), and bound a site that invents hosts with 500 KiB of robots.txt each."""
 
-_HEARTBEAT_SECONDS = 10.0
+_DEAD_AFTER_SECONDS = 10.0
 _RETENTION_SECONDS = 86400.0
 _STOP_MARKER_SECONDS = 30 * 86400.0
 """Defaults of `connect` and `from_connection`, where their meaning stands. May be changed freely while no process of a
@@ -55,7 +55,7 @@ class ValkeyFrontier:
         commands: ScriptCommands,
         *,
         identity: FrontierIdentity,
-        heartbeat_seconds: float,
+        dead_after_seconds: float,
         retention_seconds: float,
         stop_marker_seconds: float,
         clock: Callable[[], float] | None,
@@ -63,14 +63,14 @@ class ValkeyFrontier:
         self._commands = commands
         self._identity = identity
         self.spiders = ValkeySpiderRegistry(commands, identity)
-        self._heartbeat_ms = int(heartbeat_seconds * 1000)
+        self._dead_after_ms = int(dead_after_seconds * 1000)
         self._retention_ms = int(retention_seconds * 1000)
         self._stop_marker_ms = int(stop_marker_seconds * 1000)
         self._clock = clock
         self._adder = RequestAdder(commands, retention_ms=self._retention_ms)
         self._submitter = RequestSubmitter(commands, self._adder, retention_ms=self._retention_ms)
         self._maintenance = ShardMaintenance(
-            commands, identity, heartbeat_ms=self._heartbeat_ms, retention_ms=self._retention_ms
+            commands, identity, dead_after_ms=self._dead_after_ms, retention_ms=self._retention_ms
         )
 
     @classmethod
@@ -80,14 +80,14 @@ class ValkeyFrontier:
         *,
         prefix: str = "gossamer",
         shards: int | None = None,
-        heartbeat_seconds: float = _HEARTBEAT_SECONDS,
+        dead_after_seconds: float = _DEAD_AFTER_SECONDS,
         retention_seconds: float = _RETENTION_SECONDS,
         stop_marker_seconds: float = _STOP_MARKER_SECONDS,
         clock: Callable[[], float] | None = None,
     ) -> Self:
         """Join the frontier at this address, or create it.
 
-        `shards`: number of shards; None: that of the existing frontier, or 1 for a new one. `heartbeat_seconds`: a
+        `shards`: number of shards; None: that of the existing frontier, or 1 for a new one. `dead_after_seconds`: a
         worker whose last call is longer ago counts as dead; workers send heartbeats more often. All processes of a
         frontier should have the same value. `retention_seconds`: how long a finished crawl is kept.
         `stop_marker_seconds`: how long new requests for a stopped crawl are refused. `clock`: for tests only. Raises
@@ -99,7 +99,7 @@ class ValkeyFrontier:
                 connection,
                 prefix=prefix,
                 shards=shards,
-                heartbeat_seconds=heartbeat_seconds,
+                dead_after_seconds=dead_after_seconds,
                 retention_seconds=retention_seconds,
                 stop_marker_seconds=stop_marker_seconds,
                 clock=clock,
@@ -115,7 +115,7 @@ class ValkeyFrontier:
         *,
         prefix: str = "gossamer",
         shards: int | None = None,
-        heartbeat_seconds: float = _HEARTBEAT_SECONDS,
+        dead_after_seconds: float = _DEAD_AFTER_SECONDS,
         retention_seconds: float = _RETENTION_SECONDS,
         stop_marker_seconds: float = _STOP_MARKER_SECONDS,
         clock: Callable[[], float] | None = None,
@@ -125,7 +125,7 @@ class ValkeyFrontier:
         return cls(
             commands,
             identity=identity,
-            heartbeat_seconds=heartbeat_seconds,
+            dead_after_seconds=dead_after_seconds,
             retention_seconds=retention_seconds,
             stop_marker_seconds=stop_marker_seconds,
             clock=clock,
@@ -136,8 +136,8 @@ class ValkeyFrontier:
         return self._identity.secret
 
     @property
-    def era(self) -> int:
-        return self._commands.shards.era
+    def data_epoch(self) -> int:
+        return self._commands.shards.data_epoch
 
     @property
     def reclaimed(self) -> int:
@@ -212,7 +212,7 @@ class ValkeyFrontier:
             pool=pool,
             spiders=spiders,
             egress=egress,
-            heartbeat_ms=self._heartbeat_ms,
+            dead_after_ms=self._dead_after_ms,
             retention_ms=self._retention_ms,
             clock=self._clock,
         )
@@ -220,7 +220,7 @@ class ValkeyFrontier:
         return holder
 
     async def heartbeat_for(self, shard: int, session_name: str) -> None:
-        await self._commands.call(shard, "heartbeat", session_name, self._heartbeat_ms)
+        await self._commands.call(shard, "heartbeat", session_name, self._dead_after_ms)
 
     async def claim(self, run: Run, names: Sequence[str], *, owner: str) -> list[ClaimResult]:
         token = run.crawl.id.token
@@ -240,7 +240,7 @@ class ValkeyFrontier:
                 clock=self._clock,
             ),
             identity=self._identity,
-            heartbeat_seconds=self._heartbeat_ms / 1000,
+            dead_after_seconds=self._dead_after_ms / 1000,
             retention_seconds=self._retention_ms / 1000,
             stop_marker_seconds=self._stop_marker_ms / 1000,
             clock=self._clock,
@@ -284,7 +284,7 @@ class ValkeyFrontier:
         return await queries.crawl_terms(self._commands, crawl, limit=_MAX_TERMS)
 
     async def workers(self) -> list[WorkerInfo]:
-        return await queries.workers(self._commands, heartbeat_ms=self._heartbeat_ms)
+        return await queries.workers(self._commands, dead_after_ms=self._dead_after_ms)
 
     async def backlog(self) -> list[Backlog]:
         return await queries.backlog(self._commands)

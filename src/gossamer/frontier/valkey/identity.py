@@ -72,9 +72,9 @@ class FrontierIdentity:
         """Compare a shard's id with the known one.
 
         A shard with another id or none was emptied. It is counted and opened again, with the secret that this process
-        knows unless another process was faster; and the next era begins, because caches of the shard's content are
-        wrong. Raises FrontierIncompatible where another process created the frontier anew with another number of shards
-        or format.
+        knows unless another process was faster; and the next data epoch begins, because caches of the shard's content
+        are wrong. Raises FrontierIncompatible where another process created the frontier anew with another number of
+        shards or format.
         """
         if shard_id == self._ids[shard]:
             return
@@ -87,7 +87,7 @@ class FrontierIdentity:
         if current != self._ids[shard]:  # else a concurrent check has counted it
             self._ids[shard] = current
             self.lost_shards += 1
-            self._commands.shards.begin_era()
+            self._commands.shards.begin_data_epoch()
             if shard == 0:
                 self.secret = int(secret)
 

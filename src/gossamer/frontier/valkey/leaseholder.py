@@ -59,14 +59,14 @@ class ValkeyLeaseholder:
         pool: str,
         spiders: Sequence[str],
         egress: str,
-        heartbeat_ms: int,
+        dead_after_ms: int,
         retention_ms: int,
         clock: Callable[[], float] | None,
     ) -> None:
         self._commands = commands
         self._pool = pool
         self._egress = egress or _NO_EGRESS
-        self._heartbeat_ms = heartbeat_ms
+        self._dead_after_ms = dead_after_ms
         self._retention_ms = retention_ms
         self._time = clock or time.monotonic
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -300,7 +300,7 @@ class ValkeyLeaseholder:
 
     # --- settling -----------------------------------------------------------------------------------------------------
 
-    async def settle(self, settlements: Sequence[Settlement], *, era: int | None = None) -> list[SettleResult]:
+    async def settle(self, settlements: Sequence[Settlement], *, data_epoch: int | None = None) -> list[SettleResult]:
         answers = [SettleResult.ALREADY] * len(settlements)
         groups: dict[tuple[int, str], list[int]] = {}
         for index, settlement in enumerate(settlements):
@@ -309,7 +309,7 @@ class ValkeyLeaseholder:
         async def settle_group(shard: int, worker: str, indexes: list[int]) -> None:
             for first in range(0, len(indexes), SETTLEMENTS_A_CALL):
                 some = indexes[first : first + SETTLEMENTS_A_CALL]
-                settled = await self._settle_some(shard, worker, [settlements[index] for index in some], era)
+                settled = await self._settle_some(shard, worker, [settlements[index] for index in some], data_epoch)
                 for index, answer in zip(some, settled, strict=True):
                     answers[index] = answer
 
@@ -317,7 +317,7 @@ class ValkeyLeaseholder:
         return answers
 
     async def _settle_some(
-        self, shard: int, worker: str, settlements: Sequence[Settlement], era: int | None
+        self, shard: int, worker: str, settlements: Sequence[Settlement], data_epoch: int | None
     ) -> list[SettleResult]:
         rows: list[Argument] = []
         for s in settlements:
@@ -326,16 +326,16 @@ class ValkeyLeaseholder:
             rows += (s.lease.id, s.outcome.value, s.reason, s.delay_seconds * 1000, tail, len(drops))
             for reason, count in drops.items():
                 rows += (reason, count)
-        codes = await self._settle_rows(shard, worker, [s.lease.id for s in settlements], rows, era=era)
+        codes = await self._settle_rows(shard, worker, [s.lease.id for s in settlements], rows, data_epoch=data_epoch)
         if codes is None:
             return [SettleResult.STALE_WORKER] * len(settlements)
         return [SettleResult.SETTLED if code else SettleResult.ALREADY for code in codes]
 
     async def _settle_rows(
-        self, shard: int, worker: str, ids: Sequence[int], rows: Sequence[Argument], *, era: int | None = None
+        self, shard: int, worker: str, ids: Sequence[int], rows: Sequence[Argument], *, data_epoch: int | None = None
     ) -> Sequence[int] | None:
         session = self._sessions[shard]
-        reply = await session.settle(worker, ids, rows, retention_ms=self._retention_ms, era=era)
+        reply = await session.settle(worker, ids, rows, retention_ms=self._retention_ms, data_epoch=data_epoch)
         if reply is None:
             return None
         codes: Sequence[int]
@@ -404,12 +404,12 @@ class ValkeyLeaseholder:
     async def _send_heartbeat(self, session: ShardSession) -> float:
         # Not longer than until the next heartbeat is sent.
         try:
-            async with asyncio.timeout(max(1.0, self._heartbeat_ms / 3000)):
-                answer = await session.heartbeat(self._heartbeat_ms)
+            async with asyncio.timeout(max(1.0, self._dead_after_ms / 3000)):
+                answer = await session.heartbeat(self._dead_after_ms)
         except TimeoutError:
             raise FrontierUnavailable(f"shard {session.shard} did not answer a heartbeat in time") from None
         if answer is None:
-            return self._heartbeat_ms / 1000
+            return self._dead_after_ms / 1000
         count, left_ms = answer
         if count > len(session.held):
             await self._put_back_not_held(session)
@@ -423,7 +423,7 @@ class ValkeyLeaseholder:
 
     async def ping(self) -> None:
         calls = [
-            asyncio.ensure_future(self._commands.call(s.shard, "heartbeat", s.name, self._heartbeat_ms))
+            asyncio.ensure_future(self._commands.call(s.shard, "heartbeat", s.name, self._dead_after_ms))
             for s in self._sessions
         ]
         try:
@@ -466,7 +466,7 @@ class ValkeyLeaseholder:
                     reply = await self._commands.call(
                         session.shard,
                         "reclaim",
-                        self._heartbeat_ms,
+                        self._dead_after_ms,
                         self._retention_ms,
                         _LEASES_A_STEP,
                         session.name,

@@ -13,7 +13,7 @@ from gossamer.frontier.valkey.policies import apply_default_policy
 from gossamer.frontier.valkey.runs import (
     carry_out_stop,
     finish_idle,
-    left_to_maintenance,
+    postpone_if_unavailable,
     purge_queues,
     read_home,
     rebalance_budget,
@@ -48,11 +48,11 @@ class ShardMaintenance:
     """Implements `Frontier.maintain`."""
 
     def __init__(
-        self, commands: ScriptCommands, identity: FrontierIdentity, *, heartbeat_ms: int, retention_ms: int
+        self, commands: ScriptCommands, identity: FrontierIdentity, *, dead_after_ms: int, retention_ms: int
     ) -> None:
         self._commands = commands
         self._identity = identity
-        self._heartbeat_ms = heartbeat_ms
+        self._dead_after_ms = dead_after_ms
         self._retention_ms = retention_ms
         self.reclaimed = 0
         """Number of requests reclaimed from dead workers."""
@@ -68,7 +68,7 @@ class ShardMaintenance:
         sent_at = time.monotonic()
         *pending, shard_id = await call(shard, "pending_work", self._retention_ms)
         # While a server hangs, it processes no heartbeats; those sent meanwhile may be queued behind this call.
-        hung = time.monotonic() - sent_at > self._heartbeat_ms / 1000 * _HUNG_HEARTBEATS
+        hung = time.monotonic() - sent_at > self._dead_after_ms / 1000 * _HUNG_HEARTBEATS
         await self._identity.compare(shard, shard_id)
         reclaimed = 0 if hung else await self._reclaim(shard, declare_dead)
         await self._resume(shard, pending)
@@ -84,8 +84,9 @@ class ShardMaintenance:
         latest = self._latest_arrival(shard) if declare_dead else _NO_DEATHS
         while more:
             count, more, shard_time, *idle = await self._commands.call(
-                shard, "reclaim", self._heartbeat_ms, self._retention_ms, _LEASES_A_STEP, _NO_LEAVER, latest, MAX_DEATHS
-            )
+                shard, "reclaim",
+                self._dead_after_ms, self._retention_ms, _LEASES_A_STEP, _NO_LEAVER, latest, MAX_DEATHS,
+            )  # fmt: skip
             now = float(shard_time)
             self._shard_times[shard] = (now, time.monotonic())
             if isinstance(latest, float) and now > latest:
@@ -94,7 +95,7 @@ class ShardMaintenance:
             total += count
             self.reclaimed += count
             for token in idle:
-                with left_to_maintenance():
+                with postpone_if_unavailable():
                     await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)
         return total
 
@@ -108,7 +109,7 @@ class ShardMaintenance:
         if known is None or self._commands.has_own_clock:
             return _ANY_TIME
         shard_time, then = known
-        return shard_time + (time.monotonic() - then) * 1000 + self._heartbeat_ms * _ARRIVAL_HEARTBEATS
+        return shard_time + (time.monotonic() - then) * 1000 + self._dead_after_ms * _ARRIVAL_HEARTBEATS
 
     async def _resume(self, shard: int, pending: Sequence[Any]) -> None:
         """Resume the operations that a process began and did not complete (`pending`: reply of the script
@@ -116,22 +117,22 @@ class ShardMaintenance:
         commands, retention_ms = self._commands, self._retention_ms
         stopping, idle, opened, starving, purging, applying_policy = pending
         for token in stopping:
-            with left_to_maintenance():
+            with postpone_if_unavailable():
                 await carry_out_stop(commands, token.decode(), retention_ms=retention_ms)
         if purging:
             await purge_queues(commands, shard)
         for token in idle:
-            with left_to_maintenance():
+            with postpone_if_unavailable():
                 await try_finish(commands, token.decode(), retention_ms=retention_ms)
         for token in opened:
-            with left_to_maintenance():
+            with postpone_if_unavailable():
                 home = await read_home(commands, token.decode())
                 if home is not None and home.state is CrawlState.RUNNING:
                     await try_finish(commands, token.decode(), retention_ms=retention_ms, even_if_empty=True)
                 await commands.plain(shard, "ZREM", commands.keys[shard].key(KeyPattern.OPENED), token)
         if commands.count > 1:
             for token in starving:
-                with left_to_maintenance():
+                with postpone_if_unavailable():
                     await rebalance_budget(commands, token.decode(), shard, retention_ms=retention_ms)
         if applying_policy:
             await apply_default_policy(commands, shard)

@@ -282,10 +282,10 @@ def decode_share(domain: bytes, row: bytes) -> DomainInfo:
 # --- workers and backlogs ---------------------------------------------------------------------------------------------
 
 
-async def workers(commands: ScriptCommands, *, heartbeat_ms: int) -> list[WorkerInfo]:
+async def workers(commands: ScriptCommands, *, dead_after_ms: int) -> list[WorkerInfo]:
     """Return the workers that sent a heartbeat in time, by name."""
     found: dict[str, WorkerInfo] = {}
-    for row in await commands.everywhere("list_workers", heartbeat_ms):
+    for row in await commands.everywhere("list_workers", dead_after_ms):
         for index in range(0, len(row), 3):
             name, silent, leased = worker_of(row[index].decode()), row[index + 1] / 1000, row[index + 2]
             worker = found.setdefault(name, WorkerInfo(name, silent, 0))

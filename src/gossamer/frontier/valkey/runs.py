@@ -92,7 +92,7 @@ def decode_home(token: str, row: Sequence[bytes]) -> CrawlHome | None:
 # --- steps that maintenance can resume --------------------------------------------------------------------------------
 
 
-def left_to_maintenance() -> contextlib.suppress:
+def postpone_if_unavailable() -> contextlib.suppress:
     """Suppress the failure of a step that concerns several shards, one of which does not answer. The step is recorded
     in the frontier, so maintenance repeats it; the other work of the caller goes on."""
     return contextlib.suppress(FrontierUnavailable)
@@ -192,7 +192,7 @@ async def finish_idle(commands: ScriptCommands, shard: int, *, limit: int, reten
         return 0
     due, *tokens = await commands.call_confirmed(shard, "finish_idle", limit, retention_ms)
     for token in tokens:
-        with left_to_maintenance():
+        with postpone_if_unavailable():
             await try_finish(commands, token.decode(), retention_ms=retention_ms)
     return int(due)
 
@@ -248,7 +248,7 @@ async def expire_due(
 
     async def stop(token: bytes) -> None:
         async with turn:
-            with left_to_maintenance():
+            with postpone_if_unavailable():
                 await carry_out_stop(commands, token.decode(), retention_ms=retention_ms)
 
     while at < end and total < limit:

@@ -46,13 +46,13 @@ class ShardSession:
         self._worker = worker
         self._on_lost = on_lost
         self._spiders = list(spiders)
-        self._epoch = 1
+        self._names_used = 1
         self.name = f"{worker}-1"
         """The worker's current name on this shard."""
         self._number = 0
-        """Number of the last lease call. It grows through all epochs: no lease id is used twice."""
+        """Number of the last lease call. It grows through all names: no lease id is used twice."""
         self._first = 1
-        """Number of the first lease call of this epoch."""
+        """Number of the first lease call under `name`."""
         self._sent_at: float | None = None
         """When the lease call without a reply was first sent. None: all were answered."""
         self.round_trip_seconds = 0.0
@@ -90,8 +90,8 @@ class ShardSession:
         if name != self.name:
             return
         log.warning("%s %s", names.WORKER_STALE, name)
-        self._epoch += 1
-        self.name = f"{self._worker}-{self._epoch}"
+        self._names_used += 1
+        self.name = f"{self._worker}-{self._names_used}"
         self._first = self._number + 1
         self._sent_at = None
         self.held = set()
@@ -139,7 +139,13 @@ class ShardSession:
         return reply, name, charged
 
     async def settle(
-        self, name: str, ids: Sequence[int], rows: Sequence[Argument], *, retention_ms: int, era: int | None = None
+        self,
+        name: str,
+        ids: Sequence[int],
+        rows: Sequence[Argument],
+        *,
+        retention_ms: int,
+        data_epoch: int | None = None,
     ) -> Any:
         """Report outcomes of leases of `name`; returns (1 or 0 for each, idle crawls, crawls whose budget is used).
         None: the name was declared dead.
@@ -147,7 +153,7 @@ class ShardSession:
         A replica confirms the call where there is one: a failover that forgot it would make the pages be fetched
         again."""
         held = self.held
-        reply = await self._commands.call_confirmed(self.shard, "settle", name, retention_ms, *rows, since=era)
+        reply = await self._commands.call_confirmed(self.shard, "settle", name, retention_ms, *rows, since=data_epoch)
         if reply[0] == b"stale":
             self.renew(name)
             return None
@@ -167,14 +173,14 @@ class ShardSession:
             raise LeaseLost(f"{lease} of {name}")
         return answer, charged
 
-    async def heartbeat(self, heartbeat_ms: int) -> tuple[int, int] | None:
+    async def heartbeat(self, dead_after_ms: int) -> tuple[int, int] | None:
         """Send a heartbeat; returns the number of leases on the shard, and the ms until a silent worker counts as dead.
         None: the shard does not know the name yet, or declared it dead.
 
         The call is sent also where the worker has not joined the shard: a reply proves that the shard can be
         reached."""
         name, joined = self.name, self.joined
-        count, left_ms = await self._commands.call(self.shard, "heartbeat", name, heartbeat_ms)
+        count, left_ms = await self._commands.call(self.shard, "heartbeat", name, dead_after_ms)
         if count >= 0:
             return count, left_ms
         # A shard that has not answered the first lease call may not know the worker yet.
