@@ -1,6 +1,8 @@
 """Entry point of `gossamer` and `python -m gossamer`: prepares signals and streams, runs a command, sets the exit code.
 
-Modules are imported late, so that Ctrl-C works at once and `gossamer --help` is quick.
+Modules are imported late, so that Ctrl-C works at once and `gossamer --help` is quick; keep it so. Fixed: the exit
+codes of `run`, which scripts test, and the order of the steps in `main`: signals are handled before anything slow is
+loaded.
 """
 
 import contextlib
@@ -18,13 +20,14 @@ def main() -> NoReturn:
     if sys.argv[1:] != [WORKER_PROCESS]:  # a worker process is stopped by its parent, which gets the signals
         terminal.watch_signals()
     terminal.replace_closed_streams()
-    _exit(run(sys.argv[1:]))
+    _exit_at_once(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit code: 0 done, 1 nothing was achieved, 2 bad input, 130 interrupted.
+    """Run a command and return its exit code: 0 done, 1 nothing was achieved, 2 bad input or another error of
+    Gossamer's own, 130 interrupted. An error is shown in one line.
 
-    An error is shown in one line.
+    A command may have further codes; its help lists them.
     """
     from gossamer.errors import GossamerError, Interrupted
     from gossamer.telemetry import logs
@@ -54,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
         return error.code if isinstance(error.code, int) else 1
 
 
-def _exit(code: int) -> NoReturn:
+def _exit_at_once(code: int) -> NoReturn:
     """Exit at once. The interpreter's own exit would first remove the signal handlers and wait for threads, and a
     thread that writes to a stuck disk or pipe may never end."""
     for stream in (sys.stdout, sys.stderr):

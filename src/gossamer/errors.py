@@ -1,7 +1,11 @@
 """Every error that Gossamer raises on purpose.
 
-The first line of a class's docstring is the message that a person reads; details follow it after a colon. Tests and
-docs quote some of these messages.
+The first line of a class's docstring is the message that a person reads; details follow it after a colon.
+
+Safe to change: the messages, except that tests and docs quote some (search both for the old words). Fixed: which class
+an error is derived from, because callers catch the base classes (a call that raised FrontierUnavailable is repeated,
+one that raised another FrontierError is not), and the words in `kind` and `reason`, which users find in records and
+counters.
 """
 
 from typing import ClassVar
@@ -11,14 +15,16 @@ class GossamerError(Exception):
     """Gossamer cannot continue."""
 
     only_detail: ClassVar[bool] = False
-    """True where the details are the whole message, because they name the value and what to do."""
+    """True: the details are the whole message, because they name the value and what to do."""
 
     def __init__(self, detail: str = "") -> None:
         self.detail = detail
         if detail and self.only_detail:
             super().__init__(detail)
             return
-        message = (type(self).__doc__ or "").strip().splitlines()[0].removesuffix(".")
+        message = (
+            (type(self).__doc__ or "").strip().splitlines()[0].removesuffix(".")
+        )  # so each class needs a docstring
         super().__init__(f"{message}: {detail}" if detail else f"{message}.")
 
 
@@ -41,7 +47,7 @@ class BadUrl(BadInput):
 
     only_detail = False
     reason = "bad_url"
-    """Stable word for the counter of dropped links. Subclasses have their own."""
+    """Word for the counter of dropped links; must not change. Each subclass has its own."""
 
 
 class BadScheme(BadUrl):
@@ -60,7 +66,7 @@ class Interrupted(GossamerError):
     """Interrupted."""
 
 
-# --- the frontier -----------------------------------------------------------------------------------------------------
+# --- the frontier: the shared store of the requests to fetch, on one or more Valkey or Redis servers ------------------
 
 
 class FrontierError(GossamerError):
@@ -114,7 +120,7 @@ class PoliciesChanged(FrontierError):
     """The domain policies were changed in the meantime; load them again and repeat the edit."""
 
 
-# --- the bus ----------------------------------------------------------------------------------------------------------
+# --- the bus: the message queue on which requests arrive and pages are published --------------------------------------
 
 
 class BusError(GossamerError):
@@ -155,7 +161,8 @@ class FetchError(GossamerError):
     """The page could not be fetched."""
 
     kind = "fetch"
-    """Stable word for records, counters and the retry table (policy/retry.py). Every subclass has its own."""
+    """Word for records and counters; must not change. Each subclass has its own, and a row in the table of
+    policy/retry.py that says whether the request is repeated."""
 
 
 class BlockedAddress(FetchError):
@@ -217,7 +224,7 @@ class NotSentInTime(FetchError):
 
     kind = "not_sent_in_time"
     connecting = False
-    """True when making the connection took too long. The connection is kept for the next request."""
+    """True: making the connection took too long. The connection is kept for the next request."""
 
 
 class ConnectionLost(FetchError):
@@ -225,8 +232,8 @@ class ConnectionLost(FetchError):
 
     kind = "connection_lost"
     repeatable = False
-    """True when a reused connection was lost before the first byte of a response. The request may be sent again, which
-    costs another hit."""
+    """True: a reused connection was lost before the first byte of a response. The request may be sent again, which
+    counts as another request of the domain's rate."""
 
 
 class BadResponse(FetchError):
@@ -253,7 +260,7 @@ class DecodeBomb(FetchError):
     kind = "decode_bomb"
 
 
-# --- sinks ------------------------------------------------------------------------------------------------------------
+# --- sinks: the outputs that pages are written to ---------------------------------------------------------------------
 
 
 class SinkError(GossamerError):
@@ -266,6 +273,9 @@ class OutputClosed(SinkError):
 
 class SinkFull(SinkError):
     """The output has no room; the crawl waits until it has."""
+
+
+# --- others -----------------------------------------------------------------------------------------------------------
 
 
 class IllegalTransition(GossamerError):

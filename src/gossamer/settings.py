@@ -4,8 +4,10 @@ The setting `a.b` is GOSSAMER_A__B in the environment (lists with commas or as J
 gossamer.toml, and `--b` where a command has that option. Options override the environment, which overrides the file.
 Only `wiring` and the commands read settings.
 
-A default may be changed here; it stands nowhere else. A description ends without a full stop and may hold several
-sentences, on one line.
+Safe to change: descriptions (one line, no full stop at the end), defaults, and ranges (`ge`, `le`) without a comment,
+which only catch mistakes. Then regenerate docs/reference. Fixed: the names of settings and the words that they accept,
+which stand in users' files. A new default of a setting in `derived_id` (wiring/plan.py) gives the same command another
+crawl id, so that it does not resume its crawl.
 """
 
 from functools import cache
@@ -24,28 +26,32 @@ from pydantic_settings import (
 
 from gossamer import __version__
 from gossamer.errors import BadInput
+from gossamer.model.crawl import CONCURRENCY_RANGE
 
-PROJECT_PAGE = "https://pypi.org/project/gossamer-crawl/"
-CONFIG_FILE = "gossamer.toml"
-
+CONFIG_FILE = "gossamer.toml"  # fixed: users have files of this name
+DEFAULT_USER_AGENT = f"gossamer/{__version__} (+https://pypi.org/project/gossamer-crawl/)"
+"""Fixed: the word before the slash, which sites name in robots.txt."""
 SERVICE_IDLE_SECONDS = 5.0
-"""`crawl.idle_seconds` of a service's crawls where it is not set."""
+"""`crawl.idle_seconds` of a service's crawls where it is not set. May be changed freely: longer reports the end of a
+crawl later; shorter may end a crawl before its next request is fed."""
 STREAMS_BODY_BYTES = 4096
-"""`topics.max_inline_body` on streams where it is not set. Streams are kept in memory, so it is small."""
+"""`topics.max_inline_body` on streams where it is not set. May be changed freely: more fills the memory that holds the
+streams sooner; less makes consumers fetch more bodies from the blob store."""
 _DOMAIN_MAX_PENDING = 1_000_000
-"""Bounds what one endless site can put into the frontier."""
+"""May be changed freely: more lets an endless site fill the frontier's memory; less drops URLs of large sites."""
+_MAX_EXACT_INTEGER = 2**53 - 1  # the largest that Lua and JSON hold exactly: fixed
+_DAY_SECONDS = 86400.0
+CENTURY_SECONDS = 100 * 365 * _DAY_SECONDS  # must stay what the message of `parse_expires` (wiring/plan.py) says
 
-_EXACT = 2**53 - 1
-"""Largest integer that Lua and JSON hold exactly."""
-_DAY = 86400.0
-_YEARS = 100 * 365 * _DAY
-
-_Count = Annotated[int, Field(ge=1, le=_EXACT)]
+# A test compares the ranges that requests to a service have, too, with `crawl.json`.
+_Count = Annotated[int, Field(ge=1, le=_MAX_EXACT_INTEGER)]
 _Depth = Annotated[int, Field(ge=0, le=1_000_000)]
+_Concurrency = Annotated[int, Field(ge=CONCURRENCY_RANGE[0], le=CONCURRENCY_RANGE[1])]
+_Seconds = Annotated[float, Field(gt=0, le=_DAY_SECONDS)]
+_SecondsOrZero = Annotated[float, Field(ge=0, le=_DAY_SECONDS)]
 _Bytes = Annotated[int, Field(ge=1, le=2**40)]
-_Seconds = Annotated[float, Field(gt=0, le=_DAY)]
-_SecondsOrNone = Annotated[float, Field(ge=0, le=_DAY)]
-_Retention = Annotated[float, Field(gt=0, le=_YEARS)]
+_MessageBytes = Annotated[int, Field(ge=1024, le=2**30)]
+_Retention = Annotated[float, Field(gt=0, le=CENTURY_SECONDS)]
 
 
 def _setting(default: Any, description: str) -> Any:
@@ -71,8 +77,7 @@ class CrawlSettings(_Group):
     max_pages: _Count | None = _setting(None, "Stop after this many fetched pages. Unset: no limit")
     domain_max_pages: _Count | None = _setting(None, "Largest number of pages of one domain. Unset: no limit")
     domain_max_pending: _Count | None = _setting(
-        _DOMAIN_MAX_PENDING,
-        "Largest number of queued URLs of one domain. Further ones are dropped and counted",
+        _DOMAIN_MAX_PENDING, "Largest number of queued URLs of one domain. Further ones are dropped and counted"
     )
     scope: Literal["domain", "host", "path", "any"] = _setting(
         "domain",
@@ -101,20 +106,19 @@ class CrawlSettings(_Group):
         "How often to send a request to each domain, evenly spaced: 10/60 is ten requests in 60 seconds. Unset: the "
         "operator's policy for the domain, else 1/1",
     )
-    domain_concurrency: Annotated[int, Field(ge=1, le=10_000)] | None = _setting(
+    domain_concurrency: _Concurrency | None = _setting(
         None,
         "Requests in flight per domain. Unset: 1 for rates up to one request a second; for higher ones, twice the "
         "requests per second, at most 16",
     )
     spider: str = _setting("link", "Spider that reads the pages: link, wandering, or one of your own")
-    priority: Annotated[int, Field(ge=-1000, le=1000)] = _setting(
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = _setting(  # within MAX_PRIORITY of model/request.py
         1, "Priority of the given URLs; the highest is fetched first"
     )
     expires: str = _setting(
-        "",
-        "When to drop the requests that are left: seconds from now, 90m, 12h, 3d, or an ISO 8601 time. Empty: never",
+        "", "When to drop the requests that are left: seconds from now, 90m, 12h, 3d, or an ISO 8601 time. Empty: never"
     )
-    idle_seconds: _SecondsOrNone | None = _setting(
+    idle_seconds: _SecondsOrZero | None = _setting(
         None,
         "Seconds without work after which a crawl is finished; until then it accepts more requests. Unset: "
         f"{SERVICE_IDLE_SECONDS:g} for crawls of a service, 0 for crawls from the command line",
@@ -152,14 +156,13 @@ class FetchSettings(_Group):
         "--ignore-robots",
     )
     user_agent: str = _setting(
-        f"gossamer/{__version__} (+{PROJECT_PAGE})",
-        "User-Agent header, and the name that selects the rules of robots.txt",
+        DEFAULT_USER_AGENT, "User-Agent header, and the name that selects the rules of robots.txt"
     )
     timeout: _Seconds = _setting(120.0, "Seconds for a complete request and response")
     connect_timeout: _Seconds = _setting(10.0, "Seconds to connect, including TLS")
     first_byte_timeout: _Seconds = _setting(30.0, "Seconds from the end of the request to the first byte of a response")
     retries: Annotated[int, Field(ge=0, le=100)] = _setting(3, "Further attempts after a temporary failure")
-    retry_base: _SecondsOrNone = _setting(
+    retry_base: _SecondsOrZero = _setting(
         10.0, "Seconds before the first retry (approximate). The pause doubles with each retry, up to 10 minutes"
     )
     proxy: str = _setting(
@@ -177,7 +180,7 @@ class FetchSettings(_Group):
         "Regular expression of the address in the response of egress_url. If it has groups, the first one counts",
     )
     egress_timeout: _Seconds = _setting(10.0, "Seconds for the response of egress_url")
-    egress_refresh: Annotated[float, Field(ge=1, le=_YEARS)] = _setting(
+    egress_refresh: Annotated[float, Field(ge=1, le=CENTURY_SECONDS)] = _setting(
         3600.0, "Seconds between two calls of egress_url"
     )
     resolve: dict[str, str] = _setting(
@@ -189,7 +192,7 @@ class FetchSettings(_Group):
     max_body: _Bytes = _setting(
         5 * 1024 * 1024, "Largest body in bytes, decompressed. A longer one is cut and marked truncated"
     )
-    max_header: Annotated[int, Field(ge=1024, le=2**30)] = _setting(64 * 1024, "Largest header of a response in bytes")
+    max_header: _MessageBytes = _setting(64 * 1024, "Largest header of a response in bytes")
     bodies_in_flight: _Bytes = _setting(
         32 * 1024 * 1024,
         "Bytes of bodies that one process holds at once: those that are being received, and large pages that are not "
@@ -210,12 +213,12 @@ class RecordsSettings(_Group):
 class WorkerSettings(_Group):
     """Size and life of the worker processes."""
 
-    concurrency: Annotated[int, Field(ge=1, le=10_000)] = _setting(64, "Requests in flight per process")
+    concurrency: _Concurrency = _setting(64, "Requests in flight per process")
     processes: Annotated[int, Field(ge=1, le=256)] = _setting(1, "Number of worker processes")
     heartbeat: _Seconds = _setting(
         10.0, "Seconds without a heartbeat after which a worker counts as dead and its requests go to other workers"
     )
-    drain: _SecondsOrNone = _setting(30.0, "Seconds that a stopping worker gives its requests in flight")
+    drain: _SecondsOrZero = _setting(30.0, "Seconds that a stopping worker gives its requests in flight")
     metrics: str = _setting(
         "",
         "ADDRESS:PORT at which gossamer worker serves its metrics, for example 0.0.0.0:9090. Empty: nowhere. gossamer "
@@ -299,10 +302,11 @@ class ServiceSettings(_Group):
         "ADDRESS:PORT that serves /metrics, /readyz and /healthz without a token, for example 0.0.0.0:9091. Empty: the "
         "API alone serves them",
     )
-    max_body: Annotated[int, Field(ge=1024, le=2**30)] = _setting(2**20, "Largest request in bytes, to the API or bus")
+    max_body: _MessageBytes = _setting(2**20, "Largest request in bytes, to the API or bus")
     max_requests: Annotated[float, Field(gt=0, le=10**6)] = _setting(
         1000.0, "Requests per second that the API accepts from one client address, in bursts of up to twice as many"
     )
+    # api/connections.py keeps an eighth free of running requests (so at least 8), and allows 1000 in all.
     max_connections: Annotated[int, Field(ge=8, le=1000)] = _setting(
         100, "Open connections to the API per client address. Event streams are counted separately"
     )
@@ -319,13 +323,12 @@ class ServiceSettings(_Group):
         _DOMAIN_MAX_PENDING, "Largest number of URLs of a crawl that wait in the queue of one domain"
     )
     allow_default_policy: bool = _setting(
-        False,
-        "Let domain requests for * change the default policy, which applies to every domain without its own",
+        False, "Let domain requests for * change the default policy, which applies to every domain without its own"
     )
     policy_file: str = _setting(
         "", "YAML file of domain policies that is watched. A change is in force within a second. Empty: none"
     )
-    stats_interval: _SecondsOrNone = _setting(
+    stats_interval: _SecondsOrZero = _setting(
         60.0, "Seconds between two dumps of the statistics into the log, where log_format is json. 0: none"
     )
     batch: Annotated[int, Field(ge=1, le=100_000)] = _setting(
@@ -334,8 +337,8 @@ class ServiceSettings(_Group):
 
 
 class _Environment(EnvSettingsSource):
-    """The environment. A list may also be written with commas (`10.0.0.0/8,fd00::/8`), except for the regular
-    expressions of `allow` and `deny`, which may hold commas."""
+    """Reads settings from the environment. A list may also be written with commas (`10.0.0.0/8,fd00::/8`), except for
+    the regular expressions of `allow` and `deny`, which may hold commas."""
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         try:
@@ -400,7 +403,7 @@ class Settings(BaseSettings):
         defer_build=True,  # `load` builds the model once, with all groups
     )
 
-    _config: ClassVar[Path | None] = None
+    _config: ClassVar[Path | None] = None  # the TOML file, in the subclass that `load` makes
 
     @classmethod
     def settings_customise_sources(
@@ -428,7 +431,7 @@ def load(options: dict[str, Any] | None = None, *, config: Path | None = None) -
         config = Path(CONFIG_FILE) if Path(CONFIG_FILE).is_file() else None
     elif not config.is_file():
         raise BadInput(f"--config: there is no file {config}")
-    given: dict[str, Any] = {}
+    given: dict[str, Any] = {}  # {"crawl": {"depth": 3}} for {"crawl.depth": 3}
     for name, value in (options or {}).items():
         if value is not None:
             *groups, last = name.split(".")
@@ -451,11 +454,11 @@ def load(options: dict[str, Any] | None = None, *, config: Path | None = None) -
 
 
 class SettingRow(NamedTuple):
-    """A setting: dotted name, environment variable, default as text (empty: not set), description."""
+    """A setting, as help texts and the reference page show it."""
 
-    name: str
-    variable: str
-    default: str
+    name: str  # with dots: `crawl.depth`
+    variable: str  # of the environment
+    default: str  # empty: not set
     description: str
 
 
@@ -465,10 +468,11 @@ def rows() -> list[SettingRow]:
     return _rows(Settings, "")
 
 
-def _rows(model: type[BaseModel], before: str) -> list[SettingRow]:
+def _rows(model: type[BaseModel], prefix: str) -> list[SettingRow]:
+    """Return the settings of a group and of the groups in it. `prefix`: the group's dotted name and a dot, or empty."""
     found: list[SettingRow] = []
     for name, field in model.model_fields.items():
-        dotted = f"{before}{name}"
+        dotted = f"{prefix}{name}"
         if isinstance(field.default, _Group):
             found += _rows(type(field.default), f"{dotted}.")
         else:

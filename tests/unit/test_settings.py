@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from gossamer.errors import BadInput
-from gossamer.settings import load, rows
+from gossamer.model.messages.schemas import schema
+from gossamer.settings import CrawlSettings, FetchSettings, load, rows
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,3 +62,20 @@ def test_half_a_list_in_the_environment_is_said_in_one_line(monkeypatch: pytest.
         load()
     assert "\n" not in str(caught.value)
     assert "allow_networks" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("group", "setting", "field"),
+    [
+        (CrawlSettings, "depth", "maxdepth"),
+        (CrawlSettings, "domain_max_pages", "domain_max_pages"),
+        (CrawlSettings, "domain_concurrency", "domain_concurrency"),
+        (FetchSettings, "timeout", "timeout"),
+        (FetchSettings, "retries", "retries"),
+    ],
+)
+def test_commands_and_requests_to_a_service_accept_the_same_values(
+    group: type[CrawlSettings] | type[FetchSettings], setting: str, field: str
+) -> None:
+    own = group.model_json_schema()["properties"][setting]
+    assert own.get("anyOf", [own])[0]["maximum"] == schema("crawl")["properties"][field]["maximum"]

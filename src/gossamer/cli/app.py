@@ -1,7 +1,11 @@
-"""The table of commands, and the parser of the command line."""
+"""The table of commands, and the parser of the command line.
+
+Safe to change: help lines and the order of commands; then regenerate docs/reference. Fixed: the names of commands,
+which scripts use. Nothing here may import a command's module before the command is known: the program would start
+slowly.
+"""
 
 import inspect
-import os
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
@@ -37,10 +41,8 @@ COMMANDS = {
     "demo": ("crawl:demo", "Start a small web on this machine, crawl it, and show the result."),
 }
 """Commands in the order of `gossamer --help`: the module in `cli.commands` with the function (or Typer program) that
-runs it, and its line in that list. To add a command, add a row here.
-
-`gossamer --help` imports none of these modules, and a command imports only its own, so that the program starts
-quickly."""
+runs it, and its line in that list. To add a command, add a row here. A line repeats the first sentence of the command's
+own docstring, because `gossamer --help` imports none of the modules; a test compares the two."""
 
 _CommandLineError: type[Exception] = next(
     error for error in typer.BadParameter.__mro__ if error.__name__ == "ClickException"
@@ -49,10 +51,14 @@ _CommandLineError: type[Exception] = next(
 some versions of Typer import it from click and others contain a copy of click."""
 
 
+_HELP_COLUMNS = 120
+"""Width of the help on a wide terminal. May be changed freely; docs/reference is made without it."""
+
+
 def parse_and_run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code. A usage error is shown in one line. Raises GossamerError."""
-    wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
-    app = load(wanted) if wanted in COMMANDS else _list_of_commands()
+    first_word = next((argument for argument in arguments if not argument.startswith("-")), None)
+    app = load(first_word) if first_word in COMMANDS else _list_of_commands()
     try:
         code = app(args=list(arguments), prog_name="gossamer", standalone_mode=False)
     except _CommandLineError as error:
@@ -60,12 +66,12 @@ def parse_and_run(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def load(wanted: str | None = None) -> typer.Typer:
-    """Return the program with this command; None: with all commands."""
+def load(command: str | None = None) -> typer.Typer:
+    """Return the program with this command; None: with all commands. Raises KeyError for a name not in COMMANDS."""
     app = _program()
-    for name in COMMANDS if wanted is None else [wanted]:
-        module, _, function = COMMANDS[name][0].partition(":")
-        found = getattr(import_module(f"gossamer.cli.commands.{module}"), function)
+    for name in COMMANDS if command is None else [command]:
+        module, _, attribute = COMMANDS[name][0].partition(":")
+        found = getattr(import_module(f"gossamer.cli.commands.{module}"), attribute)
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
@@ -94,9 +100,8 @@ def _program() -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        # For people whose screen reader or terminal does not cope with boxes and colours.
-        rich_markup_mode=None if os.environ.get("GOSSAMER_PLAIN_HELP") else "rich",
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _HELP_COLUMNS},
     )
     app.callback(invoke_without_command=True)(_version)
     return app

@@ -1,4 +1,10 @@
-"""Finds the crawl that a URL belongs to, for `gossamer why`."""
+"""Finds the crawl that a URL belongs to, for `gossamer why`.
+
+It looks in the frontier, which holds the requests of all crawls, and in the notes that commands leave in the data
+directory when they start a crawl. Nothing here changes either. Safe to change: the order in which crawls are tried, as
+described in `find_crawl`. Fixed: how a URL's fingerprint is computed, because the frontier has stored such
+fingerprints.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -16,9 +22,13 @@ from gossamer.sinks.jsonl import read_records
 from gossamer.wiring.frontier import CrawlNote, known_crawls, read_note
 from gossamer.wiring.plan import APPID
 
-MOST_CRAWLS = 500
-"""Crawls that are searched where none is named."""
+_MAX_CRAWLS = 500
+"""Crawls of the frontier that are searched. May be changed freely: each takes a few calls, all at the same time."""
 _SCRAPY_POOL = "scrapy-"
+"""First part of the pool (the group of workers that do a crawl) of a Scrapy project, unless its settings name another.
+Must be that of scrapy/options.py and control/scrapy_redis.py."""
+_CRAWLS_NAMED = 5
+"""Crawls that the message names if the wanted one is not found, the latest. May be changed freely."""
 
 
 @dataclass(slots=True)
@@ -29,8 +39,9 @@ class KnownCrawl:
     info: CrawlInfo | None
     """None: the frontier does not know the crawl, or not any more."""
     run: Run | None
+    """The latest life of the crawl, from its first request to its end. None: not known."""
     terms: list[Terms]
-    """Terms of every submission. Empty: they are not known."""
+    """Options that the crawl's requests carry, once for each submission. Empty: they are not known."""
     spiders: list[str]
     note: CrawlNote | None
     """Note of the command that started the crawl. None: it was not started with this data directory."""
@@ -44,7 +55,7 @@ class KnownCrawl:
 async def find_crawl(
     frontier: ValkeyFrontier, data_dir: Path, url: str, *, appid: str | None, crawl_id: str | None
 ) -> tuple[KnownCrawl, UrlInfo | None]:
-    """Return a crawl, and the state of the URL in its frontier; None where the frontier does not know the crawl.
+    """Return a crawl, and the state of the URL in it; None instead of the state: the frontier does not know the crawl.
 
     Candidates are the crawls that were started with this data directory, the latest first, then those of the frontier,
     running ones first. The result is the first one that has queued or seen the URL, else the first with a record of
@@ -76,6 +87,7 @@ def last_record(note: CrawlNote, url: str) -> PageRecord | None:
 
 
 def _records(note: CrawlNote) -> Iterator[PageRecord]:
+    """Yield the crawl's pages from those of its outputs that are local JSON Lines files; others are skipped."""
     for output in note.outputs:
         path = Path(output)
         if ".jsonl" not in path.name or not path.is_file():
@@ -91,6 +103,7 @@ def _records(note: CrawlNote) -> Iterator[PageRecord]:
 async def _candidates(
     frontier: ValkeyFrontier, data_dir: Path, *, appid: str | None, crawl_id: str | None
 ) -> AsyncIterator[KnownCrawl]:
+    """Yield the crawls of this application and of this name (None: any), in the order that `find_crawl` describes."""
     here = [CrawlId(APPID, name) for name in reversed(known_crawls(data_dir))]
     if crawl_id is not None:
         named = [CrawlId(appid or APPID, crawl_id)]
@@ -103,50 +116,57 @@ async def _candidates(
             yield known
     if crawl_id is not None and appid is not None:
         return
-    others = [crawl for crawl in await _listed(frontier, appid) if crawl not in seen]
-    found = await asyncio.gather(
-        *(_known_crawl(frontier, data_dir, crawl) for crawl in others if crawl_id in (None, crawl.crawlid))
-    )
-    for known in sorted((one for one in found if one is not None), key=_running_first):
+    others = [
+        crawl for crawl in await _listed(frontier, appid) if crawl not in seen and crawl_id in (None, crawl.crawlid)
+    ]
+    found = await asyncio.gather(*(_known_crawl(frontier, data_dir, crawl) for crawl in others))
+    for known in sorted(filter(None, found), key=_running_first):
         yield known
 
 
 async def _listed(frontier: ValkeyFrontier, appid: str | None) -> Sequence[CrawlId]:
+    """Return the first crawls that the frontier lists, at most _MAX_CRAWLS."""
     found: list[CrawlId] = []
     cursor = ""
     while True:
-        page, cursor = await frontier.list_crawl_ids(appid=appid, cursor=cursor, limit=MOST_CRAWLS)
+        page, cursor = await frontier.list_crawl_ids(appid=appid, cursor=cursor, limit=_MAX_CRAWLS)
         found += page
-        if not cursor or len(found) >= MOST_CRAWLS:
-            return found[:MOST_CRAWLS]
+        if not cursor or len(found) >= _MAX_CRAWLS:
+            return found[:_MAX_CRAWLS]
 
 
 def _running_first(crawl: KnownCrawl) -> tuple[bool, float]:
-    assert crawl.info is not None
+    """Return the sort key for running crawls first, then the latest first."""
+    assert crawl.info is not None  # the frontier listed the crawl
     return crawl.info.state is not CrawlState.RUNNING, -crawl.info.started
 
 
 async def _known_crawl(frontier: ValkeyFrontier, data_dir: Path, crawl: CrawlId) -> KnownCrawl | None:
+    """Return what the frontier and the note hold of a crawl. None: neither knows it."""
     note = read_note(data_dir, crawl.crawlid) if crawl.appid == APPID else None
     info = await frontier.crawl_info(crawl)
     if info is None and note is None:
         return None
     run = await frontier.latest_run(crawl) if info is not None else None
-    terms = [note.terms] if note is not None else await frontier.crawl_terms(crawl)
-    spiders = dict.fromkeys([*([note.spider] if note is not None else []), *(info.spiders if info is not None else [])])
-    return KnownCrawl(crawl, info, run or (note.run if note is not None else None), terms, list(spiders), note)
+    spiders = list(info.spiders) if info is not None else []
+    if note is None:
+        return KnownCrawl(crawl, info, run, await frontier.crawl_terms(crawl), spiders, None)
+    spiders = list(dict.fromkeys([note.spider, *spiders]))
+    return KnownCrawl(crawl, info, run or note.run, [note.terms], spiders, note)
 
 
 async def _find(frontier: ValkeyFrontier, crawl: KnownCrawl, url: str) -> UrlInfo | None:
+    """Return the state of the URL in a crawl: of the first spider that has seen it, else of the first spider."""
     if crawl.info is None or crawl.run is None:
         return None
     domain = registered_domain(host(url))
     await frontier.spiders.refresh(crawl.spiders)
-    known: UrlInfo | None = None
+    unseen: UrlInfo | None = None
     any_order = any(terms.query_order is QueryOrder.IGNORED for terms in crawl.terms)
     for spider in crawl.spiders:
         seed = spider_seed(frontier.secret, spider)
-        # The fingerprint depends on which kind of worker runs the spider, and possibly none runs now.
+        # The fingerprint under which a URL is stored depends on which kind of worker runs the spider, and possibly none
+        # runs now. So all are tried.
         fingerprints = (
             frontier.spiders.fingerprint(spider, url),
             fingerprint(url, seed=seed),
@@ -157,13 +177,14 @@ async def _find(frontier: ValkeyFrontier, crawl: KnownCrawl, url: str) -> UrlInf
             found = await frontier.find_url(crawl.run, spider=spider, domain=domain, url=url, fingerprint=candidate)
             if found.seen:
                 return found
-            known = known or found
-    return known
+            unseen = unseen or found
+    return unseen
 
 
 def _no_crawl(data_dir: Path, appid: str | None, crawl_id: str | None) -> str:
+    """Return the message where there is no crawl of this application and name (None: any)."""
     names = known_crawls(data_dir)
-    here = f". Crawls started here: {', '.join(names[-5:])}" if names else ""
+    here = f". Crawls started here: {', '.join(names[-_CRAWLS_NAMED:])}" if names else ""
     if crawl_id is not None:
         return f"there is no crawl {crawl_id}{f' of {appid}' if appid else ''}{here}"
     if appid is not None:

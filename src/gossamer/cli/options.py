@@ -1,7 +1,8 @@
 """The options that several commands share: their flags, their panels in `--help`, and the settings that they set.
 
 An option's help text is the description of its setting, with its default. To add an option, add it to `OPTIONS` and to
-the `takes(...)` of each command that has it.
+the `takes(...)` of each command that has it. Safe to change: panels, and the names of values in the help (`N`, `FILE`);
+then regenerate docs/reference. Fixed: flags, which users' scripts hold.
 """
 
 import inspect
@@ -18,7 +19,7 @@ from gossamer.fetch.resolve import parse_override
 from gossamer.settings import Settings, load, setting
 from gossamer.wiring.plan import MOST_NESTED, check_attrs
 
-# Panels of `--help`. The titles may be changed freely; then regenerate docs/reference.
+# Titles of the panels in `--help`.
 WHAT = "What to crawl"
 HOW_FAST = "How fast"
 OUTPUT = "Output"
@@ -39,8 +40,10 @@ class SettingOption:
     """Dotted name of the setting, as in `settings.py`."""
     flags: tuple[str, ...]
     type: Any
+    """Type to which Typer converts the typed text."""
     panel: str
     metavar: str | None = None
+    """Name of the value in the help. None: a flag without a value."""
     parse: Callable[[Any], Any] | None = None
     """Converts the typed value into that of the setting. None: the setting gets the typed value."""
     default: str | None = None
@@ -194,6 +197,7 @@ def load_settings(options: Mapping[str, Any]) -> Settings:
     return load(values, config=options["config"])
 
 
+# Parameters that several commands have, but that set no setting.
 AppId = Annotated[str, typer.Argument(metavar="APPID", help="Application of the crawl.")]
 OneSpider = Annotated[
     str | None, typer.Option("--spider", metavar="NAME", help="Only the requests of this spider. Unset: all of them.")

@@ -1,4 +1,9 @@
-"""Runs the work of commands: an event loop, a worker or several worker processes, and calls to a running cluster."""
+"""Runs the work of commands: an event loop, a worker or several worker processes, and calls to a running cluster.
+
+Safe to change: the intervals and the numbers for garbage collection and memory, which only cost or save CPU time, and
+the sentences, except that tests wait for some. Fixed: what an interruption means. The first stops the work after the
+requests in flight, the second cancels the task; either must leave requests in the frontier, never lose one.
+"""
 
 import asyncio
 import contextlib
@@ -34,8 +39,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gossamer")
 
-REFRESH_SECONDS = 0.5
-"""Interval at which progress is shown and the frontier is checked for lost data."""
+_REFRESH_SECONDS = 0.5
+"""Interval at which progress is shown and the frontier (the store of requests) is checked for lost data. Tuning only:
+shorter costs calls to the frontier."""
 
 
 @dataclass(slots=True)
@@ -50,11 +56,14 @@ class WorkResult:
 class WorkRunner(Protocol):
     """A worker of this process, or several worker processes."""
 
-    async def run(self) -> None: ...
+    async def run(self) -> None:
+        """Work until the run is over or `stop` was called and the requests in flight are finished."""
 
     def stop(self) -> None: ...
 
-    def tally(self) -> Tally: ...
+    def tally(self) -> Tally:
+        """Return the counters since the start."""
+        ...
 
 
 async def work(
@@ -69,10 +78,11 @@ async def work(
     run: Run | None = None,
     bus: bool = False,
 ) -> WorkResult:
-    """Work until `run` is over (None: without end) or the command is interrupted.
+    """Work until `run`, one life of a crawl, is over (None: without end) or the command is interrupted.
 
-    `address`: that of the frontier, for worker processes. `spiders` empty: all that are installed. `bus`: pages go to
-    the bus of the settings. Raises GossamerError before anything is fetched.
+    `address`: that of the frontier, for worker processes. `pool`: the workers fetch the crawls in this pool. `spiders`
+    empty: all that are installed. `bus` True: pages go to the message bus of the settings. Raises GossamerError before
+    anything is fetched.
     """
     crawl = run.crawl.id if run else None
     metrics_address = settings.worker.metrics
@@ -92,7 +102,7 @@ async def work(
     except SinkError as error:
         if result is None:
             raise
-        result.fault = error.detail
+        result.fault = error.detail  # the work is done; only closing the outputs failed
     return result
 
 
@@ -114,17 +124,17 @@ def _metrics_served(address: str, runner: WorkRunner, frontier: ValkeyFrontier) 
 async def _attend(
     runner: WorkRunner, frontier: ValkeyFrontier, display: Display, interruption: Interruption, crawl: CrawlId | None
 ) -> Tally:
-    """Run the work with progress and interruptions, and return its counters."""
+    """Run the work with progress and interruptions, and return its counters. `crawl` None: no crawl in particular."""
     interruption.drain = runner.stop
-    at_once = False
+    cancelled = False
     watching = asyncio.create_task(_watch(runner, frontier, display, crawl))
     try:
         await runner.run()
     except asyncio.CancelledError:
         if not interruption.was_interrupted:
             raise
-        asyncio.current_task().uncancel()  # type: ignore[union-attr]
-        at_once = True
+        asyncio.current_task().uncancel()  # type: ignore[union-attr]  # or the summary could not await anything
+        cancelled = True
         display.say("Stopped at once; requests in flight will be fetched again.")
     except BaseExceptionGroup as group:
         if group.subgroup(OutputClosed) is None:
@@ -139,15 +149,17 @@ async def _attend(
         with contextlib.suppress(asyncio.CancelledError):
             await watching
     tally = runner.tally()
-    if tally.abandoned and not at_once:
-        pages, they = counted(tally.abandoned, "page"), "it is" if tally.abandoned == 1 else "they are"
-        display.say(f"{pages} could not be finished; nothing is lost, {they} fetched again when the crawl is resumed.")
+    if tally.abandoned and not cancelled:
+        pages, they_are = counted(tally.abandoned, "page"), "it is" if tally.abandoned == 1 else "they are"
+        display.say(
+            f"{pages} could not be finished; nothing is lost, {they_are} fetched again when the crawl is resumed."
+        )
         interruption.limit_time()  # an output that accepts nothing may not close either
     return tally
 
 
 async def _watch(runner: WorkRunner, frontier: ValkeyFrontier, display: Display, crawl: CrawlId | None) -> None:
-    """Show progress, and check whether the frontier still has its data."""
+    """Show progress, and check whether the frontier still has its data. Runs until it is cancelled."""
     started = time.monotonic()
     info: CrawlInfo | None = None
     lost_shards = 0
@@ -160,7 +172,7 @@ async def _watch(runner: WorkRunner, frontier: ValkeyFrontier, display: Display,
             _on_lost_data(runner, display, crawl)
             lost_shards = frontier.lost_shards
         display.update(Snapshot(runner.tally(), info, time.monotonic() - started))
-        await asyncio.sleep(REFRESH_SECONDS)
+        await asyncio.sleep(_REFRESH_SECONDS)
 
 
 def _on_lost_data(runner: WorkRunner, display: Display, crawl: CrawlId | None) -> None:
@@ -206,13 +218,14 @@ async def _cluster(settings: Settings) -> "AsyncIterator[ServiceContext]":
 
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 5.0
+"""Pauses between attempts to reach a server; each is about twice the one before. Tuning only: longer ones delay the
+start after an outage."""
 
 
 async def when_reachable(name: str, call: Callable[[], Awaitable[T]], say: Callable[[str], None]) -> T:
     """Repeat the call until the frontier or the bus (`name`, in messages) can be reached, and return its result.
 
-    An outage is shown at once; the pauses grow from 0.25 to 5 s. Other errors are raised: waiting does not mend a wrong
-    password or an unsuitable server.
+    An outage is shown at once. Other errors are raised: waiting does not mend a wrong password or an unsuitable server.
     """
     troubles = Troubles(say)
     failures = 0
@@ -235,17 +248,18 @@ async def when_reachable(name: str, call: Callable[[], Awaitable[T]], say: Calla
         )
 
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # numbers of glibc's mallopt(3): fixed
 _KEPT_BYTES = 32 * 1024 * 1024
-"""Freed memory that glibc keeps for the next page. Less costs CPU time; more costs memory."""
+"""Freed memory that glibc keeps for the next page. Tuning only: less costs CPU time; more costs memory."""
+_COLLECT_AFTER = (50_000, 20, 20)
+"""Arguments of `gc.set_threshold`. Pages create many objects but hardly any cycles; looking for cycles at Python's
+default interval takes a tenth of the CPU time. Tuning only: larger numbers let cycles occupy memory for longer."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in an event loop and return its result."""
-    # Pages create many objects but hardly any cycles. Looking for cycles at Python's default interval takes a tenth of
-    # the CPU time.
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    gc.freeze()  # what is loaded now stays; the collector need not look at it
+    gc.set_threshold(*_COLLECT_AFTER)
     _keep_freed_memory()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(main)
@@ -263,6 +277,7 @@ def _keep_freed_memory() -> None:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's factory of event loops. None: uvloop is not installed, and asyncio's own loop serves."""
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,8 @@
-"""Progress of a crawl in the terminal, and its summary at the end, for a person or as JSON for a program."""
+"""Progress of a crawl in the terminal, and its summary at the end, for a person or as JSON for a program.
+
+Safe to change: all that a person reads (docs and tests quote some lines). Fixed: the exit codes, and the names and
+meanings of the fields of `Summary.as_json`, because scripts read them; fields may be added.
+"""
 
 import contextlib
 import json
@@ -21,19 +25,22 @@ if TYPE_CHECKING:  # imported late: only a terminal needs it
     from rich.live import Live
 
 
-PLAIN_EVERY_SECONDS = 10.0
-"""Interval of progress lines where standard error is not a terminal."""
+_PLAIN_SECONDS = 10.0
+"""Interval of progress lines where standard error is not a terminal. May be changed freely: shorter fills logs."""
 _RATE_SECONDS = 10.0
-"""Time over which the rates of pages and bytes are measured."""
+"""Time over which the rates of pages and bytes are measured. May be changed freely: shorter shows them less steady."""
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """Progress at one moment. `info` None: no crawl in particular, or its state is not known yet."""
+    """Progress at one moment."""
 
     tally: Tally
+    """Counters of this command's workers."""
     info: CrawlInfo | None
+    """State of the whole crawl, all machines. None: no crawl in particular, or its state is not known yet."""
     seconds: float
+    """Time since the work began."""
 
 
 class Display:
@@ -46,6 +53,7 @@ class Display:
         self._console = console
         self._live: Live | None = None
         self._samples: deque[tuple[float, int, int]] = deque()
+        """(monotonic seconds, pages, bytes) at each of the latest updates, oldest first."""
         self._printed_at = float("-inf")
 
     def __enter__(self) -> Self:
@@ -88,17 +96,19 @@ class Display:
                 self._live.update(Text("\n".join(self._lines(snapshot))), refresh=True)
             except OSError:
                 self._live, self._quiet = None, True
-        elif not self._quiet and now - self._printed_at >= PLAIN_EVERY_SECONDS:
-            if self._printed_at > float("-inf"):
+        elif not self._quiet and now - self._printed_at >= _PLAIN_SECONDS:
+            if self._printed_at > float("-inf"):  # not at the first update: nothing has been fetched yet
                 terminal.print_stderr(" | ".join(line.strip() for line in self._lines(snapshot)[1:]))
             self._printed_at = now
 
     def _rates(self) -> tuple[float, float]:
+        """Return pages and bytes per second."""
         (first, pages, size), (last, pages_now, size_now) = self._samples[0], self._samples[-1]
         seconds = last - first
         return ((pages_now - pages) / seconds, (size_now - size) / seconds) if seconds > 0 else (0.0, 0.0)
 
     def _lines(self, snapshot: Snapshot) -> list[str]:
+        """Return the progress: the title, then a few lines of numbers."""
         tally, info = snapshot.tally, snapshot.info
         pages_rate, bytes_rate = self._rates()
         lines = [
@@ -163,7 +173,8 @@ def duration_text(seconds: float) -> str:
     return f"{hours} h {minutes} min"
 
 
-LOST_DATA_EXIT_CODE = 3
+_LOST_DATA_EXIT_CODE = 3
+"""Exit code of a command whose frontier, the store of requests, lost its data. Scripts test for it; must not change."""
 
 
 @dataclass(slots=True)
@@ -172,11 +183,14 @@ class Summary:
 
     crawl_id: str
     info: CrawlInfo | None
+    """None: the state of the crawl could not be read, or this is no crawl."""
     tally: Tally
     seconds: float
     outputs: tuple[str, ...]
     interrupted: bool = False
+    """True: the command was told to end before the crawl did."""
     already_finished: bool = False
+    """True: the crawl had ended before this command, which fetched nothing."""
     unwritten: bool = False
     """True: an output could not be finished."""
     lost: bool = False
@@ -202,7 +216,7 @@ class Summary:
         """Return 0 finished, 1 no page could be fetched, an output could not be finished or records are missing, 3 the
         frontier lost its data, 130 interrupted."""
         if self.lost:
-            return LOST_DATA_EXIT_CODE
+            return _LOST_DATA_EXIT_CODE
         if self.interrupted and not self.finished:
             return terminal.INTERRUPTED_EXIT_CODE
         fetched = self.info.total().fetched if self.info else self.tally.pages
@@ -221,7 +235,7 @@ class Summary:
             "failed": total.failed if total else self.tally.failed,
             "dropped": total.dropped if total else self.tally.dropped,
             "links_dropped": total.links_dropped if total else {},
-            "queued": total.queued + total.later if total else None,
+            "queued": total.queued + total.later if total else None,  # `later`: those that wait for a retry
             "retries": self.tally.retries,
             "items": self.tally.items,
             "bytes": self.tally.bytes,
@@ -234,6 +248,8 @@ class Summary:
         return json.dumps(values)
 
     def _state(self) -> str:
+        """Return `finished`, `expired`, `stopped` or `running` (the crawl's own), or `lost`, `interrupted`,
+        `unknown`."""
         if self.lost:
             return "lost"
         if self.interrupted and not self.finished:

@@ -2,6 +2,9 @@
 
 `__main__` imports this module first, so that Ctrl-C works at once. It therefore imports only the standard library and
 `gossamer.errors`; a module that loads slowly, such as a package for the terminal or the network, must not be added.
+
+Safe to change: the sentences (tests wait for some of them). Fixed: exit codes, and the order of what three signals do,
+on which a user in a hurry relies. What runs in a signal handler must neither raise nor wait for a lock.
 """
 
 import asyncio
@@ -23,7 +26,7 @@ from gossamer.errors import Interrupted, SinkError
 _PASSWORD = re.compile(r"(?<=://)([^/?#@:\s]*):[^/?#\s]*@")
 """Name and password in a URL. May be extended, but must not match less: passwords would reach terminals and logs."""
 _STREAMS = {0: "stdin", 1: "stdout", 2: "stderr"}
-"""Attributes of `sys` by file descriptor; set by POSIX, must not change."""
+"""Attributes of `sys` by file descriptor, in order; set by POSIX, must not change."""
 
 closed_at_start: set[int] = set()
 """Those of the descriptors 0, 1 and 2 that were closed when the program started."""
@@ -36,7 +39,7 @@ def replace_closed_streams() -> None:
             os.fstat(number)
         except OSError:
             closed_at_start.add(number)
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one: _STREAMS is in this order
             os.set_inheritable(number, True)
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
@@ -149,7 +152,7 @@ class Interruption:
         if self._count > 2:
             exit_now(self.exit_message)
         if self._count == 2 or self._has_exited:
-            self.limit_time()
+            self.limit_time()  # first: the event loop may be blocked, and would then never handle the signal
         if not self._has_exited:
             self._loop.call_soon_threadsafe(self._on_first_signal if self._count == 1 else self._on_second_signal)
 

@@ -1,4 +1,9 @@
-"""Connects a process to its frontier, and keeps notes of the crawls that were started with a data directory."""
+"""Connects a process to its frontier, and keeps notes of the crawls that were started with a data directory.
+
+The frontier is the store of the requests to fetch: one or more Valkey or Redis servers that processes share, or a
+private server in the data directory. Fixed: the folder, the names and the fields of the stored notes, which `gossamer
+why` reads in any later version.
+"""
 
 import asyncio
 import contextlib
@@ -25,7 +30,8 @@ async def frontier_address(
 ) -> AsyncIterator[str]:
     """Return the address of the frontier. Where the settings name none, run a Valkey server in the data directory.
 
-    That server lives as long as the context. `name`: the command, shown to others that want the same data directory.
+    That server lives as long as the context, and is restarted if it dies; `on_trouble` gets sentences about that.
+    `name`: this command, which is shown to another command that wants the same data directory.
     """
     if settings.frontier:
         yield settings.frontier
@@ -71,13 +77,19 @@ def warn_of_memory_only(frontier: ValkeyFrontier, say: Callable[[str], None]) ->
 
 
 _NOTES_FOLDER = "crawls"
+"""Folder in the data directory. Must not change: the notes of earlier crawls lie there."""
 
 
 class CrawlNote(msgspec.Struct, kw_only=True):
-    """The latest start of a crawl from the command line, as stored in the data directory for `gossamer why`."""
+    """The latest start of a crawl from the command line, as stored in the data directory for `gossamer why`.
+
+    Fields may be added, with a default; none may be renamed, or earlier notes could not be read.
+    """
 
     run: Run
+    """The crawl, and the number of its run: each life from a first request to its end is one."""
     terms: Terms
+    """Options that its requests carry: scope, headers, limits."""
     spider: str
     outputs: tuple[str, ...]
     """Absolute paths, URLs, or - for standard output."""
@@ -103,7 +115,8 @@ def write_note(data_dir: Path, note: CrawlNote) -> None:
 
 
 def read_note(data_dir: Path, crawl_id: str) -> CrawlNote | None:
-    """Return the note of a crawl. None: no crawl of that name was started with this data directory."""
+    """Return the note of a crawl. None: no crawl of that name was started with this data directory, or its note cannot
+    be read."""
     try:
         return msgspec.json.decode(_note_path(data_dir, crawl_id).read_bytes(), type=CrawlNote)
     except (OSError, msgspec.DecodeError):

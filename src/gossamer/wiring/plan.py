@@ -1,6 +1,11 @@
 """Turns the settings of `gossamer crawl` into a plan: the crawl's identity, pool, terms and seeds.
 
-Also checks everything that a person may have typed wrong, before anything is started.
+A pool is the name of the workers that fetch a crawl's requests, terms are the options that its requests carry, and
+seeds are the URLs that it starts from. This module also checks everything that a person may have typed wrong, before
+anything is started.
+
+Safe to change: messages and limits, as their texts say. Fixed: everything that a crawl id is made of (APPID,
+`derived_id`, its limits), because a command finds the crawl that it resumes by its id.
 """
 
 import asyncio
@@ -33,7 +38,7 @@ from gossamer.policy.urls import (
     spider_seed,
     with_sorted_query,
 )
-from gossamer.settings import Settings
+from gossamer.settings import CENTURY_SECONDS, DEFAULT_USER_AGENT, Settings
 from gossamer.worker.context import scope_of
 from gossamer.worker.spider import load_spider
 
@@ -45,7 +50,8 @@ _LEAST_INTEGER = -(2**63)
 _MOST_INTEGER = 2**64 - 1
 """Range of the integers in attrs. Must not grow: MessagePack, the format of stored terms, has no larger integers."""
 _PATHS = {"output", "ca_file"}
-"""Settings that name files, which need not be valid Unicode. Extend it with each new setting that names a file."""
+"""Settings of the groups `crawl` and `fetch` that name files, which need not be valid Unicode. Must be extended with
+each new one."""
 
 
 def check_settings(settings: Settings) -> None:
@@ -185,6 +191,7 @@ async def find_private_hosts(
 
 
 async def _private_names(resolver: Resolver, names: Sequence[str], *, allowed: bool) -> list[str]:
+    """Return the names that only have private addresses. Raises BadInput for the first of them unless `allowed`."""
     found: list[str] = []
     for start in range(0, len(names), _LOOKUPS_AT_ONCE):
         batch = names[start : start + _LOOKUPS_AT_ONCE]
@@ -213,10 +220,8 @@ async def _refusal(resolver: Resolver, name: str) -> str:
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 """Seconds of each unit of --expires. Units may be added, to `_SPAN_TEXT`, too; none may be removed."""
-_LONGEST_SPAN = 100 * 365 * 86400
-"""Longest time until a crawl expires, in seconds. May be changed freely, together with the message of
-`parse_expires`."""
 _SPAN_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
+"""A number and one of _UNITS."""
 
 
 def parse_rate(text: str) -> Rate:
@@ -249,7 +254,7 @@ def parse_expires(text: str, *, now: float) -> float:
         except ValueError:
             raise BadInput(f"--expires: cannot read {text!r}. Write 90m, 12h, 3d, or 2030-01-31T12:00.") from None
         moment = (stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)).timestamp()
-    if moment > now + _LONGEST_SPAN:
+    if moment > now + CENTURY_SECONDS:
         raise BadInput(
             f"--expires: {text!r:.80} is more than a hundred years away. Omit the option if the crawl never expires."
         )
@@ -262,10 +267,14 @@ APPID = "cli"
 """Application of all crawls from the command line. Must not change: crawls are resumed and found by it."""
 _NAME_CHARACTERS = 40
 """Maximum length of a crawl id, given or derived. Must not change: derived ids of seeds with long host names depend on
-it, and the same command would begin another crawl."""
+it."""
+_DIGEST_BYTES = 4
+"""Length of the digest at the end of a derived id, which has two characters for each. Must not change."""
+_DEFAULT_AGENT_IN_ID = "gossamer/0.1.0 (+https://pypi.org/project/gossamer-crawl/)"
+"""Stands in derived ids for the default user agent, which changes with each version. Must not change."""
 _PLACES_IN_SCOPE = 10_000
-"""Maximum number of domains, hosts or directories in a scope. May be changed: every link is compared with all prefixes,
-and each task carries the terms, so more make a crawl slower."""
+"""Maximum number of domains, hosts or directories in a scope, and of domains that get the cookie. May be changed: every
+link is compared with all directories, and each request carries the terms, so more make a crawl slower."""
 _BATCH = 1000
 """Number of seeds that are added to the frontier in one call. May be changed freely: more make each call longer."""
 
@@ -319,7 +328,7 @@ def make_plan(
     return Plan(
         crawl=Crawl(
             id=identity,
-            pool=f"crawl-{identity.token}",
+            pool=f"crawl-{identity.token}",  # of its own: workers of other crawls and of services stay away
             max_pages=crawl.max_pages,
             rate=parse_rate(crawl.rate) if crawl.rate else None,
             concurrency=crawl.domain_concurrency,
@@ -336,10 +345,11 @@ def derived_id(settings: Settings, seeds: Sequence[str]) -> str:
     """Return the crawl id for these seeds and settings: the first seed's host and a digest of all.
 
     The same command has to return the same id in every version, because that is how it resumes its crawl. So the order
-    and the format of the digest's parts must not change. The order of seeds and of repeated options does not matter.
-    Rate, concurrency and outputs are not part of the digest: they may change when a crawl is resumed.
+    and the format of the digest's parts must not change; a new part is added as the last ones are. The order of seeds
+    and of repeated options does not matter. Rate, concurrency and outputs are not part of the digest: they may change
+    when a crawl is resumed.
     """
-    crawl = settings.crawl
+    crawl, user_agent = settings.crawl, settings.fetch.user_agent
     ordered = sorted(seeds)
     secrets = [sorted(name.lower() for name in crawl.secret_header), sorted(crawl.headers_for)]
     identity = (
@@ -357,19 +367,20 @@ def derived_id(settings: Settings, seeds: Sequence[str]) -> str:
         crawl.spider,
         crawl.attrs,
         crawl.ignore_robots,
-        settings.fetch.user_agent,
+        _DEFAULT_AGENT_IN_ID if user_agent == DEFAULT_USER_AGENT else user_agent,
         sorted(crawl.header.items()),
         crawl.cookie,
         # Added only where they are set, so that crawls of versions without these settings keep their ids.
         *([crawl.query_order] if crawl.query_order == "ignored" else []),
         *([secrets] if any(secrets) else []),
     )
-    digest = hashlib.blake2b(msgspec.json.encode(identity, order="deterministic"), digest_size=4).hexdigest()
-    # The hyphen and the digest take 9 characters.
-    return f"{host(ordered[0]).strip('[]')[: _NAME_CHARACTERS - 9]}-{digest}"
+    identity_json = msgspec.json.encode(identity, order="deterministic")
+    ending = f"-{hashlib.blake2b(identity_json, digest_size=_DIGEST_BYTES).hexdigest()}"
+    return host(ordered[0]).strip("[]")[: _NAME_CHARACTERS - len(ending)] + ending
 
 
 def _checked_id(text: str) -> str:
+    """Return a given crawl id. Raises BadInput for one that could not be typed or shown as one word."""
     if (
         not 0 < len(text) <= _NAME_CHARACTERS
         or not text.isprintable()
@@ -382,8 +393,9 @@ def _checked_id(text: str) -> str:
 
 
 def _terms(settings: Settings, seeds: Sequence[str], *, now: float, private_hosts: Sequence[str]) -> Terms:
+    """Return the options that all requests of the crawl carry. Raises BadInput for those that contradict each other."""
     crawl, fetch = settings.crawl, settings.fetch
-    domains, hosts, prefixes = _scope_places(crawl.scope, seeds)
+    domains, hosts, directories = _scope_places(crawl.scope, seeds)
     if crawl.scope == "any" and crawl.allow_domain:
         raise BadInput(
             "--scope any and --allow-domain contradict each other: any host is in scope already. Omit one of them."
@@ -395,7 +407,7 @@ def _terms(settings: Settings, seeds: Sequence[str], *, now: float, private_host
         domain_max_pending=crawl.domain_max_pending,
         allowed_domains=domains or None,
         allowed_hosts=hosts or None,
-        allowed_prefixes=prefixes or None,
+        allowed_prefixes=directories or None,
         allow_regex=crawl.allow or None,
         deny_regex=crawl.deny or None,
         deny_extensions=crawl.deny_extension,
@@ -426,7 +438,7 @@ def _terms(settings: Settings, seeds: Sequence[str], *, now: float, private_host
 
 
 def _scope_places(scope: str, seeds: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Return (domains, hosts, path prefixes) that links have to be in. All empty: links may lead anywhere."""
+    """Return (domains, hosts, directories) that links have to be in. All empty: links may lead anywhere."""
     if scope == "any":
         return (), (), ()
     if scope == "domain":

@@ -1,4 +1,9 @@
-"""Runs worker processes under one parent, which restarts dead ones and adds up their counters."""
+"""Runs worker processes under one parent, which restarts dead ones and adds up their counters.
+
+Parent and processes speak JSON over pipes: WorkerCommand down, WorkerReport up. Both run the same installation, so
+these messages may be changed freely, together with cli/commands/worker.py, which is the other end. The limits below may
+be tuned. Fixed: a process of its own session ends when its standard input does, so the parent must keep that open.
+"""
 
 import asyncio
 import contextlib
@@ -19,13 +24,20 @@ from gossamer.wiring import WORKER_PROCESS
 
 log = logging.getLogger("gossamer")
 
-QUICK_SECONDS = 5.0
-"""A process that dies sooner than this after its start counts as a failed start."""
-QUICK_DEATHS = 5
-"""Failed starts in a row of one process after which the command gives up."""
+_QUICK_SECONDS = 5.0
+"""A process that dies sooner than this after its start counts as a failed start. Must exceed the time that a process
+takes to load its spiders on a slow machine; longer counts more deaths as failed starts."""
+_MAX_FAILED_STARTS = 5
+"""Failed starts in a row of one process after which the command gives up. Tuning only."""
+_FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
+"""Pauses before a new process; they double with each failed start. Tuning only: longer ones spare a machine in trouble,
+shorter ones restore the crawl sooner."""
 _REPEAT_AFTER_SECONDS = 10.0
-"""Time for which the same sentence of several processes is shown once."""
+"""Time for which the same sentence of several processes is shown once. Tuning only."""
+_LONGEST_REPORT_BYTES = 1 << 20
+"""Must exceed any report in JSON: after a longer one no more reports are read, and the process waits for ever to
+write."""
 
 
 class WorkerCommand(msgspec.Struct, kw_only=True):
@@ -33,10 +45,13 @@ class WorkerCommand(msgspec.Struct, kw_only=True):
 
     settings: dict[str, Any]
     address: str
-    """Address of the frontier."""
+    """Address of the frontier, the server that holds the requests."""
     pool: str
+    """Crawls to work for: those of this pool."""
     spiders: list[str]
+    """Spiders whose requests the process fetches. Empty: all that are installed."""
     run: Run | None
+    """The process ends when this run, one life of a crawl, is over. None: it works until it is stopped."""
     report_fd: int
     """File descriptor to which the process writes its reports."""
     bus: bool = False
@@ -47,6 +62,7 @@ class WorkerReport(msgspec.Struct, omit_defaults=True):
     """A message from a worker process to its parent, one line of JSON."""
 
     tally: Tally | None = None
+    """Counters of the process since its start. None: no news of them."""
     say: str = ""
     """A sentence to show."""
     closed: bool = False
@@ -72,6 +88,7 @@ class WorkerProcesses:
         say: Callable[[str], None],
         bus: bool,
     ) -> None:
+        """The other parameters are those of WorkerCommand. `say` shows a sentence to a person."""
         self._settings = settings
         self._command = WorkerCommand(
             settings=settings.model_dump(mode="json"),
@@ -86,7 +103,9 @@ class WorkerProcesses:
         self._recent_sentences: set[str] = set()
         self._alive: dict[int, asyncio.subprocess.Process] = {}
         self._current: dict[int, Tally] = {}
+        """Latest counters of each process that is alive, by its number."""
         self._ended = Tally()
+        """Sum of the counters of ended processes."""
         self._stopping = asyncio.Event()
         self._output_closed = False
         self.fault = ""
@@ -122,8 +141,9 @@ class WorkerProcesses:
                 process.terminate()
 
     async def _keep_alive(self, number: int) -> None:
+        """Run process `number`, and start it again whenever it dies."""
         loop = asyncio.get_running_loop()
-        quick_deaths = 0
+        failed_starts = 0
         while True:
             started = loop.time()
             code = await self._run_process(number)
@@ -131,18 +151,19 @@ class WorkerProcesses:
                 raise OutputClosed
             if code == 0 or self._stopping.is_set():
                 return
-            quick_deaths = quick_deaths + 1 if loop.time() - started < QUICK_SECONDS else 0
+            failed_starts = failed_starts + 1 if loop.time() - started < _QUICK_SECONDS else 0
             cause = f"signal {-code}" if code < 0 else f"exit code {code}"
-            if quick_deaths >= QUICK_DEATHS:
+            if failed_starts >= _MAX_FAILED_STARTS:
                 raise WorkerFailed(f"the last one by {cause}")
             log.warning("%s %d: %s", names.PROCESS_DIED, number, cause)
             self._say(f"A worker process died ({cause}); starting another. Nothing is lost.")
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(0.1 * 2**quick_deaths, _LONGEST_PAUSE_SECONDS)):
+                async with asyncio.timeout(min(_FIRST_PAUSE_SECONDS * 2**failed_starts, _LONGEST_PAUSE_SECONDS)):
                     await self._stopping.wait()
                     return
 
     async def _run_process(self, number: int) -> int:
+        """Run one process to its end, and return its exit code; negative: the number of the signal that killed it."""
         read_fd, write_fd = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -158,9 +179,9 @@ class WorkerProcesses:
             os.close(read_fd)
             raise
         finally:
-            os.close(write_fd)
+            os.close(write_fd)  # only the process holds this end now, so that reading ends with the process
         self._alive[number] = process
-        reader = asyncio.StreamReader(limit=1 << 20)
+        reader = asyncio.StreamReader(limit=_LONGEST_REPORT_BYTES)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_fd, "rb")
         )
@@ -168,7 +189,7 @@ class WorkerProcesses:
             assert process.stdin
             command = msgspec.structs.replace(self._command, report_fd=write_fd)
             process.stdin.write(msgspec.json.encode(command) + b"\n")
-            if self._stopping.is_set():
+            if self._stopping.is_set():  # `stop` was called before this process was in `_alive`
                 process.terminate()
             with contextlib.suppress(ValueError):  # the incomplete last line of a killed process
                 await self._read_reports(number, reader)
@@ -191,7 +212,7 @@ class WorkerProcesses:
             report = decoder.decode(line)
             if report.tally is not None:
                 self._current[number] = report.tally
-            self._output_closed = self._output_closed or report.closed
+            self._output_closed |= report.closed
             self.fault = report.fault or self.fault
             if report.say and report.say not in self._recent_sentences:
                 # All processes meet the same trouble; show it once.

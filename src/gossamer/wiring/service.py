@@ -1,4 +1,9 @@
-"""Builds a crawl service from settings: the bus, the request dispatcher, the roles, and the REST API."""
+"""Builds a crawl service from settings: the bus, the request dispatcher, the roles, and the REST API.
+
+The bus is the message queue on which requests arrive and pages are published; roles are the service's background tasks.
+Safe to change: which parts are built, and from which settings. Fixed: the words that users write (`streams`, `kafka://`),
+PLUGINS, and the order in which parts are closed: what uses a connection before the connection.
+"""
 
 import asyncio
 import os
@@ -40,7 +45,9 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 STREAMS = "streams"
+"""Address of the bus on the frontier's own server."""
 _KAFKA = "kafka://"
+"""Beginning of the address of a Kafka bus."""
 
 
 def check_bus(address: str) -> None:
@@ -56,17 +63,17 @@ def open_bus(
     *,
     prefix: str,
     retention_seconds: float,
-    most_bytes: int,
+    max_topic_bytes: int,
     kafka: Mapping[str, str],
     partitions: int,
     replicas: int,
-    largest: int,
+    max_message_bytes: int,
 ) -> Bus:
     """Return the bus at this address. Raises BadInput for an address that is not valid.
 
-    `streams`: in the server of `shards`, in keys that begin with `prefix`; `retention_seconds` and `most_bytes` bound a
-    topic. `kafka://host:port,…`: `kafka` holds options of librdkafka; missing topics are created with `partitions`,
-    `replicas` (-1: the broker's default) and messages of up to `largest` bytes.
+    `streams`: in the server of `shards`, in keys that begin with `prefix`; `retention_seconds` and `max_topic_bytes`
+    bound a topic. `kafka://host:port,…`: `kafka` holds options of librdkafka; missing topics are created with
+    `partitions`, `replicas` (-1: the broker's default) and messages of up to `max_message_bytes`.
     """
     check_bus(address)
     if address == STREAMS:
@@ -75,7 +82,7 @@ def open_bus(
             prefix=prefix,
             keep_until_acknowledged=topics.requests,
             retention_seconds=retention_seconds,
-            max_topic_bytes=most_bytes,
+            max_topic_bytes=max_topic_bytes,
         )
     try:
         from gossamer.bus.kafka import KafkaBus  # an extra that need not be installed
@@ -90,13 +97,14 @@ def open_bus(
         options=kafka,
         partitions=partitions,
         replicas=replicas,
-        max_message_bytes=largest,
+        max_message_bytes=max_message_bytes,
         prefix=f"{topics.prefix}.",
     )
 
 
 PLUGINS = "gossamer.requests"
-"""Group of entry points that add kinds of request: objects with `schema`, `rank` and `handle`."""
+"""Group of entry points by which installed packages add kinds of request: objects with `schema`, `rank` and `handle`.
+Fixed: the packages name this group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +122,7 @@ class ServiceContext:
     troubles: Troubles
     blobs: BlobStore
     id: str = field(default_factory=lambda: token_hex(6))
-    """12 hex digits that name this process, in its statistics and by the API's `/`."""
+    """12 random hex digits that name this process, in its statistics and in the API's answer at `/`."""
 
 
 @asynccontextmanager
@@ -163,11 +171,11 @@ def make_bus(settings: Settings, shards: Shards) -> Bus:
         Topics(settings.topics.prefix),
         prefix=settings.prefix,
         retention_seconds=settings.topics.retention,
-        most_bytes=settings.topics.max_bytes,
+        max_topic_bytes=settings.topics.max_bytes,
         kafka=settings.kafka.options,
         partitions=settings.kafka.partitions,
         replicas=settings.kafka.replicas,
-        largest=settings.kafka.max_message,
+        max_message_bytes=settings.kafka.max_message,
     )
 
 
@@ -195,7 +203,8 @@ def blob_place(settings: Settings) -> str:
 
 
 def bus_worker_settings(settings: Settings) -> Settings:
-    """Return the settings of a worker that publishes on the bus: it writes files only where an output is named."""
+    """Return the settings of a worker that publishes on the bus: without the default output, so that it writes files
+    only if the user named some."""
     if "output" in settings.crawl.model_fields_set:
         return settings
     return settings.model_copy(update={"crawl": settings.crawl.model_copy(update={"output": ()})})
@@ -221,7 +230,7 @@ async def open_bus_worker(
                 bus_worker_settings(settings), frontier, pool=pool, spiders=spiders, bus=sink, say=say
             ) as worker:
                 if isinstance(bus, StreamsBus):
-                    worker.tally().trimmed = bus.trimmed
+                    worker.tally().trimmed = bus.trimmed  # the same object: the bus goes on counting in it
                 yield worker
         finally:
             await bus.close()
@@ -230,6 +239,7 @@ async def open_bus_worker(
 
 
 def _dispatcher(settings: Settings, frontier: ValkeyFrontier, counters: Counters) -> RequestDispatcher:
+    """Return the object that parses requests, checks them and carries them out."""
     service = settings.service
     kinds, plugins = load_plugins()
     limits = RequestLimits(
@@ -247,7 +257,7 @@ def _dispatcher(settings: Settings, frontier: ValkeyFrontier, counters: Counters
         frontier,
         MessageReader(kinds, limits=limits),
         validator,
-        {**plugins, **built_in},
+        {**plugins, **built_in},  # no name stands in both: MessageReader refuses that
         now=time.time,
         format_1_0=settings.topics.wire == "1.0",
     )
@@ -310,6 +320,7 @@ def make_api(settings: Settings, context: ServiceContext) -> "FastAPI":
     service = settings.service
     frontier, metrics, troubles = context.frontier, context.metrics, context.troubles
     trimmed = context.bus.trimmed if isinstance(context.bus, StreamsBus) else {}
+    # Called at each scrape: the counts go on changing.
     metrics.add_tally(lambda: Tally(reclaimed=frontier.reclaimed, trimmed=trimmed, troubles=list(troubles.current)))
     metrics.add_lost_shards(lambda: frontier.lost_shards)
     return create_app(

@@ -1,4 +1,10 @@
-"""Builds a worker of this process from settings: HTTP clients, outputs, lease holder, and what connects them."""
+"""Builds a worker of this process from settings: HTTP clients, outputs, lease holder, and what connects them.
+
+A lease is a request that the frontier (the store of requests) has handed to one worker; the lease holder takes leases
+and reports their results. Safe to change: the numbers below, and from which settings a part is built. Fixed: the
+outputs are closed last, because that may fail; and `_run_name` and `_spool_dir`, under which an interrupted command has
+left what a later one finishes.
+"""
 
 import asyncio
 import contextlib
@@ -43,9 +49,13 @@ from gossamer.worker.worker import WatchedRun, Worker, WorkerLimits
 log = logging.getLogger("gossamer.worker")
 
 _ANNOUNCE_SECONDS = 60.0
-"""Interval at which a worker announces its spiders again."""
-_LEAST_CONNECTIONS = 512
-"""Connections that a worker may keep open however few requests it has in flight."""
+"""Interval at which a worker announces its spiders again. The frontier keeps announcements for 30 days, but may lose
+its data; requests for a spider that is not announced are refused. Shorter costs more calls."""
+_MIN_CONNECTIONS = 512
+"""Connections that a worker may keep open however few requests it has in flight. May be changed freely: fewer cost more
+new connections in crawls of many sites, more need open files."""
+_CONNECTIONS_PER_REQUEST = 2
+"""Connections for each request in flight, if that is more than _MIN_CONNECTIONS. Must be at least 1."""
 
 
 def make_resolver(settings: Settings) -> Resolver:
@@ -56,10 +66,10 @@ def make_resolver(settings: Settings) -> Resolver:
 def make_clients(
     settings: Settings, resolver: Resolver, *, body_bytes: int | None = None, budget: ByteBudget | None = None
 ) -> HttpClients:
-    """Return HTTP clients with the limits of these settings.
+    """Return HTTP clients with the limits of these settings: one for each timeout that requests ask for.
 
-    `body_bytes`: the largest body; None: that of pages. `budget`: the bytes in flight that the clients share with
-    others; None: a budget of their own.
+    `body_bytes`: the largest body; None: that of pages. `budget`: limits the bytes of bodies in memory, and may be
+    shared with other clients; None: a budget of their own.
     """
     fetch = settings.fetch
     shared_budget = ByteBudget(fetch.bodies_in_flight) if budget is None else budget
@@ -75,7 +85,7 @@ def make_clients(
                 connect=min(fetch.connect_timeout, total), first_byte=min(fetch.first_byte_timeout, total), total=total
             ),
             connections=PoolLimits(
-                total=max(_LEAST_CONNECTIONS, 2 * settings.worker.concurrency),
+                total=max(_MIN_CONNECTIONS, _CONNECTIONS_PER_REQUEST * settings.worker.concurrency),
                 per_address=settings.worker.concurrency,
             ),
             budget=shared_budget,
@@ -99,9 +109,10 @@ async def open_worker(
 ) -> AsyncIterator[Worker]:
     """Return a worker of this process, ready to `run`. Its connections and outputs are closed with the context.
 
-    `run`: the worker ends when this run is over; None: it works for its pool until it is stopped. `spiders` empty: all
-    that are installed. `bus`: pages also go there; it is closed with the outputs. `say` shows a sentence to a person;
-    None: troubles are only logged.
+    `pool`: the worker fetches the requests of the crawls in this pool. `run`, one life of a crawl: the worker ends when
+    it is over; None: the worker works until it is stopped. `spiders` empty: all that are installed. `bus`: pages also
+    go to this message queue; it is closed with the outputs. `say` shows a sentence to a person; None: troubles are only
+    logged.
     """
     check_settings(settings)
     spiders = spiders or known_spiders()
@@ -187,12 +198,14 @@ class _WorkerParts:
         )
 
     async def close(self) -> None:
+        """Close the parts, each before those that it uses; the outputs last, because they may raise SinkError."""
         await self._robots.close()
         await self._clients.close()
         self.resolver.close()
         await self._sink.close()
 
     def _context(self, run: Run, spider: str, terms: Terms) -> Context:
+        """Return all that the worker keeps for requests of this run and spider with the same options (`terms`)."""
         return Context(
             run,
             spider,
@@ -206,6 +219,7 @@ class _WorkerParts:
         )
 
     def _on_missing(self, path: str, records: int) -> None:
+        """Report records that were written to this output and are gone."""
         self.tally.missing += records
         sentence = missing_sentence(path, records)
         log.warning("%s %s", names.RECORDS_MISSING, sentence)
@@ -267,7 +281,8 @@ async def _leaseholder(
     pool: str,
     spiders: Sequence[str],
 ) -> AsyncIterator[ValkeyLeaseholder]:
-    """Return a lease holder under this machine's egress, which the worker closes.
+    """Return a lease holder, which the worker closes, under this machine's egress: the public address that requests
+    come from, or a name for it. Limits that are kept per address use it.
 
     Where `fetch.egress_url` names a service that reports the public address, the egress follows its answers.
     """
@@ -293,7 +308,10 @@ async def _leaseholder(
 
 
 def _proxy_egress(settings: Settings) -> str:
-    """Return the egress of the configured proxy, which all workers behind it share. Empty: no proxy."""
+    """Return the egress of the configured proxy. Empty: no proxy.
+
+    Must be the same for all workers behind one proxy, or each would use up the limit of the common address alone.
+    """
     if not settings.fetch.proxy:
         return ""
     proxy = parse_proxy(settings.fetch.proxy)
@@ -308,6 +326,7 @@ def _robots_policy(settings: Settings, pool: str) -> RobotsPolicy:
 
 
 def _sink(settings: Settings, bus: BusSink | None, run: Run | None, on_missing: OnMissing) -> Sink:
+    """Return one output that stands for all outputs of the settings and the bus."""
     sinks = _open_outputs(settings, run, on_missing)
     if bus is not None:
         sinks.append(bus)
@@ -315,7 +334,7 @@ def _sink(settings: Settings, bus: BusSink | None, run: Run | None, on_missing: 
 
 
 async def finish_outputs(settings: Settings) -> None:
-    """Finish outputs that an earlier command left in the spool, if any. Raises SinkError."""
+    """Finish outputs that an earlier command left in the spool, the folder of unfinished outputs. Raises SinkError."""
     files = [path for path in settings.crawl.output if path != "-"]
     for sink in open_sinks(files, spool_dir=_spool_dir(settings)):
         await sink.close()
@@ -331,7 +350,8 @@ async def missing_records(settings: Settings, run: Run) -> dict[str, int]:
 
 
 def forget_written(settings: Settings, run: Run) -> None:
-    """Stop comparing the outputs with what this run wrote: the run is finished."""
+    """Delete the counts of what this run wrote to the outputs. Call it when the run is finished: `missing_records` and
+    resumed commands compare the outputs with these counts."""
     delete_ledgers(settings.crawl.output, spool_dir=_spool_dir(settings), run=_run_name(run))
 
 
@@ -341,13 +361,17 @@ def missing_sentence(path: str, records: int) -> str:
 
 
 def _open_outputs(settings: Settings, run: Run | None, on_missing: OnMissing) -> list[Sink]:
+    """Return the outputs of the settings. `run` None: what vanishes from them is noticed only within this process."""
     name = _run_name(run) if run is not None else ""
     return open_sinks(settings.crawl.output, spool_dir=_spool_dir(settings), run=name, on_missing=on_missing)
 
 
 def _run_name(run: Run) -> str:
+    """Return the name under which the written records of a run are counted. Must not change: a resumed run looks for
+    it."""
     return f"{run.crawl.id.token}/{run.number}/{run.generation}"
 
 
 def _spool_dir(settings: Settings) -> Path:
+    """Return the folder of unfinished outputs. Must not change: earlier commands have left some there."""
     return settings.data_dir / "spool"

@@ -94,7 +94,7 @@ async def test_the_list_of_topics_has_the_clusters_own_with_all_their_partitions
         await all_topics.publish(name, [b"1"] * 20, keys=[b"%d" % number for number in range(20)])
     bus = open_bus(
         f"kafka://{one_broker.servers}", cast(Shards, None), Topics("listed"), prefix="g", retention_seconds=1,
-        most_bytes=1, kafka={}, partitions=1, replicas=1, largest=100_000,
+        max_topic_bytes=1, kafka={}, partitions=1, replicas=1, max_message_bytes=100_000,
     )  # fmt: skip
     assert await bus.topics() == [TopicInfo("listed.empty", 0), TopicInfo("listed.pages", 20)]
     assert not [topic.name for topic in await all_topics.topics() if topic.name.startswith("__")]

@@ -10,8 +10,8 @@ from gossamer.wiring.service import open_bus
 from gossamer.bus.base import Topics
 from gossamer.errors import BadInput
 try:
-    open_bus("kafka://h:1", None, Topics(), prefix="g", retention_seconds=1, most_bytes=1, kafka={}, partitions=1,
-             replicas=1, largest=9000)
+    open_bus("kafka://h:1", None, Topics(), prefix="g", retention_seconds=1, max_topic_bytes=1, kafka={}, partitions=1,
+             replicas=1, max_message_bytes=9000)
 except BadInput as error:
     print(error)
 """

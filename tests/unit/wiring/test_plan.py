@@ -37,6 +37,15 @@ def test_the_id_is_that_of_the_same_seeds_and_questions() -> None:
     assert len(plan("https://" + "long." * 12 + "test/").crawl.id.crawlid) <= 40
 
 
+def test_a_derived_id_is_the_same_in_every_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default user agent names the version."""
+    pinned = "example.com-983ed531"
+    assert plan("example.com").crawl.id.crawlid == pinned
+    monkeypatch.setattr("gossamer.wiring.plan.DEFAULT_USER_AGENT", "gossamer/9.9.9")
+    assert plan("example.com", fetch__user_agent="gossamer/9.9.9").crawl.id.crawlid == pinned
+    assert plan("example.com", fetch__user_agent="mine").crawl.id.crawlid != pinned
+
+
 OTHER_CRAWLS: dict[str, Any] = {
     "depth": 2,
     "max_pages": 3,

@@ -1,4 +1,10 @@
-"""`gossamer crawl`: crawls from URLs into files. `gossamer demo`: the same with a small web on this machine."""
+"""`gossamer crawl`: crawls from URLs into files. `gossamer demo`: the same with a small web on this machine.
+
+The requests of a crawl are in the frontier, a Valkey server, so that the same command resumes an interrupted crawl.
+Safe to change: help texts (then regenerate docs/reference), sentences (tests quote some), and what the demo fetches.
+Fixed: flags, exit codes, and the order of the steps in `_Crawling`: a kill between two of them must leave a crawl that
+the same command resumes.
+"""
 
 import os
 import shlex
@@ -104,6 +110,10 @@ def crawl(
     raise typer.Exit(summary.exit_code())
 
 
+_DEMO_RECORDS = 3
+"""Records that the demo shows at its end. May be changed freely."""
+
+
 def demo(
     pages: Annotated[int, typer.Option("--pages", metavar="N", help="Number of pages of the small web.")] = 500,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="PATH", help="Where to write the pages.")] = Path(
@@ -118,8 +128,9 @@ def demo(
     """
     from gossamer.fakeweb import FakeWeb, WebSpec  # imported late: no other command needs it
 
-    spec = WebSpec(hosts=5, pages=max(1, pages // 5), cross_host_share=0.05, not_found=0.01, redirect_same=0.02)
-    before = sum(1 for _ in read_records(output)) if output.is_file() else 0
+    hosts = 5
+    spec = WebSpec(hosts=hosts, pages=max(1, pages // hosts), cross_host_share=0.05, not_found=0.01, redirect_same=0.02)
+    records_before = sum(1 for _ in read_records(output)) if output.is_file() else 0
     with FakeWeb.start(spec) as web:
         terminal.print_stderr(f"A web of {spec.hosts} sites with {spec.hosts * spec.pages:,} pages runs at {web.url()}")
         settings = load(
@@ -135,13 +146,14 @@ def demo(
     print_summary(summary, as_json=json, quiet=False, on_stderr=False)
     if not json and output.is_file():
         terminal.print_stderr(f"\nSome of the pages in {output}, where each is one line of JSON:")
-        for record in islice(read_records(output), before, before + 3):
+        for record in islice(read_records(output), records_before, records_before + _DEMO_RECORDS):
             terminal.print_stderr(f"  {_record_line(record)}")
         terminal.print_stderr("\nNow crawl a site: gossamer crawl https://example.com")
     raise typer.Exit(summary.exit_code())
 
 
 def _record_line(record: object) -> str:
+    """Return one line on a record: a PageRecord, or a JSON object of another kind."""
     get = record.get if isinstance(record, dict) else lambda name: getattr(record, name, "")
     return f"{get('status_code')} {get('url')} depth {get('depth')} {len(get('body') or ''):,} characters"
 
@@ -179,7 +191,10 @@ async def run_crawl(
 
 
 async def prepare(settings: Settings, urls: Sequence[str], sources: Sequence[str], *, crawl_id: str | None) -> Plan:
-    """Return the plan of a crawl, with everything checked that can be checked before the start. Raises BadInput."""
+    """Return the plan of a crawl: its id, options and seeds, the URLs that it starts from.
+
+    Checks everything that can be checked before the start. `urls` and `sources`: see `gather_seeds`. Raises BadInput.
+    """
     check_settings(settings)
     for output in settings.crawl.output:
         if output.startswith("memory://"):
@@ -198,7 +213,7 @@ async def prepare(settings: Settings, urls: Sequence[str], sources: Sequence[str
             names=not settings.fetch.proxy.startswith("socks5h:"),  # such a proxy looks the names up itself
             say=terminal.say,
         )
-        if private:
+        if private:  # made again, because the hosts were looked up in the first plan
             plan = make_plan(settings, seeds, crawl_id=crawl_id, now=time.time(), private_hosts=private)
         return plan
     finally:
@@ -224,7 +239,7 @@ class _Crawling:
     interruption: Interruption
 
     async def run(self, *, fresh: bool) -> Summary:
-        """Start or resume the crawl, and run it to its end."""
+        """Start or resume the crawl, and run it to its end. `fresh`: start it again if it is finished."""
         identity = self.plan.crawl.id
         before = await self.frontier.crawl_info(identity)
         if before is not None and before.state in (CrawlState.FINISHED, CrawlState.EXPIRED) and not fresh:
@@ -243,6 +258,7 @@ class _Crawling:
         return await self._work(run)
 
     async def _already_finished(self, info: CrawlInfo) -> Summary:
+        """Return the summary of a crawl that has ended. Finish outputs that an earlier command could not."""
         crawl_id = self.plan.crawl.id.crawlid
         note = read_note(self.settings.data_dir, crawl_id)
         outputs = _existing(note.outputs) if note else ()
@@ -256,13 +272,18 @@ class _Crawling:
         return summary
 
     async def _open(self, *, fresh: bool) -> tuple[Run, AddResult]:
-        """Open the run in the frontier, and add the seeds."""
+        """Open a run, one life of the crawl, in the frontier, or continue the running one, and add the seeds.
+
+        Each step may be repeated: seeds that were added before count as duplicates. The note is written last, so that
+        it only names a crawl that exists.
+        """
         plan = self.plan
         try:
             run = await self.frontier.open_crawl(plan.crawl, fresh=fresh, expires={plan.spider: plan.terms.expires})
-            limits = (plan.crawl.rate, plan.crawl.concurrency)
-            if (run.crawl.rate, run.crawl.concurrency) != limits:  # a resumed crawl takes the rate of the new command
-                run = await self.frontier.set_crawl_limits(run, rate=limits[0], concurrency=limits[1])
+            rate, concurrency = plan.crawl.rate, plan.crawl.concurrency
+            if (run.crawl.rate, run.crawl.concurrency) != (rate, concurrency):
+                # The crawl is resumed: it takes the rate of the new command.
+                run = await self.frontier.set_crawl_limits(run, rate=rate, concurrency=concurrency)
             added = AddResult()
             for batches in plan.batches(self.frontier.secret):
                 result = await self.frontier.add(run, plan.terms, batches, seeds=True)
@@ -274,6 +295,7 @@ class _Crawling:
         return run, added
 
     async def _work(self, run: Run) -> Summary:
+        """Fetch until the run is over or the command is interrupted."""
         settings, plan = self.settings, self.plan
         missing = await missing_records(settings, run)
         for path, records in missing.items():
@@ -300,7 +322,7 @@ class _Crawling:
         await self._add_final_state(summary)
         if result.fault:
             summary.notes.append(result.fault)
-        if summary.finished:
+        if summary.finished:  # else the command that resumes the run needs what was written
             forget_written(settings, run)
         elif summary.interrupted and not summary.lost:
             summary.notes.append(f"Resume with: {resume_command()}")
@@ -322,6 +344,7 @@ class _Crawling:
             )
 
     def _note(self, run: Run) -> CrawlNote:
+        """Return what `gossamer why` needs to know of this crawl, with absolute paths."""
         fetch = self.settings.fetch
         return CrawlNote(
             run=run,
@@ -351,8 +374,8 @@ def resume_command() -> str:
     return terminal.without_passwords(shlex.join(["gossamer", *(part for part in sys.argv[1:] if part != "--fresh")]))
 
 
-SEEDS_BYTES = 256 * 1024 * 1024
-"""Largest list of seeds, which is held in memory."""
+_MAX_SEED_BYTES = 256 * 1024 * 1024
+"""Largest list of seeds. May be changed freely: the list is held in memory, and takes several times its size there."""
 
 
 async def gather_seeds(
@@ -367,24 +390,27 @@ async def gather_seeds(
         if source.startswith(("http://", "https://")):
             found += _lines(await _fetch_seeds(settings, resolver, source), source)
         elif source == "-":
-            found += _lines(sys.stdin.buffer.read(SEEDS_BYTES + 1), "standard input")
+            found += _lines(sys.stdin.buffer.read(_MAX_SEED_BYTES + 1), "standard input")
         else:
             found += _lines(_read_seeds(source), source)
     return found
 
 
 def _read_seeds(source: str) -> bytes:
+    """Return the content of a file, up to one byte more than the limit, by which `_lines` sees that it is too long."""
     try:
         with Path(source).open("rb") as file:
-            return file.read(SEEDS_BYTES + 1)
+            return file.read(_MAX_SEED_BYTES + 1)
     except OSError as error:
         raise BadInput(f"--seeds: {source} cannot be read: {error.strerror}. Name a file with URLs.") from None
 
 
 def _lines(content: bytes, source: str) -> list[str]:
     """Return the URLs of a list, one per line; empty lines and those that begin with # are skipped."""
-    if len(content) > SEEDS_BYTES:
-        raise BadInput(f"--seeds: {source} is longer than {SEEDS_BYTES // 2**20} MiB. Split it into several crawls.")
+    if len(content) > _MAX_SEED_BYTES:
+        raise BadInput(
+            f"--seeds: {source} is longer than {_MAX_SEED_BYTES // 2**20} MiB. Split it into several crawls."
+        )
     lines = content.decode("utf-8-sig", "replace").splitlines()
     urls = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if not urls:
@@ -393,7 +419,8 @@ def _lines(content: bytes, source: str) -> list[str]:
 
 
 async def _fetch_seeds(settings: Settings, resolver: Resolver, source: str) -> bytes:
-    clients = make_clients(settings, resolver, body_bytes=SEEDS_BYTES)
+    """Return the body of a URL, after its redirects."""
+    clients = make_clients(settings, resolver, body_bytes=_MAX_SEED_BYTES)
     url = canonical(source)
     private_host = host(url) if settings.crawl.allow_private else ""
     headers = (("User-Agent", settings.fetch.user_agent), ("Accept", "text/plain,*/*;q=0.5"))
@@ -421,7 +448,7 @@ async def _fetch_seeds(settings: Settings, resolver: Resolver, source: str) -> b
         await clients.close()
     if fetched.status != 200 or fetched.truncated:
         reason = (
-            f"it is longer than {SEEDS_BYTES // 2**20} MiB"
+            f"it is longer than {_MAX_SEED_BYTES // 2**20} MiB"
             if fetched.truncated
             else f"the response was {fetched.status} {fetched.reason}"
         )

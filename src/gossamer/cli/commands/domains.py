@@ -1,4 +1,9 @@
-"""`gossamer domains`: shows and changes how fast domains are fetched, in a running cluster."""
+"""`gossamer domains`: shows and changes how fast domains are fetched, in a running cluster.
+
+A policy is the set of limits of one registered domain; the default policy applies to domains without one. Safe to
+change: help texts (then regenerate docs/reference), sentences, and the columns of the table. Fixed: the names of
+commands and flags, and the fields of `--json`, which are those of the policy file and the API (control/domains.py).
+"""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -64,7 +69,7 @@ def list_domains(*, json: options.Json = False, **given: Any) -> None:
     if json:
         shown = {
             "default": policy_fields(default),
-            "domains": {name: policy_fields(p) for name, p in sorted(policies.items())},
+            "domains": {name: policy_fields(policy) for name, policy in sorted(policies.items())},
         }
         print(msgspec.json.encode(shown).decode())
         return
@@ -146,11 +151,11 @@ def blacklist(
         await control.set_blacklisted(cluster.frontier, domain, blacklisted=not remove)
         return await control.Blacklist(cluster.frontier).among([parse_domain(domain)])
 
-    found = ask(options.load_settings(given), change)
+    blacklisted = ask(options.load_settings(given), change)
     if remove:
         print(f"{domain} is fetched again.")
     else:
-        print(f"{domain} is not fetched any more; its requests are {found[parse_domain(domain)]}.")
+        print(f"{domain} is not fetched any more; its requests are {blacklisted[parse_domain(domain)]}.")
 
 
 @app.command("load")
@@ -191,15 +196,17 @@ _COLUMNS = {
     "parallel": "concurrency",
     "blacklisted": "blacklisted",
 }
-"""Fields of a policy by the heading of their column."""
+"""Fields of a policy by the heading of their column. Headings and order may be changed freely."""
 
 
 def _cells(policy: DomainPolicy, fallback: DomainPolicy | None) -> list[str]:
+    """Return a policy's row in the table. Fields that it does not set come from `fallback`; None: they stay empty."""
     fields = {**(policy_fields(fallback) if fallback else {}), **policy_fields(policy)}
     return [_shown(fields.get(name)) for name in _COLUMNS.values()]
 
 
 def _shown(value: Any) -> str:
+    """Return the value of a field for a person."""
     match value:
         case None:
             return ""

@@ -1,4 +1,10 @@
-"""`gossamer feed`: sends requests to a running service. `gossamer dump`: prints the messages of a topic."""
+"""`gossamer feed`: sends requests to a running service. `gossamer dump`: prints the messages of a topic.
+
+Requests and pages are messages on the bus, in topics: streams in the frontier's server, or Kafka. Safe to change: help
+texts (then regenerate docs/reference), sentences, and the numbers below. Fixed: flags, exit codes and the fields of
+`--json`; and that `feed` checks requests exactly as the service does (by its dispatcher), so that what it sends is not
+refused later.
+"""
 
 import base64
 import sys
@@ -26,26 +32,28 @@ from gossamer.sinks.remote import read_blob
 from gossamer.wiring.service import ServiceContext
 
 _BATCH = 2000
-"""Requests that are checked and published together."""
-_PROGRESS_SECONDS = 1.0
-_FAULTS_SHOWN = 10
-_FAULTS_IN_JSON = 100
+"""Requests that are checked and published together. Tuning only: more make an interruption wait longer."""
+_PROGRESS_SECONDS = 1.0  # shortest interval of progress lines; may be changed freely
+_FAULTS_SHOWN = 10  # invalid requests that are named; may be changed freely
+_FAULTS_IN_JSON = 100  # the same with --json; the counts beside them are always complete
 _CRAWLS_CHECKED = 100
-"""Crawls that are checked for a warning. Each takes a call to every shard, so a feed of more crawls gets none."""
+"""Crawls that are checked for a warning. Each takes a call to every shard (part of the frontier), so a feed of more
+crawls gets none. May be changed freely."""
 
 
 class _ValidRequest(NamedTuple):
     """A request that fits its schema."""
 
     where: str
-    """Its line, for messages."""
+    """Its place for messages: `line 3: `; empty for a single request."""
     value: bytes
+    """Its JSON as given, which is published."""
     crawl: AdmittedRequest | None
     """None: it is not a crawl request."""
 
 
-class _Warned(NamedTuple):
-    """Domains and crawls that were checked for a warning, so that each is named once."""
+class _Checked(NamedTuple):
+    """Domains and crawls for which a warning was shown or is not needed, so that each is named once."""
 
     domains: set[str]
     crawls: set[CrawlId]
@@ -113,7 +121,7 @@ async def _feed(cluster: ServiceContext, lines: Iterator[tuple[str, bytes]], *, 
     sent = 0
     faults: list[str] = []
     batch: list[_ValidRequest] = []
-    warned = _Warned(set(), set())
+    checked = _Checked(set(), set())
     console = Console(stderr=True, highlight=False)
     shown_at = time.monotonic()
     for where, value in lines:
@@ -123,12 +131,12 @@ async def _feed(cluster: ServiceContext, lines: Iterator[tuple[str, bytes]], *, 
         except RequestRejected as fault:
             faults.append(f"{where}{fault.detail}")
         if len(batch) == _BATCH:
-            sent += await _send(cluster, batch, sent, faults, warned)
+            sent += await _send(cluster, batch, sent, faults, checked)
             batch = []
             if not quiet and time.monotonic() - shown_at > _PROGRESS_SECONDS:
                 console.print(f"{sent:,} fed ...")
                 shown_at = time.monotonic()
-    sent += await _send(cluster, batch, sent, faults, warned)
+    sent += await _send(cluster, batch, sent, faults, checked)
     if sent and not quiet and not await cluster.counters.nodes(stats.INTAKE):
         console.print(
             "No service has reported for two minutes. The requests wait on the bus until one runs: gossamer serve."
@@ -137,30 +145,36 @@ async def _feed(cluster: ServiceContext, lines: Iterator[tuple[str, bytes]], *, 
 
 
 async def _send(
-    cluster: ServiceContext, batch: list[_ValidRequest], sent: int, faults: list[str], warned: _Warned
+    cluster: ServiceContext, batch: list[_ValidRequest], sent: int, faults: list[str], checked: _Checked
 ) -> int:
-    """Publish the requests that the service would accept now, and return their number. `faults` gets the others."""
+    """Publish the requests that the service would accept now, and return their number.
+
+    `sent`: number of the requests that were published before. `faults`: a message on each refused request is added.
+    """
     crawls = [read for read in batch if read.crawl is not None]
-    checked = await cluster.dispatcher.check([read.crawl for read in crawls if read.crawl is not None])
-    refused = {id(read): fault for read, fault in zip(crawls, checked, strict=True) if fault is not None}
-    faults += [f"{read.where}{refused[id(read)].detail}" for read in crawls if id(read) in refused]
+    found = await cluster.dispatcher.check([read.crawl for read in crawls if read.crawl is not None])
+    refused: set[int] = set()  # by identity: equal requests may be given more than once
+    for read, fault in zip(crawls, found, strict=True):
+        if fault is not None:
+            refused.add(id(read))
+            faults.append(f"{read.where}{fault.detail}")
     accepted = [read for read in batch if id(read) not in refused]
     if accepted:
         await _publish(cluster, [read.value for read in accepted], sent)
-    await _warn(cluster, [read.crawl for read in accepted if read.crawl is not None], warned)
+    await _warn(cluster, [read.crawl for read in accepted if read.crawl is not None], checked)
     return len(accepted)
 
 
-async def _warn(cluster: ServiceContext, requests: list[AdmittedRequest], warned: _Warned) -> None:
-    """Name each blacklisted domain and each crawl that refuses these requests, once."""
+async def _warn(cluster: ServiceContext, requests: list[AdmittedRequest], checked: _Checked) -> None:
+    """Show a warning for each blacklisted domain and each ended crawl of these requests, once."""
     for request, result in zip(requests, await cluster.dispatcher.blacklisted(requests), strict=True):
-        if result is not None and request.domain not in warned.domains:
-            warned.domains.add(request.domain)
+        if result is not None and request.domain not in checked.domains:
+            checked.domains.add(request.domain)
             terminal.say(f"{request.domain} is on the operator's blacklist: its requests are {result}.")
-    new = {request.crawl.id for request in requests} - warned.crawls
-    if len(warned.crawls) + len(new) > _CRAWLS_CHECKED:
+    new = {request.crawl.id for request in requests} - checked.crawls
+    if len(checked.crawls) + len(new) > _CRAWLS_CHECKED:
         return
-    warned.crawls.update(new)
+    checked.crawls.update(new)
     for crawl, state in (await cluster.dispatcher.ended([one for one in requests if one.crawl.id in new])).items():
         how = "has expired" if state is CrawlState.EXPIRED else "was stopped"
         terminal.say(f"The crawl {crawl} {how}: the service refuses these requests. Feed them with another crawlid.")
@@ -175,8 +189,10 @@ async def _publish(cluster: ServiceContext, batch: list[bytes], sent: int) -> No
         raise type(error)(f"{error.detail}; {before}" if error.detail else before) from None
 
 
-_MESSAGES_AT_ONCE = 500
+_MESSAGES_AT_ONCE = 500  # messages that `dump` takes in one call; more only need memory
 _WAIT_SECONDS = 1.0
+"""Time that `dump` waits for a message in one call. With --from-beginning and --limit, an empty call ends the command:
+must exceed the time in which a remote bus delivers the first message."""
 
 
 @options.takes("bus", "prefix", "frontier", "data_dir")
@@ -252,6 +268,7 @@ class _MessageFormat:
     """Turns a message into text, as the options of `gossamer dump` ask."""
 
     def __init__(self, *, no_body: bool, just_body: bool, decode: bool, pretty: bool) -> None:
+        """Parameters are the options of the command; `decode`: --decode-base64."""
         self._no_body = no_body
         self._just_body = just_body
         self._decode = decode
@@ -271,6 +288,7 @@ class _MessageFormat:
         return (msgspec.json.format(line, indent=2) if self._pretty else line).decode()
 
     async def _with_body(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the message with its body as the options ask: omitted, from the blob store, decoded, or as it is."""
         if self._no_body:
             return {name: value for name, value in message.items() if name != "body"}
         if self._just_body and (address := message.get("body_address")):
@@ -297,10 +315,13 @@ class _TopicReading:
     message_format: _MessageFormat
     from_beginning: bool
     limit: int | None
+    """Most messages to print. None: no limit."""
     group: str | None
+    """Consumer group to read as. None: without a group, so that every reader gets all messages."""
     count: int = 0
+    """Messages printed so far."""
     size: int = 0
-    """Bytes of all messages."""
+    """Bytes of these messages."""
 
     async def run(self, cluster: ServiceContext) -> None:
         """Print messages until the limit, or the end where both --from-beginning and --limit are given."""
@@ -312,7 +333,7 @@ class _TopicReading:
                 for message in messages:
                     print(await self.message_format.text(message.value))
                 sys.stdout.flush()
-                await reader.acknowledge(messages)
+                await reader.acknowledge(messages)  # only now: a group gets again what was not printed
                 self.count += len(messages)
                 self.size += sum(len(message.value) for message in messages)
                 if not messages and self.limit is not None and self.from_beginning:
@@ -321,6 +342,8 @@ class _TopicReading:
             await reader.close()
 
     async def _open(self, cluster: ServiceContext) -> Consumer:
+        """Return the reader of the topic. Raises BadInput for a topic that neither exists nor belongs to the
+        cluster."""
         if self.topic not in {topic.name for topic in await cluster.bus.topics()}:
             if not self.topic.startswith(f"{cluster.topics.prefix}."):
                 raise BadInput(f"there is no topic {self.topic}. gossamer dump --list shows the topics.")

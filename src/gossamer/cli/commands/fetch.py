@@ -1,4 +1,9 @@
-"""`gossamer fetch`: fetches one page and shows everything that a crawl would learn from it, for debugging."""
+"""`gossamer fetch`: fetches one page and shows everything that a crawl would learn from it, for debugging.
+
+Safe to change: help texts (then regenerate docs/reference) and the text of `_report`. Fixed: flags, exit codes, and the
+fields of the JSON object that `follow` returns, which `--json` prints; fields may be added. Every decision here must be
+made by the code that crawls use, never by a copy, or the command would show what no crawl does.
+"""
 
 import json as json_module
 import time
@@ -24,7 +29,7 @@ from gossamer.worker.attempt import MAX_HOPS
 from gossamer.worker.context import CrawlHeaders, scope_of
 
 _LINKS_SHOWN = 25
-"""Links of each kind that are shown; --json shows all."""
+"""Links of each kind that are shown; --json shows all. May be changed freely."""
 
 
 @options.takes(
@@ -50,10 +55,11 @@ def fetch(
     settings = options.load_settings(given)
     found = run_loop(_fetch(settings, from_user_input(url)))
     terminal.print_result(json_module.dumps(found) if json else "\n".join(_report(found)))
-    raise typer.Exit(0 if found.get("success") else 1)
+    raise typer.Exit(0 if found["success"] else 1)
 
 
 async def _fetch(settings: Settings, url: str) -> dict[str, Any]:
+    """Return what `_FetchTrace.follow` found. Raises BadInput for options that a crawl would refuse, too."""
     check_settings(settings)
     resolver = make_resolver(settings)
     clients = make_clients(settings, resolver)
@@ -88,6 +94,8 @@ class _FetchTrace:
         headers: CrawlHeaders,
         private: tuple[str, ...],
     ) -> None:
+        """`scope`: decides which links a crawl from the page follows. `headers`: adds cookie and headers to requests.
+        `private`: hosts outside the public internet that may be fetched."""
         self._settings = settings
         self._clients = clients
         self._robots = robots
@@ -96,7 +104,8 @@ class _FetchTrace:
         self._private = private
 
     async def follow(self, url: str) -> dict[str, Any]:
-        """Return what was found, as one JSON object: `hops`, then the page, or `error`."""
+        """Return what was found, as one JSON object: `hops` (the requests, of which all but the last were redirected),
+        then the page, or `error`."""
         crawl = self._settings.crawl
         found: dict[str, Any] = {"url": url, "domain": registered_domain(host(url)), "hops": [], "success": False}
         for _ in range(MAX_HOPS + 1):
@@ -109,7 +118,7 @@ class _FetchTrace:
                 allow_private=host(url) in self._private,
             )
             hop: dict[str, Any] = {"url": url}
-            found["hops"].append(hop)
+            found["hops"].append(hop)  # before it is complete: an error shows how far it came
             try:
                 hop["robots"] = verdict = await self._verdict(request)
                 if not verdict["allowed"]:
@@ -132,6 +141,7 @@ class _FetchTrace:
         return found | {"error": f"more than {MAX_HOPS} redirects"}
 
     async def _verdict(self, request: FetchRequest) -> dict[str, Any]:
+        """Return whether robots.txt allows the request, and the rule that decided."""
         if self._settings.crawl.ignore_robots:
             return {"allowed": True, "rule": "not fetched"}
         answer = await self._robots.check(
@@ -142,9 +152,10 @@ class _FetchTrace:
         return {"allowed": answer.allowed, "rule": answer.rule, "crawl_delay": answer.crawl_delay}
 
     def _page(self, fetched: FetchResponse) -> dict[str, Any]:
+        """Return the fields of a response that is no redirect."""
         content_type = next((value for name, value in fetched.headers if name.lower() == "content-type"), "")
-        text, encoding, strict = decode(fetched.body, content_type)
-        followed, others = self._links(fetched, content_type, encoding)
+        text, encoding, is_valid = decode(fetched.body, content_type)
+        kept, dropped = self._links(fetched, content_type, encoding)
         return {
             "success": 200 <= fetched.status < 400,
             "response_url": fetched.url,
@@ -159,16 +170,16 @@ class _FetchTrace:
             "body_bytes": len(fetched.body),
             "truncated": fetched.truncated,
             "content_type": content_type,
-            "encoding": encoding if strict else f"{encoding} (with invalid bytes)",
+            "encoding": encoding if is_valid else f"{encoding} (with invalid bytes)",
             "characters": len(text),
-            "links_kept": followed,
-            "links_dropped": others,
+            "links_kept": kept,
+            "links_dropped": dropped,
         }
 
     def _links(
         self, fetched: FetchResponse, content_type: str, encoding: str
     ) -> tuple[list[str], list[dict[str, str]]]:
-        """Return the links that a crawl from this page would follow, and the others with the reason."""
+        """Return the links that a crawl from this page would follow, and the others with the reason and the rule."""
         if not is_html(content_type, fetched.body):
             return [], []
         extractor = LinkExtractor(self._scope, seed=0, follow_nofollow=self._settings.crawl.follow_nofollow, texts=True)
@@ -181,20 +192,17 @@ class _FetchTrace:
                 continue
             refusal = self._scope.refusal(plain)
             if refusal is not None:
-                dropped[plain] = {"url": plain, "text": text, "reason": refusal.reason, "rule": refusal.rule}
+                reason, rule = refusal.reason, refusal.rule
             elif plain == fetched.url:
-                dropped[plain] = {"url": plain, "text": text, "reason": "known", "rule": "the page itself"}
-            else:
-                dropped[plain] = {
-                    "url": plain,
-                    "text": text,
-                    "reason": "nofollow",
-                    "rule": "the page or the link is marked nofollow",
-                }
+                reason, rule = "known", "the page itself"
+            else:  # or beyond MAX_URL_BYTES of links, which no real page has
+                reason, rule = "nofollow", "the page or the link is marked nofollow"
+            dropped[plain] = {"url": plain, "text": text, "reason": reason, "rule": rule}
         return links.urls, list(dropped.values())
 
 
 def _report(found: dict[str, Any]) -> list[str]:
+    """Return what `follow` found as lines for a person."""
     lines = [f"{found['url']}   (domain {found['domain']})"]
     for hop in found["hops"]:
         robots = hop.get("robots")

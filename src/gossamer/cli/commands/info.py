@@ -1,4 +1,9 @@
-"""`gossamer info`, `gossamer stop` and `gossamer stats`: show the crawls of a running cluster, and stop one."""
+"""`gossamer info`, `gossamer stop` and `gossamer stats`: show the crawls of a running cluster, and stop one.
+
+Safe to change: help texts (then regenerate docs/reference), tables and sentences. Fixed: flags, exit codes, and the
+JSON of `--json`. That of `info` and `stats` is the answer that Scrapy Cluster's clients get over the message bus, so it
+is made by the service's own code (control) and not here.
+"""
 
 import secrets
 from typing import Annotated, Any
@@ -18,9 +23,12 @@ from gossamer.model.info import CrawlInfo
 from gossamer.wiring.service import ServiceContext
 
 _ROWS = 20
-"""Rows of a table that are shown."""
-_MOST_CRAWLS = 1000
-"""Crawls that are read from the frontier for the list."""
+"""Rows of a table that are shown. May be changed freely."""
+_MAX_CRAWLS = 1000
+"""Crawls that are read from the frontier, the store of requests, for the list and its JSON. May be changed freely: more
+take longer."""
+_MAX_LISTED = 5
+"""Entries that a cell with a list shows. May be changed freely."""
 
 
 @options.takes("frontier", "data_dir")
@@ -51,10 +59,13 @@ def info(
         raise typer.Exit(0)
 
     async def question(cluster: ServiceContext) -> tuple[dict[str, Any], CrawlInfo | None]:
+        """Return the service's answer to a request for information, and the crawl itself if one is named."""
         message = {"uuid": secrets.token_hex(16), "appid": appid, "spiderid": spider or "link", "action": "info"}
         kind, request = cluster.dispatcher.read(message | ({"crawlid": crawlid} if crawlid else {}))
-        # A message has to name one spider; on the command line none stands for all.
-        request = request if spider else msgspec.structs.replace(request, spiderid="")
+        if not spider:
+            # A message has to name one spider; on the command line none stands for all.
+            request = msgspec.structs.replace(request, spiderid="")
+        # The tables need the newer format; JSON has that of the settings (None).
         [answer] = await cluster.dispatcher.handle(kind, request, format_1_0=None if json else False)
         crawl = await cluster.frontier.crawl_info(CrawlId(appid, crawlid)) if crawlid else None
         return answer, crawl
@@ -71,11 +82,12 @@ def info(
 
 async def _all_crawls(cluster: ServiceContext) -> tuple[list[CrawlInfo], bool]:
     """Return the crawls, running ones first, and whether there are more than were read."""
-    crawls, cursor = await cluster.frontier.list_crawls(limit=_MOST_CRAWLS)
+    crawls, cursor = await cluster.frontier.list_crawls(limit=_MAX_CRAWLS)
     return sorted(crawls, key=lambda crawl: (crawl.state is not CrawlState.RUNNING, -crawl.started)), bool(cursor)
 
 
 def _show_all(found: tuple[list[CrawlInfo], bool], *, as_json: bool) -> None:
+    """Print what `_all_crawls` found."""
     crawls, more = found
     if as_json:
         print(msgspec.json.encode({"crawls": crawls, "more": more}).decode())
@@ -100,6 +112,7 @@ def _show_all(found: tuple[list[CrawlInfo], bool], *, as_json: bool) -> None:
 
 
 def _show_crawl(answer: dict[str, Any], crawl: CrawlInfo | None) -> None:
+    """Print one crawl. None: the frontier does not know it."""
     console = Console(highlight=False)
     if crawl is None:
         console.print(
@@ -120,6 +133,7 @@ def _show_crawl(answer: dict[str, Any], crawl: CrawlInfo | None) -> None:
 
 
 def _domains(domains: dict[str, Any]) -> Table:
+    """Return the domains with the longest queues. `domains`: the part of the answer, by domain."""
     table = Table("domain", "waiting", "priorities", "", box=None, padding=(0, 2))
     longest = sorted(domains.items(), key=lambda pair: -pair[1]["total"])
     for domain, share in longest[:_ROWS]:
@@ -133,6 +147,7 @@ def _domains(domains: dict[str, Any]) -> Table:
 
 
 def _show_app(answer: dict[str, Any]) -> None:
+    """Print the crawls of an application that have waiting requests."""
     console = Console(highlight=False)
     console.print(
         f"{answer['appid']}: {answer['total_pending']:,} waiting in {counted(answer['total_crawlids'], 'crawl')} "
@@ -162,6 +177,7 @@ def stop(
     settings = options.load_settings(given)
 
     async def question(cluster: ServiceContext) -> int | None:
+        """Stop the crawl, and return how many requests were dropped; None: there is no such crawl."""
         crawl = CrawlId(appid, crawlid)
         if await cluster.frontier.crawl_info(crawl) is None:
             return None
@@ -182,8 +198,10 @@ def stop(
     raise typer.Exit(0)
 
 
-_WINDOWS = {"900": "15 min", "3600": "1 h", "21600": "6 h", "43200": "12 h", "86400": "1 day", "604800": "1 week"}
-"""Headings of the time windows that the statistics count in, by their seconds."""
+_HEADINGS = ("15 min", "1 h", "6 h", "12 h", "1 day", "1 week")
+_WINDOWS = {str(window[0]): heading for window, heading in zip(statistics.WINDOWS, _HEADINGS, strict=True)}
+"""Headings of the time windows that the statistics count in, by their seconds. _HEADINGS must name the windows of
+control/stats.py, in their order."""
 
 
 @options.takes("frontier", "data_dir")
@@ -218,15 +236,18 @@ def stats(
 
 
 def _tables(part: dict[str, Any], title: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return (title, rows) of each part that has something to show."""
-    found = []
+    """Return (title, rows) of each part that has something to show: first the part's own rows, then its parts.
+
+    The statistics are nested objects. What holds only counts by time window is a row, any other object a part.
+    """
+    inner = []
     rows = {}
     for name, value in part.items():
         if isinstance(value, dict) and value and not _is_windows(value):
-            found += _tables(value, f"{title} {name}".strip())
+            inner += _tables(value, f"{title} {name}".strip())
         elif value or value == 0:
             rows[name] = value
-    return ([(title, rows)] if rows else []) + found
+    return ([(title, rows)] if rows else []) + inner
 
 
 def _is_windows(value: dict[str, Any]) -> bool:
@@ -234,15 +255,17 @@ def _is_windows(value: dict[str, Any]) -> bool:
 
 
 def _table(title: str, rows: dict[str, Any]) -> Table:
-    windows = any(isinstance(value, dict) for value in rows.values())
-    headings = [*_WINDOWS.values(), "ever"] if windows else [""]
+    """Return a table of counts by time window, of lists and of single numbers."""
+    has_windows = any(isinstance(value, dict) for value in rows.values())
+    headings = [*_WINDOWS.values(), "ever"] if has_windows else [""]
     table = Table(title, *headings, box=None, padding=(0, 2))
     for name, value in rows.items():
         if isinstance(value, dict):
             table.add_row(name, *(f"{value.get(window, 0):,}" for window in (*_WINDOWS, "lifetime")))
         elif isinstance(value, list):
             shown = [f"{item['domain']} {item['backlog']:,}" if isinstance(item, dict) else str(item) for item in value]
-            table.add_row(name, ", ".join(shown[:5]) + (f" and {len(shown) - 5:,} more" if len(shown) > 5 else ""))
+            more = f" and {len(shown) - _MAX_LISTED:,} more" if len(shown) > _MAX_LISTED else ""
+            table.add_row(name, ", ".join(shown[:_MAX_LISTED]) + more)
         else:
             table.add_row(name, f"{value:,}")
     return table

@@ -1,4 +1,9 @@
-"""`gossamer migrate`: imports what another crawler left, into the frontier."""
+"""`gossamer migrate`: imports what another crawler left, into the frontier, the store of the requests to fetch.
+
+control/scrapy_redis.py does the work; this command only names the keys. Safe to change: help texts (then regenerate
+docs/reference) and sentences. Fixed: the default keys, which are scrapy-redis's; flags, exit codes and the fields of
+`--json`; and how the crawl is named from spider and key, because the moved project (scrapy/redis) names it so, too.
+"""
 
 import sys
 from typing import Annotated, Any
@@ -23,6 +28,10 @@ _HELP = "Import what another crawler left: the queue of scrapy-redis."
 app = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
+_QUEUE_KEY = "%(spider)s:requests"
+"""scrapy-redis's default for the key of the queue: fixed."""
+
+
 @app.callback(help=_HELP)
 def _group() -> None:
     """Make Typer treat the one command as a member of a group."""
@@ -43,9 +52,7 @@ def scrapy_redis(
         str, typer.Option("--crawl", metavar="ID", help="Its GOSSAMER_CRAWL_ID. Default: the spider's name.")
     ] = "",
     lifo: Annotated[bool, typer.Option("--lifo", help="Its SCHEDULER_QUEUE_CLASS is LifoQueue.")] = False,
-    queue_key: Annotated[
-        str, typer.Option("--queue-key", metavar="KEY", help="Its SCHEDULER_QUEUE_KEY.")
-    ] = "%(spider)s:requests",
+    queue_key: Annotated[str, typer.Option("--queue-key", metavar="KEY", help="Its SCHEDULER_QUEUE_KEY.")] = _QUEUE_KEY,
     dupefilter_key: Annotated[
         str, typer.Option("--dupefilter-key", metavar="KEY", help="Its SCHEDULER_DUPEFILTER_KEY.")
     ] = "%(spider)s:dupefilter",
@@ -70,7 +77,8 @@ def scrapy_redis(
         "dupefilter": _key(dupefilter_key, "--dupefilter-key", spider),
         "start_urls": _key(start_urls_key, "--start-urls-key", spider),
     }
-    crawlid = crawl or (spider if keys["queue"] == f"{spider}:requests" else keys["queue"])
+    uses_default_queue = keys["queue"] == _key(_QUEUE_KEY, "--queue-key", spider)
+    crawlid = crawl or (spider if uses_default_queue else keys["queue"])
     target = crawl_of(appid=bot, crawlid=crawlid, order=Order.LIFO if lifo else Order.FIFO)
     left, done = run_loop(
         _import(settings, redis, keys, target, spider=spider, dry=dry_run, show_progress=not (quiet or json))
@@ -115,6 +123,7 @@ async def _import(
 
 
 def _key(template: str, option: str, spider: str) -> str:
+    """Return the key for this spider. Raises BadInput for a template that names anything else."""
     try:
         return template % {"spider": spider, "name": spider}
     except (KeyError, ValueError, TypeError):
@@ -124,6 +133,7 @@ def _key(template: str, option: str, spider: str) -> str:
 
 
 def _print_report(left: SpiderLeftovers, done: ImportResult, *, spider: str, dry: bool) -> None:
+    """Print the result for a person. `dry` True: nothing was changed."""
     would = "would be added" if dry else "added"
     print(
         f"{left.queue}: {done.read:,} requests, {done.added:,} {would}, {done.known:,} seen already, "

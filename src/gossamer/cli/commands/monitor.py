@@ -1,4 +1,8 @@
-"""`gossamer monitor`: shows a running cluster and renews the picture every second."""
+"""`gossamer monitor`: shows a running cluster and renews the picture every second.
+
+Safe to change: help texts (then regenerate docs/reference), tables, and the numbers below. Fixed: flags, and the fields
+of ClusterSnapshot, which are the JSON of `--json`; fields may be added.
+"""
 
 import asyncio
 import contextlib
@@ -23,18 +27,20 @@ from gossamer.model.crawl import CrawlState
 from gossamer.model.info import Backlog, CrawlInfo, WorkerInfo
 from gossamer.wiring.service import ServiceContext
 
-_SECONDS = 1.0
-"""Interval in a terminal."""
+_LIVE_SECONDS = 1.0
+"""Interval in a terminal. Tuning only: each picture takes a few calls to every shard (part of the frontier)."""
 _PLAIN_SECONDS = 10.0
-"""Interval where the output is not a terminal."""
+"""Interval where the output is not a terminal. May be changed freely."""
 _RATE_SECONDS = 10.0
-"""Time over which the rate is measured."""
+"""Time over which the rate is measured. May be changed freely: shorter shows it less steady."""
 _CRAWLS_READ = 200
 _DOMAINS_READ = 1000
-"""Per spider."""
+"""Crawls, and domains of each spider, that are read for a picture. May be changed freely: more take longer; fewer may
+leave out the domain with the longest queue."""
 _CRAWLS_SHOWN = 12
 _DOMAINS_SHOWN = 8
 _WORKERS_SHOWN = 8
+"""Rows of each table. May be changed freely, if all three fit a terminal."""
 
 
 @dataclass(slots=True)
@@ -44,12 +50,13 @@ class ClusterSnapshot:
     answers: int = 0
     """Responses that the workers have ever received."""
     rate: float = 0.0
-    """Responses per second, over the last ten seconds."""
+    """Responses per second, over the last _RATE_SECONDS; 0 in the first snapshot."""
     crawls: list[CrawlInfo] = field(default_factory=list)
     """Running crawls first, then those that ended last."""
     more_crawls: bool = False
     """True: there are more crawls than were read."""
     backlog: list[Backlog] = field(default_factory=list)
+    """Queued requests by spider."""
     domains: list[tuple[str, int]] = field(default_factory=list)
     """Domains with their queued requests, most first."""
     workers: list[WorkerInfo] = field(default_factory=list)
@@ -91,7 +98,7 @@ async def _watch(cluster: ServiceContext, console: Console, *, once: bool, as_js
     with Live(console=console, auto_refresh=False, screen=False, transient=True) as live:
         while True:
             live.update(_picture(await poller.poll()), refresh=True)
-            await asyncio.sleep(_SECONDS)
+            await asyncio.sleep(_LIVE_SECONDS)
 
 
 class _ClusterPoller:
@@ -100,9 +107,11 @@ class _ClusterPoller:
     def __init__(self, cluster: ServiceContext) -> None:
         self._cluster = cluster
         self._samples: deque[tuple[float, int]] = deque()
+        """(monotonic seconds, responses ever) at each of the latest polls, oldest first."""
         self._snapshot = ClusterSnapshot()
 
     async def poll(self) -> ClusterSnapshot:
+        """Return the state now; in an outage the last one, with the trouble."""
         try:
             self._snapshot = await self._read()
         except (FrontierError, BusError) as error:
@@ -137,10 +146,12 @@ class _ClusterPoller:
 
 
 def _running_first(info: CrawlInfo) -> tuple[bool, float]:
+    """Return the sort key for running crawls first, then those that ended last."""
     return info.state is not CrawlState.RUNNING, -(info.ended or info.started)
 
 
 def _picture(snapshot: ClusterSnapshot) -> Group:
+    """Return the snapshot for a terminal: a line of totals, then tables."""
     queued = sum(backlog.queued for backlog in snapshot.backlog)
     leased = sum(worker.leased for worker in snapshot.workers)
     head = (
@@ -163,7 +174,7 @@ def _picture(snapshot: ClusterSnapshot) -> Group:
 
 
 def _table(*headings: str) -> Table:
-    """Return a table whose first column is wrapped where the terminal is narrow; the others are never cut."""
+    """Return an empty table whose first column is wrapped where the terminal is narrow; the others are never cut."""
     table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=False)
     first, *others = headings
     table.add_column(first, overflow="fold")

@@ -1,4 +1,10 @@
-"""`gossamer up` and `gossamer serve`: run a crawl service, with workers or without."""
+"""`gossamer up` and `gossamer serve`: run a crawl service, with workers or without.
+
+Safe to change: help texts (then regenerate docs/reference), the greeting and other sentences (tests quote some). Fixed:
+flags, exit codes, and two orders: at the start nothing takes requests before the API listens, so that an occupied port
+ends the command before it has taken a request; at the end the workers stop first, so that their last results are
+published.
+"""
 
 import asyncio
 import contextlib
@@ -38,7 +44,7 @@ from gossamer.worker.spider import known_spiders
 def greeting(settings: Settings, address: str, topic: str, *, with_workers: bool) -> str:
     """Return the addresses of a service, and commands to try in another terminal of the same folder.
 
-    `address` is that of the API, `topic` the one with all pages. `settings.bus` is set.
+    `address` is that of the API, `topic` the one with all pages. `settings.bus` must be set.
     """
     where = "streams in the frontier" if settings.bus == STREAMS else settings.bus
     flags = _cluster_flags(settings)
@@ -105,6 +111,7 @@ def serve(**given: Any) -> None:
 
 
 def _settings(given: Mapping[str, Any]) -> Settings:
+    """Return the settings in force, with the defaults of a service, and set up the log."""
     settings = options.load_settings(given)
     level = settings.log_level if "log_level" in settings.model_fields_set else options.SERVICE_LOG_LEVEL
     settings = settings.model_copy(update={"bus": settings.bus or STREAMS, "log_level": level})
@@ -114,6 +121,7 @@ def _settings(given: Mapping[str, Any]) -> Settings:
 
 
 async def _run(settings: Settings, *, workers: bool) -> None:
+    """Connect to the frontier (the store of requests) and to the bus, waiting for both, and run the service."""
     name = "gossamer up" if workers else "gossamer serve"
     async with contextlib.AsyncExitStack() as closing:
         address = await closing.enter_async_context(frontier_address(settings, name=name, on_trouble=terminal.say))
@@ -144,7 +152,7 @@ async def _run(settings: Settings, *, workers: bool) -> None:
 
 async def _attend(settings: Settings, cluster: ServiceContext, processes: WorkerProcesses | None) -> None:
     """Run the service until it is stopped. The workers stop first, so that the services publish their last results."""
-    draining, stopping = asyncio.Event(), asyncio.Event()
+    draining, stopping = asyncio.Event(), asyncio.Event()  # set for the workers and for all else, in this order
 
     def drain() -> None:
         draining.set()
@@ -155,7 +163,7 @@ async def _attend(settings: Settings, cluster: ServiceContext, processes: Worker
         try:
             await _serve(settings, cluster, processes, draining, stopping)
         except* GossamerError as errors:
-            raise _first(errors) from None
+            raise _first_error(errors) from None
         except* asyncio.CancelledError:
             if not interruption.was_interrupted:
                 raise
@@ -203,7 +211,7 @@ async def _serve(
         stopping.set()
 
 
-def _first(errors: BaseExceptionGroup) -> BaseException:
+def _first_error(errors: BaseExceptionGroup) -> BaseException:
     """Return the first error of a group: the others followed from it."""
-    found = errors.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+    first = errors.exceptions[0]
+    return _first_error(first) if isinstance(first, BaseExceptionGroup) else first

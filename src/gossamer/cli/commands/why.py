@@ -1,4 +1,9 @@
-"""`gossamer why`: explains the state of a URL in a crawl, and what the URL waits for."""
+"""`gossamer why`: explains the state of a URL in a crawl, and what the URL waits for.
+
+It reads the frontier (the store of requests), the notes of earlier commands and robots.txt, and changes none of them.
+Safe to change: help texts (then regenerate docs/reference) and the lines of `_report`. Fixed: flags, and the fields of
+the JSON object that `_why` returns, which `--json` prints; fields may be added.
+"""
 
 import json as json_module
 import time
@@ -31,7 +36,8 @@ from gossamer.worker.context import scope_of
 from gossamer.worker.robots import FrontierRobotsStore
 
 _NO_WEB_SCHEMES = frozenset(("about", "blob", "callto", "data", "fax", "javascript", "mailto", "sms", "tel", "urn"))
-"""Schemes that are common in links and never mean a host's name."""
+"""Schemes that are common in links and never mean a host's name. May be extended; a host of that name then needs
+`http://` before it."""
 
 CrawlIdOption = Annotated[
     str | None,
@@ -89,6 +95,7 @@ def _web_page(text: str) -> str:
 
 
 async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | None) -> dict[str, Any]:
+    """Return all that is known of the URL, as one JSON object. Raises BadInput where there is no such crawl."""
     found: dict[str, Any] = {"url": url}
     async with _frontier(settings) as frontier:
         crawl, known = await find_crawl(frontier, settings.data_dir, url, appid=appid, crawl_id=crawl_id)
@@ -108,7 +115,8 @@ async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | 
 
 
 def _terms_for(crawl: KnownCrawl, url: str) -> tuple[Terms, Refusal | None]:
-    """Return the terms under which the URL is in scope; if there are none, the first terms and why they refuse it."""
+    """Return the terms (options of one submission to the crawl) under which the URL is in scope; if there are none, the
+    first terms and why they refuse it."""
     first: tuple[Terms, Refusal | None] | None = None
     for terms in crawl.terms:
         refusal = scope_of(terms).refusal(url)
@@ -118,10 +126,15 @@ def _terms_for(crawl: KnownCrawl, url: str) -> tuple[Terms, Refusal | None]:
     return first or (Terms(), None)
 
 
+_IN_SCOPE = "inside"
+"""Value of the field `scope` of a URL that the crawl may fetch. Part of the JSON; must not change."""
+
+
 def _scope_text(crawl: KnownCrawl, refusal: Refusal | None) -> str:
+    """Return the field `scope`. `refusal` None: the URL is in scope."""
     if crawl.is_scrapy_project:
         return "the Scrapy project's own rules"
-    return "inside" if refusal is None else f"{refusal.reason}: {refusal.rule}"
+    return _IN_SCOPE if refusal is None else f"{refusal.reason}: {refusal.rule}"
 
 
 @asynccontextmanager
@@ -146,6 +159,7 @@ async def _frontier(settings: Settings) -> AsyncIterator[ValkeyFrontier]:
 
 
 def _state(info: UrlInfo) -> dict[str, Any]:
+    """Return the state of the URL in the frontier; times as seconds from now."""
     return {
         "seen": info.seen,
         "place": info.place,
@@ -160,11 +174,11 @@ def _state(info: UrlInfo) -> dict[str, Any]:
 
 
 async def _robots_wait(settings: Settings, frontier: ValkeyFrontier, terms: Terms, url: str) -> dict[str, Any] | None:
-    """Return what the crawl waits for, if the robots.txt of the site could not be fetched. None: nothing."""
+    """Return why and how long the crawl waits for the site's robots.txt. None: it does not wait for it."""
     if _ignores_robots(settings, terms):
         return None
-    stored = RobotsService(_no_fetch, FrontierRobotsStore(frontier))
-    wait = await stored.known_outage(url, insecure=terms.insecure)
+    service = RobotsService(_no_fetch, FrontierRobotsStore(frontier))  # reads what the crawl's workers have stored
+    wait = await service.known_outage(url, insecure=terms.insecure)
     if wait is None:
         return None
     now = time.time()
@@ -176,6 +190,7 @@ async def _robots_wait(settings: Settings, frontier: ValkeyFrontier, terms: Term
 
 
 async def _no_fetch(exchange: FetchRequest) -> FetchResponse:
+    """Stand in for a client where nothing may be fetched."""
     raise AssertionError(exchange.url)
 
 
@@ -184,6 +199,7 @@ def _ignores_robots(settings: Settings, terms: Terms) -> bool:
 
 
 async def _robots(settings: Settings, crawl: KnownCrawl, terms: Terms, url: str) -> str:
+    """Fetch the site's robots.txt as the crawl would, and return its verdict as a sentence."""
     if _ignores_robots(settings, terms):
         return "not checked: the crawl ignores it"
     if crawl.note is not None:
@@ -224,6 +240,7 @@ def _as_crawled(settings: Settings, note: CrawlNote) -> Settings:
 
 
 def _record(note: CrawlNote, url: str) -> dict[str, Any] | None:
+    """Return the result of the URL, as it stands in the crawl's outputs. None: they have no record of it."""
     last = last_record(note, url)
     if last is None:
         return None
@@ -241,6 +258,7 @@ def _record(note: CrawlNote, url: str) -> dict[str, Any] | None:
 
 
 def _report(found: dict[str, Any]) -> list[str]:
+    """Return what `_why` found as lines for a person."""
     name = found["crawl_id"] if found["appid"] == APPID else f"{found['appid']}/{found['crawl_id']}"
     lines = [f"{found['url']} in the crawl {name} ({found['crawl']})"]
     lines.append(f"  scope    {found['scope']}")
@@ -269,12 +287,13 @@ def _report(found: dict[str, Any]) -> list[str]:
 def _seen_text(seen: bool, scope: str) -> str:
     if seen:
         return "yes"
-    if scope != "inside":
+    if scope != _IN_SCOPE:
         return "no: out of scope, so never queued, whether or not a page links to it"
     return "no: no fetched page has a link to it that the crawl follows, or a limit dropped it"
 
 
 def _place_lines(known: dict[str, Any], waits: dict[str, Any] | None) -> list[str]:
+    """Return where the request is now, and what it waits for. `known`, `waits`: these fields of what `_why` found."""
     lines = []
     match known["place"]:
         case "queued":
@@ -290,10 +309,8 @@ def _place_lines(known: dict[str, Any], waits: dict[str, Any] | None) -> list[st
             lines.append("now      done")
     if known["place"] in ("queued", "later"):
         if waits:
-            again, given_up = (
-                duration_text(waits["asked_again_in_seconds"]),
-                duration_text(waits["given_up_in_seconds"]),
-            )
+            again = duration_text(waits["asked_again_in_seconds"])
+            given_up = duration_text(waits["given_up_in_seconds"])
             lines.append(
                 f"         the site's robots.txt could not be fetched ({waits['reason']}); its pages wait for it"
             )

@@ -1,4 +1,10 @@
-"""`gossamer worker`: works for a frontier that others feed. Also the worker processes that other commands start."""
+"""`gossamer worker`: works for a frontier that others feed. Also the worker processes that other commands start.
+
+The frontier is the store of the requests to fetch. Safe to change: help texts (then regenerate docs/reference) and
+sentences. Fixed: flags and exit codes; and that a worker process ends when its standard input does, so that none
+outlives its parent. What parent and process send each other may be changed together with wiring/processes.py, the
+parent's end.
+"""
 
 import asyncio
 import os
@@ -103,6 +109,8 @@ def _destinations(settings: Settings) -> str:
 
 
 async def _work(settings: Settings, address: str, pool: str, spiders: list[str], *, quiet: bool) -> Summary:
+    """Work for a pool, which is a name for a set of crawls, until the command is interrupted. `spiders` empty: for
+    all."""
     with (
         Display(f"Working for the pool {pool}; pages go to {_destinations(settings)}", quiet=quiet) as display,
         Interruption(None, display.say) as interruption,
@@ -136,8 +144,9 @@ async def _work(settings: Settings, address: str, pool: str, spiders: list[str],
             await frontier.close()
 
 
-REPORT_SECONDS = 0.5
-"""Interval at which a worker process reports its counters to its parent."""
+_REPORT_SECONDS = 0.5
+"""Interval at which a worker process reports its counters to its parent. Tuning only: a process that is killed loses
+the counts since its last report; the parent shows progress every half second."""
 
 
 def run_worker_process() -> None:
@@ -149,6 +158,7 @@ def run_worker_process() -> None:
 
 
 async def _run_worker_process(settings: Settings, command: WorkerCommand) -> None:
+    """Work until the run is over, or a signal or the end of standard input stops the worker; report to the parent."""
     parent = _Parent(command.report_fd)
     frontier = await connect(settings, command.address)
     try:
@@ -171,7 +181,7 @@ async def _run_worker_process(settings: Settings, command: WorkerCommand) -> Non
                 tally = worker.tally()
                 parent.send(WorkerReport(tally=tally))
                 if tally.abandoned:  # an output that accepts nothing may not close either
-                    exit_within(GRACE_SECONDS, "", 0)
+                    exit_within(GRACE_SECONDS, "", 0)  # 0: the parent must not start the process again
         parent.send(WorkerReport(tally=worker.tally()))  # again, because closing the outputs counts missing records
     except SinkError as error:
         parent.send(WorkerReport(fault=error.detail))
@@ -194,7 +204,7 @@ def _open_worker(
 async def _report_tally(worker: Worker, parent: "_Parent") -> None:
     while True:
         parent.send(WorkerReport(tally=worker.tally()))
-        await asyncio.sleep(REPORT_SECONDS)
+        await asyncio.sleep(_REPORT_SECONDS)
 
 
 class _Parent:
@@ -204,9 +214,11 @@ class _Parent:
         self._descriptor = descriptor
 
     def say(self, sentence: str) -> None:
+        """Have the parent show a sentence."""
         self.send(WorkerReport(say=sentence))
 
     def send(self, report: WorkerReport) -> None:
+        """Send a report. Does nothing if the parent is gone."""
         try:
             os.write(self._descriptor, msgspec.json.encode(report) + b"\n")
         except OSError:
