@@ -88,7 +88,7 @@ async def work(
     metrics_address = settings.worker.metrics
     for folder in missing_folders(settings.crawl.output):
         display.say(f"The folder {folder} does not exist; it is created for the output.")
-    if settings.worker.processes > 1 or bus:
+    if settings.worker.processes > 1 or bus:  # only worker processes open the bus
         processes = WorkerProcesses(
             settings, address, pool=pool, spiders=list(spiders), run=run, say=display.say, bus=bus
         )

@@ -219,7 +219,8 @@ async def _refusal(resolver: Resolver, name: str) -> str:
 
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-"""Seconds of each unit of --expires. Units may be added, to `_SPAN_TEXT`, too; none may be removed."""
+"""Seconds of each unit of --expires. Units may be added, here and in `_SPAN_TEXT`; none may be removed: scripts use
+it."""
 _SPAN_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
 """A number and one of _UNITS."""
 
@@ -291,14 +292,14 @@ class Plan:
     priority: int
 
     def batches(self, secret: int) -> Iterator[list[Batch]]:
-        """Yield the seeds by domain, about a thousand at a time. `secret`: the frontier's key for fingerprints."""
+        """Yield the seeds by domain, _BATCH at a time. `secret`: the frontier's key for fingerprints."""
         fingerprint_seed = spider_seed(secret, self.spider)
         group: dict[str, Batch] = {}
         for count, url in enumerate(self.seeds, 1):
             domain = registered_domain(host(url))
             batch = group.get(domain)
             if batch is None:
-                batch = group[domain] = Batch(self.spider, domain, self.priority, 0)
+                batch = group[domain] = Batch(self.spider, domain, self.priority, depth=0)
             batch.urls.append(url)
             compared_url = with_sorted_query(url) if self.terms.query_order is QueryOrder.IGNORED else url
             batch.fingerprints.append(fingerprint(compared_url, seed=fingerprint_seed))

@@ -18,7 +18,7 @@ import msgspec
 from gossamer.errors import OutputClosed, WorkerFailed
 from gossamer.model.crawl import Run
 from gossamer.settings import Settings
-from gossamer.telemetry import logs as names
+from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring import WORKER_PROCESS
 
@@ -155,7 +155,7 @@ class WorkerProcesses:
             cause = f"signal {-code}" if code < 0 else f"exit code {code}"
             if failed_starts >= _MAX_FAILED_STARTS:
                 raise WorkerFailed(f"the last one by {cause}")
-            log.warning("%s %d: %s", names.PROCESS_DIED, number, cause)
+            log.warning("%s %d: %s", logs.PROCESS_DIED, number, cause)
             self._say(f"A worker process died ({cause}); starting another. Nothing is lost.")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(_FIRST_PAUSE_SECONDS * 2**failed_starts, _LONGEST_PAUSE_SECONDS)):

@@ -112,7 +112,9 @@ class ServiceContext:
     """The connections and objects that the services, the API and the commands share in one process."""
 
     shards: Shards
+    """Connections to the servers of the frontier."""
     frontier: ValkeyFrontier
+    """The store of the requests to fetch."""
     bus: Bus
     topics: Topics
     counters: Counters
@@ -182,23 +184,26 @@ def make_bus(settings: Settings, shards: Shards) -> Bus:
 def make_bus_sink(settings: Settings, bus: Bus) -> BusSink:
     """Return the output by which a worker publishes its pages on the bus."""
     topics = settings.topics
-    body = topics.max_inline_body
-    if body is None and (settings.bus or STREAMS) == STREAMS:
-        body = STREAMS_BODY_BYTES
+    max_inline_body = topics.max_inline_body
+    if max_inline_body is None and (settings.bus or STREAMS) == STREAMS:
+        max_inline_body = STREAMS_BODY_BYTES
     return BusSink(
         bus,
         Topics(topics.prefix),
         BlobStore(blob_place(settings)),
         firehose=topics.firehose,
         per_app=topics.per_app,
-        body_bytes=body,
+        body_bytes=max_inline_body,
         base64_bodies=topics.base64,
         wire=topics.wire,
     )
 
 
 def blob_place(settings: Settings) -> str:
-    """Return the directory or URL of the blob store."""
+    """Return the directory or URL of the blob store, which holds bodies that are too large for a message.
+
+    The default must not change: blobs in a folder of another name would never be deleted.
+    """
     return settings.topics.blobs or os.fspath(settings.data_dir.absolute() / "blobs")
 
 

@@ -35,7 +35,7 @@ from gossamer.sinks.append import FileSink, OnMissing
 from gossamer.sinks.base import Fanout, Sink
 from gossamer.sinks.bus import BusSink
 from gossamer.sinks.open import delete_ledgers, open_sinks
-from gossamer.telemetry import logs as names
+from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.plan import address_service, check_settings
@@ -160,6 +160,7 @@ class _WorkerParts:
         self._budget = ByteBudget(settings.fetch.bodies_in_flight)
         self._clients = make_clients(settings, self.resolver, budget=self._budget)
         self._robots = RobotsService(self._clients.fetch, FrontierRobotsStore(frontier))
+        # The epoch changes when the frontier may have lost data; the cache of known URLs is emptied then.
         self._memory = SharedMemory(SeenCache(settings.worker.seen_cache, data_epoch=lambda: frontier.data_epoch))
         self._loaded_spiders = SpiderSet()
         self._installed = frozenset(known_spiders())
@@ -222,7 +223,7 @@ class _WorkerParts:
         """Report records that were written to this output and are gone."""
         self.tally.missing += records
         sentence = missing_sentence(path, records)
-        log.warning("%s %s", names.RECORDS_MISSING, sentence)
+        log.warning("%s %s", logs.RECORDS_MISSING, sentence)
         if self._say is not None:
             self._say(sentence)
 
@@ -243,7 +244,8 @@ async def _in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]
 async def _spiders_announced(
     frontier: ValkeyFrontier, spiders: Sequence[str], retrier: Retrier, *, pool: str
 ) -> AsyncIterator[None]:
-    """Announce the spiders of a service's worker to the frontier, at once and every minute."""
+    """Announce the spiders of a service's worker to the frontier, at once and every minute. Lane.FAST stands for
+    Gossamer's own workers, in contrast to Scrapy processes."""
     if pool != SHARED_POOL:
         yield
         return

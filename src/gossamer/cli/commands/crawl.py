@@ -213,7 +213,7 @@ async def prepare(settings: Settings, urls: Sequence[str], sources: Sequence[str
             names=not settings.fetch.proxy.startswith("socks5h:"),  # such a proxy looks the names up itself
             say=terminal.say,
         )
-        if private:  # made again, because the hosts were looked up in the first plan
+        if private:  # made again, because the look-up needed the seeds of the first plan
             plan = make_plan(settings, seeds, crawl_id=crawl_id, now=time.time(), private_hosts=private)
         return plan
     finally:
@@ -235,6 +235,7 @@ class _Crawling:
     plan: Plan
     frontier: ValkeyFrontier
     address: str
+    """Address of the frontier, for worker processes."""
     display: Display
     interruption: Interruption
 

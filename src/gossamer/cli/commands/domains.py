@@ -100,7 +100,7 @@ def set_domain(
 
     gossamer domains set example.com --hits 10 --window 60
     """
-    if (domain is None) == (not default):
+    if (domain is None) == (not default):  # neither or both
         raise BadInput("name either a domain or --default, for example: gossamer domains set example.com --hits 10")
     changes = parse_policy(
         {

@@ -94,7 +94,7 @@ def feed(
 
 
 def _lines(request: str) -> Iterator[tuple[str, bytes]]:
-    """Yield (its place for messages, the request)."""
+    """Yield each request with its place for messages: (place, JSON)."""
     if request.lstrip().startswith("{"):
         yield "", request.encode("utf-8", "surrogateescape")
         return
@@ -150,6 +150,7 @@ async def _send(
     """Publish the requests that the service would accept now, and return their number.
 
     `sent`: number of the requests that were published before. `faults`: a message on each refused request is added.
+    `checked`: domains and crawls are added as they are checked for warnings.
     """
     crawls = [read for read in batch if read.crawl is not None]
     found = await cluster.dispatcher.check([read.crawl for read in crawls if read.crawl is not None])

@@ -66,6 +66,7 @@ async def _fetch(settings: Settings, url: str) -> dict[str, Any]:
     robots = RobotsService(clients.fetch, MemoryRobotsStore())
     try:
         private = await find_private_hosts(resolver, [url], allowed=settings.crawl.allow_private)
+        # Only its terms are used: the options that a crawl from this page would have.
         plan = make_plan(settings, [url], crawl_id=None, now=time.time(), private_hosts=private)
         trace = _FetchTrace(
             settings,

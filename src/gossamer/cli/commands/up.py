@@ -135,7 +135,8 @@ async def _run(settings: Settings, *, workers: bool) -> None:
         warn_of_memory_only(cluster.frontier, terminal.say)
         processes = None
         if workers:
-            # The worker processes take a second to start; requests are checked against the known spiders before.
+            # For the worker processes, which take a second to start: requests for a spider that was not announced are
+            # refused. Lane.FAST stands for Gossamer's own workers, in contrast to Scrapy processes.
             await cluster.frontier.spiders.announce(Lane.FAST, known_spiders())
             processes = WorkerProcesses(
                 bus_worker_settings(settings),
