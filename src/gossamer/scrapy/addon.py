@@ -1,6 +1,11 @@
 """Scrapy add-on that puts a project on the shared frontier and makes it fast: `ADDONS = {"gossamer.scrapy.Addon": 0}`.
 
-It sets every setting with the priority of an add-on, so the project's own values win.
+It sets every setting with the priority of an add-on, so the project's own values win. The frontier is the queue, and
+the memory of seen requests, that all processes of a crawl share.
+
+Safe to change: the values and reasons in ADDON_SETTINGS, except SCHEDULER, and in EVENT_LOOP (the reference page is
+generated from them: run `python -m tools.reference`). Fixed: the name of Addon, which projects write into their
+settings, and of `drops_known`, `request_seen` and `request_fingerprint`, which schedulers have and extensions call.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -19,7 +24,9 @@ from scrapy.utils.reactor import is_reactor_installed
 class SharedScheduler(Protocol):
     """A scheduler that knows what the crawl has seen. Scrapy's own scheduler, used by `scrapy shell`, does not."""
 
-    def drops_known(self, request: Request) -> bool: ...
+    def drops_known(self, request: Request) -> bool:
+        """Return whether the scheduler would drop this link as seen; if so, count it as dropped."""
+        ...
 
 
 class DupefilterView(BaseDupeFilter):
@@ -56,7 +63,7 @@ class KnownLinks:
 
     def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterator[Any]:
         scheduler = self._scheduler()
-        for one in result:
+        for one in result:  # requests and items
             if scheduler is None or not isinstance(one, Request) or not scheduler.drops_known(one):
                 yield one
 
@@ -67,6 +74,7 @@ class KnownLinks:
                 yield one
 
     def _scheduler(self) -> SharedScheduler | None:
+        """Return the crawl's scheduler. None: it is another one, or the crawl is over."""
         slot = getattr(self._crawler.engine, "_slot", None)
         scheduler = getattr(slot, "scheduler", None)
         return scheduler if isinstance(scheduler, SharedScheduler) else None
@@ -86,7 +94,8 @@ ADDON_SETTINGS: dict[str, tuple[Any, str]] = {
     "TELNETCONSOLE_ENABLED": (False, "Turns off a console that runs code"),
     "REMOTE_CONTROL_ENABLED": (False, "Turns off an HTTP server that runs code"),
 }
-"""Value and reason by name."""
+"""Value and reason by name. SCHEDULER must stay: it is the add-on's purpose. The others may be removed; the crawl is
+then slower, or runs services that it does not need."""
 
 EVENT_LOOP = (
     "ASYNCIO_EVENT_LOOP",
@@ -95,8 +104,8 @@ EVENT_LOOP = (
 )
 
 _CLOSEST_TO_THE_SPIDER = 1000
-"""Position of KnownLinks among the spider middlewares. It must be the largest: the earlier a link is dropped, the less
-work the others do."""
+"""Position of KnownLinks among the spider middlewares. It must stay larger than all of Scrapy's (at most 900): the
+earlier a link is dropped, the less work the others do. The reference page's generator repeats the number."""
 
 
 class Addon:

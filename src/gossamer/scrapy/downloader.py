@@ -1,4 +1,9 @@
-"""Downloader middlewares that the schedulers add, closest to the downloader: the shared throttle, the address guard."""
+"""Downloader middlewares that the schedulers add, closest to the downloader: the shared throttle, the address guard.
+
+Safe to change: the two waits. Fixed: both stay the closest to the downloader, because a middleware behind them could
+send a request that they have not seen; requests for robots.txt need no hit, because the request that waits for the file
+would miss its own; and what AddressGuard lets through, which decides whether a crawl reaches private networks.
+"""
 
 import asyncio
 import random
@@ -25,19 +30,27 @@ from gossamer.policy.urls import canonical, host, registered_domain
 from gossamer.settings import Settings
 
 _PAUSED_SECONDS = 5.0
-"""Seconds between two attempts to get a hit of a paused domain. May be changed freely."""
+"""Seconds between two attempts to get a hit of a paused domain. Tuning only: shorter costs calls to the frontier,
+longer delays the first request after the pause."""
 _MAX_WAIT_SECONDS = 5.0
-"""Longest wait before a request asks for a hit again: the policy may change meanwhile. May be changed freely."""
+"""Longest wait before a request asks for a hit again: the domain's policy may change meanwhile. Tuning only, with the
+same costs."""
+_MAX_JITTER = 0.1
+"""Largest share by which a wait is lengthened at random, so that processes do not ask all at once. May be changed
+freely; must not be negative, or a request asks before its hit is due."""
 _ROBOTS_PATH = "/robots.txt"
 _OVERLOAD_STATUSES = (429, 503)
+"""Statuses whose Retry-After header holds for the whole domain (RFC 6585, RFC 9110). A redirect's holds for its target
+only: add none of those."""
 
 
 class SharedThrottle:
     """Downloader middleware that makes requests without a usable hit wait for one from the frontier.
 
-    A leased request has its hit. All other requests wait here: images of a media pipeline, `engine.download`, requests
-    that could not be stored, and leased requests that were held up until their hit expired (mostly by a slow robots.txt
-    that many requests wait for). Requests for robots.txt need no hit.
+    A hit is the permission to send one request to a domain; the frontier, which all processes share, grants hits at the
+    domain's rate. A leased request (one from the frontier's queue) has its hit. All other requests wait here: images of
+    a media pipeline, `engine.download`, requests that could not be stored, and leased requests that were held up until
+    their hit expired (mostly by a slow robots.txt that many requests wait for). Requests for robots.txt need no hit.
     """
 
     def __init__(
@@ -60,6 +73,7 @@ class SharedThrottle:
         self._send_by = send_by
         self._user_agent = str(settings["ROBOTSTXT_USER_AGENT"] or settings["USER_AGENT"])
         self._crawl_delays: dict[str, float] = {}
+        """Seconds last reported for each domain whose robots.txt has a Crawl-delay."""
 
     async def process_request(self, request: Request) -> None:
         """Return when the request may be sent."""
@@ -69,8 +83,9 @@ class SharedThrottle:
         target = _domain_and_path(request)
         if target is None or target[1] == _ROBOTS_PATH:
             return
-        domain = target[0]
+        domain, _ = target
         while True:
+            # 0.0: a hit was granted. None: the domain is paused.
             wait = await self._retrier.call_frontier(
                 lambda: self._holder.charge_hit(self._run, spider=self._spider, domain=domain),
                 shard=self._frontier.shard_of(domain),
@@ -82,7 +97,7 @@ class SharedThrottle:
                 # otherwise wait for it.
                 return
             seconds = _PAUSED_SECONDS if wait is None else min(wait, _MAX_WAIT_SECONDS)
-            await asyncio.sleep(seconds * (1.0 + 0.1 * random.random()))
+            await asyncio.sleep(seconds * (1.0 + _MAX_JITTER * random.random()))
 
     async def process_response(self, request: Request, response: Response) -> Response:
         """Report the site's `Retry-After`, and the `Crawl-delay` of its robots.txt, to the whole cluster."""
@@ -112,21 +127,23 @@ def _domain_and_path(request: Request) -> tuple[str, str] | None:
         url = canonical(request.url)
     except BadUrl:
         return None
-    return registered_domain(host(url)), url[url.index("/", 8) :].partition("?")[0]
+    path_start = url.index("/", len("https://"))  # also right for http://, where the host is at least as long
+    return registered_domain(host(url)), url[path_start:].partition("?")[0]
 
 
 class AddressRefused(IgnoreRequest):
-    """Raised for a request whose host has no address that may be connected to."""
+    """Raised for a request whose host has no address that may be connected to. The cluster's scheduler recognizes it
+    and records the request as dropped, not as failed."""
 
 
 class AddressGuard:
     """Downloader middleware that refuses private addresses: the public internet and `GOSSAMER_ALLOW_NETWORKS` are open.
 
     It checks the addresses that Scrapy's own resolver returns; the downloader then reads the resolver's cache. It is
-    less strict than the fast worker:
+    less strict than the fast worker, Gossamer's own crawler:
 
-    - It does not pin. Where that cache is off or full, a name that resolves differently a moment later is connected to
-      without a check.
+    - The connection is not bound to the address that was checked. Where that cache is off or full, a name that resolves
+      differently a moment later is connected to without a check.
     - Where a host has allowed and refused addresses, Scrapy chooses among them.
     - Without a reactor (TWISTED_REACTOR_ENABLED=False), Scrapy has neither resolver nor cache; the guard asks the
       system.
@@ -163,7 +180,8 @@ class AddressGuard:
 
 
 async def _lookup(name: str) -> list[str]:
-    from twisted.internet import reactor
+    """Return the address that Scrapy's resolver, the reactor's, has for this name."""
+    from twisted.internet import reactor  # importing it installs a reactor, so only where there is one
 
     resolve: Any = reactor.resolve
     found: defer.Deferred[str] = resolve(name)

@@ -6,6 +6,9 @@
 - The feed exporters, which keep items in buffers of the process.
 
 `EngineAdapter.check_supported` runs at the start, so that an unsupported Scrapy is refused with its version.
+
+The names with an underscore that are used on Scrapy's objects change only with Scrapy: add each new one to
+`check_supported`. Fixed in the feed part: data that a file refuses stays in order and is written before later data.
 """
 
 import contextlib
@@ -39,6 +42,7 @@ class EngineAdapter:
     def check_supported(self) -> None:
         """Raise BadInput for a version of Scrapy, or a reactor, that the scheduler cannot work with."""
         engine = self._engine
+        # Every part without which nothing works. The others below are looked up with a default.
         for owner, name in (
             (engine, "_handle_downloader_output"),
             (engine, "downloader"),
@@ -73,7 +77,8 @@ class EngineAdapter:
             self._engine._start = _throttled(start, wait_for_room, wants_item)
 
     def disable_download_delays(self) -> None:
-        """Drop the downloader's delays, except those in DOWNLOAD_SLOTS: the frontier spaces requests cluster-wide."""
+        """Drop the downloader's delays, except those in DOWNLOAD_SLOTS: the frontier (the queue that all processes
+        share) spaces the requests of all processes."""
         downloader = self._engine.downloader
         downloader.per_slot_settings = _SlotSettingsWithoutDelay(downloader.per_slot_settings)
 
@@ -85,7 +90,7 @@ class EngineAdapter:
         """Make every request that waits for a robots.txt obey it.
 
         When several requests wait for one robots.txt, Scrapy (2.14 to 2.19) gives its rules to the first request only;
-        the others get None and go ahead.
+        the others get None and go ahead. Remove this method when no supported version does that.
         """
         for middleware in self._engine.downloader.middleware.middlewares:
             if isinstance(middleware, RobotsTxtMiddleware) and hasattr(middleware, "_parsers"):
@@ -117,6 +122,7 @@ class EngineAdapter:
 def _shared_robot_parser(
     middleware: RobotsTxtMiddleware,
 ) -> Callable[[Request], Coroutine[Any, Any, RobotParser | None]]:
+    """Return a replacement of the middleware's `robot_parser` that gives every waiting request the same parser."""
     original = middleware.robot_parser
 
     async def robot_parser(request: Request) -> RobotParser | None:
@@ -154,8 +160,8 @@ class _SlotSettingsWithoutDelay(dict[str, dict[str, Any]]):
 # --- feed exports -----------------------------------------------------------------------------------------------------
 
 _PIECE_BYTES = 512
-"""Bytes of one write to a feed's file. It must not exceed the file's buffer: a buffered file takes data no larger than
-its buffer completely or not at all. No buffer is smaller than this."""
+"""Bytes of one write to a feed's file. May be smaller, which costs calls. Must not exceed the file's buffer: a buffered
+file takes data no larger than its buffer completely or not at all. No buffer is smaller than this."""
 
 
 class PatientFile:
@@ -168,6 +174,7 @@ class PatientFile:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._unwritten: deque[bytes] = deque()
+        """Pieces that the file has not taken yet, oldest first."""
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
         """Accept all of the data. Raises ValueError for a closed file."""
@@ -206,9 +213,9 @@ class PatientFile:
 class FeedFiles:
     """The files that this process's feed exports write.
 
-    A lease is settled only after its items are out of the process's buffers, so a killed process loses none. Feeds that
-    Scrapy uploads at the end (S3, FTP) are lost with the process. Create it before the spider opens: Scrapy opens the
-    files then.
+    A lease (a request that this process holds) is settled only after `flush`, so a killed process loses no items. Feeds
+    that Scrapy uploads at the end (S3, FTP) are lost with the process. Create this object before the spider opens:
+    Scrapy opens the files then.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -228,9 +235,11 @@ class FeedFiles:
         try:
             for exporter in self._exporters:
                 for slot in exporter.slots:
+                    # The exporter's own text buffer first; it empties into the file.
                     for stream in (getattr(slot.exporter, "stream", None), slot.file):
                         if stream is not None and not getattr(stream, "closed", False) and hasattr(stream, "flush"):
                             stream.flush()
+            # In place: every PatientStorage appends to this very list.
             self._files[:] = [file for file in self._files if not file.closed]
             for file in self._files:
                 file.flush()

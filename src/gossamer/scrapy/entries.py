@@ -1,4 +1,12 @@
-"""Encodes Scrapy requests for the frontier, and decodes them: canonical URL, domain, fingerprint, payload."""
+"""Encodes Scrapy requests as entries of the frontier (the queue that all processes share), and decodes them.
+
+An entry has the canonical URL, its domain, a fingerprint (equal fingerprints are one request) and a payload: all that
+the URL does not tell, such as the method, the headers and the callback's name.
+
+Safe to change: the texts of errors, and which further types `_item_or_text` accepts. Fixed: fingerprints and payloads
+are stored, so whatever computes or spells them must not change, or requests that were seen are fetched again and
+waiting ones cannot be read; and stored data never loads code (`_imported`).
+"""
 
 import dataclasses
 import sys
@@ -32,8 +40,8 @@ from gossamer.policy.urls import canonical, fingerprint, host, registered_domain
 
 
 class RequestFingerprinter:
-    """Drop-in replacement of Scrapy's own fingerprinter: returns the same bytes, so a project may switch to it,
-    and back, at any time.
+    """Drop-in replacement of Scrapy's own fingerprinter. It must return the same bytes: projects switch to it, and
+    back, at any time.
 
     It is faster because most URLs need no parser to be brought into w3lib's canonical form. It leaves all other URLs,
     and requests with `verbatim_url` in their meta, to Scrapy's fingerprinter.
@@ -84,17 +92,23 @@ class FrontierEntry:
     url: str
     fingerprint: int
     payload: bytes | None
+    """None: a request with nothing but its URL."""
 
 
 BatchKey = tuple[str, str, int, int, bool]
+"""Spider, domain, priority, depth, unfiltered: what the requests of one Batch have in common."""
 
 
 def add_to_batch(batches: dict[BatchKey, Batch], entry: FrontierEntry, *, unfiltered: bool) -> None:
-    """Append the entry to the batch of its spider, domain, priority, depth and filtering."""
+    """Append the entry to the batch of its spider, domain, priority, depth and filtering.
+
+    `unfiltered`: the frontier takes the request even if it has seen it."""
     key = (entry.spider, entry.domain, entry.priority, entry.depth, unfiltered)
     batch = batches.get(key)
     if batch is None:
-        batch = batches[key] = Batch(*key[:4], payloads=[], unfiltered=unfiltered)
+        batch = batches[key] = Batch(
+            entry.spider, entry.domain, entry.priority, entry.depth, payloads=[], unfiltered=unfiltered
+        )
     batch.urls.append(entry.url)
     batch.fingerprints.append(entry.fingerprint)
     assert isinstance(batch.payloads, list)
@@ -124,7 +138,7 @@ class EntryEncoder:
         return RequestKey(spider, url, self._common_fingerprint(spider, request, url))
 
     def entry(self, request: Request, key: RequestKey) -> FrontierEntry:
-        """Return the request's entry. Raises Unstorable, whose detail says why."""
+        """Return the request's entry. `key`: what `key` returns for it. Raises Unstorable, whose detail says why."""
         is_own = key.spider == self._spider.name
         payload = pack(serialize(request, self._spider, url=key.url) if is_own else neutral_payload(request))
         if fault := payload_size_error(payload):
@@ -147,7 +161,7 @@ class EntryEncoder:
 
     def _own_fingerprint(self, request: Request, url: str) -> int:
         """Return the fingerprint of the crawler's fingerprinter for this spider's request, keyed with the frontier's
-        secret."""
+        secret, so that no site can make URLs whose fingerprints are equal."""
         seed = spider_seed(self._frontier.secret, self._spider.name)
         return fingerprint(self._fingerprinter.fingerprint(request), seed=seed)
 
@@ -157,7 +171,8 @@ class EntryEncoder:
 
 
 def neutral_payload(request: Request) -> Payload:
-    """Return a payload for another spider, run by Scrapy or by Gossamer's worker: method, body, headers and `attrs`.
+    """Return a payload for another spider, run by Scrapy or by Gossamer's worker: method, body, headers and `attrs`
+    (the user's own data, which goes unchanged into every record).
 
     Raises Unstorable."""
     headers = {
@@ -176,6 +191,7 @@ def _canonical(request: Request) -> str:
 
 
 def _depth(request: Request) -> int:
+    """Return the depth that Scrapy's DepthMiddleware has set; 0 for none, or for one that cannot be stored."""
     depth = request.meta.get("depth", 0) if request._meta else 0
     return depth if type(depth) is int and 0 <= depth <= MAX_DEPTH else 0
 
@@ -193,7 +209,7 @@ class Unreadable(GossamerError):
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
-        """Stable word for counters."""
+        """`unreadable`, `no_callback` or `no_class`. Users read these words in counters and records: fixed."""
 
 
 _LXML = "lxml.etree"
@@ -266,7 +282,8 @@ def deserialize(payload: Payload, spider: Spider, *, url: str, priority: int) ->
 
 
 def _method_name(spider: Spider, function: Any, which: str) -> str:
-    # Other processes find the method by this name, so the name must lead to this very function.
+    """Return the name of a callback or errback (`which`). Raises Unstorable unless the name leads to this function:
+    other processes find the method by the name."""
     if getattr(function, "__self__", None) is spider:
         kind: Any = type(spider)
         name = _name_in(kind, function.__func__)
@@ -276,7 +293,7 @@ def _method_name(spider: Spider, function: Any, which: str) -> str:
     raise Unstorable(f"its {which} {called} is not a method of the spider; make it one")
 
 
-@lru_cache(maxsize=1000)
+@lru_cache(maxsize=1000)  # one for each callback; may be changed freely
 def _name_in(kind: Any, function: Any) -> str:
     """Return the class's name for the function; empty: none.
 
@@ -288,6 +305,7 @@ def _name_in(kind: Any, function: Any) -> str:
 
 
 def _method(spider: Spider, name: str, which: str) -> Callable[..., Any]:
+    """Return the spider's callback or errback (`which`) of this name. Raises Unreadable."""
     method = getattr(spider, name, None)
     if not callable(method):
         raise Unreadable("no_callback", f"the spider {spider.name} has no method {name} for its {which}")
@@ -309,9 +327,12 @@ def _path(kind: type) -> str:
 
 
 def _imported(path: str) -> type | None:
-    """Return the class at a dotted path. None: this process has not imported it. Stored data never loads code."""
+    """Return the class at a dotted path. None: this process has not imported it.
+
+    It must never import: a program that can write into the frontier's server could then run any module."""
     parts = path.split(".")
     found: Any = None
+    # The longest beginning that names a module; the rest is a class, possibly inside of others.
     for end in range(len(parts) - 1, 0, -1):
         found = sys.modules.get(".".join(parts[:end]))
         if found is not None:
@@ -330,6 +351,8 @@ def _plain(value: Any, where: str) -> Any:
 
 
 def _item_or_text(value: Any, where: str, depth: int) -> Any:
+    """Convert the types that `to_packable` does not know; None for any other type. `_item` is its counterpart, and
+    reads the form that is written here: `ITEM`, the class's path, the fields. That form is stored: fixed."""
     kind = type(value)
     if isinstance(value, str) and kind.__module__ == _LXML:
         return str(value)
@@ -355,6 +378,7 @@ def _fields_of(value: Any, where: str) -> dict[str, Any]:
 
 
 def _item(value: Any) -> Any:
+    """Return the item or dataclass instance that `_item_or_text` has written. Raises Unreadable."""
     path, fields = value
     kind = _class(path, object)
     if issubclass(kind, Item):

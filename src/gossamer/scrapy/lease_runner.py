@@ -1,4 +1,13 @@
-"""Runs leases in Scrapy: a leased request goes to the engine, and what becomes of it is settled in the frontier."""
+"""Runs leases in Scrapy: gives leased requests to the engine, and reports the outcome of each to the frontier.
+
+The frontier is the queue that all processes of a crawl share. A lease is a request that it has given to this process
+for a while, with a hit: the permission to send one request to the domain at a certain time. Settling reports the
+outcome and ends the lease.
+
+Safe to change: the numbers below, and how many requests are leased ahead (`_free_slots`). Fixed: a lease is settled
+only after its items and child requests are stored (`_commit`), or a process that dies loses them; and a suspect runs
+alone (`_next_suspect`), or requests are given up only because they ran beside it.
+"""
 
 import asyncio
 import logging
@@ -47,10 +56,15 @@ from gossamer.worker.context import SeenCache
 log = logging.getLogger(__name__)
 
 _PUNCTUAL_SECONDS = 0.001
-"""A request whose start time is this close starts now: a timer would not be more precise."""
+"""A request whose start time is this close starts now: a timer would not be more precise. Larger values let a site see
+requests that much too early."""
 _MAX_UNSETTLED = 512
-"""Number of finished requests that wait for the frontier at which leasing pauses. It bounds memory and may be changed
-freely."""
+"""Number of finished requests waiting for the frontier at which leasing pauses. Tuning only: more need memory, fewer
+make a slow frontier pause the crawl earlier."""
+_LEASE_BYTES = 1000
+_CHILD_BYTES = 200
+"""Memory of a finished lease, and of each child request besides its payload. Estimates, which the committer adds up to
+bound its queue; may be changed freely."""
 
 
 class LeaseRunner:
@@ -76,16 +90,20 @@ class LeaseRunner:
         self._feeds = FeedFiles(crawler)
         self._retrier = Retrier(Troubles())
         self._seen = SeenCache(options.settings.worker.seen_cache, data_epoch=lambda: self.frontier.data_epoch)
+        """Fingerprints that the frontier is known to have seen. It grows only after the frontier's answer."""
         self._local = LocalRequests(crawler, self._seen)
+        """Requests that could not be stored, so they run in this process without a lease."""
         self._ready: deque[Lease] = deque()
         """Leases that wait for their start, ordered by start time."""
         self._active: dict[Request, ActiveLease] = {}
+        """Leases whose request Scrapy has, or which wait for one of their local requests."""
         self._granted: deque[ActiveLease] = deque()
-        """Redirects that may continue at once."""
+        """Redirects for which the frontier has granted a hit, so they may continue at once."""
         self._suspect: Lease | None = None
         """A lease with one try left, because all processes that ran it died. It runs alone."""
         self._rate = RequestRate()
         self._tasks: set[asyncio.Future[None]] = set()
+        """Tasks that settle leases. A scheduler that closes waits for them."""
         self._is_closing = False
 
     # --- what schedulers override -------------------------------------------------------------------------------------
@@ -108,9 +126,13 @@ class LeaseRunner:
     # --- from the frontier to Scrapy ----------------------------------------------------------------------------------
 
     def next_request(self) -> Request | None:
-        """Return the next request to download. None: there is none at the moment."""
+        """Return the next request to download. None: there is none at the moment.
+
+        Scrapy's callbacks run with the CURRENT_LEASE that is set here: the lease that the request belongs to.
+        """
         if self._is_closing:
             return None
+        # Local requests and redirects come first: leases that are under way already wait for them.
         if self._local.has_waiting:
             request, parent = self._local.start_next()
             CURRENT_LEASE.set(parent)
@@ -126,18 +148,19 @@ class LeaseRunner:
         now = time.monotonic()
         while self._ready:
             lease = self._ready[0]
-            held = self.holder.holds(lease)
-            if held and (wait := lease.start - now) > _PUNCTUAL_SECONDS:
+            is_held = self.holder.holds(lease)
+            if is_held and (wait := lease.start - now) > _PUNCTUAL_SECONDS:
                 asyncio.get_running_loop().call_later(wait, self._engine.wake)
                 break
             self._ready.popleft()
-            if not held:
-                continue
+            if not is_held:
+                continue  # another worker has the request by now
             if lease.deaths == MAX_DEATHS - 1:
                 self._suspect = lease
                 self._return_ready()
                 return self._next_suspect()
             if is_late(lease.start, lease.spacing_seconds, now=now):
+                # Sent now, it would come together with requests whose hits were charged for later times.
                 self._settle(Settlement(lease, Outcome.RETURNED))
                 continue
             if (started := self._start(lease)) is not None:
@@ -198,6 +221,7 @@ class LeaseRunner:
         return None if active is None else send_by(active.start, active.lease.spacing_seconds)
 
     def _free_slots(self) -> int:
+        """Return how many more requests to lease: as many as can be sent at once, and some to be sent soon after."""
         if self._is_closing or self._suspect or self._committer.pending >= _MAX_UNSETTLED or self._engine.is_full:
             return 0
         wanted = self.options.concurrency + self._rate.lead(limit=self.options.concurrency)
@@ -242,8 +266,9 @@ class LeaseRunner:
         return handled
 
     def _on_handled(self, result: Any, active: ActiveLease, replaced: bool) -> Any:
+        """Settle the lease. `replaced`: a middleware put another request (a redirect, a retry) in place of this one."""
         active.handled = True
-        if replaced and active.successor is None:
+        if replaced and active.successor is None:  # the scheduler has refused the other request
             active.outcome, active.reason = Outcome.DROPPED, str(DropReason.FILTERED)
         self._end(active)
         return result
@@ -274,13 +299,18 @@ class LeaseRunner:
         task.add_done_callback(self._on_task_done)
 
     async def _commit(self, active: ActiveLease) -> None:
+        """Report the end of a request; continue its lease with a redirect if the frontier grants a hit for that.
+
+        The order must stay: the items leave this process's buffers, then the committer adds the child requests, and
+        then it settles the lease. A process killed in between leaves the lease, and the page is fetched again.
+        """
         drops = active.drops
         if active.known_children:
             drops[str(DropReason.DUPLICATE)] = active.known_children
         settlement = Settlement(
             active.lease, active.outcome, active.reason, delay_seconds=active.retry_delay_seconds, drops=drops or None
         )
-        # Taken before the first call: when a call is repeated, the frontier grants the hit of the first one.
+        # Read before the first call: when a call is repeated, the frontier grants the hit of the first one.
         asked_at = time.monotonic()
         try:
             if active.successor and not await self._is_wanted(*active.successor):
@@ -314,6 +344,11 @@ class LeaseRunner:
         self._start_task(self._committer.put(FinishedLease(settlement, self._records(settlement, None))))
 
     def _remember(self, run: RunKey, batches: Sequence[Batch], since: int, rejected: Collection[int]) -> None:
+        """Remember as seen what the frontier has accepted. Earlier would be wrong: the requests could get lost.
+
+        `since`: the frontier's data epoch when the batches were sent; it changes when the frontier may have lost data.
+        `rejected`: fingerprints that it did not accept.
+        """
         for batch in batches:
             if not batch.unfiltered:
                 fingerprints = [one for one in batch.fingerprints if one not in rejected]
@@ -327,4 +362,6 @@ class LeaseRunner:
 
 def _size(batches: Sequence[Batch]) -> int:
     """Return the approximate number of bytes that a finished lease with these batches occupies."""
-    return 1000 + sum(len(payload or b"") + 200 for batch in batches for payload in batch.payloads or ())
+    return _LEASE_BYTES + sum(
+        _CHILD_BYTES + len(payload or b"") for batch in batches for payload in batch.payloads or ()
+    )

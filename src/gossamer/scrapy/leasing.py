@@ -1,6 +1,13 @@
 """Leases of a Scrapy process: fetching them ahead of time, and the state and the outcome of each while Scrapy works.
 
-Beside them: the requests that could not be stored, and that this process runs without a lease."""
+A lease is a request that the frontier (the queue that all processes share) has given to this process for a while;
+settling it reports its outcome. Beside leases this file keeps local requests: those that could not be stored, so this
+process runs them without a lease.
+
+Safe to change: the numbers, within the limits that each one names. Fixed: the reasons that `OutcomeRules` gives
+(`http_404`, the name of an exception), which users read in counters and records, and the rules of
+`settle_with_successor`, which decide that a redirect or a retry is neither lost nor fetched twice.
+"""
 
 import logging
 import math
@@ -24,14 +31,16 @@ from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.base import Frontier, Leaseholder, RedirectPermit
 from gossamer.model.crawl import CrawlId, CrawlState, Run
 from gossamer.model.request import Batch, DropReason, Lease, Outcome, Settlement, pack, unpack
+from gossamer.policy.timing import START_WITHIN_SECONDS
 from gossamer.scrapy.entries import BatchKey, EntryEncoder, FrontierEntry, Unstorable, add_to_batch
 from gossamer.worker.context import SeenCache
 
 log = logging.getLogger(__name__)
 
 RunKey = tuple[str, int, int]
-"""Key of a run's fingerprints in SeenCache: crawl, run number, generation. Each run has its own, because another run
-may not have seen the same requests."""
+"""Key of a run's fingerprints in SeenCache, this process's memory of seen requests: crawl, run number, generation. A
+run is one life of a crawl, from its first request until nothing is left; the generation grows when a run starts with
+nothing seen. Each run has its own key, because another run may not have seen the same requests."""
 
 
 def run_key(run: Run) -> RunKey:
@@ -87,10 +96,10 @@ CURRENT_LEASE: ContextVar[ActiveLease | None] = ContextVar("gossamer_lease", def
 
 
 _IDLE_POLL_SECONDS = 1.0
-"""Seconds between two checks for the end of the crawl by an idle process. New work wakes it at once. May be changed
-freely; a longer time delays the end of the spider."""
+"""Seconds between two checks for the end of the crawl by an idle process. Tuning only: longer delays the end of the
+spider, shorter costs calls to the frontier. New work wakes the process at once."""
 _BUSY_POLL_SECONDS = 5.0
-"""Longest wait for work of a process that is not idle. May be changed freely: new work wakes it at once."""
+"""Longest wait for work of a process that is not idle. Tuning only, with the same costs: new work wakes it at once."""
 
 
 class LeaseFetcher:
@@ -123,7 +132,7 @@ class LeaseFetcher:
         self._is_idle = is_idle
         self._on_change = on_change
         self.has_ended = False
-        """The crawl is finished, stopped or expired, and nothing is under way in this process."""
+        """True: the crawl is finished, stopped or expired, and nothing is under way in this process."""
         self.state: CrawlState | None = None
         """The crawl's state at the last look. None: there was no look yet, or no such crawl."""
 
@@ -138,8 +147,9 @@ class LeaseFetcher:
 
     async def run(self) -> None:
         """Lease requests until the task is cancelled."""
-        empty = 0
+        empty = 0  # calls in a row that leased nothing
         while True:
+            # Cleared before the slots are counted: a slot that becomes free later sets it again, so none is missed.
             self._session.progress.clear()
             slots = self._free_slots()
             if slots <= 0:
@@ -163,25 +173,31 @@ class LeaseFetcher:
             await self._session.wait_for_work(at_most_seconds=longest, empty_leases=empty)
 
     async def _check_end(self) -> None:
+        """Find out whether the crawl has ended, and report a change. An outage is no end: the next check decides."""
         try:
             info = await self._frontier.crawl_info(self._crawl)
             if info is None:
-                await self._frontier.check_data()
+                await self._frontier.check_data()  # notes whether the frontier has lost its data
         except FrontierUnavailable:
             return
         previous, self.state = self.state, info.state if info else None
-        ended = info is None or info.state is not CrawlState.RUNNING or not info.total().added
-        ended = ended and self._is_idle() and not self._session.progress.is_set()
-        if ended != self.has_ended or (ended and self.state is not previous):
-            self.has_ended = ended
+        is_over = info is None or info.state is not CrawlState.RUNNING or not info.total().added
+        # During the calls above, this process may have got work again.
+        has_ended = is_over and self._is_idle() and not self._session.progress.is_set()
+        if has_ended != self.has_ended or (has_ended and self.state is not previous):
+            self.has_ended = has_ended
             self._on_change()
 
 
-_LEAD_SECONDS = 0.1
-"""A request that is leased ahead starts within about this time. It must not be longer than `START_WITHIN_SECONDS` of
-policy/timing.py: leases that wait longer go back unused."""
+_LEAD_SECONDS = START_WITHIN_SECONDS
+"""A request that is leased ahead starts within about this time. May be shorter, which leases less ahead and makes the
+spider wait for the frontier more often; must not be longer, because leases that wait longer go back unused."""
 _SMOOTHING = 0.2
-"""Weight of the newest gap in the average. May be changed freely between 0 and 1."""
+"""Weight of the newest gap in the average. Tuning only, above 0 and up to 1: larger follows a change of speed faster,
+smaller ignores single pauses better."""
+_LONGEST_GAP_SECONDS = 1.0
+"""A longer gap between two requests counts as this long. Tuning only: larger means that after a pause it takes more
+requests until any are leased ahead."""
 
 
 class RequestRate:
@@ -189,11 +205,12 @@ class RequestRate:
 
     def __init__(self) -> None:
         self._gap = math.inf
+        """Average seconds between two starts; infinite before the first start."""
         self._last = -math.inf
 
     def on_start(self, now: float) -> None:
         """Record that Scrapy got a request at this monotonic time."""
-        gap = min(now - self._last, 1.0)
+        gap = min(now - self._last, _LONGEST_GAP_SECONDS)
         self._last = now
         self._gap = gap if self._gap == math.inf else self._gap + _SMOOTHING * (gap - self._gap)
 
@@ -207,7 +224,7 @@ class RequestRate:
 # --- requests that cannot be stored -----------------------------------------------------------------------------------
 
 _MAX_WARNINGS = 20
-"""Number of local requests that are logged. May be changed freely."""
+"""Number of local requests that are logged. May be changed freely: further warnings would say the same."""
 
 
 class LocalRequests:
@@ -240,6 +257,7 @@ class LocalRequests:
             self._warnings += 1
             log.warning("%s is kept in this process: %s", request, why)
         if filtered:
+            # Key and hash have a meaning in this process only: these requests are never in the frontier.
             fingerprint = hash(self._crawler.request_fingerprinter.fingerprint(request))
             key = ("local", parent.run_key if parent is not None else None)
             if self._seen.has_seen(key, fingerprint):
@@ -275,15 +293,17 @@ class LocalRequests:
 # --- outcomes ---------------------------------------------------------------------------------------------------------
 
 _ROBOTS = "robots.txt"
+"""Text by which Scrapy's message for a URL that robots.txt forbids is recognized. Changes only if Scrapy's does."""
 
 
 class OutcomeRules:
-    """Derives outcomes from results. A response is a page where HttpErrorMiddleware lets it through."""
+    """Derives outcomes from results. A response is a page where Scrapy's HttpErrorMiddleware lets it through; these
+    rules must decide as that does, or a page whose callback never ran would count as fetched."""
 
     def __init__(self, spider: Spider, settings: BaseSettings) -> None:
         self._all_statuses = settings.getbool("HTTPERROR_ALLOW_ALL")
-        statuses = getattr(spider, "handle_httpstatus_list", None) or settings.getlist("HTTPERROR_ALLOWED_CODES")
-        self._statuses: Collection[int] = frozenset(int(status) for status in statuses)
+        statuses = getattr(spider, "handle_httpstatus_list", settings.getlist("HTTPERROR_ALLOWED_CODES"))
+        self._statuses: Collection[int] = frozenset(int(status) for status in statuses or ())
 
     def apply(self, active: ActiveLease, result: object) -> None:
         """Set the lease's outcome according to the result of its request."""
@@ -303,10 +323,10 @@ class OutcomeRules:
             active.fail(type(fault).__name__)
 
     def _is_page(self, active: ActiveLease, status: int) -> bool:
-        if 200 <= status < 300 or self._all_statuses:
+        if 200 <= status < 300:
             return True
         meta = active.request.meta
-        if meta.get("handle_httpstatus_all"):
+        if meta.get("handle_httpstatus_all") or (self._all_statuses and "handle_httpstatus_list" not in meta):
             return True
         statuses = meta.get("handle_httpstatus_list", self._statuses)
         try:
@@ -318,13 +338,13 @@ class OutcomeRules:
 async def settle_with_successor(
     active: ActiveLease, settlement: Settlement, encoder: EntryEncoder, holder: Leaseholder, retrier: Retrier
 ) -> bool:
-    """Adapt the settlement of a lease whose request was replaced by another (a redirect, a retry).
+    """Adapt the settlement of a lease whose request was replaced by another, its successor (a redirect, a retry).
 
-    Return True where the frontier granted a hit: the lease continues with the successor at once.
+    Return True where the frontier granted a hit (permission to send now): the lease continues with the successor.
 
-    - In the same domain and for the same spider, the entry stays and gets the successor as its payload. A retry of the
-      same request comes later. A redirect marks its target as seen, as Scrapy does, and goes to the front of the queue;
-      it continues at once where a hit is free.
+    - In the same domain and for the same spider, the frontier's entry stays and gets the successor as its payload (the
+      stored request). A retry of the same request comes later. A redirect marks its target as seen, as Scrapy does, and
+      goes to the front of the queue; it continues at once where a hit is free.
     - Otherwise the successor becomes a new entry with the same request id.
 
     Raises LeaseLost.

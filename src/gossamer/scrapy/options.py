@@ -1,4 +1,9 @@
-"""Settings of a Scrapy project on the shared frontier: the table of its own settings, and how all of them are read."""
+"""Settings of a Scrapy project on the shared frontier: the table of its own settings, and how all of them are read.
+
+The frontier is the queue that all processes of a crawl share. Safe to change: the meanings in the tables (the reference
+page is generated from them) and the texts of errors. Fixed: the names of settings, their defaults, and how a crawl's
+name and pool are derived from them: a project that did not change would otherwise begin another crawl.
+"""
 
 import logging
 import math
@@ -47,18 +52,23 @@ PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
     ),
     "GOSSAMER_MAX_PAGES": (0, "Maximum number of pages that all processes of the crawl fetch together. 0: no limit"),
 }
-"""Default and meaning by name."""
+"""Default and meaning by name. A setting may be added; a new default changes every project that does not set it."""
 
 SHARED_SETTINGS = {
     "GOSSAMER_FRONTIER", "GOSSAMER_PREFIX", "GOSSAMER_SHARDS", "GOSSAMER_BUS", "GOSSAMER_DATA_DIR",
     "GOSSAMER_RETENTION", "GOSSAMER_STOPPED_RETENTION", "GOSSAMER_EGRESS", "GOSSAMER_ALLOW_NETWORKS",
     "GOSSAMER_WORKER__HEARTBEAT", "GOSSAMER_RECORDS__SECRETS",
 }  # fmt: skip
-"""Gossamer's settings that a Scrapy project may set, besides those of `topics` and `kafka`."""
+"""Gossamer's settings that a Scrapy project may set, besides those of `_SHARED_GROUPS`; all others are refused, because
+nothing in a Scrapy process reads them. Add a name together with the code that reads it."""
 _SHARED_GROUPS = ("GOSSAMER_TOPICS__", "GOSSAMER_KAFKA__")
+"""Beginnings of the names of further such settings."""
 
 UNSPACED = Rate(hits=1_000_000, window_seconds=0.001, moderated=False)
-"""Rate for DOWNLOAD_DELAY = 0: the project requests no spacing. The operator's policies still apply."""
+"""Rate for DOWNLOAD_DELAY = 0: the project requests no spacing. The operator's policies still apply. May be any rate
+that no process can reach; `join` gives a new value to crawls that run already."""
+_DEFAULT_CONCURRENCY = 64
+"""Requests in flight where CONCURRENT_REQUESTS is 0 or None. Tuning only: more need memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +78,11 @@ class SchedulerOptions:
     settings: Settings
     crawl: Crawl
     fresh: bool
-    """After a finished run, the next one has seen nothing."""
+    """True: after a finished run (one life of the crawl), the next one has seen nothing."""
     dedupe: bool
     """False: every request is treated as if it had `dont_filter`."""
     stay_open: bool
+    """True: the spider stays open when the crawl is finished."""
     concurrency: int
     """Maximum number of requests in flight in this process."""
 
@@ -83,6 +94,7 @@ def read_options(scrapy_settings: BaseSettings, spider: Spider) -> SchedulerOpti
     """
     given = {name: scrapy_settings[name] for name in scrapy_settings if str(name).startswith("GOSSAMER_")}
     settings = _load_settings(given)
+    # The project's value comes before the environment's. Gossamer's own settings are read in the same order.
     own = {name: given.get(name, os.environ.get(name, default)) for name, (default, _) in PROJECT_SETTINGS.items()}
     if not settings.frontier:
         raise BadInput('GOSSAMER_FRONTIER is not set; name the server: GOSSAMER_FRONTIER = "redis://localhost:6379"')
@@ -107,7 +119,7 @@ def read_options(scrapy_settings: BaseSettings, spider: Spider) -> SchedulerOpti
         fresh=not scrapy_settings.getbool("SCHEDULER_PERSIST"),
         dedupe=_dedupes(scrapy_settings),
         stay_open=_bool(own["GOSSAMER_STAY_OPEN"], "GOSSAMER_STAY_OPEN"),
-        concurrency=scrapy_settings.getint("CONCURRENT_REQUESTS") or 64,
+        concurrency=scrapy_settings.getint("CONCURRENT_REQUESTS") or _DEFAULT_CONCURRENCY,
     )
 
 
@@ -125,20 +137,22 @@ def _number(spider: Spider, attribute: str, scrapy_settings: BaseSettings, name:
 
 
 def _load_settings(given: Mapping[str, Any]) -> Settings:
-    flags: dict[str, Any] = {}
-    known = {variable: name for name, variable, _, _ in gossamer_settings.rows()}
-    for name, value in given.items():
-        if name in PROJECT_SETTINGS:
+    """Return Gossamer's settings, with the project's GOSSAMER_ settings in place of those of files and environment."""
+    overrides: dict[str, Any] = {}
+    names_by_variable = {variable: name for name, variable, _, _ in gossamer_settings.rows()}
+    for variable, value in given.items():
+        if variable in PROJECT_SETTINGS:
             continue
-        if name not in known:
-            near = get_close_matches(name, [*PROJECT_SETTINGS, *SHARED_SETTINGS], 1)
-            raise BadInput(f"{name}: there is no such setting" + (f"; did you mean {near[0]}?" if near else ""))
-        if name not in SHARED_SETTINGS and not name.startswith(_SHARED_GROUPS):
-            raise BadInput(f"{name} has no effect in a Scrapy project; use Scrapy's own setting")
-        flags[known[name]] = _as_list(value) if name == "GOSSAMER_ALLOW_NETWORKS" else value
+        if variable not in names_by_variable:
+            near = get_close_matches(variable, [*PROJECT_SETTINGS, *SHARED_SETTINGS], 1)
+            raise BadInput(f"{variable}: there is no such setting" + (f"; did you mean {near[0]}?" if near else ""))
+        if variable not in SHARED_SETTINGS and not variable.startswith(_SHARED_GROUPS):
+            raise BadInput(f"{variable} has no effect in a Scrapy project; use Scrapy's own setting")
+        overrides[names_by_variable[variable]] = _as_list(value) if variable == "GOSSAMER_ALLOW_NETWORKS" else value
     try:
-        return gossamer_settings.load(flags)
+        return gossamer_settings.load(overrides)
     except BadInput as fault:
+        # The error has Gossamer's name (`worker.heartbeat`); a project knows the setting by its variable.
         name, _, why = fault.detail.partition(": ")
         raise BadInput(f"GOSSAMER_{name.upper().replace('.', '__')}: {why}") from None
 
@@ -158,6 +172,7 @@ def _order(name: str, scrapy_settings: BaseSettings) -> Order:
 
 
 def _dedupes(scrapy_settings: BaseSettings) -> bool:
+    """Return whether duplicates are dropped. Raises BadInput for a dupefilter of the project, which could not work."""
     given = load_object(scrapy_settings["DUPEFILTER_CLASS"])
     if given is BaseDupeFilter:
         return False
@@ -193,7 +208,8 @@ def runs_alone(crawler: Crawler) -> bool:
     """Return whether a command looks at one page and takes no part in a crawl: `scrapy shell`, `fetch`, `parse`,
     `check`.
 
-    `fetch`, `parse` and `check` put a `start` of their own into the spider; `shell` turns the dupefilter off.
+    `fetch`, `parse` and `check` put a `start` of their own into the spider; `shell` turns the dupefilter off. Scrapy
+    has no better sign, so this test changes only with Scrapy.
     """
     start = getattr(crawler.spidercls, "start", None)
     if str(getattr(start, "__module__", "")).startswith("scrapy.commands."):
@@ -202,7 +218,8 @@ def runs_alone(crawler: Crawler) -> bool:
 
 
 def abort(error: GossamerError) -> NoReturn:
-    """Log the error in one line and end: the `scrapy` command with exit code 2, other programs with the error."""
+    """Log the error in one line and end: the `scrapy` command with exit code 2, as the `gossamer` commands use it for
+    wrong input; other programs with the error."""
     log.critical("%s", error)
     main = getattr(sys.modules["__main__"], "__spec__", None)
     is_scrapy_command = Path(sys.argv[0]).name == "scrapy" or (main is not None and main.name == "scrapy.__main__")

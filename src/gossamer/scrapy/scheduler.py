@@ -1,4 +1,12 @@
-"""Scrapy's scheduler on the shared frontier."""
+"""Scrapy's scheduler on the shared frontier: the queue and the memory of seen requests that all processes use.
+
+`LeaseRunner`, the base class, runs leased requests (each given to one process for a while) and settles them (reports
+their outcomes). This file opens and closes that machinery, and stores the requests that spiders make.
+
+Safe to change: the three times below, and the texts of log messages. Fixed: the names of Scrapy's interface (`df`,
+`stats`, `enqueue_request`, ...), which extensions use; the finish reasons and the names of statistics, which users
+read; and the order of the steps in `_close`, which decides what a closing process still saves.
+"""
 
 import asyncio
 import contextlib
@@ -37,20 +45,27 @@ from gossamer.wiring.frontier import connect
 log = logging.getLogger(__name__)
 
 _COMMIT_LINGER_SECONDS = 0.002
-"""Seconds that an incomplete batch of finished requests waits for more. A longer time saves calls and delays links."""
+"""Seconds that an incomplete batch of finished requests waits for more. Tuning only: longer saves calls to the frontier
+and delays links."""
 _CLOSE_SECONDS = 30.0
-"""Longest time that a closing process waits for the frontier. Others fetch again what is not settled by then."""
+"""Longest time that a closing process waits for the frontier. Tuning only: longer delays the end in an outage; with a
+shorter time, other processes fetch more pages again, because those are not settled by then."""
 _ANNOUNCE_SECONDS = 5.0
-"""Seconds between two announcements of the spider, which also refresh the number of waiting requests."""
+"""Seconds between two announcements of the spider, which also refresh the number of waiting requests. Tuning only:
+longer makes `len(scheduler)` older (documented as a few seconds), shorter costs calls. The frontier keeps an
+announcement for 30 days."""
 
 
 class Scheduler(LeaseRunner, BaseScheduler):
-    """Makes many processes act as one spider: they share one frontier, lose nothing, and fetch nothing twice.
+    """Makes many processes act as one spider: they share one frontier and each other's memory of seen requests.
 
     A request stays leased until its callback is exhausted, its items are through the pipelines and its requests are in
-    the frontier; a process that dies before that loses nothing. No method waits for the network: a task leases requests
-    ahead, and requests are stored in batches.
+    the frontier; if the process dies before that, another one fetches the page again. No method that Scrapy calls while
+    it crawls waits for the network, and none may: a task leases requests ahead, and requests are stored in batches.
     """
+
+    _start_run_key: RunKey
+    """Run of the start requests."""
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -71,14 +86,13 @@ class Scheduler(LeaseRunner, BaseScheduler):
             abort(error)
         super().__init__(crawler, engine, options)
         self._refused = 0
+        """Number of start requests that the frontier refused, because the crawl was stopped or a limit was reached."""
         self._waiting = 0
+        """Number of requests that waited in the frontier when they were last counted."""
         self._dupefilter = DupefilterView(crawler, self._is_known)
         self._task: asyncio.Future[Any] | None = None
         """The background tasks. None: the crawl was not joined."""
         self._close_task: asyncio.Future[None] | None = None
-
-    _start_run_key: RunKey
-    """Run of the start requests."""
 
     # --- what subclasses override -------------------------------------------------------------------------------------
 
@@ -91,7 +105,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         """Prepare the crawl; may change `options`. Raises BadInput and FrontierError."""
 
     async def _join(self, frontier: Frontier) -> Run:
-        """Return the run that this process works on. Raises CrawlRefused and FrontierError."""
+        """Return the run (one life of the crawl) that this process works on. Raises CrawlRefused and FrontierError."""
         return await join(frontier, self.options.crawl, fresh=self.options.fresh)
 
     async def _after_join(self, run: Run, encoder: EntryEncoder) -> EntryEncoder:
@@ -99,7 +113,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         return encoder
 
     async def _open_sink(self) -> Sink:
-        """Return the sink of the records of settled requests."""
+        """Return the sink: the destination of the records of settled requests. Here there is none."""
         return Fanout([])
 
     def _describe_work(self, run: Run) -> str:
@@ -147,13 +161,14 @@ class Scheduler(LeaseRunner, BaseScheduler):
             self._claims.run(),
         )
         self._task.add_done_callback(self._on_task_done)
-        # All that exists by now stays. Frozen, the collector does not walk all of Scrapy each time, 50 ms long.
+        # All that exists by now stays. The garbage collector would otherwise walk all of Scrapy again and again, each
+        # time for 50 ms.
         gc.collect()
         gc.freeze()
         log.info("%s, as %s", self._describe_work(run), self.holder.worker)
 
     async def _enter_run(self, frontier: Frontier, spider: Spider) -> Run:
-        """Join the run and become a worker of its pool."""
+        """Join the run and become a worker of its pool (the workers that share the crawl's requests)."""
         run = await wait_for_frontier(self._retrier, lambda: self._join(frontier))
         await wait_for_frontier(self._retrier, lambda: frontier.spiders.announce(Lane.SCRAPY, [spider.name]))
         self.holder = await wait_for_frontier(
@@ -226,6 +241,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
     async def _close(self) -> None:
         if self._task is None:
             return
+        # The order must stay: each step feeds the next one. Only the frontier's connections close after all of them.
         self._is_closing = True
         self._return_ready()
         self._committer.stop_lingering()
@@ -236,7 +252,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
                 await self._committer.wait_until_drained()
                 await self._claims.report_done()
         unsettled = self._committer.pending + self._inbox.pending
-        if unsettled:
+        if unsettled:  # the time was over
             log.error("%d requests could not be reported; the frontier gives them to others.", unsettled)
         on_crawl_end()
         self._task.remove_done_callback(self._on_task_done)
@@ -255,7 +271,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
     def _on_crawl_change(self) -> None:
         """React to the end of the crawl, or to its going on again.
 
-        A stopped or expired crawl closes the spider whatever it waits for: a `start` that never ends, or a
+        A stopped or expired crawl closes the spider whatever the spider waits for: a `start` that never ends, or a
         `spider_idle` handler that keeps it open.
         """
         if self._fetcher.has_ended and self.frontier.lost_shards:
@@ -342,6 +358,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         return True
 
     def _is_known(self, request: Request) -> bool:
+        """Return whether this process knows that the request's run has seen it."""
         if self._task is None:
             return False
         parent = CURRENT_LEASE.get()
@@ -352,6 +369,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         return self._seen.has_seen(self._start_run_key if parent is None else parent.run_key, key.fingerprint)
 
     def _filters(self, request: Request) -> bool:
+        """Return whether the request is dropped if it is a duplicate."""
         return self.options.dedupe and not request.dont_filter
 
     def enqueue_request(self, request: Request) -> bool:
@@ -360,7 +378,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
             return False
         parent = CURRENT_LEASE.get()
         if parent is not None and parent.ended:
-            parent = None
+            parent = None  # a task that outlives its request; its requests are stored like start requests
         self._stats.inc_value("scheduler/enqueued")
         filtered = self._filters(request)
         try:
@@ -435,7 +453,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
             raise DontCloseSpider
 
     def _on_start_added(self, added: AddResult, batches: Sequence[Batch], since: int) -> None:
-        rejected = {batches[batch].fingerprints[position] for batch, position in added.rejected}
+        rejected = {batches[number].fingerprints[position] for number, position in added.rejected}
         self._remember(self._start_run_key, batches, since, rejected)
         if added.duplicates:
             self._stats.inc_value("dupefilter/filtered", added.duplicates)

@@ -1,4 +1,11 @@
-"""Start of a crawl in one process: joining its run, and bringing start requests and start items in exactly once."""
+"""Start of a crawl in one process: joining its run, and bringing start requests and start items in once.
+
+All processes of a crawl share one frontier: the queue of requests and the memory of those seen. A run is one life of
+the crawl, from its first request until nothing is left.
+
+Safe to change: the times and `_MAX_WAITING`, as each one says. Fixed: the names of claims, which are stored in the
+frontier; and that `StartClaims` reports an item only after its pipelines are through, or a killed process loses it.
+"""
 
 import asyncio
 import os
@@ -20,8 +27,8 @@ from gossamer.scrapy.entries import BatchKey, FrontierEntry, add_to_batch
 T = TypeVar("T")
 
 _CONNECT_SECONDS = 30.0
-"""Longest time that a starting process waits for a frontier that does not answer. Long enough for most outages, short
-enough to report a wrong address. May be changed freely."""
+"""Longest time that a starting process waits for a frontier that does not answer. Tuning only: longer outlasts longer
+outages, shorter reports a wrong address sooner."""
 
 
 async def wait_for_frontier(retrier: Retrier, call: Callable[[], Awaitable[T]]) -> T:
@@ -49,7 +56,11 @@ async def wait_for_frontier(retrier: Retrier, call: Callable[[], Awaitable[T]]) 
 # --- joining a run ----------------------------------------------------------------------------------------------------
 
 _LOADED = time.monotonic()
+"""Monotonic time at which this module was imported."""
 _last_crawl_end = float("-inf")
+"""Monotonic time at which this process's last crawl ended; -inf before the first end."""
+_START_TIME_FIELD = 19
+"""Position of `starttime` (in clock ticks) after the process's name in /proc/<pid>/stat. Linux's: fixed."""
 
 
 async def join(frontier: Frontier, crawl: Crawl, *, fresh: bool) -> Run:
@@ -77,8 +88,9 @@ async def _open_run(frontier: Frontier, crawl: Crawl, *, fresh: bool) -> Run:
         except CrawlRefused:
             info = await frontier.crawl_info(crawl.id)
             if info is not None and info.state not in (CrawlState.RUNNING, CrawlState.FINISHED):
-                raise
-        # Another process has begun the run, or the run has not finished yet.
+                raise  # it was stopped or has expired
+        # Another process has begun the run, or an earlier run is not finished: join that one. If it has finished since,
+        # the loop begins the next run.
         if info is not None and info.state is CrawlState.RUNNING:
             return await frontier.open_crawl(crawl, process_age_seconds=process_age_seconds())
 
@@ -102,8 +114,9 @@ def _system_age_seconds() -> float:
     """Return the seconds since the process was started; 0 where the system has no /proc."""
     try:
         with open("/proc/self/stat", "rb") as file:
-            started = int(file.read().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+            fields = file.read().rpartition(b")")[2].split()
+        started_at = int(fields[_START_TIME_FIELD]) / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - started_at
     except (OSError, AttributeError, ValueError, IndexError):
         return 0.0
 
@@ -111,13 +124,15 @@ def _system_age_seconds() -> float:
 # --- start requests and start items -----------------------------------------------------------------------------------
 
 _MAX_WAITING = 2000
-"""Number of waiting entries at which the spider's `start()` is held back. It bounds memory; may be changed freely."""
+"""Number of waiting entries at which the spider's `start()` is held back. Tuning only: more need memory, fewer make
+smaller batches."""
 
 
 class Inbox:
     """Adds start requests, and others that no lease led to, to the frontier: in batches, without blocking the engine.
 
-    `wait_for_room` bounds the start requests that wait here. Requests that other components schedule come on top.
+    `wait_for_room` bounds the start requests that wait here; requests that other components schedule are not bounded.
+    Requests that wait here are lost if the process dies; the spider's next start yields its start requests again.
     """
 
     def __init__(
@@ -134,7 +149,8 @@ class Inbox:
         """Create an inbox; `run` does the work.
 
         `filter_batches` returns what is to be added. `on_added` gets the result, the batches, and the frontier's data
-        epoch before they were sent. `on_refused` gets the number of requests that a stopped crawl refused.
+        epoch before they were sent (a number that changes when the frontier may have lost confirmed data). `on_refused`
+        gets the number of requests that a stopped crawl refused.
         """
         self._frontier = frontier
         self._retrier = retrier
@@ -180,6 +196,7 @@ class Inbox:
             await self._has_work.wait()
             taken = self._take()
             batches = await self._retrier.call_frontier(lambda taken=taken: self._filter_batches(taken))  # type: ignore[misc]
+            # Read before the call: if the frontier loses data during it, its answer must not be remembered.
             data_epoch = self._frontier.data_epoch
             try:
                 added = await self._retrier.call_frontier(
@@ -203,10 +220,12 @@ class Inbox:
 
 
 _POLL_SECONDS = 0.5
-"""Seconds between two attempts to claim what another process holds. May be changed freely."""
+"""Seconds between two attempts to claim what another process holds. Tuning only: shorter costs calls, longer delays the
+start of a process that waits."""
 _RENEW_SECONDS = 5.0
-"""Seconds between two renewals of this process's claims. It must stay well below the 20 s after which the frontier
-gives a claim to another process."""
+"""Seconds between two renewals of this process's claims. May be shorter, which costs calls. Must stay well below the
+20 s (`_CLAIM_MS` in frontier/valkey/frontier.py) after which the frontier gives a claim to another process, or two
+processes handle the same item."""
 
 
 class StartClaims:
@@ -215,6 +234,9 @@ class StartClaims:
     A process claims an item or a request before it handles it, and reports when it is done. When a process dies,
     another process that waits for the claim, or starts later, gets it after 20 s. Items are identified by their
     position among the items of `start()`, which must therefore be the same in every process.
+
+    The names of claims are stored in the frontier, `item 0` or the hexadecimal fingerprint of a request. They must not
+    change: a process of another version would handle the same item again.
     """
 
     def __init__(self, frontier: Frontier, retrier: Retrier, run: Run, crawler: Crawler) -> None:
@@ -223,14 +245,20 @@ class StartClaims:
         self._run = run
         self._crawler = crawler
         self._owner = secrets.token_hex(8)
+        """This process's name among the owners of claims."""
         self._item_count = 0
+        """Number of items that `start()` has yielded."""
         self._tried: set[str] = set()
         """Names that this process ever tried to claim: a second start request of one fingerprint is a duplicate."""
         self._held: set[str] = set()
+        """Names that this process has claimed and not yet reported as done."""
         self._items: list[str] = []
+        """Names of the claimed items; all are done when none of them is under way."""
         self._items_under_way = 0
         self._requests: dict[Request, str] = {}
+        """Names of the claimed requests that have not ended."""
         self._done: list[str] = []
+        """Names to report as done."""
         for signal in (signals.item_scraped, signals.item_dropped, signals.item_error):
             crawler.signals.connect(self._on_item_end, signal=signal)
 
@@ -268,6 +296,7 @@ class StartClaims:
                 self._items = []
 
     async def _claim(self, name: str) -> bool:
+        """Return whether this process got the claim; wait while another process holds it."""
         if not self._run.number:
             return True  # a ClusterSpider: its process belongs to no run
         self._tried.add(name)

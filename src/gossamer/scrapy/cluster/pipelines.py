@@ -1,4 +1,9 @@
-"""Publishes Scrapy items on the bus."""
+"""Publishes the items of Scrapy spiders on the bus (Kafka, or Redis streams), where a service's clients read them.
+
+Safe to change: `_CLOSE_SECONDS`. Fixed: an item is passed on only after it is durable on the bus, because the request
+is settled (reported as done) after that; the name of BusPipeline, which projects write into ITEM_PIPELINES; and that
+one crawler has one sink, which its scheduler and its pipeline share (`SINKS`).
+"""
 
 import asyncio
 import contextlib
@@ -22,7 +27,8 @@ from gossamer.valkey.shards import Shards
 from gossamer.wiring.service import make_bus, make_bus_sink
 
 _CLOSE_SECONDS = 3.0
-"""Longest time for reporting the last statistics of a closing process. May be changed freely."""
+"""Longest time for reporting the last statistics of a closing process. Tuning only: longer delays the end in an outage,
+shorter loses counts."""
 
 
 class CrawlerBusSink:
@@ -32,6 +38,7 @@ class CrawlerBusSink:
     """
 
     wants_wire = False
+    """Part of Sink. False: its records need no copy of the raw HTTP messages."""
 
     def __init__(self, shards: Shards, settings: Settings, spider: str) -> None:
         self.tally = Tally()
@@ -46,7 +53,9 @@ class CrawlerBusSink:
 
     @classmethod
     async def open(cls, settings: Settings, spider: str) -> Self:
-        """Connect to the frontier and the bus. Raises FrontierUnavailable, BadInput, BusUnavailable."""
+        """Connect to the frontier's server (which may also carry the bus) and to the bus.
+
+        Raises FrontierUnavailable, BadInput, BusUnavailable."""
         return cls(await Shards.connect(settings.frontier), settings, spider)
 
     async def write(self, outputs: Sequence[Output]) -> None:
@@ -58,7 +67,8 @@ class CrawlerBusSink:
         await self._retrier.write_output(lambda: self._sink.write([output]))
 
     async def close(self) -> None:
-        """Report the last statistics and disconnect."""
+        """Report the last statistics and disconnect. The order must stay: the reporter, the sink and the bus use what
+        is closed after them."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         with contextlib.suppress(TimeoutError):
@@ -70,7 +80,8 @@ class CrawlerBusSink:
 
 
 SINKS: "WeakKeyDictionary[Crawler, CrawlerBusSink]" = WeakKeyDictionary()
-"""Sinks of this process's crawlers. Only crawlers with the cluster's scheduler have one."""
+"""Sinks of this process's crawlers. The scheduler of gossamer.scrapy.cluster sets and removes them; crawlers with
+another scheduler have none."""
 
 
 class BusPipeline:

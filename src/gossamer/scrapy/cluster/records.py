@@ -1,8 +1,14 @@
-"""Records of requests that Scrapy ran, as the bus carries them. The fast worker publishes the same record types."""
+"""Records of requests that Scrapy ran, as the bus carries them to a service's clients.
+
+Gossamer's own worker (the fast worker) publishes the same record types, so a change of what a field holds must be made
+in gossamer/worker/records.py, too. Fixed: the names of fields, Scrapy Cluster's and Gossamer's, which clients read, and
+the reasons (`http_404`). Safe to change: which further forms of headers, links and bodies an item may have.
+"""
 
 import base64
 import http
 from collections.abc import Iterable, Mapping
+from itertools import chain, repeat
 from typing import Any
 
 import msgspec
@@ -20,10 +26,11 @@ from gossamer.worker.records import EXCEPTION_CHARACTERS, bare_record, timestamp
 
 
 class RawResponseItem(Item):
-    """A page, with Scrapy Cluster's fields and Gossamer's.
+    """A page, with Scrapy Cluster's fields and a few of Gossamer's.
 
-    BusPipeline takes missing fields from the response, the crawl request and the lease, and publishes the others as
-    they are.
+    BusPipeline takes missing fields from the response, the crawl request and the lease (the request as the frontier
+    has given it to this process), and publishes the others as they are. Spiders set fields by these names: a field may
+    be added if PageRecord has it, too; none may be renamed.
     """
 
     appid = Field()
@@ -57,7 +64,7 @@ def plain_headers(headers: Headers) -> dict[str, list[str]]:
     }
 
 
-def item_headers(value: Any) -> dict[str, list[str]]:
+def _item_headers(value: Any) -> dict[str, list[str]]:
     """Return the headers of an item: Scrapy's Headers, or a mapping from names to one value or several."""
     if isinstance(value, Headers):
         return plain_headers(value)
@@ -73,7 +80,7 @@ def _text(value: Any) -> str:
 
 
 _CONVERTED = frozenset(("body", "links", "request_headers", "response_headers"))
-"""Fields of an item that are converted. All others are published as they are."""
+"""Fields of an item that `page_output` converts. All others are published as they are."""
 
 
 def failure_output(lease: Lease, active: ActiveLease | None, *, reason: str, now: float, redact: bool) -> Output:
@@ -94,9 +101,11 @@ def failure_output(lease: Lease, active: ActiveLease | None, *, reason: str, now
 
 
 def page_output(item: Mapping[str, Any], active: ActiveLease, *, now: float, redact: bool) -> Output:
-    """Return the page record of a RawResponseItem that the lease's callback yielded.
+    """Return the page record of a RawResponseItem that the lease's callback yielded, and the body beside it.
 
-    `redact` hides the values of secret request headers. Raises msgspec.ValidationError for a field of a wrong type.
+    The item's fields override those of the response; secrets are hidden after that, also in headers that the item sets.
+    `now`: epoch seconds. `redact` hides the values of secret request headers. Raises msgspec.ValidationError for a
+    field of a wrong type.
     """
     response = active.result if isinstance(active.result, Response) else None
     record = _record(active, response, now=now)
@@ -108,11 +117,12 @@ def page_output(item: Mapping[str, Any], active: ActiveLease, *, now: float, red
             setattr(record, name, value)
     for name in ("request_headers", "response_headers"):
         if name in item:
-            setattr(record, name, item_headers(item[name]))
+            setattr(record, name, _item_headers(item[name]))
     if redact:
         _hide_secrets(record, active.lease)
     if "links" in item:
-        record.links = record_links(item["links"] or ())
+        record.links = _record_links(item["links"] or ())
+    # A body that differs from the response's is the spider's own and replaces it.
     given = item.get("body")
     if isinstance(given, bytes):
         if given != body:
@@ -120,11 +130,12 @@ def page_output(item: Mapping[str, Any], active: ActiveLease, *, now: float, red
             record.body, record.body_encoding, _ = _body_fields(given, record.content_type)
     elif given is not None and given != record.body and (response is None or given != getattr(response, "text", None)):
         record.body, record.body_encoding, body = str(given), "text", str(given).encode("utf-8", "replace")
+    # Converted only to check the types: the spider may have set any value.
     return Output(record=msgspec.convert(msgspec.to_builtins(record), PageRecord), body=body)
 
 
 def item_output(item: dict[str, Any], active: ActiveLease, *, now: float) -> Output:
-    """Return the item record of an item that is not a RawResponseItem."""
+    """Return the item record of an item that is not a RawResponseItem. Values that JSON does not know become text."""
     lease = active.lease
     result = active.result
     return Output(
@@ -142,7 +153,7 @@ def item_output(item: dict[str, Any], active: ActiveLease, *, now: float) -> Out
     )
 
 
-def record_links(links: Iterable[Any]) -> list[RecordLink]:
+def _record_links(links: Iterable[Any]) -> list[RecordLink]:
     """Convert mappings with `url` and `text`, or (url, text) pairs, to links of a record."""
     return [
         RecordLink(str(one["url"]), str(one.get("text", "")))
@@ -153,6 +164,7 @@ def record_links(links: Iterable[Any]) -> list[RecordLink]:
 
 
 def _record(active: ActiveLease, response: Response | None, *, now: float) -> PageRecord:
+    """Return the record of a request and, if there is one, its response."""
     lease, meta = active.lease, active.request.meta
     record = bare_record(lease, now=now, reason="", exception="")
     record.request_id = _request_id(lease)
@@ -163,11 +175,12 @@ def _record(active: ActiveLease, response: Response | None, *, now: float) -> Pa
     redirect_urls = meta.get("redirect_urls") or []
     statuses = meta.get("redirect_reasons") or []
     record.redirects = [
+        # 0 for a redirect without a status, such as that of a meta tag.
         RedirectHop(str(url), status if isinstance(status, int) else 0)
-        for url, status in zip(redirect_urls, [*statuses, *([0] * len(redirect_urls))], strict=False)
+        for url, status in zip(redirect_urls, chain(statuses, repeat(0)), strict=False)
     ]
     if redirect_urls:
-        record.url = str(redirect_urls[0])
+        record.url = str(redirect_urls[0])  # the URL before the first redirect
     if response is None:
         return record
     content_type = response.headers.get(b"Content-Type") or b""
@@ -178,13 +191,14 @@ def _record(active: ActiveLease, response: Response | None, *, now: float) -> Pa
     record.response_headers = plain_headers(response.headers)
     record.body, record.body_encoding, record.encoding = _body_fields(response.body, record.content_type)
     record.ip = str(response.ip_address or "")
-    record.truncated = "dataloss" in response.flags
+    record.truncated = "dataloss" in response.flags  # Scrapy's flag for a body that ended too early
     if (latency := meta.get("download_latency")) is not None:
-        record.timings = {"total": round(latency, 6)}
+        record.timings = {"total": round(latency, 6)}  # seconds, to the microsecond
     return record
 
 
 def _hide_secrets(record: PageRecord, lease: Lease) -> None:
+    """Replace the values of the record's secret request headers."""
     names = SecretHeaders(lease.terms).names
     record.request_headers = {
         name: [REDACTED] * len(values) if name.lower() in names else values
@@ -193,11 +207,12 @@ def _hide_secrets(record: PageRecord, lease: Lease) -> None:
 
 
 def _request_id(lease: Lease) -> str:
+    """Return the request's id. A request that was redirected to another domain keeps the id that it had before."""
     return unpack(lease.payload).request_id or lease.request_id
 
 
 def _body_fields(body: bytes, content_type: str) -> tuple[str, Any, str]:
-    """Return body, body_encoding and encoding of a record."""
+    """Return body, body_encoding and encoding of a record. Bytes that are not valid text become base64."""
     if not body:
         return "", "text", ""
     text, encoding, strict = decode(body, content_type)

@@ -1,4 +1,12 @@
-"""Scheduler of a ClusterSpider: runs the requests of all the service's crawls that name its spider."""
+"""Scheduler of a ClusterSpider: runs the requests of all the service's crawls that name its spider.
+
+A leased request is one that the frontier (the queue that all processes share) has given to this process for a while;
+settling it reports its outcome. The terms are the options that one crawl request carries, for all requests made of it.
+
+Safe to change: `_MAX_SCOPES`, and the texts of log messages. Fixed: the reasons in `_REASONS`, which clients read in
+records and statistics and share with Gossamer's own worker; that a retried result never reaches the spider; and that
+only requests made of a crawl request are stored, because no other request has terms.
+"""
 
 import logging
 import random
@@ -40,7 +48,8 @@ from gossamer.worker.page import drop_reason
 log = logging.getLogger(__name__)
 
 _MAX_SCOPES = 1000
-"""Number of compiled scopes kept in memory. May be changed freely."""
+"""Number of compiled scopes (which links a crawl request lets be followed) kept in memory. Tuning only: more need
+memory, fewer are compiled more often."""
 
 
 class Scheduler(scheduler.Scheduler):
@@ -49,10 +58,12 @@ class Scheduler(scheduler.Scheduler):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._retries = crawler.settings.getint("RETRY_TIMES")
+        """Retries of a request for which neither its crawl request nor its meta names a number."""
         default_base, _ = PROJECT_SETTINGS["GOSSAMER_RETRY_BASE"]
         self._retry_base_seconds = crawler.settings.getfloat("GOSSAMER_RETRY_BASE", default_base)
         self._robots = RobotsPolicy(self.options.settings.fetch.robots)
         self._scopes: dict[int, tuple[Terms, LinkScope]] = {}
+        """Compiled scopes by the id() of their terms, which is cheaper than a hash of all their fields."""
 
     # --- opening and closing ------------------------------------------------------------------------------------------
 
@@ -66,7 +77,9 @@ class Scheduler(scheduler.Scheduler):
         return replace(options, crawl=msgspec.structs.replace(options.crawl, pool=SHARED_POOL), stay_open=True)
 
     async def _join(self, frontier: Frontier) -> Run:
-        """Return a run that exists nowhere. It only stands for the spider where a request has no lease."""
+        """Return a run that exists nowhere. It only stands for the spider where a request has no lease.
+
+        Its number must stay 0: `StartClaims` in scrapy/start.py recognizes it by that."""
         return Run(self.options.crawl, 0, 0)
 
     def _describe_work(self, run: Run) -> str:
@@ -85,7 +98,7 @@ class Scheduler(scheduler.Scheduler):
         )
 
     async def _close(self) -> None:
-        await super()._close()
+        await super()._close()  # first: it writes the last records into the sink
         self._guard.close()
         SINKS.pop(self._crawler, None)
         await self._sink.close()
@@ -103,7 +116,7 @@ class Scheduler(scheduler.Scheduler):
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def _prepare_request(self, request: Request, lease: Lease, payload: Payload) -> Request:
-        return apply_terms(request, lease, payload, may_ignore_robots=self._robots.applies(True) is False)
+        return apply_terms(request, lease, payload, may_ignore_robots=not self._robots.applies(True))
 
     def enqueue_request(self, request: Request) -> bool:
         """Store a request under its parent's terms.
@@ -127,10 +140,10 @@ class Scheduler(scheduler.Scheduler):
     def _refusal(self, request: Request, active: ActiveLease) -> str | None:
         """Return the reason for which the crawl's terms refuse the request. None: they allow it."""
         terms = active.lease.terms
-        if active.replacing:
+        if active.replacing:  # a redirect or retry is as deep as the request that it replaces
             if request.url == active.request.url:
                 return None
-        elif is_handover(request, active):
+        elif is_handover(request, active):  # the same page for another spider
             return None
         elif self._is_too_deep(active):
             return str(DropReason.DEPTH)
@@ -161,22 +174,27 @@ class Scheduler(scheduler.Scheduler):
         failure = _failure_reason(result)
         retry = self._retry(active, failure) if failure else None
         if retry is not None:
+            # The engine's handler is not called, so the spider gets only the result of the last attempt.
             active.outcome, active.retry_delay_seconds, active.handled = Outcome.RETRY, retry.delay_seconds, True
             self._sink.tally.retry(str(failure))
             self._end(active)
             return succeed(None)
-        refused = isinstance(result, Failure) and isinstance(result.value, AddressRefused)
-        if isinstance(result, Response) or not refused:
+        is_refused = isinstance(result, Failure) and isinstance(result.value, AddressRefused)
+        if not is_refused:
+            # Status 0 counts requests without a response.
             self._sink.tally.status(self._spider.name, getattr(result, "status", 0))
         if isinstance(failure, str):
             active.fail(failure)
         handled = super()._handle_result(result, request, original)
-        if refused:
+        if is_refused:  # set last: the rules for all schedulers took it for a filtered request
             active.outcome, active.reason = Outcome.DROPPED, str(DropReason.BLOCKED_ADDRESS)
         return handled
 
     def _retry(self, active: ActiveLease, failure: str | int) -> Retry | None:
-        """Return the retry of a failed request, by any worker; the spider does not get this result. None: no retry."""
+        """Return the retry of a failed request, by any worker. None: no retry.
+
+        `failure`: a reason, or the status of a response. The number of retries is that of the crawl request, else of
+        the request's meta, else of RETRY_TIMES."""
         if active.request.meta.get("dont_retry"):
             return None
         retries = active.lease.terms.retries
@@ -190,6 +208,9 @@ class Scheduler(scheduler.Scheduler):
         return decision if isinstance(decision, Retry) else None
 
     def _records(self, settlement: Settlement, active: ActiveLease | None) -> Sequence[Output]:
+        """Return the record of a request that failed or was dropped; BusPipeline has published all others. Count it.
+
+        A request that moved to another domain goes on there, so it has no record yet."""
         if settlement.outcome not in (Outcome.FAILED, Outcome.DROPPED) or settlement.reason == DropReason.MOVED:
             if active is not None and settlement.outcome is Outcome.FETCHED:
                 self._sink.tally.pages += 1
@@ -220,7 +241,9 @@ _REASONS = {
     "TunnelError": "proxy",
     "DownloadFailedError": "fetch",
 }
-"""The fast worker's reason for an exception, by the name of its class or nearest base class.
+"""Reason for an exception, by the name of its class or nearest base class. The names are Scrapy's and Twisted's; more
+may be added. The reasons are those of Gossamer's own worker; WORTH_A_RETRY in policy/retry.py decides by them. An
+exception without a reason here is not retried, and fails under its class's name.
 
 Names instead of classes, because the classes differ between versions of Scrapy and its download handlers.
 """

@@ -1,4 +1,9 @@
-"""Base class of spiders for a service's crawl requests, and the spiders `link` and `wandering` made of it."""
+"""Base class of spiders for a service's crawl requests, and the spiders `link` and `wandering` made of it.
+
+Safe to change: how `link` and `wandering` choose links. Fixed: the spiders' names, which crawl requests name as
+`spiderid`; the methods, attributes and keys of meta, which projects from Scrapy Cluster use; and the settings
+below, each for the reason beside it.
+"""
 
 import random
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -16,6 +21,10 @@ from gossamer.scrapy.cluster.records import RawResponseItem, plain_headers
 from gossamer.scrapy.leasing import CURRENT_LEASE
 from gossamer.worker.context import scope_of
 
+_PIPELINE_POSITION = 100
+"""Position of BusPipeline among the item pipelines (0 to 1000, lowest first). It publishes what the pipelines before it
+return. Must not move: projects place their own pipelines before or after it, by docs/howto/from-scrapy-cluster.md."""
+
 
 class ClusterSpider(Spider):
     """Spider that gets all crawl requests with its name as `spiderid`, of any crawl. It never closes by itself.
@@ -25,7 +34,8 @@ class ClusterSpider(Spider):
     """
 
     ignores_maxdepth = False
-    """True: links are followed at any depth, whatever `maxdepth` the crawl request sets."""
+    """True: links are followed at any depth, whatever `maxdepth` the crawl request sets. The scheduler and the encoder
+    of requests read it by this name."""
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
@@ -35,11 +45,11 @@ class ClusterSpider(Spider):
         for name, value in (
             ("COOKIES_ENABLED", False),  # a cookie jar would mix the crawls that share this process
             ("RETRY_ENABLED", False),  # the frontier retries, on any worker
-            ("ROBOTSTXT_OBEY", True),
-            ("TELNETCONSOLE_ENABLED", False),
+            ("ROBOTSTXT_OBEY", True),  # as Gossamer's own worker does; a crawl request may be allowed to ignore it
+            ("TELNETCONSOLE_ENABLED", False),  # a console that runs code
         ):
             settings.set(name, value, priority="addon")
-        settings.setdefault_in_component_priority_dict("ITEM_PIPELINES", BusPipeline, 100)
+        settings.setdefault_in_component_priority_dict("ITEM_PIPELINES", BusPipeline, _PIPELINE_POSITION)
         # `scrapy crawl` applies the process's settings once more, after the spider's. They would replace a value that
         # has no higher priority than theirs.
         project_priority = settings.getpriority("ITEM_PIPELINES") or 0
@@ -49,7 +59,7 @@ class ClusterSpider(Spider):
     async def start(self) -> AsyncIterator[Any]:
         """Yield nothing: all requests come from the service."""
         return
-        yield
+        yield  # never reached; it makes the method a generator
 
     @property
     def _logger(self) -> Any:
@@ -67,10 +77,10 @@ class ClusterSpider(Spider):
     def links(self, response: Response) -> Links:
         """Return the page's links. `urls`: canonical, in scope of the crawl request; `texts`: all links with texts."""
         active = CURRENT_LEASE.get()
-        terms = active.lease.terms if active is not None else None
+        terms = active.lease.terms if active is not None else None  # None: `scrapy parse`, outside of a crawl
         extractor = LinkExtractor(
             compile_scope() if terms is None else scope_of(terms),
-            seed=0,
+            seed=0,  # for the links' fingerprints, which nothing here reads
             follow_nofollow=terms is not None and terms.follow_nofollow,
             texts=True,
         )
@@ -121,10 +131,8 @@ class WanderingSpider(ClusterSpider):
         if candidates:
             active = CURRENT_LEASE.get()
             next_attrs = {**attrs, "step": step + 1 if isinstance(step, int) else 1}
-            yield Request(
-                # Seeded by the request: a page that is fetched again after a crash leads to the same link, not to a
-                # second walk.
-                random.Random(active.lease.request_id if active else None).choice(candidates),
-                meta={"attrs": next_attrs, "priority": response.meta.get("priority", 0)},
-                dont_filter=True,
-            )
+            # Seeded by the request: a page that is fetched again after a crash leads to the same link, not to a second
+            # walk.
+            choice = random.Random(active.lease.request_id if active else None).choice(candidates)
+            meta = {"attrs": next_attrs, "priority": response.meta.get("priority", 0)}
+            yield Request(choice, meta=meta, dont_filter=True)

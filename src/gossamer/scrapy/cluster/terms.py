@@ -1,4 +1,10 @@
-"""Applies the terms of a crawl request to Scrapy's requests (headers, cookie, meta), and to those that follow them."""
+"""Applies the terms of a crawl request (its options: headers, cookie, limits, ...) to Scrapy's requests, and to those
+that spiders make of them.
+
+Safe to change: which keys of meta a child does not copy (`_EXCHANGE_META`). Fixed: the other names of meta's keys,
+which are Scrapy's and Scrapy Cluster's; where secrets may go (`_permitted_headers`); and the fingerprints of requests
+for another spider or for one that Gossamer's own worker also runs, which that worker computes in the same way.
+"""
 
 import contextlib
 from collections.abc import Mapping
@@ -28,19 +34,23 @@ _TERMS_META = (
     "appid", "crawlid", "url", "useragent", "cookie", "curdepth", "maxdepth", "expires", "priority", "domain_max_pages",
     "allowed_domains", "allow_regex", "deny_regex", "deny_extensions",
 )  # fmt: skip
-"""Keys of a leased request's meta that `apply_terms` sets. A child gets them from its own lease."""
+"""Keys of a leased request's meta that `apply_terms` sets, without `attrs`, `spiderid` and `depth`, which a child (a
+request that the spider makes) may have of its own. It gets these from its own lease. Scrapy Cluster's names: fixed; a
+key that is added to `apply_terms` belongs here, too."""
 
 _EXCHANGE_META = (
     "download_slot", "download_latency", "download_timeout", "retry_times", "max_retry_times", "redirect_times",
     "redirect_ttl", "redirect_urls", "redirect_reasons", "proxy", "_auth_proxy", "dont_obey_robotstxt",
     "is_start_request",
 )  # fmt: skip
-"""Keys of meta that concern one request only. A child that copies its parent's meta must not have them."""
+"""Scrapy's keys of meta that concern one request only. A child that copies its parent's meta must not have them: it
+would get a proxy or the retries of another request. More may be added."""
 
 
 def apply_terms(request: Request, lease: Lease, payload: Payload, *, may_ignore_robots: bool) -> Request:
     """Return the request with what its crawl request and its lease say. The request's own values override them.
 
+    A lease is a request that the frontier has given to this process for a while; `payload` is its stored form.
     `may_ignore_robots`: the operator lets crawl requests ignore robots.txt.
     """
     terms, crawl = lease.terms, lease.run.crawl.id
@@ -75,7 +85,7 @@ def apply_terms(request: Request, lease: Lease, payload: Payload, *, may_ignore_
     if terms.useragent:
         request.headers.setdefault("User-Agent", terms.useragent)
     for name, value in headers.items():
-        if name.lower() not in OWNED:
+        if name.lower() not in OWNED:  # headers that the downloader sets, such as Host
             request.headers.setdefault(name, value)
     if cookies := _cookie_header(cookie, payload.cookies):
         request.headers.setdefault("Cookie", cookies)
@@ -99,12 +109,15 @@ def remove_secrets(request: Request, terms: Terms) -> None:
             del request.headers[name]
     if terms.cookie and cookie is None:
         sent, own = request.headers.get(b"Cookie") or b"", terms.cookie.encode(request.encoding)
-        if sent == own or sent.startswith(own + b"; "):
+        if sent == own or sent.startswith(own + b"; "):  # as `_cookie_header` joins it with further cookies
             del request.headers[b"Cookie"]
 
 
 def _permitted_headers(request: Request, terms: Terms) -> tuple[dict[str, str], str | None]:
-    """Return the crawl's headers and cookie, without the secret ones where the request's URL must not get them."""
+    """Return the crawl's headers and cookie, without the secret ones where the request's URL must not get them.
+
+    In doubt (a URL that cannot be parsed) it gets no secret: one that was sent to another site cannot be called back.
+    """
     headers = terms.headers or {}
     if not has_secrets(terms):
         return headers, None
@@ -122,21 +135,22 @@ def _cookie_header(cookie: str | None, further: Mapping[str, str] | None) -> str
 
 
 def _without_inherited(request: Request, parent: Request, lease: Lease) -> Request:
-    """Return a child without copies of its parent's terms and exchange: its own lease gives it those."""
+    """Return the child without copies of its parent's terms and exchange: its own lease gives it those.
+
+    It inherits the parent's `attrs` (the user's own data) where they are not those of the terms."""
     meta, headers = request.meta, request.headers
-    superfluous = [name for name in (*_TERMS_META, *_EXCHANGE_META) if name in meta]
-    copied = [
-        name
-        for name in (b"User-Agent", b"Cookie", b"Accept-Encoding", *map(str.encode, lease.terms.headers or ()))
-        if name in headers and headers.getlist(name) == parent.headers.getlist(name)
+    superfluous_keys = [key for key in (*_TERMS_META, *_EXCHANGE_META) if key in meta]
+    from_terms = (b"User-Agent", b"Cookie", b"Accept-Encoding", *map(str.encode, lease.terms.headers or ()))
+    copied_headers = [
+        name for name in from_terms if name in headers and headers.getlist(name) == parent.headers.getlist(name)
     ]
     inherits_attrs = "attrs" not in meta and (attrs := parent.meta.get("attrs")) != lease.terms.attrs
-    if not (superfluous or copied or inherits_attrs):
+    if not (superfluous_keys or copied_headers or inherits_attrs):
         return request
     child = request.copy()
-    for key in superfluous:
+    for key in superfluous_keys:
         del child.meta[key]
-    for name in copied:
+    for name in copied_headers:
         del child.headers[name]
     if inherits_attrs:
         child.meta["attrs"] = attrs
@@ -148,13 +162,14 @@ def _list(values: tuple[str, ...] | None) -> list[str] | None:
 
 
 _NEUTRAL_META = frozenset(("attrs", "depth", SPIDER_KEY))
-"""Keys of meta that a neutral payload, or the entry, holds as well."""
+"""Keys of meta that a neutral payload (one that Gossamer's own worker reads, too) or the frontier's entry keeps. A
+further key here would be lost without notice."""
 
 
 class ClusterEntryEncoder(EntryEncoder):
     """Encodes requests under their parent's terms.
 
-    A child is one level deeper than its parent; its priority is ten lower unless the spider sets one.
+    A child is one level deeper than its parent; its priority is `child_priority`'s unless the spider sets one.
     """
 
     def entry(self, request: Request, key: RequestKey) -> FrontierEntry:
@@ -168,18 +183,19 @@ class ClusterEntryEncoder(EntryEncoder):
         depth = lease.depth if is_handover(request, parent) else lease.depth + 1
         priority = max(-MAX_PRIORITY, min(_priority(request, lease.priority), MAX_PRIORITY))
         if key.spider == self._spider.name and _is_plain(child, self._spider):
-            # Fast workers may run a spider of this name, too; they understand neutral payloads only.
+            # Gossamer's own workers may run a spider of this name, too; they understand neutral payloads only.
             entry = replace(entry, payload=pack(neutral_payload(child)))
         return replace(entry, priority=priority, depth=min(depth, MAX_DEPTH))
 
     def _own_fingerprint(self, request: Request, url: str) -> int:
-        # Fast workers that run a spider of this name do not know the project's fingerprinter.
+        # Gossamer's own workers (the fast lane) that run a spider of this name do not know the project's fingerprinter.
         if Lane.FAST in self._frontier.spiders.lanes(self._spider.name):
             return self._common_fingerprint(self._spider.name, request, url)
         return super()._own_fingerprint(request, url)
 
     def _common_fingerprint(self, spider: str, request: Request, url: str) -> int:
         parent = CURRENT_LEASE.get()
+        # Whether URLs that differ only in the order of their query parameters are one page.
         query_order = QueryOrder.SIGNIFICANT if parent is None else parent.lease.terms.query_order
         return self._frontier.spiders.fingerprint(
             spider, url, method=request.method, body=request.body, query_order=query_order
@@ -200,15 +216,17 @@ def is_handover(request: Request, parent: ActiveLease) -> bool:
         return False
 
 
-def _priority(request: Request, parent: int) -> int:
+def _priority(request: Request, parent_priority: int) -> int:
+    """Return the priority that the spider has set for a child; else the one below its parent's."""
     if request.priority:
         return request.priority
     priority = request.meta.get("priority")  # as Scrapy Cluster's spiders set it
-    return priority if type(priority) is int else child_priority(parent)
+    return priority if type(priority) is int else child_priority(parent_priority)
 
 
 def _is_plain(request: Request, spider: Spider) -> bool:
-    """Return whether a neutral payload loses nothing of the request."""
+    """Return whether a neutral payload loses nothing of the request. A property of Request that is not checked here is
+    lost, so a new one must be added."""
     callback = request.callback
     return (
         type(request) is Request

@@ -1,4 +1,8 @@
-"""Connection to a project's Redis: the address from its REDIS_ settings, and one connection shared by each process."""
+"""Connection to a project's Redis: the address from its REDIS_ settings, and one connection for each crawler.
+
+Fixed: the names of settings and parameters (scrapy-redis's and redis-py's), DEFAULTS, and the names that `sibling_key`
+makes, under which messages of projects are stored. Safe to change: which parameters of redis-py are accepted.
+"""
 
 import asyncio
 import logging
@@ -21,7 +25,9 @@ from gossamer.valkey.shards import Shards
 log = logging.getLogger(__name__)
 
 SCRIPTS = load_scripts(files("gossamer.scrapy.redis") / "scripts")
+"""This package's Lua scripts by file name."""
 
+# Parameters of redis-py that REDIS_PARAMS may have. Any other is refused.
 _ADDRESS = ("host", "port", "db", "username", "password", "unix_socket_path", "ssl")
 _TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
 _TIMEOUTS = ("socket_timeout", "socket_connect_timeout")
@@ -29,9 +35,13 @@ _REDIS_PY_ONLY = (
     "encoding", "encoding_errors", "decode_responses", "retry_on_timeout", "retry_on_error", "retry", "max_connections",
     "health_check_interval", "socket_keepalive", "socket_keepalive_options", "client_name", "protocol", "charset",
 )  # fmt: skip
-"""Parameters that only concern the redis-py client of `self.server`."""
+"""Parameters that only concern the redis-py client of `self.server`, which a project's own code uses. More may be added
+if they have no meaning for Gossamer's connection."""
 DEFAULTS = {"socket_timeout": 30, "socket_connect_timeout": 30, "retry_on_timeout": True, "encoding": "utf-8"}
-"""scrapy-redis's default parameters. They must stay equal to those."""
+"""scrapy-redis's default parameters (times in seconds). They must stay equal to those."""
+_DEFAULT_TIMEOUT_SECONDS = 30.0
+"""Timeout of Gossamer's connection where the project turns redis-py's off. Tuning only: longer notices a dead server
+later."""
 _SETTINGS = {
     "REDIS_URL": "url",
     "REDIS_HOST": "host",
@@ -40,7 +50,7 @@ _SETTINGS = {
     "REDIS_ENCODING": "encoding",
     "REDIS_DECODE_RESPONSES": "decode_responses",
 }
-"""Parameter of redis-py by setting."""
+"""Parameter of redis-py by setting. scrapy-redis's names: fixed."""
 
 
 def connection_parameters(settings: BaseSettings) -> dict[str, Any]:
@@ -52,6 +62,7 @@ def connection_parameters(settings: BaseSettings) -> dict[str, Any]:
     if unknown := sorted(set(given) - known):
         raise BadSetting(f"REDIS_PARAMS: {unknown[0]} is not known here")
     single = {name: settings.get(setting) for setting, name in _SETTINGS.items() if settings.get(setting)}
+    # As in scrapy-redis: a setting of its own, such as REDIS_HOST, overrides REDIS_PARAMS.
     return {**DEFAULTS, **given, **single}
 
 
@@ -63,6 +74,7 @@ def server_address(settings: BaseSettings) -> str:
         if frontier:
             return str(frontier)
     if given.get("url"):
+        # The URL's parts come first; user, password and database may stand beside it.
         address = Address.parse(str(given["url"]))
         if (address.password or not given.get("password")) and (address.database or not given.get("db")):
             return str(given["url"])
@@ -78,11 +90,12 @@ def server_address(settings: BaseSettings) -> str:
             **dict(address.tls_options),
         }
     text = _format_address(given)
-    Address.parse(text)
+    Address.parse(text)  # raises BadInput for a part that is invalid
     return text
 
 
 def _format_address(given: dict[str, Any]) -> str:
+    """Return parameters of redis-py as a URL."""
     user = ""
     if given.get("password") or given.get("username"):
         user = f"{quote(str(given.get('username') or ''), safe='')}:{quote(str(given.get('password') or ''), safe='')}@"
@@ -100,12 +113,12 @@ class RedisConnection:
     """One process's connection to the server of the start keys, items and statistics. It connects at its first use."""
 
     def __init__(self, settings: BaseSettings) -> None:
-        """Raises BadInput."""
+        """Read the project's settings. Raises BadInput."""
         given = connection_parameters(settings)
         self.address = server_address(settings)
         self._is_cluster = Address.parse(self.address).cluster
-        self._call_seconds = float(given["socket_timeout"] or 30)
-        self._connect_seconds = float(given["socket_connect_timeout"] or 30)
+        self._call_seconds = float(given["socket_timeout"] or _DEFAULT_TIMEOUT_SECONDS)
+        self._connect_seconds = float(given["socket_connect_timeout"] or _DEFAULT_TIMEOUT_SECONDS)
         self._shards: Shards | None = None
         self._lock = asyncio.Lock()
         self.before_close: list[Callable[[], Awaitable[None]]] = []
@@ -121,7 +134,11 @@ class RedisConnection:
             return self._shards
 
     def sibling_key(self, key: str, suffix: str) -> str:
-        """Return the name `key:suffix`; in a cluster, one that lies on the same server as `key`."""
+        """Return the name `key:suffix`; in a cluster, one that lies on the same server as `key`.
+
+        A script uses both keys in one step, which a cluster allows on one server only. The names must not change:
+        messages that are stored under them would be lost."""
+        # A cluster places a key by the text in its braces, or by the whole key where it has none.
         is_tagged = 0 <= key.find("{") < key.find("}") - 1
         return f"{{{key}}}:{suffix}" if self._is_cluster and not is_tagged else f"{key}:{suffix}"
 

@@ -1,4 +1,8 @@
-"""scrapy-redis's module of default values, for projects whose code reads them. They must stay equal to its own."""
+"""scrapy-redis's module of default values, for projects whose code reads them.
+
+Names and values must stay equal to those of scrapy-redis, with this package's paths in place of its own; a test
+compares them. Nothing in Gossamer reads this module, so a change here changes no behaviour of a crawl.
+"""
 
 from typing import Any
 

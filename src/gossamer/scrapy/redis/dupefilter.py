@@ -1,4 +1,9 @@
-"""scrapy-redis's dupefilter class, and the fingerprints that scrapy-redis left in Redis."""
+"""scrapy-redis's dupefilter class, and the fingerprints that scrapy-redis left in Redis.
+
+They let a crawl that scrapy-redis began go on here: requests in the old set are not added to the frontier, the queue
+that all processes share. Fixed: the name RFPDupeFilter, which projects write into their settings, and the result of
+`request_fingerprint`, which must equal what scrapy-redis has stored. The old set is only read, never written.
+"""
 
 import hashlib
 import json
@@ -19,7 +24,9 @@ class RFPDupeFilter(ScrapyDupeFilter):
 
 
 def request_fingerprint(request: Request) -> str:
-    """Return the fingerprint that scrapy-redis 0.7 to 0.9 stored for a request: 40 hexadecimal digits."""
+    """Return the fingerprint that scrapy-redis 0.7 to 0.9 stored for a request: 40 hexadecimal digits.
+
+    Neither the fields, nor the order of the keys, nor the hash may change."""
     data = {"method": request.method, "url": canonicalize_url(request.url), "body": request.body.hex()}
     text = json.dumps(data, sort_keys=True)
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
@@ -31,6 +38,7 @@ class LegacyFingerprints:
 
     connection: RedisConnection
     key: str
+    """Name of the set in Redis."""
     _pending: dict[int, tuple[str, int]] = field(default_factory=dict)
     """scrapy-redis's fingerprint, and the number of requests on their way with it, by the frontier's fingerprint."""
 
@@ -50,7 +58,7 @@ class LegacyFingerprints:
     async def filter_unseen(self, batches: Sequence[Batch]) -> tuple[list[Batch], int]:
         """Return the batches without requests in the set, and the number of requests removed.
 
-        Raises FrontierUnavailable; may be repeated then."""
+        Raises FrontierUnavailable; may be repeated then, because nothing is forgotten before the answer."""
         filtered = [batch for batch in batches if not batch.unfiltered]
         legacy = {
             fingerprint: self._pending[fingerprint][0]
@@ -60,7 +68,8 @@ class LegacyFingerprints:
         }
         if not legacy:
             return list(batches), 0
-        answers = await (await self.connection.shards()).command(self.key, "SMISMEMBER", self.key, *legacy.values())
+        shards = await self.connection.shards()
+        answers = await shards.command(self.key, "SMISMEMBER", self.key, *legacy.values())
         seen = {fingerprint for fingerprint, answer in zip(legacy, answers, strict=True) if answer}
         unseen, dropped = [batch for batch in batches if batch.unfiltered], 0
         for batch in filtered:
@@ -73,6 +82,7 @@ class LegacyFingerprints:
         return unseen, dropped
 
     def _unregister(self, fingerprint: int) -> None:
+        """Note that one request with this fingerprint of the frontier has been filtered."""
         legacy, count = self._pending.get(fingerprint, ("", 0))
         if count > 1:
             self._pending[fingerprint] = (legacy, count - 1)
@@ -81,6 +91,7 @@ class LegacyFingerprints:
 
 
 def _select(batch: Batch, positions: Sequence[int]) -> Batch:
+    """Return the batch with the requests at these positions only."""
     if len(positions) == len(batch.urls):
         return batch
     payloads = batch.payloads

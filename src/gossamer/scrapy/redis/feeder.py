@@ -1,4 +1,12 @@
-"""Start messages of scrapy-redis projects: taking them from Redis keys, parsing them, and feeding their requests."""
+"""Start messages of scrapy-redis projects: taking them from Redis keys, parsing them, and feeding their requests.
+
+Other programs push messages (URLs, or JSON objects) into a project's keys. Their requests go into the frontier, the
+queue that all processes of the crawl share.
+
+Safe to change: the numbers, as each one says, and what `parse_message` accepts in addition. Fixed: the names of keys
+and fields, which other programs use; and that a message leaves the processing key only after its requests are in the
+frontier (`_feed_batch`): a process that is killed would otherwise take messages with it.
+"""
 
 import asyncio
 import base64
@@ -29,17 +37,22 @@ log = logging.getLogger(__name__)
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 _LEASE_SECONDS = 30.0
-"""Seconds after which a message that its process neither finished nor kept goes to another process. A longer time
-delays the messages of killed processes. The waits of `Feeder` between two calls of `keep` are computed from it."""
+"""Seconds after which a message that its process neither finished nor kept goes to another process. Longer delays the
+messages of killed processes (docs/howto/from-scrapy-redis.md promises half a minute); shorter lets a slow process's
+messages be crawled twice."""
+_KEEP_SECONDS = _LEASE_SECONDS / 3
+"""Seconds after which a process keeps its messages for another lease. Must stay well below `_LEASE_SECONDS`: a call may
+fail and be repeated."""
 _DEAD_SECONDS = 7 * 86400
-"""Seconds that dead letters are kept. Stated in the documentation."""
+"""Seconds that dead letters (messages that cannot be used) are kept. docs/howto/from-scrapy-redis.md promises a
+week."""
 
 
 class TakenMessage(NamedTuple):
     """A message that this process has taken from its key."""
 
     entry: bytes
-    """The message in the processing key: `token:number:score|message`."""
+    """The message in the processing key: `token:number:score|message`, as scripts/take.lua writes it. Stored: fixed."""
     message: bytes
 
     @classmethod
@@ -55,7 +68,8 @@ class TakenMessage(NamedTuple):
 class MessageKey:
     """A Redis key that holds messages. A message moves from the key to `<key>:processing`, and then it is done.
 
-    Invalid messages go to `<key>:dead` for a week. All calls raise FrontierUnavailable and may be repeated.
+    Invalid messages go to `<key>:dead` for a week. All calls raise FrontierUnavailable and may be repeated. Both names
+    are documented and stored: fixed.
     """
 
     def __init__(self, connection: RedisConnection, key: str, *, kind: str) -> None:
@@ -67,7 +81,8 @@ class MessageKey:
         self.dead = connection.sibling_key(key, "dead")
 
     async def take(self, limit: int) -> list[TakenMessage]:
-        """Take at most `limit` messages: a list's oldest, a sorted set's highest, or any of a set.
+        """Take at most `limit` messages: a list's oldest, a sorted set's highest, or any of a set. Messages whose lease
+        has ended in another process come first.
 
         Raises BadInput where the key has another type."""
         keys = [self.key, self._processing]
@@ -77,7 +92,7 @@ class MessageKey:
         except FrontierUnavailable:
             raise
         except FrontierError as error:
-            if "WRONGTYPE" in str(error):
+            if "WRONGTYPE" in str(error):  # scripts/take.lua answers this
                 raise BadInput(f"{self.key} is not a list, a set or a sorted set") from None
             raise
         return [TakenMessage.parse(entry) for entry in entries]
@@ -100,7 +115,8 @@ class MessageKey:
         await self._call("put_back", [self.key, self._processing], [self._kind, *rows])
 
     async def bury(self, one: TakenMessage, reason: str) -> None:
-        """Move an invalid message to the dead letters: a JSON object with the reason."""
+        """Move an invalid message to the dead letters: a JSON object with `reason`, `at` (epoch seconds) and `message`,
+        or `message_base64` where the message is not UTF-8. Users read these fields: fixed."""
         letter: dict[str, object] = {"reason": reason, "at": time.time()}
         try:
             letter["message"] = one.message.decode()
@@ -110,6 +126,7 @@ class MessageKey:
         await self._call("dead_letter", [self.dead, self._processing], arguments)
 
     async def _call(self, name: str, keys: list[str], arguments: Sequence[int | str | bytes]) -> list[bytes]:
+        """Run a script of this package. Return its answer; empty for one that is not a list."""
         shards = await self._connection.shards()
         answer = await shards.call(0, SCRIPTS[name], keys, list(arguments))
         return answer if isinstance(answer, list) else []
@@ -118,8 +135,8 @@ class MessageKey:
 # --- feeding ----------------------------------------------------------------------------------------------------------
 
 _POLL_SECONDS = 0.1
-"""Seconds between two looks at empty keys. Redis cannot wait for sets and sorted sets. May be changed; the
-documentation promises that new messages are seen within a fraction of a second."""
+"""Seconds between two looks at empty keys: Redis cannot wait for sets and sorted sets. Shorter costs calls; must stay a
+fraction of a second, which docs/howto/from-scrapy-redis.md promises (redis/settings.py even says a tenth)."""
 
 
 @dataclass(slots=True)
@@ -140,7 +157,7 @@ class Feeder:
     """Feeds the requests of start messages to the frontier while the spider runs.
 
     A message leaves the processing key only when its requests are in the frontier, so a process that dies loses none;
-    another process takes its messages. Invalid messages are buried, the others of their batch are fed.
+    another process takes its messages. Invalid messages become dead letters, the others of their batch are fed.
     """
 
     def __init__(
@@ -167,6 +184,7 @@ class Feeder:
         self._next_requests = next_requests
         self._loop = asyncio.get_running_loop()
         self._fetched: list[tuple[MessageKey, TakenMessage]] = []
+        """Messages that the project's `next_requests` has fetched in its current call."""
         self._retrier = Retrier(Troubles())
         assert crawler.engine is not None
         assert crawler.stats is not None
@@ -210,13 +228,14 @@ class Feeder:
         return False
 
     async def _wait_until_stored(self, scheduler: Scheduler, batch: _Batch) -> bool:
+        """Return True when the batch's requests are in the frontier; False if the stopped crawl refused one of them.
+
+        The messages are kept meanwhile."""
         stored = asyncio.ensure_future(scheduler.start_requests_stored())
         try:
-            last = time.monotonic()
             while not stored.done():
-                await asyncio.wait([stored], timeout=_LEASE_SECONDS / 3)
-                if not stored.done() and time.monotonic() - last >= _LEASE_SECONDS / 4:
-                    last = time.monotonic()
+                await asyncio.wait([stored], timeout=_KEEP_SECONDS)
+                if not stored.done():
                     for key, taken in batch.by_key():
                         await self._retrier.call_frontier(lambda key=key, taken=taken: key.keep(taken))  # type: ignore[misc]
             return stored.result()
@@ -226,6 +245,7 @@ class Feeder:
     # --- from messages to requests ------------------------------------------------------------------------------------
 
     async def _make_batch(self) -> _Batch:
+        """Take messages and let the spider make their requests. A message may have no request; then it is done."""
         batch = _Batch()
         for key, one in await self._take(self._keys, self._batch_size):
             try:
@@ -262,7 +282,7 @@ class Feeder:
         return [one.message for _, one in taken]
 
     def bury(self, message: bytes, fault: Exception) -> None:
-        """Bury a message that `fetch` returned. Only for the thread of `next_requests`."""
+        """Move a message that `fetch` returned to the dead letters. Only for the thread of `next_requests`."""
         at = next(at for at, (_, one) in enumerate(self._fetched) if one.message == message)
         key, one = self._fetched.pop(at)
         asyncio.run_coroutine_threadsafe(self._bury(key, one, fault), self._loop).result()
@@ -275,6 +295,7 @@ class Feeder:
         return []
 
     async def _bury(self, key: MessageKey, one: TakenMessage, fault: Exception) -> None:
+        """Move a message to the dead letters, with the error as the reason."""
         reason = fault.detail if isinstance(fault, BadInput) else f"{type(fault).__name__}: {fault}"
         log.error("A message of %s goes to %s: %s", key.key, key.dead, reason)
         self._stats.inc_value("gossamer/start_messages/dead")
@@ -302,12 +323,14 @@ class BadMessage(BadInput):
 
 
 _SCALARS = (str, int, float)
+"""Types of JSON that a form field may have; each is sent as text."""
 
 _REQUEST_FIELDS = {
     "headers": dict, "cookies": (dict, list), "cb_kwargs": dict, "body": str, "priority": int, "dont_filter": bool,
     "flags": list, "encoding": str, "callback": MethodType, "errback": MethodType,
 }  # fmt: skip
-"""Types of the fields of a message's `request` object."""
+"""Types of the fields of a message's `request` object. Every name is one of Request's parameters and documented: more
+may be added, none renamed."""
 
 
 def parse_message(data: bytes | str, encoding: str, spider: Spider | None = None) -> Request:
@@ -335,6 +358,7 @@ def parse_message(data: bytes | str, encoding: str, spider: Spider | None = None
 
 
 def _parse_fields(fields: dict[str, Any], spider: Spider | None) -> Request:
+    """Return the request of a message that is a JSON object. Raises BadMessage."""
     url = fields.pop("url", None)
     if not url:
         raise BadMessage("it has no url")
@@ -343,6 +367,7 @@ def _parse_fields(fields: dict[str, Any], spider: Spider | None) -> Request:
     _check_url(url)
     method = fields.pop("method", "GET")
     meta = fields.pop("meta", None) or {}
+    # A `request` that is no object is a form field of that name, as in scrapy-redis.
     further = fields.pop("request", {}) if isinstance(fields.get("request"), dict) else {}
     if not isinstance(method, str) or not method.isalpha():
         raise BadMessage(f"method: {method!r} is not an HTTP method")
@@ -360,6 +385,7 @@ def _parse_fields(fields: dict[str, Any], spider: Spider | None) -> Request:
 
 
 def _build(url: str, method: str, meta: dict[str, Any], form: dict[str, Any], further: dict[str, Any]) -> Request:
+    """Return the request. `further`: the message's `request` object. Raises BadMessage."""
     for name, value in further.items():
         if name not in _REQUEST_FIELDS:
             raise BadMessage(f"request.{name} is not known")

@@ -1,4 +1,9 @@
-"""Item pipeline that appends items to a Redis list."""
+"""Item pipeline that appends items to a Redis list, as scrapy-redis's did.
+
+Safe to change: `_MAX_WRITE_ITEMS`. Fixed: the names of the class, its methods and attributes, which projects override
+or read; the default key and format of items, which consumers of the lists rely on; and that `process_item` returns only
+after Redis has the item, because the item's page is reported as done after that.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -17,7 +22,7 @@ from gossamer.scrapy.redis.settings import ITEMS_KEY, check
 from gossamer.telemetry.logs import Troubles
 
 _MAX_WRITE_ITEMS = 1000
-"""Maximum number of items in one write. May be changed freely."""
+"""Maximum number of items in one write. Tuning only: more make longer calls, fewer make more of them."""
 
 default_serialize = ScrapyJSONEncoder().encode
 """Serializer without REDIS_ITEMS_SERIALIZER. Its name and output must not change: projects and consumers of the lists
@@ -27,9 +32,9 @@ rely on them, as with scrapy-redis."""
 class RedisPipeline:
     """Appends each item to the list `<spider>:items`, or to that of the setting REDIS_ITEMS_KEY.
 
-    `process_item` returns an item after Redis has stored it. If the process dies before, the item's page is fetched
-    again. Items that arrive during a write are written together in the next one. An item may be written twice: a write
-    whose reply was lost is repeated.
+    `process_item` returns an item after Redis has stored it. If the process dies before that, the item's page is
+    fetched again. Items that arrive during a write are written together in the next one. An item may be written twice:
+    a write whose reply was lost is repeated.
     """
 
     @classmethod
@@ -56,7 +61,9 @@ class RedisPipeline:
         self._connection = connection
         self._retrier = Retrier(Troubles())
         self._waiting: list[tuple[str, bytes, asyncio.Future[None]]] = []
+        """List's key, serialized item, and the future that is set when the item is written."""
         self._writing: asyncio.Future[None] | None = None
+        """Task that writes the waiting items, one batch after the other."""
         self._server: Any = None
 
     @property
@@ -84,12 +91,14 @@ class RedisPipeline:
         return item
 
     async def _write(self) -> None:
+        """Write the waiting items in their order until none is left."""
         while self._waiting:
             batch, self._waiting = self._waiting[:_MAX_WRITE_ITEMS], self._waiting[_MAX_WRITE_ITEMS:]
             lists: dict[str, list[tuple[bytes, asyncio.Future[None]]]] = {}
             for key, data, written in batch:
                 lists.setdefault(key, []).append((data, written))
             for key, rows in lists.items():
+                # An error concerns the items of one list only; each of their calls of `process_item` raises it.
                 fault: Exception | None = None
                 try:
                     # Despite the method's name it retries any call to a server, here one RPUSH of several items.

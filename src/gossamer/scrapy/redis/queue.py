@@ -1,4 +1,9 @@
-"""scrapy-redis's queue classes as values of SCHEDULER_QUEUE_CLASS. Each stands for an order of the frontier."""
+"""scrapy-redis's queue classes as values of SCHEDULER_QUEUE_CLASS. Each stands for an order of the frontier, the queue
+that all processes share.
+
+The names, and what each means, are scrapy-redis's: fixed. The attributes of Base may be renamed together with the
+scheduler of this package, which alone reads them.
+"""
 
 from gossamer.model.crawl import Order
 
@@ -7,6 +12,7 @@ class Base:
     """Base of the queue classes. No object is ever created; the scheduler reads the class attributes."""
 
     order = Order.FIFO
+    """Order of requests with the same priority."""
     priorities = True
     """True: a higher priority comes first. FifoQueue and LifoQueue ignore priorities, as in scrapy-redis."""
 
@@ -28,6 +34,7 @@ class LifoQueue(Base):
     priorities = False
 
 
+# The names that these classes had in older versions of scrapy-redis.
 SpiderQueue = FifoQueue
 SpiderStack = LifoQueue
 SpiderPriorityQueue = PriorityQueue

@@ -1,4 +1,10 @@
-"""Scheduler for projects with scrapy-redis's settings. It adds to gossamer.scrapy's scheduler what scrapy-redis had."""
+"""Scheduler for projects with scrapy-redis's settings. It adds to gossamer.scrapy's scheduler what scrapy-redis had.
+
+The frontier is the queue, and the memory of seen requests, that all processes of a crawl share; it takes the place of
+scrapy-redis's keys. Safe to change: the numbers, as each one says. Fixed: the names of settings and statistics, which
+are scrapy-redis's; the names of keys in Redis, and of a crawl after a flush (`_crawl_after_flushes`), which are stored;
+and that a pushed request leaves its key only when it is in the frontier (`PushedRequests._feed_batch`).
+"""
 
 import asyncio
 import contextlib
@@ -36,18 +42,28 @@ from gossamer.telemetry.logs import Troubles
 log = logging.getLogger(__name__)
 
 _PRESENCE_MS = 30_000
-"""Milliseconds after which a process that does not renew its presence counts as gone. It renews it three times."""
+"""Milliseconds after which a process that does not renew its presence counts as gone. Longer lets a killed process
+prevent a flush for longer (docs/howto/from-scrapy-redis.md says half a minute); shorter may take a slow one for gone,
+and flush the crawl that it works on."""
+_RENEW_SECONDS = _PRESENCE_MS / 1000 / 3
+"""Seconds between two renewals. Must stay well below `_PRESENCE_MS`: one of them may fail."""
 _FLUSH_COUNT_MS = 365 * 24 * 3600 * 1000
-"""Milliseconds that the number of flushes is kept after the last process. It must be long: the number is part of the
-crawl's name, and requests that wait under a forgotten number are not found again."""
+"""Milliseconds that the number of flushes is kept after the last process. May be longer, not shorter: the number is
+part of the crawl's name, and requests that wait under a forgotten number are not found again."""
 
 
 class ProcessPresence:
-    """Registers one process at a crawl, so that SCHEDULER_FLUSH_ON_START never takes work away from other processes."""
+    """Registers one process at a crawl, so that SCHEDULER_FLUSH_ON_START never takes work away from other processes.
+
+    A flush gives the crawl a new name (see `_crawl_after_flushes`) under which nothing is queued and nothing seen.
+    """
 
     def __init__(self, connection: RedisConnection, crawl: CrawlId) -> None:
         self._connection = connection
+        # In the order in which scripts/join_crawl.lua takes them: number of flushes, processes, time of the last flush.
+        # The names are stored: fixed.
         self._keys = [f"gossamer:{{{crawl.token}}}:{suffix}" for suffix in ("flushes", "there", "flushed")]
+        self._processes_key = self._keys[1]
         self._name = uuid.uuid4().hex
         self._task: asyncio.Task[None] | None = None
 
@@ -70,7 +86,7 @@ class ProcessPresence:
 
     async def _renew(self) -> None:
         while True:
-            await asyncio.sleep(_PRESENCE_MS / 3000)
+            await asyncio.sleep(_RENEW_SECONDS)
             with contextlib.suppress(FrontierUnavailable):
                 await self._register(False)
 
@@ -78,7 +94,8 @@ class ProcessPresence:
         assert self._task is not None
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        await (await self._connection.shards()).command(self._keys[1], "ZREM", self._keys[1], self._name)
+        shards = await self._connection.shards()
+        await shards.command(self._processes_key, "ZREM", self._processes_key, self._name)
 
 
 class IdleWaiter:
@@ -88,6 +105,7 @@ class IdleWaiter:
         self._engine = EngineAdapter(crawler.engine)
         self._seconds = seconds
         self._since: float | None = None
+        """Monotonic time of the first `spider_idle` since there was work. None: there was work since."""
 
     def reset(self) -> None:
         """Start the time again, because there was work."""
@@ -109,9 +127,11 @@ class IdleWaiter:
 
 
 _POLL_SECONDS = 0.5
-"""Seconds between two looks for pushed requests. May be changed; the documentation promises less than a second."""
+"""Seconds between two looks for pushed requests. Shorter costs calls; must stay below a second, which
+docs/howto/from-scrapy-redis.md promises."""
 _MAX_TAKEN = 100
-"""Maximum number of pushed requests taken at once. May be changed freely."""
+"""Maximum number of pushed requests taken at once. Tuning only: more make longer calls; all of them must be stored
+before the lease of `MessageKey` ends (30 s), or another process takes them, too."""
 
 
 class PushedRequests:
@@ -149,7 +169,9 @@ class PushedRequests:
             self.is_empty = True
 
     async def _feed_batch(self, scheduler: BaseScheduler, crawl: CrawlId) -> bool:
-        """Feed some requests. False: there are none, or the crawl takes none."""
+        """Feed some requests. False: there are none, or the crawl takes none.
+
+        The order must stay: take, store in the frontier, forget. A process killed in between repeats requests."""
         if scheduler.is_stopped:
             self.is_empty = True
             return False
@@ -204,7 +226,8 @@ class Scheduler(BaseScheduler):
     def __init__(self, crawler: Crawler) -> None:
         self._legacy: LegacyFingerprints | None = None
         self.generation = 0
-        """Grows with every run that starts with nothing seen. 0: no run was joined yet."""
+        """Number that grows with every run (one life of the crawl) that starts with nothing seen. 0: no run was joined
+        yet. `RedisStatsCollector` reads it by this name."""
         super().__init__(crawler)
         settings = crawler.settings
         assert crawler.spider is not None
@@ -220,16 +243,18 @@ class Scheduler(BaseScheduler):
         self._pushed_task: asyncio.Future[None] | None = None
 
     def _read_options(self, crawler: Crawler) -> SchedulerOptions:
+        """Derive Gossamer's settings from scrapy-redis's, where the project has not set them. Raises BadInput."""
         assert crawler.spider is not None
         settings = crawler.settings
         check(settings)
         check_spider(crawler.spider)
-        connection_of(crawler)
+        connection_of(crawler)  # raises BadInput for an invalid address
         derived: dict[str, object] = {}
         if not (settings.get("GOSSAMER_FRONTIER") or os.environ.get("GOSSAMER_FRONTIER")):
             derived["GOSSAMER_FRONTIER"] = server_address(settings)
         if not settings.get("GOSSAMER_QUEUE_ORDER"):
             derived["GOSSAMER_QUEUE_ORDER"] = str(_queue_class(settings).order)
+        # A project's own queue key names another crawl. With the default key, the spider's name does.
         key = _format_key(settings, "SCHEDULER_QUEUE_KEY", QUEUE_KEY, crawler.spider.name)
         if key != QUEUE_KEY % {"spider": crawler.spider.name} and not settings.get("GOSSAMER_CRAWL_ID"):
             derived["GOSSAMER_CRAWL_ID"] = key
@@ -237,6 +262,7 @@ class Scheduler(BaseScheduler):
         return read_options(merged, crawler.spider)
 
     async def _before_join(self, frontier: Frontier) -> None:
+        """Find the fingerprints that scrapy-redis left, and flush the crawl if the project asks for it."""
         crawl = self.options.crawl
         connection = connection_of(self._crawler)
         key = _format_key(self._crawler.settings, "SCHEDULER_DUPEFILTER_KEY", DUPEFILTER_KEY, self._spider.name)
@@ -306,7 +332,7 @@ class _LegacyEntryEncoder(EntryEncoder):
     """Encodes requests without their priorities where the queue class ignores them; registers them for the old set."""
 
     def __init__(self, encoder: EntryEncoder, *, keeps_priorities: bool, legacy: LegacyFingerprints | None) -> None:
-        self.__dict__.update(encoder.__dict__)
+        self.__dict__.update(encoder.__dict__)  # works like the given encoder, in all but `entry`
         self._keeps_priorities = keeps_priorities
         self._legacy = legacy
 
@@ -318,6 +344,7 @@ class _LegacyEntryEncoder(EntryEncoder):
 
 
 def _queue_class(settings: BaseSettings) -> type[queue.Base]:
+    """Return the class that SCHEDULER_QUEUE_CLASS names. Raises BadInput."""
     path = settings.get("SCHEDULER_QUEUE_CLASS") or queue.PriorityQueue
     try:
         found = load_object(path)
@@ -332,6 +359,7 @@ def _queue_class(settings: BaseSettings) -> type[queue.Base]:
 
 
 def _format_key(settings: BaseSettings, setting: str, default: str, spider: str) -> str:
+    """Return a key's name: the setting's value or the default, with the name of the spider. Raises BadInput."""
     try:
         return str(settings.get(setting) or default) % {"spider": spider}
     except (KeyError, ValueError, TypeError):
@@ -341,7 +369,9 @@ def _format_key(settings: BaseSettings, setting: str, default: str, spider: str)
 
 
 def _crawl_after_flushes(crawl: Crawl, count: int) -> Crawl:
-    """Return the crawl that replaces this one after so many flushes: the same crawl with another name."""
+    """Return the crawl that replaces this one after so many flushes: the same crawl with another name.
+
+    The names are stored in the frontier: with another spelling, a crawl that was ever flushed would begin anew."""
     if not count:
         return crawl
     identity = CrawlId(crawl.id.appid, f"{crawl.id.crawlid}~{count}")

@@ -1,4 +1,9 @@
-"""Table of scrapy-redis's settings: which are supported, which are refused, and why."""
+"""Table of scrapy-redis's settings: which are supported, which are refused, and why.
+
+Safe to change: the meanings (the reference page is generated from them: run `python -m tools.reference`), the reasons
+of refusals, and that a value is refused at all, once it is supported. Fixed: the names and defaults, which are
+scrapy-redis's: a project that sets nothing must find its keys in Redis.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,7 +15,9 @@ from gossamer.errors import BadSetting
 
 THEIRS = "scrapy_redis."
 OURS = "gossamer.scrapy.redis."
+"""Beginnings of the paths of classes, before and after a project's move. The module names after them are the same."""
 
+# scrapy-redis's names of keys in Redis. Projects' data are stored under them: fixed.
 ITEMS_KEY = "%(spider)s:items"
 STATS_KEY = "%(spider)s:stats"
 START_KEY = "%(name)s:start_urls"
@@ -22,6 +29,7 @@ class Option(NamedTuple):
     """One setting of scrapy-redis."""
 
     default: Any
+    """Only for the reference page; the code that reads the setting has the default itself."""
     meaning: str
     refusal: Callable[[Any], str] | None = None
     """Returns why a value is refused; empty: the value is supported. None: every value is."""
@@ -144,7 +152,7 @@ OPTIONS: dict[str, Option] = {
     "REDIS_IDLE_BACKOFF_MAX": Option(None, _UNRELEASED, _refuse_unreleased),
     "REDIS_IDLE_BACKOFF_FACTOR": Option(None, _UNRELEASED, _refuse_unreleased),
 }  # fmt: skip
-"""All settings by name. The reference page is generated from this table."""
+"""All settings by name. `check` looks at them in this order and reports the first that is refused."""
 
 
 def check(settings: BaseSettings) -> None:

@@ -1,4 +1,8 @@
-"""Base classes of spiders whose start requests come from messages in Redis keys."""
+"""Base classes of spiders whose start requests come from messages in Redis keys.
+
+Fixed: the names of classes, methods and attributes, and what each default is taken from. They are scrapy-redis's, and
+projects override or read them. Safe to change: everything that begins with an underscore, and the texts of errors.
+"""
 
 import asyncio
 import contextlib
@@ -19,13 +23,17 @@ from gossamer.scrapy.redis.scheduler import IdleWaiter
 from gossamer.scrapy.redis.settings import START_KEY, check
 
 _NOT_CALLED = ("schedule_next_requests", "count_size", "pop_list_queue", "pop_priority_queue")
-"""Methods of scrapy-redis's spiders that are never called here. A spider with one of them is refused."""
+"""Methods of scrapy-redis's spiders that are never called here. A spider with one of them is refused, because its code
+would have no effect. Remove a name only when the method is called."""
+_DEFAULT_BATCH_SIZE = 16
+"""Messages taken at once where neither REDIS_START_URLS_BATCH_SIZE nor CONCURRENT_REQUESTS is set. scrapy-redis's
+value; may be changed freely."""
 
 
 class RedisMixin:
     """Makes a spider take its start requests from messages in Redis keys.
 
-    One of the crawl's processes crawls each message within a fraction of a second, and none is lost.
+    One of the crawl's processes takes each message within a fraction of a second, and none is lost.
     Override `make_request_from_data` to read other messages than URLs and JSON objects, or `next_requests` to decide
     which requests are next.
     """
@@ -85,8 +93,10 @@ class RedisMixin:
         if not keys:
             raise BadSetting("redis_key list is empty")
         self.redis_key = keys if is_list else keys[0]
-        batch = settings.get("REDIS_START_URLS_BATCH_SIZE") or settings.getint("CONCURRENT_REQUESTS") or 16
-        self.redis_batch_size = _integer("redis_batch_size", batch, self.redis_batch_size, minimum=1)
+        batch_size = settings.get("REDIS_START_URLS_BATCH_SIZE") or settings.getint("CONCURRENT_REQUESTS")
+        self.redis_batch_size = _integer(
+            "redis_batch_size", batch_size or _DEFAULT_BATCH_SIZE, self.redis_batch_size, minimum=1
+        )
         self.max_idle_time = _integer(
             "max_idle_time", settings.get("MAX_IDLE_TIME_BEFORE_CLOSE") or 0, self.max_idle_time, minimum=0
         )
@@ -96,8 +106,8 @@ class RedisMixin:
         self._as_text = settings.getbool("REDIS_DECODE_RESPONSES")
         if runs_alone(crawler):
             return
-        kind = "set" if settings.getbool("REDIS_START_URLS_AS_SET") else "list"
-        kind = "zset" if settings.getbool("REDIS_START_URLS_AS_ZSET") and kind == "list" else kind
+        kind = "zset" if settings.getbool("REDIS_START_URLS_AS_ZSET") else "list"
+        kind = "set" if settings.getbool("REDIS_START_URLS_AS_SET") else kind  # comes first, as in scrapy-redis
         self._message_keys = [MessageKey(connection_of(crawler), key, kind=kind) for key in keys]
         crawler.signals.connect(self._start_feeding, signal=signals.spider_opened)
         crawler.signals.connect(self._stop_feeding, signal=signals.spider_closed)
@@ -106,7 +116,7 @@ class RedisMixin:
     async def start(self) -> AsyncIterator[Any]:
         """Yield nothing: all start requests come from Redis."""
         return
-        yield
+        yield  # never reached; it makes the method a generator
 
     def make_request_from_data(self, data: Any) -> Any:
         """Return the request of a message, or several; None or [] for no request.
@@ -153,14 +163,16 @@ class RedisMixin:
     def _start_feeding(self) -> None:
         self._idle = IdleWaiter(self.crawler, self.max_idle_time or 0)
         kind = type(self)
-        overridden = kind.next_requests is not RedisMixin.next_requests or kind.fetch_data is not RedisMixin.fetch_data
+        is_overridden = (
+            kind.next_requests is not RedisMixin.next_requests or kind.fetch_data is not RedisMixin.fetch_data
+        )
         self._feeder = Feeder(
             self.crawler,
             self._message_keys,
             batch_size=self.redis_batch_size or 1,
             make_requests=self._make_requests,
             on_work=self._idle.reset,
-            next_requests=self.next_requests if overridden else None,
+            next_requests=self.next_requests if is_overridden else None,
         )
         self._feeding = asyncio.ensure_future(self._feeder.run())
 
@@ -183,6 +195,7 @@ class RedisCrawlSpider(RedisMixin, CrawlSpider):
 
 
 def _format_key(key: Any, name: str) -> str:
+    """Return the key with the spider's name in place of `%(name)s`. Raises BadInput."""
     try:
         text = str(key) % {"name": name, "spider": name}
     except (KeyError, ValueError, TypeError):
@@ -193,6 +206,7 @@ def _format_key(key: Any, name: str) -> str:
 
 
 def _integer(name: str, default: Any, given: Any, *, minimum: int) -> int:
+    """Return an attribute's value as an integer, or the default where it is None. Raises BadInput."""
     try:
         number = int(default if given is None else given)
     except (TypeError, ValueError):

@@ -1,4 +1,8 @@
-"""Statistics collector that merges the statistics of all processes in a Redis hash."""
+"""Statistics collector that merges the statistics of all processes in a Redis hash, which users and monitors read.
+
+Safe to change: `_MERGE_SECONDS`. Fixed: the names of methods, which are Scrapy's; the default key and the format of the
+values; and the arguments of the script `merge_stats` (`set`, `add`, `max` or `min`, name, value).
+"""
 
 import asyncio
 import logging
@@ -19,9 +23,11 @@ from gossamer.scrapy.redis.settings import STATS_KEY
 log = logging.getLogger(__name__)
 
 _MERGE_SECONDS = 1.0
-"""Seconds between two merges. May be changed freely: a killed process loses the statistics of this time."""
+"""Seconds between two merges. Tuning only: longer means that a killed process loses more (one second is documented),
+shorter costs calls."""
 _KEEP_SECONDS = 7 * 86400
-"""Seconds that the hash is kept after the last merge. Stated in the documentation."""
+"""Seconds that the hash is kept after the last merge. May be changed together with the docstring below, the meaning of
+STATS_KEY in redis/settings.py and docs/howto/from-scrapy-redis.md, which all promise a week."""
 
 
 class RedisStatsCollector(StatsCollector):
@@ -39,10 +45,14 @@ class RedisStatsCollector(StatsCollector):
         name = spider.name if spider else getattr(crawler.spidercls, "name", None) or "scrapy"
         self.stats_key = crawler.settings.get("STATS_KEY") or STATS_KEY
         self._adds: dict[str, int | float] = {}
+        """Sums of counts since the last merge, by name. They are sent after `_others`, so `set_value` removes them."""
         self._others: dict[tuple[str, str], Any] = {}
+        """Values set since the last merge, by `set`, `max` or `min` and name."""
         self._task: asyncio.Future[None] | None = None
         self._persist = crawler.settings.getbool("SCHEDULER_PERSIST")
         self._generation = 0
+        """Number that grows when a run of the crawl starts with nothing seen. The script empties the hash of an earlier
+        one, and drops what processes of an earlier one send. 0: the hash is never emptied."""
         try:
             self._key = self.stats_key % {"spider": name}
             if runs_alone(crawler):
@@ -74,6 +84,7 @@ class RedisStatsCollector(StatsCollector):
         """Replace this process's statistics. In the hash, the last value of each counts."""
         super().set_stats(stats)
         for key, value in stats.items():
+            self._adds.pop(key, None)
             self._others["set", key] = value
 
     def inc_value(self, key: str, count: int | float = 1, start: int | float = 0, spider: Spider | None = None) -> None:
@@ -117,6 +128,7 @@ class RedisStatsCollector(StatsCollector):
         await self._merge()
 
     async def _merge(self) -> None:
+        """Send the changes since the last merge; keep them for the next one if the server does not answer."""
         adds, self._adds = self._adds, {}
         others, self._others = self._others, {}
         rows = [part for (how, key), value in others.items() for part in (how, key, _text(value))]
@@ -127,7 +139,9 @@ class RedisStatsCollector(StatsCollector):
             shards = await connection_of(self.crawler).shards()
             await shards.call(0, SCRIPTS["merge_stats"], [self._key], [_KEEP_SECONDS, self._generation, *rows])
         except BaseException:
-            # Merge them again with the next ones. Where only the reply was lost, they count twice, not never.
+            # Merge them again with the next ones. Where only the reply was lost, they count twice, not never. A value
+            # that was set meanwhile replaces an earlier count.
+            adds = {key: count for key, count in adds.items() if ("set", key) not in self._others}
             self._others = others | self._others
             self._adds = _sum(adds, self._adds)
             raise
@@ -138,4 +152,5 @@ def _sum(one: Mapping[str, int | float], other: Mapping[str, int | float]) -> di
 
 
 def _text(value: Any) -> str:
+    """Return a value as the hash has it. Users read the format: fixed."""
     return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -1,4 +1,7 @@
-"""scrapy-redis's module of helper functions, for projects whose code calls them."""
+"""scrapy-redis's module of helper functions, for projects whose code calls them.
+
+Names, parameters and results must stay those of scrapy-redis; a test compares them. Nothing in Gossamer calls them.
+"""
 
 import json
 from typing import Any

@@ -2,6 +2,7 @@
 -- KEYS  1 the statistics: a hash
 -- ARGV  1 life of the hash, s  2 generation of the crawl (0: any)  then (add | set | max | min, field, value) each
 -- Returns 1, or 0 where the crawl has begun anew since: the statistics of an earlier generation come too late.
+-- Users read the hash: its fields and the form of its values are fixed, "gossamer/generation" included.
 local key = KEYS[1]
 local generation = tonumber(ARGV[2])
 if generation > 0 then
@@ -26,6 +27,7 @@ for i = 3, #ARGV, 3 do
     if current and not tonumber(current) then
       redis.call("HDEL", key, field)
     end
+    -- HINCRBY keeps integers exact and without a decimal point, but refuses fractions.
     local is_float = is_fraction(value) or (current and is_fraction(current))
     redis.call(is_float and "HINCRBYFLOAT" or "HINCRBY", key, field, value)
   elseif how == "set" or not current then

@@ -2,10 +2,12 @@
 -- come first.
 -- KEYS  1 the start key: a list, set or zset  2 the entries that are being processed
 -- ARGV  1 most messages  2 lease ms  3 a unique name of this call
--- Returns the entries: name ":" number ":" score "|" message.
+-- Returns the entries: name ":" number ":" score "|" message. TakenMessage in feeder.py reads this form, and entries
+-- are stored in it: fixed. Taking must stay one script, so that a message is always in one of the two keys.
 local kind = redis.call("TYPE", KEYS[1]).ok
 local time = redis.call("TIME")
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- The score in KEYS[2] is the end of the lease, ms since the epoch.
 local taken = redis.call("ZRANGEBYSCORE", KEYS[2], "-inf", now, "LIMIT", 0, tonumber(ARGV[1]))
 local wanted = tonumber(ARGV[1]) - #taken
 local messages, scores = {}, {}
