@@ -4,7 +4,7 @@ The first line of a class's docstring is the message that a person reads; detail
 
 Safe to change: the messages, except that tests and docs quote some (search both for the old words). Fixed: which class
 an error is derived from, because callers catch the base classes (a call that raised FrontierUnavailable is repeated,
-one that raised another FrontierError is not), and the words in `kind` and `reason`, which users find in records and
+one that raised CrawlRefused is not), and the words in `kind` and `reason`, which users find in records and
 counters.
 """
 

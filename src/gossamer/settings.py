@@ -43,7 +43,7 @@ _MAX_EXACT_INTEGER = 2**53 - 1  # the largest that Lua and JSON hold exactly: fi
 _DAY_SECONDS = 86400.0
 CENTURY_SECONDS = 100 * 365 * _DAY_SECONDS  # must stay what the message of `parse_expires` (wiring/plan.py) says
 
-# A test compares the ranges that requests to a service have, too, with `crawl.json`.
+# A test compares the upper limits of what requests to a service have, too, with `crawl.json`.
 _Count = Annotated[int, Field(ge=1, le=_MAX_EXACT_INTEGER)]
 _Depth = Annotated[int, Field(ge=0, le=1_000_000)]
 _Concurrency = Annotated[int, Field(ge=CONCURRENCY_RANGE[0], le=CONCURRENCY_RANGE[1])]

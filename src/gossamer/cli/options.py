@@ -19,7 +19,7 @@ from gossamer.fetch.resolve import parse_override
 from gossamer.settings import Settings, load, setting
 from gossamer.wiring.plan import MOST_NESTED, check_attrs
 
-# Titles of the panels in `--help`.
+# Titles of the panels in `--help`, each a group of options.
 WHAT = "What to crawl"
 HOW_FAST = "How fast"
 OUTPUT = "Output"

@@ -44,6 +44,8 @@ class WorkerCommand(msgspec.Struct, kw_only=True):
     """Orders for a worker process, one line of JSON on its standard input, which stays open while the parent lives."""
 
     settings: dict[str, Any]
+    """All settings as the parent has them. In the process each counts as set by the user, so defaults that depend on
+    what was set (`bus_worker_settings`) must be applied before."""
     address: str
     """Address of the frontier, the server that holds the requests."""
     pool: str

@@ -135,7 +135,7 @@ async def _work(settings: Settings, address: str, pool: str, spiders: list[str],
                 result.tally,
                 time.monotonic() - started,
                 (*settings.crawl.output, *([settings.bus] if settings.bus else [])),
-                interrupted=True,
+                interrupted=True,  # nothing else ends this command
                 pool=pool,
                 unwritten=bool(result.fault),
                 notes=[result.fault] if result.fault else [],
