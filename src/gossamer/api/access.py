@@ -1,4 +1,8 @@
-"""Middleware that protects the API: authentication, the rate limit of a client, and the limits of a request's body."""
+"""Middleware that protects the API: authentication, the rate limit of a client, and the limits of a request's body.
+
+The numbers below may be tuned. Fixed: status codes and titles of the problems, which clients read; and that a body is
+read whole, within its limits, before an endpoint runs: endpoints have no limits of their own.
+"""
 
 import asyncio
 import contextlib
@@ -16,16 +20,21 @@ from gossamer.api.openapi import DOCS_PATHS
 from gossamer.api.problems import Problem, problem_response
 
 UNLIMITED_PATHS = frozenset({"/healthz"})
-"""Paths without limits, so that a busy process is not restarted as dead. They must read no body and do no work."""
+"""Paths without limits, here and in `connections`, so that a busy process is not restarted as dead. A path may be added
+only if its endpoint reads no body and does no work."""
 OPEN_PATHS = UNLIMITED_PATHS | DOCS_PATHS
-"""Paths that need no token."""
+"""Paths that need no token. Any program that reaches the API can read a path that is added here."""
 _MAX_CLIENTS = 10_000
-"""Clients whose rate is remembered. A forgotten one starts with a full burst."""
+"""Clients whose rate is remembered. Beyond it, the one that has been silent longest is forgotten and starts with a full
+burst. Tuning only: more clients need more memory."""
 _BURST_SECONDS = 2.0
-"""Size of a burst, in seconds of the allowed rate."""
+"""Size of a burst, in seconds of the allowed rate. May be changed together with the help of the setting
+service.max_requests, which promises bursts of twice the rate."""
 _LINGER_SECONDS = 2.0
+"""Longest time for which the rest of a refused body is read before the connection is closed. Tuning only: with less,
+clients on slow networks may lose the response; with more, refused requests hold their connections longer."""
 _LINGER_BYTES = 16 * 1024 * 1024
-"""Time and bytes for which a refused body is read before the connection is closed."""
+"""Most bytes of a refused body that are read in that time. Tuning only, with the same effect."""
 
 
 class Authentication:
@@ -59,7 +68,7 @@ def _check_local(headers: Headers) -> None:
     """Raise Problem for a request that a web page in a browser on this machine may have made.
 
     A browser sends the page's address in Origin. A page that has rebound its own name to 127.0.0.1 has that name in
-    Host."""
+    Host. Both checks are needed: without a token they alone keep web pages out."""
     host = headers.get("host", "")
     if host and not is_loopback_name(_hostname(host)):
         raise Problem(
@@ -88,7 +97,9 @@ def _hostname(host: str) -> str:
 
 
 def client_of(host: str) -> str:
-    """Return the client to which an address belongs: for IPv6 the /64 network, which one customer gets."""
+    """Return the client to which an address belongs: for IPv6 the /64 network, because one customer gets a whole one.
+
+    Anything that is not an address, such as the path of a socket, is a client by itself."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -96,12 +107,13 @@ def client_of(host: str) -> str:
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return str(address.ipv4_mapped)
-        return str(IPv6Address(int(address) >> 64 << 64))
+        return str(IPv6Address(int(address) >> 64 << 64))  # without the 64 bits that the customer chooses
     return str(address)
 
 
 class TokenBuckets:
-    """A token bucket for each client, in bounded memory."""
+    """Rate limit per client, in bounded memory: a token is a request that the client may send now; each client gets
+    `per_second` tokens a second and keeps at most a burst."""
 
     def __init__(self, per_second: float, *, monotonic: Callable[[], float], max_clients: int = _MAX_CLIENTS) -> None:
         self._per_second = per_second
@@ -109,12 +121,13 @@ class TokenBuckets:
         self._monotonic = monotonic
         self._max_clients = max_clients
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """By client: its tokens, and when they were counted. The client that sent the latest request is at the end."""
 
     def take(self, client: str) -> float:
         """Return 0 if the client may send a request now, else the seconds until it may."""
         now = self._monotonic()
-        tokens, then = self._buckets.pop(client, (self._capacity, now))
-        tokens = min(self._capacity, tokens + (now - then) * self._per_second)
+        tokens, counted_at = self._buckets.pop(client, (self._capacity, now))
+        tokens = min(self._capacity, tokens + (now - counted_at) * self._per_second)
         allowed = tokens >= 1
         self._buckets[client] = (tokens - 1 if allowed else tokens, now)
         if len(self._buckets) > self._max_clients:
@@ -178,16 +191,16 @@ class BodyLimit:
             problem = Problem(408, "Request timeout", f"the body did not arrive within {self._timeout_seconds:g} s")
             await self._refuse(problem, scope, receive, send)
             return
-        whole: Message | None = {"type": "http.request", "body": bytes(body), "more_body": False}
+        whole_body: Message | None = {"type": "http.request", "body": bytes(body), "more_body": False}
 
-        async def replay() -> Message:
-            nonlocal whole
-            if whole is not None:
-                message, whole = whole, None
+        async def receive_whole_body() -> Message:
+            nonlocal whole_body
+            if whole_body is not None:
+                message, whole_body = whole_body, None
                 return message
-            return await receive()
+            return await receive()  # afterwards the application waits for the client to disconnect
 
-        await self._app(scope, replay, send)
+        await self._app(scope, receive_whole_body, send)
 
     def _too_large(self, size: str) -> Problem:
         return Problem(
@@ -203,12 +216,12 @@ class BodyLimit:
         await send({"type": "http.response.body", "body": response.body, "more_body": True})
         # Read on for a moment. If the connection were closed at once, it would be reset while the client is still
         # sending, and the client would lose the response.
-        left = _LINGER_BYTES
+        bytes_left = _LINGER_BYTES
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LINGER_SECONDS):
-                while left > 0:
+                while bytes_left > 0:
                     message = await receive()
-                    left -= len(message.get("body", b""))
+                    bytes_left -= len(message.get("body", b""))
                     if message["type"] == "http.disconnect" or not message.get("more_body", False):
                         break
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,6 +1,8 @@
 """The API's application: its routes, its middleware, and its OpenAPI description.
 
-A new endpoint goes into the module of its resource, and needs an example in `openapi.EXAMPLES`."""
+A new endpoint goes into the module of its resource, and needs an example in `openapi.EXAMPLES`. Fixed: the order of
+the middleware (its reasons stand in `create_app`), and the names in `app.state`, by which endpoints find their objects.
+"""
 
 import asyncio
 import logging
@@ -43,18 +45,22 @@ _ABOUT = """Submit crawls, watch them, stop them.
 `/`, `/feed` and `/poll` are Scrapy Cluster's, and wrap their answers as it does. All paths under `/v1` have meaningful
 status codes and report errors as `application/problem+json` (RFC 9457). Ids in paths may contain any printable
 character, percent-encoded."""
+"""Introduction of the description. May be changed freely; docs/reference/openapi.json contains it."""
 _ROUTERS = (
     submit.router, crawls.router, crawls.one, events.router, pages.router, domains.router, status.cluster,
     classic.router, status.health, openapi.docs,
 )  # fmt: skip
+"""All endpoints, in the order of the description. No two match the same path, so the order may be changed freely."""
 _MESSAGE_SCHEMAS = {
     **{f"{name.capitalize()}Request": name for name in (*REQUESTS, "poll")},
     "Wrapper": "rest_answer",
     "Root": "rest_root",
 }
-"""Components of the description that are schemas of messages."""
+"""Components of the description that are schemas of messages, and the names of these schemas. Endpoints refer to the
+components by name (`CrawlRequest`, `Wrapper`): change both together."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-"""Methods that have their own value in the metrics; any other is counted as `other`."""
+"""Methods that have their own value in the metrics. Any other is counted as `other`, so that clients cannot create
+endless values. Methods may be added; alerts may use those that are here."""
 
 
 def create_app(context: ApiContext) -> FastAPI:
@@ -67,7 +73,9 @@ def create_app(context: ApiContext) -> FastAPI:
     app.state.openapi_json = cache(lambda: msgspec.json.encode(app.openapi()))
     app.state.streams = events.EventStreams()
     app.state.topic_reads = asyncio.Semaphore(pages.MAX_TOPIC_READS)
-    # The middleware that is added last runs first.
+    # The middleware that is added last runs first, and the order matters: errors become responses and paths are
+    # normalized before anything looks at them; the rate limit also slows down those who guess tokens; and no body is
+    # kept in memory for a client without the token.
     app.add_middleware(BodyLimit, max_bytes=context.max_body_bytes, timeout_seconds=context.body_timeout_seconds)
     app.add_middleware(Authentication, token=context.token)
     _add_common_middleware(app, context)
@@ -94,7 +102,7 @@ def stop_streams(app: FastAPI) -> None:
 
 
 async def close_app(app: FastAPI) -> None:
-    """Release the API's resources after the server has stopped. Other processes answer what is still pending."""
+    """Release the API's resources after the server has stopped. Other processes answer the requests that still wait."""
     await app.state.pending.close()
     await app.state.submissions.close()
 
@@ -138,11 +146,13 @@ class RequestMiddleware:
             await send(message)
 
         try:
-            await self._serve(scope, receive, send_and_note_status, lambda: status_code != 0)
+            await self._respond(scope, receive, send_and_note_status, lambda: status_code != 0)
         finally:
             self._count(scope, status_code, self._context.monotonic() - started_at)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, has_started: Callable[[], bool]) -> None:
+    async def _respond(self, scope: Scope, receive: Receive, send: Send, has_started: Callable[[], bool]) -> None:
+        """Run the application. Answer with a problem if it raises an error before `has_started`, which returns whether
+        a part of the response was sent."""
         try:
             scope["path"] = normalized_path(scope["raw_path"])
             await self._app(scope, receive, send)
@@ -158,9 +168,10 @@ class RequestMiddleware:
             problem = internal_error()
         if not has_started():
             await problem_response(problem, scope["path"])(scope, receive, send)
-        # Otherwise a part of the response was sent. The server sees that the rest is missing and closes the connection.
+        # Otherwise the server notices that the rest of the response is missing, and closes the connection.
 
     def _count(self, scope: Scope, status_code: int, seconds: float) -> None:
+        # The route's template, not the path: otherwise every crawl, and every unknown path, would get its own metrics.
         route = getattr(scope.get("route"), "path_format", "other")
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._context.metrics.http.labels(route, method, str(status_code)).inc()
@@ -184,19 +195,19 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _allowed_methods(path: str) -> set[str]:
-    found: set[str] = set()
+    allowed: set[str] = set()
     for router in _ROUTERS:
         for route in router.routes:
             if isinstance(route, APIRoute) and route.path_regex.match(path):
-                found |= set(route.methods or ())
-    return found
+                allowed |= set(route.methods or ())
+    return allowed
 
 
 async def _on_invalid_parameter(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    fault = error.errors()[0]
-    where = str(fault["loc"][-1])
-    return problem_response(bad_request(str(fault["msg"]), where=where), request.scope["path"])
+    first = error.errors()[0]
+    parameter = str(first["loc"][-1])
+    return problem_response(bad_request(str(first["msg"]), where=parameter), request.scope["path"])
 
 
 # --- OpenAPI ----------------------------------------------------------------------------------------------------------
@@ -212,12 +223,12 @@ def _complete(description: dict[str, Any]) -> dict[str, Any]:
     """Add to FastAPI's description what all endpoints share, the schemas of messages, and the examples."""
     components = description.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
-    for name in ("HTTPValidationError", "ValidationError"):
+    for name in ("HTTPValidationError", "ValidationError"):  # FastAPI's; this API answers with problems
         schemas.pop(name, None)
     schemas["Problem"] = ProblemModel.model_json_schema()
     schemas["Policy"] = domains.PolicyModel.model_json_schema()
     schemas["Policies"] = domains.PolicyPage.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas["Policies"].pop("$defs", None)
+    schemas["Policies"].pop("$defs", None)  # its references point to the components
     for component, name in _MESSAGE_SCHEMAS.items():
         schemas[component] = {part: value for part, value in schema(name).items() if part != "$schema"}
     components["securitySchemes"] = {
@@ -226,7 +237,7 @@ def _complete(description: dict[str, Any]) -> dict[str, Any]:
     for path, methods in description["paths"].items():
         for operation in methods.values():
             responses = operation["responses"]
-            responses.pop("422", None)
+            responses.pop("422", None)  # FastAPI's status for invalid parameters; this API answers 400
             for code, response in responses.items():
                 if response["description"] == "Successful Response":
                     response["description"] = "Success"

@@ -1,4 +1,8 @@
-"""Scrapy Cluster's REST endpoints `/`, `/feed` and `/poll`, with its messages, status codes and wrapper."""
+"""Scrapy Cluster's REST endpoints `/`, `/feed` and `/poll`, with its messages, status codes and wrapper.
+
+Its clients work with them unchanged, so nothing that they read may change: paths, fields, messages, and the status 500
+where the paths under /v1 answer 503. Descriptions and examples may be changed freely.
+"""
 
 import asyncio
 from functools import cache
@@ -10,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from gossamer.api import openapi as describe
 from gossamer.api.context import ApiContext, Context, parse_json
-from gossamer.api.problems import failure, success
+from gossamer.api.problems import OUTAGE_RETRY_SECONDS, failure, success
 from gossamer.api.status import is_bus_available, is_frontier_available
 from gossamer.control.admission import DUPLICATE, AdmittedRequest
 from gossamer.control.dispatcher import CRAWL
@@ -25,15 +29,18 @@ _NO_FRONTIER = "Unable to connect to Redis"
 _NO_BUS = "Unable to connect to Kafka"
 _NO_ANSWER = "Could not find matching poll_id"
 
+_RETRY_LATER = {"Retry-After": str(OUTAGE_RETRY_SECONDS)}
+
 router = APIRouter(tags=["Scrapy Cluster"])
 
 
 def _wrapped(description: str) -> dict[str, Any]:
-    schema = {"$ref": f"{describe.SCHEMAS}Wrapper"}
-    return {"description": description, "content": {"application/json": {"schema": schema}}}
+    """Describe a response in Scrapy Cluster's wrapper."""
+    content = {"application/json": {"schema": {"$ref": f"{describe.SCHEMAS}Wrapper"}}}
+    return {"description": description, "content": content}
 
 
-_INDEX: dict[int | str, dict[str, Any]] = {
+_INDEX_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "GREEN: bus and frontier answer; YELLOW: one of them does; RED: neither does",
         "content": {"application/json": {"schema": {"$ref": f"{describe.SCHEMAS}Root"}}},
@@ -41,8 +48,13 @@ _INDEX: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/", operation_id="classic_index", summary="Return the state of the service", responses=_INDEX)
-@router.post("/", operation_id="classic_index_post", summary="Return the state of the service (POST)", responses=_INDEX)
+@router.get("/", operation_id="classic_index", summary="Return the state of the service", responses=_INDEX_RESPONSES)
+@router.post(
+    "/",
+    operation_id="classic_index_post",
+    summary="Return the state of the service (POST)",
+    responses=_INDEX_RESPONSES,
+)
 async def index(context: Context, request: Request) -> Response:
     """`kafka_connected` stands for the bus, Kafka or not, and `redis_connected` for the servers of the frontier."""
     bus, frontier = await asyncio.gather(is_bus_available(context), is_frontier_available(context))
@@ -52,7 +64,7 @@ async def index(context: Context, request: Request) -> Response:
             "redis_connected": frontier,
             "uptime_sec": int(context.monotonic() - request.app.state.started_at),
             "my_id": context.id,
-            "node_health": ("RED", "YELLOW", "GREEN")[bus + frontier],
+            "node_health": ("RED", "YELLOW", "GREEN")[bus + frontier],  # by the number of those that answer
         }
     )
 
@@ -106,18 +118,22 @@ async def feed(context: Context, request: Request) -> Response:
     kind = "unknown"
     try:
         kind, parsed = context.dispatcher.read(given)
-        result, response = await (_submit(context, parsed) if kind == CRAWL else _answer(request, kind, parsed, given))
+        if kind == CRAWL:
+            result, response = await _submit(context, parsed)
+        else:
+            result, response = await _answer(request, kind, parsed, given)
     except RequestRejected as fault:
         result, response = "rejected", failure(400, _INVALID, fault.detail)
     except FrontierError as error:
-        return failure(500, _NO_FRONTIER, str(error), headers={"Retry-After": "5"})
+        return failure(500, _NO_FRONTIER, str(error), headers=_RETRY_LATER)
     except BusError as error:
-        return failure(500, _NO_BUS, str(error), headers={"Retry-After": "5"})
+        return failure(500, _NO_BUS, str(error), headers=_RETRY_LATER)
     request.app.state.submissions.count(kind, result)
     return response
 
 
 async def _submit(context: ApiContext, admitted: AdmittedRequest) -> tuple[str, Response]:
+    """Submit a crawl request. Return the result for the counters, and the response."""
     [result] = await context.dispatcher.submit([admitted])
     crawl, spider, url = admitted.crawl.id, admitted.spider, admitted.url
     if result.added and result.blacklisted:
@@ -133,6 +149,7 @@ async def _submit(context: ApiContext, admitted: AdmittedRequest) -> tuple[str, 
 
 
 async def _answer(request: Request, kind: str, parsed: Any, given: dict[str, Any]) -> tuple[str, Response]:
+    """Answer any other request. Return the result for the counters, and the response."""
     answer, poll_id = await request.app.state.pending.ask(kind, parsed, given)
     return "accepted", success({"poll_id": poll_id} if poll_id else answer)
 
@@ -177,5 +194,5 @@ async def poll(request: Request) -> Response:
     except RequestRejected as fault:
         return failure(400, _INVALID, fault.detail)
     except FrontierError as error:
-        return failure(500, _NO_FRONTIER, str(error), headers={"Retry-After": "5"})
+        return failure(500, _NO_FRONTIER, str(error), headers=_RETRY_LATER)
     return success(answer) if found else failure(404, _NO_ANSWER)

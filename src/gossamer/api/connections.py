@@ -4,6 +4,9 @@ A connection is busy while one of its requests is running, else waiting. Of the 
 together, an eighth may not be busy. At the limit there is therefore always a waiting connection, which is closed when a
 new connection needs room: idle clients keep no new one out. A request that would use the reserved eighth is answered
 with 503.
+
+Safe to change: the limits, within the bounds that their texts give. Fixed: the names of the limits, and that only
+`_set_state` changes the state of a connection: one that stayed counted after its end would use up the limit for ever.
 """
 
 import asyncio
@@ -26,7 +29,8 @@ _RESERVED_SHARE = 8
 """One in this many connections may not be busy. May be changed: a smaller number leaves more room for new connections
 and allows fewer requests at once. Must be at least 2."""
 _EVENT_STREAM = b"text/event-stream"
-"""Media type of event streams, by which they are recognized; must not change."""
+"""Media type of event streams (`api.events`), by which they are recognized, so that they do not count as busy for
+hours. Fixed by the standard of Server-Sent Events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +70,8 @@ class _ConnectionShare:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         # With a limit of 1 nothing can be reserved, or no request would ever run.
-        self._max_busy = max(1, limit - max(1, limit // _RESERVED_SHARE))
+        reserved = max(1, limit // _RESERVED_SHARE)
+        self._max_busy = max(1, limit - reserved)
         self.waiting: dict[LimitedProtocol, None] = {}
         """Connections without a running request, the longest waiting first."""
         self.busy = 0
@@ -91,19 +96,21 @@ class Connections:
     """Counts the connections of one server, and applies their limits."""
 
     def __init__(self, limits: ConnectionLimits, *, on_limit: Callable[[str], None]) -> None:
-        """`on_limit` is called with the reason when a limit closes a connection or refuses a request: `first_byte`,
+        """`on_limit` is called with the limit's name when it closes a connection or refuses a request: `first_byte`,
         `head`, `body` or `unread` (a time limit), `crowded` (a newer connection needed room), `busy` (too many
-        requests). The metric `gossamer_http_closed_total` has these names, so they must not change."""
+        requests). The names must not change: the metric `gossamer_http_closed_total`, which alerts use, has them as a
+        label."""
         self.limits = limits
         self.on_limit = on_limit
-        self._all = _ConnectionShare(limits.total)
+        self._all_clients = _ConnectionShare(limits.total)
         self._clients: dict[str, _ConnectionShare] = {}
 
     def shares_of(self, address: str) -> list[_ConnectionShare]:
         """Return the shares in which a connection from this address is counted."""
         if within(address, self.limits.trusted_proxies):
-            return [self._all]
-        return [self._clients.setdefault(client_of(address), _ConnectionShare(self.limits.per_client)), self._all]
+            return [self._all_clients]
+        of_client = self._clients.setdefault(client_of(address), _ConnectionShare(self.limits.per_client))
+        return [of_client, self._all_clients]
 
     def forget_empty(self, address: str) -> None:
         """Forget the client of this address if it has no more connections."""
@@ -124,7 +131,7 @@ class _ConnectionState(Enum):
 
 
 class LimitedProtocol(H11Protocol):
-    """uvicorn's HTTP protocol with limits."""
+    """uvicorn's HTTP protocol with limits. uvicorn makes one object per connection, and calls it in the event loop."""
 
     def __init__(
         self,
@@ -140,22 +147,26 @@ class LimitedProtocol(H11Protocol):
         self._limits = connections.limits
         self._address = ""
         self._shares: list[_ConnectionShare] = []
+        """Those in which this connection is counted."""
         self._state = _ConnectionState.NOT_COUNTED
         self._is_closed = False
-        self._running = 0
+        self._running_requests = 0
         """Requests that the application is processing. If the client pipelines, a second one may start before the first
         has ended."""
-        self._deadline_of: tuple[str, object] = ("", None)
-        """Part of a request that must arrive before the deadline, and its request. The part is also the reason for
-        closing the connection. Empty: there is no deadline."""
+        self._awaited_part = ""
+        """Part of a request that must arrive before the deadline, by the name of its limit. Empty: no deadline."""
+        self._awaited_of: object = None
+        """The request to which that part belongs."""
         self._deadline: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
+        """Closes the connection of a client that does not read."""
         self._application = self.app
-        self.app = self._serve
+        self.app = self._serve  # uvicorn runs this for every request
 
     def abort(self, reason: str) -> None:
         """Close the connection at once, because of the limit with this name (see `Connections`)."""
         self._connections.on_limit(reason)
+        # At once, because `connection_lost` is called later, and a newer connection needs the room now.
         if self._state is _ConnectionState.WAITING:
             self._set_state(_ConnectionState.NOT_COUNTED)
         self.transport.abort()
@@ -181,6 +192,7 @@ class LimitedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        # uvicorn has parsed the data, so the parser's state names the part that the client sends next.
         if self.conn.their_state is h11.IDLE:
             self._set_deadline("head", self._limits.head)
         elif self.conn.their_state is h11.SEND_BODY:
@@ -214,14 +226,14 @@ class LimitedProtocol(H11Protocol):
     def _set_deadline(self, part: str, seconds: float, *, of: object = None) -> None:
         """Set the deadline for a part of the request `of`. A deadline for the same part of the same request stays, so
         that a client cannot extend it by sending slowly."""
-        if self._deadline_of[0] == part and self._deadline_of[1] is of:
+        if self._awaited_part == part and self._awaited_of is of:
             return
         self._clear_deadline()
-        self._deadline_of = (part, of)
+        self._awaited_part, self._awaited_of = part, of
         self._deadline = self.loop.call_later(seconds, self.abort, part)
 
     def _clear_deadline(self) -> None:
-        self._deadline_of = ("", None)
+        self._awaited_part, self._awaited_of = "", None
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -232,9 +244,9 @@ class LimitedProtocol(H11Protocol):
         if unread:
             self._read_timer = self.loop.call_later(self._limits.unread, self._check_client_reading, unread)
 
-    def _check_client_reading(self, before: int) -> None:
+    def _check_client_reading(self, unread_before: int) -> None:
         unread = self.transport.get_write_buffer_size()
-        if unread >= before:
+        if unread >= unread_before:
             self.abort("unread")
         else:
             self._watch_client_reading(unread)
@@ -252,7 +264,7 @@ class LimitedProtocol(H11Protocol):
             await self._application(scope, receive, send)
             return
         # The shares count connections, so a second request on a busy one is not refused.
-        if not self._running and any(share.has_max_busy for share in self._shares):
+        if not self._running_requests and any(share.has_max_busy for share in self._shares):
             await self._refuse(scope, receive, send)
             return
 
@@ -261,13 +273,13 @@ class LimitedProtocol(H11Protocol):
                 self._set_state(_ConnectionState.NOT_COUNTED)
             await send(message)
 
-        self._running += 1
+        self._running_requests += 1
         self._set_state(_ConnectionState.BUSY)
         try:
             await self._application(scope, receive, send_and_uncount_streams)
         finally:
-            self._running -= 1
-            if not self._running:
+            self._running_requests -= 1
+            if not self._running_requests:
                 self._set_state(_ConnectionState.NOT_COUNTED if self._is_closed else _ConnectionState.WAITING)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -281,7 +293,7 @@ class LimitedProtocol(H11Protocol):
         await problem_response(problem, scope["path"])(scope, receive, send)
 
     def _set_state(self, state: _ConnectionState) -> None:
-        """Change the state of this connection in all its shares."""
+        """Change the state of this connection in all its shares: leave the old state, then enter the new one."""
         if self._state is _ConnectionState.NOT_COUNTED:
             # While the connection was not counted, `forget_empty` may have removed its client's share.
             self._shares = self._connections.shares_of(self._address)

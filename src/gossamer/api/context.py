@@ -1,6 +1,9 @@
 """Inputs of endpoints: the API's context, the crawl that a path names, and the parsed request body.
 
-Ids in paths may contain any printable character, even an encoded slash, so a path is first split and then decoded."""
+Ids in paths may contain any printable character, even an encoded slash, so a path must be split before it is decoded.
+Defaults of `ApiContext` may be changed within the bounds of their texts; most have a setting `service.*`, whose own
+default applies in a running service.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -30,29 +33,36 @@ class ApiContext:
     """Dependencies and settings of the API. The caller that made the connections closes them."""
 
     shards: Shards
-    """The frontier's server, which also stores late answers."""
+    """The servers of the frontier, which also store late answers."""
     frontier: Frontier
+    """The queue of all crawls, shared by all processes of the cluster."""
     bus: Bus
+    """The message bus, from which pages and items are read."""
     topics: Topics
+    """Names of the bus's topics."""
     counters: Counters
+    """Statistics of the cluster."""
     dispatcher: RequestDispatcher
+    """Checks, submits and answers requests of every kind."""
     metrics: Metrics
     publish_answers: Callable[[list[dict[str, Any]]], Awaitable[None]]
-    """Publishes answers on the bus, in addition to the HTTP response. Raises BusError."""
+    """Publishes answers on the bus, in addition to the HTTP response. Raises errors of the bus and SinkError."""
     prefix: str
-    """Prefix of the keys of late answers."""
+    """Prefix of the keys of late answers. All processes of a cluster have the same: any of them returns an answer."""
     token: str = ""
     """Bearer token that clients must send. Empty: none, and the API accepts only programs on this machine."""
     max_body_bytes: int = 1024 * 1024
+    """Largest body of a request. It is held in memory while the request runs."""
     max_requests_per_second: float = 1000.0
-    """Limit for one client address. Bursts may be up to twice as large."""
+    """Limit for one client address. `access` allows bursts of twice as many."""
     feed_wait_seconds: float = 5.0
     """Seconds that /feed waits for an answer before it returns the id to poll for."""
     answer_retention_seconds: float = 3600.0
     """Seconds that a late answer can be polled for."""
     owner_timeout_seconds: float = 5.0
     """Seconds without a sign of life after which another process takes over the requests that a process answers. Signs
-    come three times in this period."""
+    come three times in this period. A longer time delays answers when a process dies; with a shorter one a busy process
+    may lose its requests, which are then answered twice."""
     per_app: bool = True
     """True if pages are on the topics of their applications; else only on the common topic."""
     body_timeout_seconds: float = 60.0
@@ -63,10 +73,10 @@ class ApiContext:
     monotonic: Callable[[], float] = monotonic
     """Clock for durations."""
     id: str = field(default_factory=lambda: token_hex(6))
-    """12 hex digits that name this process in `/` and in the statistics."""
+    """12 hex digits, as in Scrapy Cluster, that name this process in `/` and in the statistics."""
 
 
-async def _context(request: Request) -> ApiContext:
+async def _context(request: Request) -> ApiContext:  # async, because FastAPI runs other functions in threads
     context: ApiContext = request.app.state.context
     return context
 
@@ -78,12 +88,13 @@ Context = Annotated[ApiContext, Depends(_context)]
 # --- paths ------------------------------------------------------------------------------------------------------------
 
 _UNQUOTED = "!$&'()*+,;=:@~"
-"""Characters, besides letters, digits and -._, that need no encoding in a path segment (RFC 3986, pchar)."""
+"""Characters, besides letters, digits and -._, that need no encoding in a path segment (RFC 3986, pchar): fixed. With a
+slash here, the crawl `a/b` would become two segments, and no request for it would find its route."""
 
 
 def normalized_path(raw: bytes) -> str:
-    """Return a request's path with each segment encoded in one way, as the routes expect it. Raises Problem for a path
-    that is not UTF-8."""
+    """Return a request's path, as received, with each segment encoded in one way, which the routes expect. Raises
+    Problem for a path that is not UTF-8."""
     segments = [unquote_to_bytes(segment) for segment in raw.partition(b"?")[0].split(b"/")]
     try:
         return "/".join(quote(segment.decode(), safe=_UNQUOTED) for segment in segments)
@@ -97,7 +108,7 @@ def path_of(*names: str) -> str:
 
 
 class _Name(Convertor[str]):
-    """Converter of one decoded path segment: `{appid:name}`."""
+    """Converter of one path segment, which endpoints get decoded: `{appid:name}`."""
 
     regex = "[^/]+"
 
@@ -111,6 +122,7 @@ class _Name(Convertor[str]):
 register_url_convertor("name", _Name())
 
 CRAWL_PATH = "/v1/crawls/{appid:name}/{crawlid:name}"
+"""Path of one crawl. Clients build it, so it must not change; `submit` returns it as Location."""
 
 
 async def _crawl_id(
@@ -127,7 +139,9 @@ PathCrawl = Annotated[CrawlId, Depends(_crawl_id)]
 # --- bodies -----------------------------------------------------------------------------------------------------------
 
 _JSON_LINES_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/jsonlines")
+"""Media types that mean JSON Lines: one JSON value a line. More may be added; clients send those that are here."""
 JSON_LINES = _JSON_LINES_TYPES[0]
+"""The media type that the description of the API names."""
 
 
 def media_type(request: Request) -> str:
@@ -141,7 +155,7 @@ def is_json_lines(request: Request) -> bool:
 
 
 def split_lines(body: bytes) -> Sequence[bytes]:
-    """Return the lines of a body without the empty ones."""
+    """Return the lines of a body without the blank ones."""
     return [line for line in body.splitlines() if line.strip()]
 
 
@@ -154,10 +168,10 @@ def parse_json(body: bytes) -> Any:
 
 async def read_object(request: Request) -> dict[str, Any]:
     """Return the JSON object in a request's body. Raises RequestRejected."""
-    found = parse_json(await request.body())
-    if not isinstance(found, dict):
+    value = parse_json(await request.body())
+    if not isinstance(value, dict):
         raise RequestRejected("the body must be a JSON object")
-    return found
+    return value
 
 
 def check_fields(given: dict[str, Any], known: Sequence[str]) -> None:

@@ -1,4 +1,9 @@
-"""Endpoints that list, describe and stop crawls."""
+"""Endpoints that list, describe and stop crawls.
+
+A crawl has runs, one after the other: a run lasts from a first request until nothing is left to do. The frontier, the
+cluster's queue of requests, keeps the counts that stand here. Clients read the fields, so none may be renamed or
+removed; fields may be added. Texts may be changed freely, but docs/reference/openapi.json contains them.
+"""
 
 import asyncio
 from typing import Annotated, Any, Literal
@@ -160,7 +165,7 @@ async def show_crawl(
     )
     if info is None or run is None:
         raise unknown_crawl(crawl)
-    found = CrawlDetails(
+    details = CrawlDetails(
         **_summary(info),
         seen=info.seen,
         queued_by_priority=info.queued_by_priority,
@@ -168,8 +173,8 @@ async def show_crawl(
         **_options(run),
     )
     if page is not None:
-        found.queued_by_domain = page
-    return found
+        details.queued_by_domain = page  # a field that is never set is left out of the answer
+    return details
 
 
 @one.delete(
@@ -200,11 +205,12 @@ def unknown_crawl(crawl: CrawlId) -> Problem:
 
 
 async def _domains(context: ApiContext, crawl: CrawlId, cursor: str | None, limit: int) -> DomainPage | None:
+    """Return a page of the crawl's domains; None if the query does not ask for any."""
     if cursor is None:
         return None
     if cursor and not _is_cursor(cursor):
         raise BadInput("domains: not a cursor of this endpoint")
-    found, next_cursor = await context.frontier.crawl_domains(crawl, cursor=cursor, limit=limit)
+    shares, next_cursor = await context.frontier.crawl_domains(crawl, cursor=cursor, limit=limit)
     return DomainPage(
         items=[
             DomainShare(
@@ -214,18 +220,25 @@ async def _domains(context: ApiContext, crawl: CrawlId, cursor: str | None, limi
                 by_priority=share.by_priority,
                 by_spider={spider: sum(counts.values()) for spider, counts in share.by_spider.items()},
             )
-            for share in found
+            for share in shares
         ],
         cursor=next_cursor,
     )
 
 
+_LARGEST_CURSOR = 2**64 - 1
+"""The limit of Valkey's own cursors: fixed."""
+
+
 def _is_cursor(cursor: str) -> bool:
-    shard, _, inner = cursor.partition(":")
-    return all(part.isascii() and part.isdecimal() and len(part) <= 20 for part in (shard, inner))
+    """Return whether the text has the form of a cursor of `Frontier.crawl_domains`, SHARD:POSITION. The server answers
+    any other position with an error, which would look like an outage."""
+    shard, _, position = cursor.partition(":")
+    return all(part.isascii() and part.isdecimal() and int(part) <= _LARGEST_CURSOR for part in (shard, position))
 
 
 def _summary(info: CrawlInfo) -> dict[str, Any]:
+    """Return the fields of CrawlSummary, which CrawlDetails has as well."""
     return {
         "appid": info.crawl.appid,
         "crawlid": info.crawl.crawlid,
@@ -239,7 +252,7 @@ def _summary(info: CrawlInfo) -> dict[str, Any]:
 
 
 def summary_json(info: CrawlInfo) -> bytes:
-    """Return a crawl's summary as JSON."""
+    """Return a crawl's summary as JSON. Event streams send it."""
     return CrawlSummary(**_summary(info)).model_dump_json().encode()
 
 
@@ -257,6 +270,7 @@ def _counts(counts: SpiderCounts) -> RequestCounts:
 
 
 def _options(run: Run) -> dict[str, Any]:
+    """Return the options with which the run was opened, as fields of CrawlDetails."""
     crawl = run.crawl
     return {
         "max_pages": crawl.max_pages,

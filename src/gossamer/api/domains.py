@@ -1,4 +1,10 @@
-"""Endpoints for domain policies: of one domain, the default policy, or all of them at once."""
+"""Endpoints for domain policies: of one domain, the default policy, or all of them at once.
+
+A policy limits the speed of all crawls on a domain, and may blacklist it. The frontier, the cluster's queue of
+requests, stores it. Clients read and send the fields, so none may be renamed or removed. Every edit reads, compares
+with If-Match, and writes only if nothing has changed since the read: this order keeps concurrent edits from being lost.
+Texts may be changed; docs/reference/openapi.json contains them.
+"""
 
 import asyncio
 import hashlib
@@ -37,11 +43,13 @@ from gossamer.model.crawl import (
 
 YAML = "application/yaml"
 _YAML_TYPES = (YAML, "application/x-yaml", "text/yaml", "text/x-yaml")
+"""Media types that mean YAML. More may be added; clients send those that are here."""
 _PAGE_FIELDS = ("version", "cursor")
 """Fields of PolicyPage that are not policies; PUT ignores them, so that an edited answer of GET can be sent back."""
 
 router = APIRouter(prefix="/v1/domains", tags=["domains"])
 
+# Sorted, so that equal policies have equal text and thereby equal ETags.
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -110,8 +118,9 @@ _IF_MATCH = {
 }
 
 
-def _documented(description: str, **content: Any) -> dict[str, Any]:
-    return {**describe.body(content.get("content", _POLICY_BODY), description), "parameters": [_IF_MATCH]}
+def _documented_edit(description: str, content: Mapping[str, Mapping[str, Any]] = _POLICY_BODY) -> dict[str, Any]:
+    """Describe the body of an edit and its header If-Match, for an endpoint's `openapi_extra`."""
+    return {**describe.body(content, description), "parameters": [_IF_MATCH]}
 
 
 def _with_etag(model: type[ResponseModel], description: str) -> dict[int | str, dict[str, Any]]:
@@ -152,7 +161,7 @@ async def list_domains(
         name
         for name, policy in policies.items()
         if name > cursor and (blacklisted is None or bool(policy.blacklisted) is blacklisted)
-    )
+    )  # the cursor is the last name of the page before; clients store it, so this order is fixed
     page = names[:limit]
     return _json(
         {
@@ -169,7 +178,7 @@ async def list_domains(
     "",
     operation_id="replace_domains",
     summary="Replace all policies",
-    openapi_extra=_documented(
+    openapi_extra=_documented_edit(
         "All policies: YAML in the format of Scrapy Cluster's throttle file with more fields, or JSON in the format of "
         "GET",
         content={
@@ -190,8 +199,8 @@ async def list_domains(
 )
 async def replace_domains(context: Context, request: Request) -> Response:
     """If-Match must name the version that was edited (`*`: any version), so that concurrent edits are not lost."""
-    wanted = _if_match(request)
-    if wanted is None:
+    accepted_tags = _if_match(request)
+    if accepted_tags is None:
         raise Problem(428, "Precondition required", "send the header If-Match with the ETag of GET /v1/domains, or *")
     text = await request.body()
     if media_type(request) not in _YAML_TYPES:
@@ -200,23 +209,25 @@ async def replace_domains(context: Context, request: Request) -> Response:
     default, policies = await asyncio.to_thread(load_policies, text)
     for _ in range(EDIT_ATTEMPTS):
         version = await context.frontier.policies_version()
-        if wanted and _tag(version) not in wanted:
+        if accepted_tags and _tag(version) not in accepted_tags:
             break
         try:
             version = await context.frontier.replace_policies(default, policies, expected_version=version)
         except PoliciesChanged:
-            continue
+            continue  # if the client accepts any version, its edit is repeated on the new one
         return _json({"version": version, "domains": len(policies)}, _etag(version))
     raise PoliciesChanged
 
 
 def _without_page_fields(text: bytes) -> bytes:
-    found = parse_json(text)
-    if not isinstance(found, dict):
+    """Return the JSON text of all policies without `_PAGE_FIELDS`. Raises Problem for a page that has a next one: to
+    replace all policies with it would delete those of the other pages."""
+    given = parse_json(text)
+    if not isinstance(given, dict):
         raise RequestRejected("the body must be a JSON object")
-    if found.get("cursor"):
+    if given.get("cursor"):
         raise bad_request("this is one page of the policies; send all of them", where="cursor")
-    return _encode({name: part for name, part in found.items() if name not in _PAGE_FIELDS})
+    return _encode({name: part for name, part in given.items() if name not in _PAGE_FIELDS})
 
 
 # --- one policy -------------------------------------------------------------------------------------------------------
@@ -244,7 +255,7 @@ async def show_domain(context: Context, domain: PathDomain) -> Response:
     _DOMAIN_PATH,
     operation_id="set_domain",
     summary="Replace a domain's policy",
-    openapi_extra=_documented("The whole policy. Fields that are missing are unset"),
+    openapi_extra=_documented_edit("The whole policy. Fields that are missing are unset"),
     responses={
         **_with_etag(DomainModel, "The change is in force within a second"),
         **refusals(400, 408, 412, 413, 503),
@@ -262,7 +273,7 @@ async def set_domain(context: Context, domain: PathDomain, request: Request) -> 
     _DOMAIN_PATH,
     operation_id="change_domain",
     summary="Change fields of a domain's policy",
-    openapi_extra=_documented(
+    openapi_extra=_documented_edit(
         "Fields to set; null unsets a field (RFC 7396). `blacklisted` adds the domain to the blacklist or removes it"
     ),
     responses={
@@ -275,14 +286,12 @@ async def change_domain(context: Context, domain: PathDomain, request: Request) 
     given = await read_object(request)
     check_fields(given, tuple(PolicyModel.model_fields))
     changes = parse_policy(given, where=domain)
-    unset = [field for field, value in given.items() if value is None]
+    fields_to_unset = [field for field, value in given.items() if value is None]
 
     def changed(before: DomainPolicy) -> DomainPolicy:
-        fields = {
-            field: value
-            for field, value in policy_fields(merge_policies(before, changes)).items()
-            if field not in unset
-        }
+        fields = policy_fields(merge_policies(before, changes))
+        for field in fields_to_unset:
+            fields.pop(field, None)
         return parse_policy(fields, where=domain)
 
     return await _edit(context, request, domain, changed)
@@ -308,22 +317,26 @@ async def remove_domain(context: Context, domain: PathDomain, request: Request) 
 async def _edit(
     context: ApiContext, request: Request, domain: str, change: Callable[[DomainPolicy], DomainPolicy]
 ) -> Response:
+    """Replace a policy by what `change` makes of it, and show the result. `change` is called again if another edit
+    comes between, so it must do nothing else. Raises PoliciesChanged if If-Match names another version."""
     name = _policy_name(domain)
-    wanted = _if_match(request)
+    accepted_tags = _if_match(request)
     for _ in range(EDIT_ATTEMPTS):
         before = await context.frontier.domain_policy(name)
-        if wanted and _tag(policy_fields(before)) not in wanted:
+        if accepted_tags and _tag(policy_fields(before)) not in accepted_tags:
             break
         after = change(before)
         try:
+            # None removes the policy: an empty one must not stay in the list of policies.
             await context.frontier.set_domain_policy(name, None if after == DomainPolicy() else after, expected=before)
         except PoliciesChanged:
-            continue
+            continue  # another edit came between
         return await _show(context, name, after)
     raise PoliciesChanged
 
 
 async def _show(context: ApiContext, name: str | None, policy: DomainPolicy) -> Response:
+    """Return the response that shows a policy. `name`: the domain; None: the default policy."""
     default = policy if name is None else await context.frontier.domain_policy(None)
     in_force = merge_policies(merge_policies(BUILT_IN_POLICY, default), policy)
     return _json(
@@ -339,11 +352,16 @@ def _policy_name(domain: str) -> str | None:
 
 # --- versions ---------------------------------------------------------------------------------------------------------
 
+_TAG_BYTES = 8
+"""Length of the digest in an ETag. May be longer; with fewer bytes two policies may have the same ETag, and an edit
+would overwrite another one. After a change, clients get 412 once for the ETags that they hold."""
+
 
 def _tag(state: int | Mapping[str, Any]) -> str:
+    """Return the ETag of all policies (their version), or of one policy (its fields)."""
     if isinstance(state, int):
         return f'"{state}"'
-    return f'"{hashlib.blake2b(_encode(state), digest_size=8).hexdigest()}"'
+    return f'"{hashlib.blake2b(_encode(state), digest_size=_TAG_BYTES).hexdigest()}"'
 
 
 def _etag(state: int | Mapping[str, Any]) -> dict[str, str]:

@@ -1,4 +1,10 @@
-"""The progress of a crawl as Server-Sent Events."""
+"""The progress of a crawl as Server-Sent Events.
+
+A run of a crawl lasts from a first request until nothing is left to do; the frontier, the cluster's queue of requests,
+keeps its state. The numbers below may be tuned. Fixed, because clients rely on it: the names of the events and their
+data; `end` is the last event of a stream; and every `progress` and `end` contains the whole state, so that a client may
+miss some.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -17,17 +23,22 @@ from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo
 
 MAX_STREAMS = 200
-"""Open event streams of one process."""
+"""Most open event streams of one process. May be changed: each costs a connection, which `ConnectionLimits.total` does
+not count but `server._CONNECTION_SHARE` leaves room for, and a call to the frontier every `_POLL_SECONDS`."""
+_RETRY_SECONDS = 5
+"""Retry-After when there are too many streams. May be changed freely."""
 _POLL_SECONDS = 1.0
-"""Interval at which the state of a crawl is read."""
+"""Time between two reads of a crawl's state. May be changed: shorter costs more calls, longer delays the events. The
+description of the endpoint says "at most once a second"."""
 _KEEPALIVE_POLLS = 15
-"""Unchanged polls after which a comment is sent, so that no proxy closes the connection. Proxies wait 30 s or more."""
+"""Unchanged polls after which a comment is sent, so that no proxy closes the connection. Proxies wait 30 s or more, so
+_KEEPALIVE_POLLS * _POLL_SECONDS must stay below that."""
 
 router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
 
 
 class EventStreams:
-    """The open event streams of this process."""
+    """Counts the open event streams of this process, and ends them when it stops."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -39,7 +50,10 @@ class EventStreams:
         """Count one more stream during the context. Raises Problem if there are too many."""
         if self.open >= MAX_STREAMS:
             raise Problem(
-                503, "Too busy", f"{MAX_STREAMS} event streams are open already", headers={"Retry-After": "5"}
+                503,
+                "Too busy",
+                f"{MAX_STREAMS} event streams are open already",
+                headers={"Retry-After": str(_RETRY_SECONDS)},
             )
         self.open += 1
         try:
@@ -49,7 +63,9 @@ class EventStreams:
 
 
 class _EventStreamResponse(StreamingResponse):
-    """A response that is counted as an open stream while it is sent."""
+    """A response that is counted as an open stream while it is sent.
+
+    It is counted here and not in the endpoint: a client that leaves before the response begins would stay counted."""
 
     def __init__(self, events: AsyncIterator[bytes], streams: EventStreams) -> None:
         super().__init__(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
@@ -93,11 +109,14 @@ async def crawl_events(context: Context, crawl: PathCrawl, request: Request) -> 
 async def _events(
     context: ApiContext, crawl: CrawlId, first: CrawlInfo, closing: asyncio.Event
 ) -> AsyncIterator[bytes]:
+    """Yield the events of the crawl's current run. `first`: its state now. `closing`: set when the stream must end."""
     info: CrawlInfo | None = first
-    run, sent, unchanged_polls, is_unavailable = first.run, b"", 0, False
+    sent = b""  # data of the latest progress event
+    unchanged_polls = 0
+    is_unavailable = False
     while not closing.is_set():
-        if info is None or info.run != run:
-            yield _event("end", sent)  # the run has ended: the crawl is forgotten or has begun another run
+        if info is None or info.run != first.run:  # the crawl is forgotten, or another run has begun
+            yield _event("end", sent)
             return
         current = summary_json(info)
         if info.state is not CrawlState.RUNNING:
@@ -110,7 +129,7 @@ async def _events(
         elif unchanged_polls >= _KEEPALIVE_POLLS:
             unchanged_polls = 0
             yield b": still there\n\n"
-        while True:
+        while True:  # until the frontier answers
             await _pause(closing)
             try:
                 info = await context.frontier.crawl_info(crawl)
@@ -125,6 +144,7 @@ async def _events(
 
 
 async def _pause(closing: asyncio.Event) -> None:
+    """Wait until the next poll, or until the stream must end."""
     try:
         async with asyncio.timeout(_POLL_SECONDS):
             await closing.wait()
@@ -133,4 +153,5 @@ async def _pause(closing: asyncio.Event) -> None:
 
 
 def _event(name: str, data: bytes) -> bytes:
+    """Return an event as bytes of the stream. Its data must be one line, so line breaks become spaces."""
     return b"event: %s\ndata: %s\n\n" % (name.encode(), b" ".join(data.splitlines()))

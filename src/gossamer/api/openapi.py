@@ -1,4 +1,8 @@
-"""Building blocks of the OpenAPI description (models, responses, examples), and the page at `/docs` that shows it."""
+"""Building blocks of the OpenAPI description (models, responses, examples), and the page at `/docs` that shows it.
+
+Texts and examples may be changed freely; docs/reference/openapi.json, which is generated, contains them. Fixed: paths,
+names of fields, and names and titles of problems, which clients read.
+"""
 
 from collections.abc import Mapping
 from functools import cache
@@ -57,6 +61,8 @@ class ResponseModel(BaseModel):
 class ProblemModel(ResponseModel):
     """The reason why a request was refused (RFC 9457)."""
 
+    # The fields are those of `problems.Problem.body`, which makes the responses: change both together.
+
     type: str = Field(examples=["urn:gossamer:problem:invalid-request"])
     """Stable name of the problem, for programs"""
     title: str
@@ -76,9 +82,9 @@ def refusal(status: int) -> dict[str, Any]:
     """Return OpenAPI's description of a refusal with this status code: its text, model and example."""
     content: dict[str, Any] = {"schema": {"$ref": f"{SCHEMAS}Problem"}}
     if status in _EXAMPLES:
-        kind, title, detail = _EXAMPLES[status]
+        name, title, detail = _EXAMPLES[status]
         content["example"] = {
-            "type": f"{PROBLEM_TYPE_PREFIX}{kind}",
+            "type": f"{PROBLEM_TYPE_PREFIX}{name}",
             "title": title,
             "status": status,
             "detail": detail,
@@ -178,8 +184,6 @@ def _failure(message: str, cause: str = "") -> dict[str, Any]:
 _UNAVAILABLE = _failure("Unable to connect to Redis", "The frontier could not be reached")
 _CURSOR = "eyIwIjo0Mn0"
 
-# By operation id and status code of the response. The operations `classic_...` are Scrapy Cluster's endpoints. Every
-# operation with a JSON answer needs an example here.
 EXAMPLES: dict[tuple[str, str], Any] = {
     ("submit", "201"): _ADDED,
     ("submit", "200"): {**_ADDED, "added": False, "reason": "duplicate", "status": 200},
@@ -250,6 +254,8 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("classic_poll", "404"): _failure("Could not find matching poll_id"),
     ("classic_poll", "500"): _UNAVAILABLE,
 }
+"""Examples of responses, by operation id and status code. `classic_...` are Scrapy Cluster's endpoints. Every operation
+with a JSON answer needs one here, unless it has its own example."""
 
 
 # --- the page at /docs ------------------------------------------------------------------------------------------------
@@ -259,8 +265,8 @@ _DOCS_FILES = {
     "swagger-ui.css": "text/css",
     "favicon-32x32.png": "image/png",
 }
-"""Files of the package `fastapi_swagger` that the page loads, and their media types. Names must be those of that
-package."""
+"""Files of the package `fastapi_swagger` that the page loads, and their media types. The names are those of that
+package, and any file of it that is named here can be read without a token."""
 DOCS_PATHS = frozenset({"/docs", "/openapi.json", "/docs/start.js", *(f"/docs/{name}" for name in _DOCS_FILES)})
 """Paths that `access` serves without a token: a browser sends none when it opens the page."""
 
@@ -296,6 +302,9 @@ _DOCS_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+_CACHE_SECONDS = 3600
+"""Time for which browsers keep the files of the package. May be changed freely: after an update they show the old page
+that long."""
 
 docs = APIRouter(include_in_schema=False)
 
@@ -313,7 +322,7 @@ async def docs_file(name: str) -> Response:
         return Response(_DOCS_SCRIPT, media_type="text/javascript", headers=_DOCS_HEADERS)
     if name not in _DOCS_FILES:
         raise not_found(f"/docs/{name} does not exist")
-    headers = {**_DOCS_HEADERS, "Cache-Control": "max-age=3600"}
+    headers = {**_DOCS_HEADERS, "Cache-Control": f"max-age={_CACHE_SECONDS}"}
     return Response(_swagger_file(name), media_type=_DOCS_FILES[name], headers=headers)
 
 
@@ -325,4 +334,5 @@ async def openapi_json(request: Request) -> Response:
 
 @cache
 def _swagger_file(name: str) -> bytes:
+    # `name` must be one of _DOCS_FILES: any other could name a file outside the package.
     return (resources.files("fastapi_swagger.resources") / name).read_bytes()

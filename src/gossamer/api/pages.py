@@ -1,4 +1,8 @@
-"""Endpoints for the pages, failures and items of a crawl, read from the bus as long as it keeps them."""
+"""Endpoints for the pages, failures and items of a crawl, read from the message bus as long as it keeps them.
+
+The limits of a call may be tuned. Fixed: the form of an answer and of its cursor, which clients keep; and the order of
+reading and acknowledging in `_read`: the cursor moves past acknowledged messages only.
+"""
 
 import base64
 import binascii
@@ -38,14 +42,16 @@ router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
 
 
 class _Header(msgspec.Struct):
-    """Fields that decide whether a message belongs to the answer."""
+    """Fields that decide whether a message belongs to the answer. The names are those of the records: fixed."""
 
     appid: str = ""
     crawlid: str = ""
-    # Pages that Scrapy Cluster's crawlers publish have no type.
     type: str = "page"
+    """`page` or `item`. Pages that Scrapy Cluster's crawlers publish have no type."""
     success: bool = True
+    """False: the request failed, and the record is in the list of failures."""
     timestamp: Any = None
+    """Any, because programs other than Gossamer may write something else than text."""
 
 
 class RecordPage(ResponseModel):
@@ -72,7 +78,9 @@ async def list_pages(
     only records of other crawls; continue with its cursor.
 
     A long body may be in the blob store, at `body_address`. To process all pages of a busy cluster, consume the bus."""
-    return await _answer(context, request, crawl, cursor, limit, lambda h: h.type == "page" and h.success)
+    return await _answer(
+        context, request, crawl, cursor, limit, lambda header: header.type == "page" and header.success
+    )
 
 
 @router.get("/failures", operation_id="crawl_failures", summary="Return failed requests", responses=_RESPONSES)
@@ -80,7 +88,9 @@ async def list_failures(
     context: Context, crawl: PathCrawl, request: Request, cursor: Cursor = "", limit: Limit = 50
 ) -> Response:
     """Failed requests, each with its `reason`. `cursor` and `more` work as for `pages`."""
-    return await _answer(context, request, crawl, cursor, limit, lambda h: h.type == "page" and not h.success)
+    return await _answer(
+        context, request, crawl, cursor, limit, lambda header: header.type == "page" and not header.success
+    )
 
 
 @router.get("/items", operation_id="crawl_items", summary="Return extracted items", responses=_RESPONSES)
@@ -88,34 +98,38 @@ async def list_items(
     context: Context, crawl: PathCrawl, request: Request, cursor: Cursor = "", limit: Limit = 50
 ) -> Response:
     """Items that spiders extracted. `cursor` and `more` work as for `pages`."""
-    return await _answer(context, request, crawl, cursor, limit, lambda h: h.type == "item")
+    return await _answer(context, request, crawl, cursor, limit, lambda header: header.type == "item")
 
 
 async def _answer(
     context: ApiContext, request: Request, crawl: CrawlId, cursor: str, limit: int, is_wanted: Callable[[_Header], bool]
 ) -> Response:
+    """Return the records of the crawl that `is_wanted` accepts, from the cursor on."""
     if await context.frontier.latest_run(crawl) is None:
         raise unknown_crawl(crawl)
     topic = context.topics.crawled_by(crawl.appid) if context.per_app else context.topics.crawled
     async with request.app.state.topic_reads:
         reader = await context.bus.read([topic], from_beginning=True, after=_decode_cursor(cursor))
         try:
-            found, more = await _read(context, reader, crawl, limit, is_wanted)
+            records, more = await _read(context, reader, crawl, limit, is_wanted)
         finally:
             await reader.close()
-    body = {"items": found, "cursor": _encode_cursor(reader.cursor()), "more": more}
+    body = {"items": records, "cursor": _encode_cursor(reader.cursor()), "more": more}
     return Response(msgspec.json.encode(body), media_type="application/json")
 
 
 async def _read(
     context: ApiContext, reader: Reader, crawl: CrawlId, limit: int, is_wanted: Callable[[_Header], bool]
 ) -> tuple[list[msgspec.Raw], bool]:
-    """Return the records, and whether there may be more."""
-    found: list[msgspec.Raw] = []
-    size = messages_read = 0
+    """Return up to `limit` records, and whether there may be more.
+
+    Every limit of the call stops it with True as the second value, so that the client continues with the cursor. Thus a
+    limit never hides records."""
+    records: list[msgspec.Raw] = []
+    bytes_found = messages_read = 0
     deadline = context.monotonic() + _MAX_SECONDS
-    while messages_read < _MAX_MESSAGES_READ and (left := deadline - context.monotonic()) > 0:
-        messages = await reader.take(at_most=_BATCH_SIZE, wait_seconds=min(left, _POLL_SECONDS))
+    while messages_read < _MAX_MESSAGES_READ and (seconds_left := deadline - context.monotonic()) > 0:
+        messages = await reader.take(at_most=_BATCH_SIZE, wait_seconds=min(seconds_left, _POLL_SECONDS))
         for at, message in enumerate(messages):
             try:
                 header = _decode_header(message.value)
@@ -123,16 +137,16 @@ async def _read(
                 continue  # not Gossamer's: other programs may publish to this topic, too
             if (header.appid, header.crawlid) != (crawl.appid, crawl.crawlid) or not is_wanted(header):
                 continue
-            size += len(message.value)
-            if found and (len(found) >= limit or size > _MAX_BYTES):
+            bytes_found += len(message.value)
+            if records and (len(records) >= limit or bytes_found > _MAX_BYTES):
                 await reader.acknowledge(messages[:at])  # the cursor then points at this record
-                return found, True
-            found.append(_with_time_zone(message.value, header.timestamp))
+                return records, True
+            records.append(_with_time_zone(message.value, header.timestamp))
         messages_read += len(messages)
         await reader.acknowledge(messages)
         if reader.is_at_end():
-            return found, False
-    return found, True
+            return records, False
+    return records, True
 
 
 def _with_time_zone(record: bytes, timestamp: Any) -> msgspec.Raw:
@@ -147,10 +161,12 @@ def _with_time_zone(record: bytes, timestamp: Any) -> msgspec.Raw:
 
 
 def _encode_cursor(bus_cursor: str) -> str:
+    """Return the bus's cursor in characters that a URL need not encode. Clients keep it, so the form is fixed."""
     return base64.urlsafe_b64encode(bus_cursor.encode()).decode().rstrip("=")
 
 
 def _decode_cursor(cursor: str) -> str:
+    """Reverse `_encode_cursor`. Raises BadInput."""
     try:
         return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):

@@ -1,4 +1,13 @@
-"""Late answers: a client polls for them at any process of the API, even after the process that it asked has died."""
+"""Late answers: a client polls for them at any process of the API, even after the process that it asked has died.
+
+A process owns the requests that it answers, as long as it gives signs of life: the keys `:owner:` on the servers of the
+frontier (the cluster's queue of requests, in Valkey). The first poll after the owner's death hands the request to the
+process that was polled.
+
+The numbers may be tuned. Fixed: names and contents of the keys, which processes of different versions share; and the
+order of steps: a request is stored before its answer, and forgotten by the script that stores the answer, so that it is
+answered at least once.
+"""
 
 import asyncio
 import contextlib
@@ -14,7 +23,7 @@ import msgspec
 
 from gossamer.api.context import ApiContext
 from gossamer.api.problems import Problem
-from gossamer.errors import BusError, FrontierError, FrontierUnavailable, RequestRejected
+from gossamer.errors import BusError, FrontierError, FrontierUnavailable, RequestRejected, SinkError
 from gossamer.model.messages import answers
 from gossamer.policy.retry import outage_pause
 from gossamer.telemetry import logs as names
@@ -26,15 +35,29 @@ log = logging.getLogger("gossamer.api")
 _SCRIPTS: dict[str, Script] = load_scripts(resources.files("gossamer.api") / "scripts")
 
 _MAX_PENDING = 1000
-"""Requests that one process answers at the same time. Bounds its memory."""
+"""Most requests that one process answers at the same time. A late one counts twice: it has two tasks. Tuning only: more
+need more memory; with fewer, clients get 503 earlier."""
 _MAX_UUID = 100
-"""Characters of a request's `uuid` that can serve as its poll id; a longer one gets a random id."""
+"""Characters of a request's `uuid` that can serve as its poll id, which is a part of keys. A request with a longer one
+gets a random id. Tuning only."""
 _PUBLISH_ATTEMPTS = 10
+"""Attempts to publish an answer on the bus, with pauses of 10 to 22 s in all. Tuning only: after the last attempt the
+answer is missing on the bus, but the client still gets it."""
 _HANDOVER_SECONDS = 2.0
-"""Time that a process which is closing takes to release its requests. If it is too short, other processes take them
-over after the owner's timeout."""
+"""Time that a process which is closing takes to release its requests. Tuning only: if it is too short, other processes
+take them over after the owner's timeout; a longer time delays the stop during an outage."""
+_SIGNS_PER_TIMEOUT = 3
+"""Signs of life in the owner's timeout: two may be lost. May be larger; must be at least 2, or a request changes its
+owner although the owner lives."""
+_MAX_REASON_CHARACTERS = 300
+"""Longest reason in a rejection that names a handler's error. Tuning only."""
+
+# First part of the reply of scripts/poll.lua; see there for the other parts.
+_ANSWERED = 1
+_TAKEN_OVER = 2
 
 Answer = dict[str, Any] | None
+"""An answer as it is sent; None: the request has no answer."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -61,15 +84,17 @@ class PendingRequests:
 
     Keys: `{prefix:poll}:<poll id>` (list: answers) and the same with `:asked` (hash: requests by id), which expire
     after `answer_retention_seconds`; and with `:owner:<id>` (exists while a process answers the request), which expires
-    after `owner_timeout_seconds`.
+    after `owner_timeout_seconds`. The braces must stay: they keep all keys on one server of a Valkey cluster.
     """
 
     def __init__(self, context: ApiContext) -> None:
         self._context = context
         self._handling: dict[asyncio.Task[Answer], PendingRequest] = {}
+        """Running handlers."""
         self._background: set[asyncio.Task[None]] = set()
+        """Tasks that store late answers, or publish answers on the bus."""
         self._owned: dict[str, str] = {}
-        """Poll ids of the late requests that this process owns, by request id."""
+        """Poll ids of the late requests that this process owns, by request id. `close` releases them."""
 
     async def ask(self, kind: str, request: Any, given: dict[str, Any]) -> tuple[Answer, str]:
         """Answer a request. Return the answer and an empty id; or None and the id to poll for, if the answer is late.
@@ -90,16 +115,17 @@ class PendingRequests:
 
     async def poll(self, poll_id: str) -> tuple[bool, Any]:
         """Return (True, answer), and forget the answer; (False, None) if there is none. Raises FrontierUnavailable."""
-        reply = await self._call("poll", poll_id, self._owner_timeout_ms)
-        if reply[0] == 1:
-            return True, msgspec.Raw(reply[1])
-        if reply[0] == 2:
-            return await self._take_over(poll_id, reply[1].decode(), reply[2])
+        kind, *parts = await self._call("poll", poll_id, self._owner_timeout_ms)
+        if kind == _ANSWERED:
+            return True, msgspec.Raw(parts[0])
+        if kind == _TAKEN_OVER:
+            request_id, value = parts
+            return await self._take_over(poll_id, request_id.decode(), value)
         return False, None
 
     async def close(self) -> None:
         """Stop answering, and release the late requests, so that the next poll hands them to another process."""
-        owned = dict(self._owned)
+        owned = dict(self._owned)  # copied first: a task that is cancelled removes its request
         tasks = [*self._handling, *self._background]
         for task in tasks:
             task.cancel()
@@ -113,6 +139,7 @@ class PendingRequests:
     # --- answering ----------------------------------------------------------------------------------------------------
 
     def _start(self, pending: PendingRequest) -> asyncio.Task[Answer]:
+        """Start the handler of a request. It goes on after a client has given up."""
         task = asyncio.create_task(self._handle(pending))
         self._handling[task] = pending
         task.add_done_callback(lambda done: self._handling.pop(done, None))
@@ -123,14 +150,19 @@ class PendingRequests:
         return task.done()
 
     async def _handle(self, pending: PendingRequest) -> Answer:
+        """Run the handler, and publish all its answers on the bus. Return the one for the client: that with the
+        client's `uuid`, else the first."""
         messages = await self._context.dispatcher.handle(pending.kind, pending.request)
-        if messages:
-            self._spawn(self._publish(messages))
-        own = (message for message in messages if message.get("uuid") == pending.poll_id)
-        return next(own, messages[0] if messages else None)
+        if not messages:
+            return None
+        self._spawn(self._publish(messages))
+        for message in messages:
+            if message.get("uuid") == pending.poll_id:
+                return message
+        return messages[0]
 
     async def _take_over(self, poll_id: str, request_id: str, value: bytes) -> tuple[bool, Any]:
-        """Answer a request whose owner has died."""
+        """Answer a request whose owner has died. Return as `poll`. `value`: the request as the owner stored it."""
         dispatcher = self._context.dispatcher
         try:
             given = dispatcher.readable_fields(value)
@@ -144,39 +176,45 @@ class PendingRequests:
             self._spawn(self._complete_late(task, pending, is_stored=True))
             return False, None
         answer = task.result()
+        # No answer is stored, because the client gets it now; the call only forgets the request.
         await self._call("store_answer", poll_id, request_id, "", self._retention_ms)
         return True, answer
 
     async def _complete_late(self, task: asyncio.Task[Answer], pending: PendingRequest, *, is_stored: bool) -> None:
-        """Wait for a late answer, with signs of life until then, and store it. `is_stored`: the request is."""
-        self._owned[pending.id] = pending.poll_id
-        stored = asyncio.Event()
+        """Wait for a late answer, with signs of life until then, and store it. `is_stored`: True if the request is
+        stored already."""
+        request_stored = asyncio.Event()
         if is_stored:
-            stored.set()
-        renewing = asyncio.create_task(self._renew_ownership(pending, stored))
+            request_stored.set()
+        self._owned[pending.id] = pending.poll_id
         try:
-            answer = _encode(await self._final_answer(task, pending))
+            renewing = asyncio.create_task(self._renew_ownership(pending, request_stored))
+            try:
+                answer = _encode(await self._final_answer(task, pending))
+            finally:
+                renewing.cancel()
+                await asyncio.wait({renewing})
+            timeout = self._context.answer_retention_seconds
+            if not request_stored.is_set():  # `store_answer` ignores unknown requests
+                await retrying(lambda: self._store_request(pending, pending.value), timeout_seconds=timeout)
+            await retrying(
+                lambda: self._call("store_answer", pending.poll_id, pending.id, answer, self._retention_ms),
+                timeout_seconds=timeout,
+            )
         finally:
-            renewing.cancel()
-            await asyncio.wait({renewing})
-        timeout = self._context.answer_retention_seconds
-        if not stored.is_set():
-            await retrying(lambda: self._store_request(pending, pending.value), timeout_seconds=timeout)
-        await retrying(
-            lambda: self._call("store_answer", pending.poll_id, pending.id, answer, self._retention_ms),
-            timeout_seconds=timeout,
-        )
-        del self._owned[pending.id]
+            # None, because after an outage this process may have taken over its own request and own it twice.
+            self._owned.pop(pending.id, None)
 
-    async def _renew_ownership(self, pending: PendingRequest, stored: asyncio.Event) -> None:
+    async def _renew_ownership(self, pending: PendingRequest, request_stored: asyncio.Event) -> None:
+        """Store the request, then keep it owned by this process, until cancelled."""
         while True:
             with contextlib.suppress(FrontierError):
-                await self._store_request(pending, b"" if stored.is_set() else pending.value)
-                stored.set()
-            await asyncio.sleep(self._context.owner_timeout_seconds / 3)
+                await self._store_request(pending, b"" if request_stored.is_set() else pending.value)
+                request_stored.set()
+            await asyncio.sleep(self._context.owner_timeout_seconds / _SIGNS_PER_TIMEOUT)
 
     async def _store_request(self, pending: PendingRequest, value: bytes) -> None:
-        """Store the request, unless `value` is empty, and renew this process's ownership."""
+        """Store the request (an empty `value`: it is stored already), and renew this process's ownership."""
         await self._call(
             "store_request", pending.poll_id, pending.id, value, self._retention_ms, self._owner_timeout_ms
         )
@@ -194,7 +232,7 @@ class PendingRequests:
                 return self._rejection(pending, fault)
             except Exception as error:
                 log.exception("%s %s", names.HANDLER_BROKE, pending.kind)
-                reason = f"its handler failed: {type(error).__name__}: {error}"[:300]
+                reason = f"its handler failed: {type(error).__name__}: {error}"[:_MAX_REASON_CHARACTERS]
                 return self._rejection(pending, RequestRejected(reason))
             attempt += 1
             await asyncio.sleep(outage_pause(attempt, random=random.random()))
@@ -208,7 +246,7 @@ class PendingRequests:
         for attempt in range(1, _PUBLISH_ATTEMPTS + 1):
             try:
                 return await self._context.publish_answers(messages)
-            except (BusError, FrontierUnavailable) as error:
+            except (BusError, SinkError, FrontierUnavailable) as error:
                 last_error = error
             await asyncio.sleep(outage_pause(attempt, random=random.random()))
         log.warning("an answer could not be published on the bus: %s", last_error)
@@ -223,10 +261,13 @@ class PendingRequests:
 
     def _on_background_done(self, task: asyncio.Task[None]) -> None:
         self._background.discard(task)
+        # Asking for the exception also keeps asyncio from logging it once more.
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("a late answer could not be stored: %s", error)
 
     async def _call(self, script: str, poll_id: str, *arguments: str | bytes | int) -> Any:
+        """Run a script (scripts/*.lua) on the keys of a poll id."""
+        # The 0 is a shard's number, for messages only: the key decides which server is called.
         return await self._context.shards.call(0, _SCRIPTS[script], [self._key(poll_id)], arguments)
 
     def _key(self, poll_id: str) -> str:

@@ -1,6 +1,9 @@
 """Error responses: problem+json (RFC 9457) on Gossamer's own paths, Scrapy Cluster's wrapper on the others.
 
-`problem_of` decides which status an error has; a new error class that the API may raise belongs there."""
+`problem_of` decides which status an error has; a new error class that the API may raise belongs there. Details may be
+worded freely. Fixed, because clients read them: statuses, the names of problems, and thereby the titles from which the
+names are derived; and Scrapy Cluster's messages and wrapper.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,12 +27,16 @@ from gossamer.errors import (
 )
 
 PROBLEM_TYPE_PREFIX = "urn:gossamer:problem:"
+"""Beginning of a problem's `type`, before its name. Fixed: programs compare the whole."""
 PROBLEM_MEDIA_TYPE = "application/problem+json"
+"""Fixed by RFC 9457."""
 _OWN_PATHS = ("/v1/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
-_SHORT_RETRY_SECONDS = 5
-"""Retry-After of an outage."""
+"""Beginnings of Gossamer's own paths. A new endpoint outside /v1 must be added, or its errors come in Scrapy Cluster's
+wrapper."""
+OUTAGE_RETRY_SECONDS = 5
+"""Retry-After of an outage. Tuning only: with a shorter time clients notice the end earlier and call more often."""
 _LONG_RETRY_SECONDS = 30
-"""Retry-After when storage is full or in a state that does not pass quickly."""
+"""Retry-After when storage is full or in a state that does not pass quickly. Tuning only, with the same effect."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -42,7 +49,8 @@ class Problem(Exception):
     title: str
     detail: str = ""
     kind: str = ""
-    """Stable name for programs; empty: derived from the title."""
+    """Stable name for programs; empty: derived from the title (`Not found` becomes `not-found`). To reword a title,
+    pass its old name here."""
     headers: Mapping[str, str] = field(default_factory=dict)
     errors: tuple[Mapping[str, str], ...] = ()
     """Invalid fields, each with `field` and `reason`."""
@@ -50,12 +58,12 @@ class Problem(Exception):
     def body(self) -> dict[str, Any]:
         """Return the body of the response, as RFC 9457 defines it."""
         kind = self.kind or self.title.lower().replace(" ", "-")
-        found: dict[str, Any] = {"type": PROBLEM_TYPE_PREFIX + kind, "title": self.title, "status": self.status}
+        body: dict[str, Any] = {"type": PROBLEM_TYPE_PREFIX + kind, "title": self.title, "status": self.status}
         if self.detail:
-            found["detail"] = self.detail
+            body["detail"] = self.detail
         if self.errors:
-            found["errors"] = list(self.errors)
-        return found
+            body["errors"] = list(self.errors)
+        return body
 
 
 def not_found(detail: str) -> Problem:
@@ -74,7 +82,10 @@ def bad_request(reason: str, *, where: str = "") -> Problem:
 
 
 def problem_of(error: GossamerError) -> Problem:
-    """Return the problem for one of Gossamer's errors."""
+    """Return the problem for one of Gossamer's errors. The frontier is the cluster's queue of requests, the bus carries
+    its messages; an outage of either has status 503.
+
+    The first class that fits decides, so each stands before its base classes."""
     match error:
         case RequestRejected():
             return bad_request(error.reason, where=error.field)
@@ -89,13 +100,13 @@ def problem_of(error: GossamerError) -> Problem:
         case FrontierIncompatible():
             return Problem(500, "Frontier incompatible", str(error))
         case FrontierUnavailable():
-            return _unavailable("Frontier unavailable", error, _SHORT_RETRY_SECONDS)
+            return _unavailable("Frontier unavailable", error, OUTAGE_RETRY_SECONDS)
         case FrontierError():
             return _unavailable("Frontier failed", error, _LONG_RETRY_SECONDS)
         case BusFull():
             return _unavailable("Bus full", error, _LONG_RETRY_SECONDS)
         case BusError():
-            return _unavailable("Bus unavailable", error, _SHORT_RETRY_SECONDS)
+            return _unavailable("Bus unavailable", error, OUTAGE_RETRY_SECONDS)
     return internal_error()
 
 
@@ -104,8 +115,8 @@ def internal_error() -> Problem:
     return Problem(500, "Internal error", "This is a bug in Gossamer. The log of the process has the details.")
 
 
-def _unavailable(title: str, error: GossamerError, seconds: int) -> Problem:
-    return Problem(503, title, str(error), headers={"Retry-After": str(seconds)})
+def _unavailable(title: str, error: GossamerError, retry_seconds: int) -> Problem:
+    return Problem(503, title, str(error), headers={"Retry-After": str(retry_seconds)})
 
 
 # --- responses --------------------------------------------------------------------------------------------------------
@@ -133,7 +144,7 @@ _CLASSIC_MESSAGES = {
     404: "The desired endpoint does not exist",
     500: "An error occurred while processing your request.",
 }
-"""Scrapy Cluster's messages by status; the others are the title of the problem."""
+"""Scrapy Cluster's messages by status: fixed. For any other status, the message is the problem's title."""
 
 
 def success(data: Any) -> Response:

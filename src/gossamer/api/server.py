@@ -1,4 +1,8 @@
-"""HTTP server of the API, inside a running event loop."""
+"""HTTP server of the API, inside a running event loop.
+
+The numbers below may be tuned. Fixed: without a token the API listens on this machine only (the probes may be reached
+by others); and the order in which `_serve` stops: streams end, new connections are refused, running requests finish.
+"""
 
 import asyncio
 import contextlib
@@ -23,12 +27,22 @@ from gossamer.telemetry.metrics import parse_listen_address
 log = logging.getLogger("gossamer.api")
 
 _BACKLOG = 512
+"""Connections that the kernel accepts before the server takes them. Tuning only: with fewer, clients that connect in a
+burst are refused or wait a second. The kernel has its own upper limit (net.core.somaxconn)."""
 _HEADER_BYTES = 64 * 1024
+"""Longest request line and headers together. Tuning only: each connection may fill this much memory; long cursors in
+the query need some thousand bytes."""
 _OPEN_FILES = 4096
-"""Limit of open files to ask for: connections may use a quarter of it; the rest is for new ones and other files."""
+"""Limit of open files to ask the system for. May be raised. Must be at least `_CONNECTION_SHARE` times
+`ConnectionLimits.total`, or fewer connections are accepted."""
+_CONNECTION_SHARE = 4
+"""Connections may use one in this many open files. The others are for event streams, which do not count, for
+connections that are being closed, and for the servers behind the API. May be changed, but must stay above 1."""
 
 
 class _Server(uvicorn.Server):
+    """uvicorn's server without its own signal handlers."""
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to the command that runs the server."""
@@ -73,8 +87,11 @@ async def _serve(
     drain_seconds: float,
     on_stopping: Callable[[], None],
 ) -> None:
+    """Serve until `stopping` is set, or the server fails. `on_stopping` ends what would keep the server from
+    stopping."""
     context: ApiContext = app.state.context
-    limits = replace(context.connections, total=min(context.connections.total, _raise_file_limit() // 4))
+    total = min(context.connections.total, _raise_file_limit() // _CONNECTION_SHARE)
+    limits = replace(context.connections, total=total)
     connections = Connections(limits, on_limit=lambda reason: context.metrics.http_closed.labels(reason).inc())
     server = _Server(
         uvicorn.Config(
@@ -91,18 +108,18 @@ async def _serve(
             forwarded_allow_ips=[str(network) for network in limits.trusted_proxies],
             backlog=_BACKLOG,
             timeout_keep_alive=limits.idle,
-            timeout_graceful_shutdown=max(1, round(drain_seconds)),
+            timeout_graceful_shutdown=max(1, round(drain_seconds)),  # whole seconds; at least one, for short answers
         )
     )
     serving = asyncio.create_task(server.serve(sockets=listening))
-    ending = asyncio.create_task(stopping.wait())
+    stop_requested = asyncio.create_task(stopping.wait())
     try:
-        await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({serving, stop_requested}, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         server.force_exit = True
         raise
     finally:
-        ending.cancel()
+        stop_requested.cancel()
         on_stopping()
         server.should_exit = True
         try:
@@ -123,28 +140,31 @@ def _raise_file_limit() -> int:
 
 
 async def _listen(host: str, port: int, *, token: bool) -> list[socket.socket]:
+    """Return a listening socket for each address of the host, all on one port (0: a free one); empty host: every
+    address of this machine. `token`: clients need one, or must not need one. Raises BadInput."""
     if not token and not is_loopback_name(host):
         raise BadInput(
             f"the API would listen at {host or 'every address'}, where others reach it: "
             "set service.token (GOSSAMER_SERVICE__TOKEN), or listen at 127.0.0.1"
         )
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(
+        addresses = await asyncio.get_running_loop().getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except OSError as error:
         raise BadInput(f"the API cannot listen at {host}: {error.strerror or error}") from None
     listening: list[socket.socket] = []
     last_error: OSError | None = None
-    for family, _, _, _, address in dict.fromkeys(found):
+    for family, _, _, _, address in dict.fromkeys(addresses):  # each once
         try:
             listening.append(_bind(family, (address[0], port, *address[2:])))
         except OSError as error:
             last_error = error
+            # A machine without IPv6 is no fault; a port that is taken is one.
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                 break
         else:
-            port = listening[0].getsockname()[1]
+            port = listening[0].getsockname()[1]  # the free port of the first address, for the others
     if last_error is not None and (not listening or last_error.errno == errno.EADDRINUSE):
         for sock in listening:
             sock.close()
@@ -159,7 +179,7 @@ def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a socket of its own
         sock.bind(address)
         sock.listen(_BACKLOG)
         sock.setblocking(False)

@@ -1,4 +1,9 @@
-"""Endpoints about the state of the service: health, metrics, workers, backlogs and statistics."""
+"""Endpoints about the state of the service: health, metrics, workers, backlogs and statistics.
+
+The frontier is the cluster's queue of requests; the bus carries its messages. Clients and probes read paths, statuses
+and names of fields, so these are fixed; fields may be added. /healthz must not ask other services: an outage of one
+would restart every process. Texts may be changed; docs/reference/openapi.json contains them.
+"""
 
 import asyncio
 from collections.abc import Awaitable
@@ -11,24 +16,27 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from gossamer.api import openapi as describe
 from gossamer.api.context import ApiContext, Context
 from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
-from gossamer.api.problems import bad_request
+from gossamer.api.problems import OUTAGE_RETRY_SECONDS, bad_request
 from gossamer.control import stats
 from gossamer.errors import BusError, FrontierError
 
 _PING_SECONDS = 2.0
+"""Time in which the frontier and the bus must answer. May be changed, but must stay below the timeout of the readiness
+probes that call /readyz."""
 _ROLES = (stats.INTAKE, stats.ACTIONS, stats.REST, stats.CRAWLER)
+"""Kinds of processes that send heartbeats, by Scrapy Cluster's names."""
 
 health = APIRouter(tags=["health"])
 cluster = APIRouter(prefix="/v1", tags=["cluster"])
 
 
 async def is_bus_available(context: ApiContext) -> bool:
-    """Return whether the bus answers within two seconds."""
+    """Return whether the bus answers in time."""
     return await _answers(context.bus.ping())
 
 
 async def is_frontier_available(context: ApiContext) -> bool:
-    """Return whether every server of the frontier answers within two seconds."""
+    """Return whether every server of the frontier answers in time."""
     return await _answers(context.shards.everywhere("PING"))
 
 
@@ -73,7 +81,7 @@ async def readyz(context: Context) -> Response:
     return JSONResponse(
         {"status": "ready" if ready else "waiting", "frontier": frontier, "bus": bus},
         status_code=200 if ready else 503,
-        headers={} if ready else {"Retry-After": "5"},
+        headers={} if ready else {"Retry-After": str(OUTAGE_RETRY_SECONDS)},
     )
 
 
@@ -177,10 +185,13 @@ class DomainBacklogs(ResponseModel):
 )
 async def list_backlogs(context: Context) -> SpiderBacklogs:
     """Covers all crawls of all applications, and reads only counters. Retries that are not yet due are not counted."""
-    found = await context.frontier.backlog()
+    backlogs = await context.frontier.backlog()
     return SpiderBacklogs(
-        total=sum(backlog.queued for backlog in found),
-        items=[SpiderBacklog(spiderid=b.spider, queued=b.queued, domains=b.domains) for b in found],
+        total=sum(backlog.queued for backlog in backlogs),
+        items=[
+            SpiderBacklog(spiderid=backlog.spider, queued=backlog.queued, domains=backlog.domains)
+            for backlog in backlogs
+        ],
     )
 
 
@@ -198,9 +209,9 @@ async def list_domain_backlogs(
     limit: Limit = 100,
 ) -> DomainBacklogs:
     """A domain whose highest priority changes between two calls may be on two pages, or on none."""
-    found, next_cursor = await context.frontier.backlog_domains(spiderid, cursor=cursor, limit=limit)
+    backlogs, next_cursor = await context.frontier.backlog_domains(spiderid, cursor=cursor, limit=limit)
     return DomainBacklogs(
-        items=[DomainBacklog(domain=domain, queued=queued) for domain, queued in found], cursor=next_cursor
+        items=[DomainBacklog(domain=domain, queued=queued) for domain, queued in backlogs], cursor=next_cursor
     )
 
 

@@ -1,4 +1,8 @@
-"""The endpoint that submits crawl requests, one or many, and the counter of what was submitted."""
+"""The endpoint that submits crawl requests, one or many, and the counter of what was submitted.
+
+Fixed, because clients read them: statuses, names of fields, and that the results of a batch are in the order of its
+requests. The numbers below may be tuned. Texts may be changed; docs/reference/openapi.json contains them.
+"""
 
 import asyncio
 import contextlib
@@ -27,14 +31,19 @@ from gossamer.control.dispatcher import CRAWL
 from gossamer.errors import FrontierError, RequestRejected
 
 _FLUSH_SECONDS = 1.0
-"""Delay after which counts are added to the shared counters, so that one call serves many requests."""
+"""Delay after which counts are added to the shared counters, so that one call serves many requests. Tuning only: longer
+needs fewer calls, but a process that dies loses the counts of that time."""
 _CLOSE_SECONDS = 1.0
+"""Time for the last counts to be added when the process stops; then they are lost. Tuning only: it delays the stop
+while the servers of the frontier, which hold the counters, are unavailable."""
 MAX_BATCH = 10_000
-"""Requests in one batch."""
+"""Most requests in one batch. May be changed: larger batches keep the process busy for longer, while other clients
+wait; smaller ones break clients that send full batches (docs/howto/rest.md names the number). service.max_body limits
+them as well."""
 
 
 class SubmissionCounter:
-    """Counts submissions in memory, and adds them to the shared counters once a second. Counts of the last second are
+    """Counts submissions in memory, and adds them to the cluster's counters every `_FLUSH_SECONDS`. Later counts are
     lost when the process dies."""
 
     def __init__(self, context: ApiContext) -> None:
@@ -43,7 +52,7 @@ class SubmissionCounter:
         self._task: asyncio.Task[None] | None = None
 
     def count(self, kind: str, result: str) -> None:
-        """Count one request. `result`: accepted, duplicate or rejected."""
+        """Count one request. `result`: accepted, duplicate or rejected; the names are labels of a metric."""
         self._context.metrics.requests.labels(kind, result).inc()
         self._counts["total"] += 1
         self._counts["fail" if result == "rejected" else stats.request_counter(kind)] += 1
@@ -51,7 +60,7 @@ class SubmissionCounter:
             self._task = asyncio.create_task(self._flush_later())
 
     async def close(self) -> None:
-        """Flush the remaining counts."""
+        """Add the remaining counts."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -60,12 +69,13 @@ class SubmissionCounter:
                     await self._flush()
 
     async def _flush_later(self) -> None:
-        await asyncio.sleep(_FLUSH_SECONDS)
-        await self._flush()
+        while self._counts:  # also those that came while the earlier ones were being added
+            await asyncio.sleep(_FLUSH_SECONDS)
+            await self._flush()
 
     async def _flush(self) -> None:
         counts, self._counts = self._counts, Counter()
-        with contextlib.suppress(FrontierError):  # no repetition: it might count twice
+        with contextlib.suppress(FrontierError):  # a repeated call might count twice, so lost counts stay lost
             await self._context.counters.add(stats.INTAKE, counts)
 
 
@@ -177,19 +187,17 @@ async def _submit_one(context: ApiContext, counter: SubmissionCounter, given: di
 async def _submit_batch(context: ApiContext, counter: SubmissionCounter, values: Sequence[Any]) -> Response:
     if len(values) > MAX_BATCH:
         raise bad_request(f"a batch may have {MAX_BATCH:,} requests, not {len(values):,}")
-    results: list[RequestResult | None] = [None] * len(values)
-    positions: list[int] = []
-    admitted: list[AdmittedRequest] = []
-    for at, value in enumerate(values):
+    results: dict[int, RequestResult] = {}  # by position in the batch
+    admitted: dict[int, AdmittedRequest] = {}
+    for position, value in enumerate(values):
         try:
-            admitted.append(_read(context, value))
-            positions.append(at)
+            admitted[position] = _read(context, value)
         except RequestRejected as fault:
             counter.count(CRAWL, "rejected")
-            results[at] = RequestResult(added=False, reason=fault.reason, field=fault.field, status=400)
-    for at, submitted in zip(positions, await context.dispatcher.submit(admitted), strict=True):
-        results[at] = _counted_result(counter, submitted)
-    items = [item for item in results if item is not None]
+            results[position] = RequestResult(added=False, reason=fault.reason, field=fault.field, status=400)
+    for position, submitted in zip(admitted, await context.dispatcher.submit([*admitted.values()]), strict=True):
+        results[position] = _counted_result(counter, submitted)
+    items = [results[position] for position in range(len(values))]
     body = BatchResult(
         added=sum(item.status == 201 for item in items),
         duplicates=sum(item.status == 200 for item in items),
@@ -200,6 +208,7 @@ async def _submit_batch(context: ApiContext, counter: SubmissionCounter, values:
 
 
 def _read(context: ApiContext, value: Any) -> AdmittedRequest:
+    """Return the crawl request in one element or line of a body. Raises RequestRejected."""
     if not isinstance(value, bytes | dict):
         raise RequestRejected("a request must be a JSON object")
     kind, request = context.dispatcher.read(value)
@@ -210,11 +219,13 @@ def _read(context: ApiContext, value: Any) -> AdmittedRequest:
 
 
 def _counted_result(counter: SubmissionCounter, submitted: SubmitResult) -> RequestResult:
+    """Count the result of a submission, and return it with its status."""
     if submitted.added:
         result, status = "accepted", 201
     elif submitted.reason == DUPLICATE:
         result, status = "duplicate", 200
     else:
+        # Without an invalid field, the crawl itself accepts no more requests.
         result, status = "rejected", 400 if submitted.field else 409
     counter.count(CRAWL, result)
     return RequestResult(

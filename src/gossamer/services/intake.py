@@ -1,4 +1,10 @@
-"""Intake of requests from the bus: crawl requests are submitted in batches, other requests are answered."""
+"""Intake of requests from the message bus: crawl requests are submitted in batches to the frontier, the cluster's queue
+of requests; other requests (stop, info, statistics ...) are answered.
+
+Times may be tuned. The order of `run_once` may not change: a batch is processed, its answers are published, and only
+then is it acknowledged. A process that is killed in between leaves the batch to another one, so requests and answers
+come at least once; whatever a repeated request does must be safe to do twice.
+"""
 
 import asyncio
 import base64
@@ -26,23 +32,36 @@ from gossamer.telemetry.metrics import Metrics
 log = logging.getLogger("gossamer.services.intake")
 
 _WAIT_SECONDS = 1.0
+"""Longest wait for the first message of a batch. Tuning only: longer needs fewer calls, but a stop waits for it."""
 _LAG_SECONDS = 15.0
-"""Interval at which the lag is measured; with Kafka that asks the brokers."""
+"""Time between two measurements of the lag, the number of requests on the bus that no intake has read. Tuning only:
+with Kafka each measurement asks the brokers."""
 _HANDLER_SECONDS = 30.0
-"""Time limit of a handler. After it the request is rejected, because other requests wait behind it."""
+"""Time limit of a handler. After it the request is rejected, because other requests wait behind it. Tuning only: too
+short a time rejects requests that would succeed, such as a stop of a large crawl; what was begun may be finished."""
+_MAX_REASON_CHARACTERS = 300
+"""Longest reason in a rejection that names a handler's error. Tuning only."""
+_EVENT_ID_BYTES = 16
+"""Length of the digest in an event id, by which consumers recognize repeated events and the frontier repeated requests.
+After a change, messages that a killed process left behind would look new."""
 
 
 @dataclass(slots=True)
 class _Item:
-    """A message of the current batch, and its state."""
+    """A message of a batch, and its state."""
 
     message: Message
     kind: str = ""
+    """Kind of the request, such as CRAWL. Empty: the message could not be read."""
     request: Any = None
+    """The parsed request; for a crawl request, an AdmittedRequest."""
     fault: RequestRejected | None = None
+    """Reason why the request is rejected; None: it is not."""
     done: bool = False
-    """True once the request is in the frontier, or its answers are known."""
+    """True once the request is in the frontier, or its answers are known: it is not processed again."""
     answers: list[dict[str, Any]] = field(default_factory=list)
+    result: str = "accepted"
+    """`accepted`, `duplicate` or `expired`, for the metric, unless there is a fault. Fixed: a label of the metric."""
 
 
 class Intake:
@@ -77,21 +96,23 @@ class Intake:
         self._batch: list[_Item] = []
         self._next_batch: list[_Item] = []
         """Taken and parsed while the batch before it was processed."""
-        self._lag_at = float("-inf")
+        self._lag_measured_at = float("-inf")
         self._is_repeated = False
-        """True if the batch was started before. Then a duplicate may be the work of its own first attempt."""
+        """True if the batch was started before. Then a duplicate may have been added by the batch's first attempt."""
 
     async def run_once(self) -> bool:
         if self._consumer is None:
             self._consumer = await self._bus.consume(self._topics.requests, group=self._group)
         if not self._batch:
-            self._batch, self._next_batch = self._next_batch or await self._take(self._consumer, _WAIT_SECONDS), []
+            self._batch = self._next_batch or await self._take(self._consumer, _WAIT_SECONDS)
+            self._next_batch = []
             self._is_repeated = False
         if self._batch:
             await self._process_and_read_ahead(self._consumer)
             await self._consumer.acknowledge([item.message for item in self._batch])
-            await self._count(self._batch)
-            self._batch = []
+            # Before the counts, which must not be repeated after an error: they might be added twice.
+            done, self._batch = self._batch, []
+            await self._count(done)
         await self._measure_lag(self._consumer)
         return True
 
@@ -103,9 +124,8 @@ class Intake:
     # --- one batch ----------------------------------------------------------------------------------------------------
 
     async def _take(self, consumer: Consumer, wait_seconds: float) -> list[_Item]:
-        return [
-            self._read(message) for message in await consumer.take(at_most=self._batch_size, wait_seconds=wait_seconds)
-        ]
+        messages = await consumer.take(at_most=self._batch_size, wait_seconds=wait_seconds)
+        return [self._read(message) for message in messages]
 
     async def _process_and_read_ahead(self, consumer: Consumer) -> None:
         """Process the batch. Meanwhile take and parse the next one, if its messages are there already."""
@@ -119,19 +139,22 @@ class Intake:
                     self._next_batch = await ahead
 
     def _read(self, message: Message) -> _Item:
+        """Parse a message. The item has a fault if it is not a valid request."""
         item = _Item(message)
         try:
             item.kind, item.request = self._dispatcher.read(message.value, sent_at=message.published)
             if item.kind == CRAWL and item.request.fresh:
+                # A fresh request begins a new run (fetches everything again), but not twice if the message is repeated.
                 item.request.idempotency_key = _event_id(message)
         except RequestRejected as fault:
             item.fault = fault
         return item
 
     async def _process(self, items: Sequence[_Item]) -> None:
+        """Submit or handle each item that is not done, then publish all answers."""
         is_repeated, self._is_repeated = self._is_repeated, True
         valid = [item for item in items if item.fault is None]
-        # In the order in which they came, because a stop applies to the requests before it.
+        # In the order in which they came, because a stop applies to the requests before it, not to those after it.
         for is_crawl, group in itertools.groupby(valid, key=lambda item: item.kind == CRAWL):
             part = [item for item in group if not item.done]
             if is_crawl and part:
@@ -141,37 +164,45 @@ class Intake:
                     await self._handle(item)
         rejected = [item for item in items if item.fault is not None]
         await self._outbound.bury(self._dead_letter(item) for item in rejected)
-        await self._outbound.send(
-            [*(self._rejection(item) for item in rejected), *(message for item in items for message in item.answers)]
-        )
+        rejections = [self._rejection(item) for item in rejected]
+        await self._outbound.send(rejections + [answer for item in items for answer in item.answers])
 
     async def _submit(self, items: Sequence[_Item], *, is_repeated: bool) -> None:
-        if not is_repeated:  # else an expired request may be in the frontier already, which knows
+        """Submit crawl requests, and note their answers.
+
+        The answer `expired` says that a request was not added. In a repeated batch it may have been added by the first
+        attempt, so there only the frontier decides: it reports such a request as a duplicate."""
+        if not is_repeated:
             for item in items:
                 if item.request.has_expired(self._dispatcher.now()):
-                    item.done, item.answers = True, [self._expired(item)]
+                    self._set_expired(item)
             items = [item for item in items if not item.done]
-        submissions: list[AdmittedRequest] = [item.request for item in items]
-        for item, submitted in zip(items, await self._dispatcher.submit(submissions), strict=True):
+        results = await self._dispatcher.submit([item.request for item in items])
+        now = self._dispatcher.now()
+        for item, submitted in zip(items, results, strict=True):
             item.done = True
-            s: AdmittedRequest = item.request
-            if submitted.blacklisted:
+            request: AdmittedRequest = item.request
+            crawl, spider, url = request.crawl.id, request.spider, request.url
+            if submitted.blacklisted:  # it was added, but its domain is not fetched at present
+                blacklisted = submitted.blacklisted
                 item.answers = [
                     answers.blacklisted_answer(
-                        s.crawl.id, spider=s.spider, url=s.url, domain=s.domain, result=submitted.blacklisted,
-                        now=self._dispatcher.now(),
+                        crawl, spider=spider, url=url, domain=request.domain, result=blacklisted, now=now
                     )
-                ]  # fmt: skip
+                ]
             if submitted.added or (is_repeated and submitted.reason == DUPLICATE):
                 continue
             if submitted.reason == DUPLICATE:
-                item.answers = [answers.duplicate(s.crawl.id, spider=s.spider, url=s.url, now=self._dispatcher.now())]
-            elif s.has_expired(self._dispatcher.now()):
-                item.answers = [self._expired(item)]
+                item.result = "duplicate"
+                item.answers = [answers.duplicate(crawl, spider=spider, url=url, now=now)]
+            elif request.has_expired(now):
+                self._set_expired(item)
             else:
                 item.fault = RequestRejected(submitted.reason, field=submitted.field)
 
     async def _handle(self, item: _Item) -> None:
+        """Have a request other than a crawl request answered, and note the answers."""
+        # That topic is used by programs of Scrapy Cluster 1.0; None: the format that the operator has set.
         format_1_0 = True if item.message.topic == self._topics.inbound_actions else None
         try:
             async with asyncio.timeout(_HANDLER_SECONDS):
@@ -179,13 +210,14 @@ class Intake:
         except RequestRejected as fault:
             item.fault = fault
         except (FrontierError, BusError):
-            raise
+            raise  # an outage: the batch is repeated from this item on
         except TimeoutError:
             item.fault = RequestRejected(f"its handler took more than {_HANDLER_SECONDS:g} s")
         except Exception as error:
             # Most likely a bug of a plug-in. The requests behind this one must not wait for ever.
             log.exception("%s %s", names.HANDLER_BROKE, item.kind)
-            item.fault = RequestRejected(f"its handler failed: {type(error).__name__}: {error}"[:300])
+            reason = f"its handler failed: {type(error).__name__}: {error}"
+            item.fault = RequestRejected(reason[:_MAX_REASON_CHARACTERS])
         item.done = True
 
     # --- answers and counts -------------------------------------------------------------------------------------------
@@ -199,17 +231,19 @@ class Intake:
             now=self._dispatcher.now(),
         )
 
-    def _expired(self, item: _Item) -> dict[str, Any]:
-        s: AdmittedRequest = item.request
-        return answers.expired_request(
-            s.crawl.id,
-            spider=s.spider,
-            url=s.url,
+    def _set_expired(self, item: _Item) -> None:
+        request: AdmittedRequest = item.request
+        answer = answers.expired_request(
+            request.crawl.id,
+            spider=request.spider,
+            url=request.url,
             event_id=_event_id(item.message),
             now=self._dispatcher.now(),
         )
+        item.done, item.result, item.answers = True, "expired", [answer]
 
     def _dead_letter(self, item: _Item) -> dict[str, Any]:
+        """Return the message for the dead letter topic: the fault, and the rejected message as text or base64."""
         assert item.fault is not None
         try:
             text, encoding = item.message.value.decode(), "text"
@@ -227,25 +261,20 @@ class Intake:
     async def _count(self, items: Sequence[_Item]) -> None:
         counts: Counter[str] = Counter(total=len(items))
         # A batch has few kinds, so each counter is looked up once instead of once for each message.
-        for (kind, result), many in Counter((item.kind, _result(item)) for item in items).items():
-            counts["fail" if result == "rejected" else stats.request_counter(kind)] += many
-            self._metrics.requests.labels(kind or "unknown", result).inc(many)
+        by_kind = Counter((item.kind, "rejected" if item.fault else item.result) for item in items)
+        for (kind, result), count in by_kind.items():
+            counts["fail" if result == "rejected" else stats.request_counter(kind)] += count
+            self._metrics.requests.labels(kind or "unknown", result).inc(count)
         await self._counters.add(stats.INTAKE, counts)
 
     async def _measure_lag(self, consumer: Consumer) -> None:
         now = time.monotonic()
-        if now - self._lag_at >= _LAG_SECONDS:
-            self._lag_at = now
+        if now - self._lag_measured_at >= _LAG_SECONDS:
+            self._lag_measured_at = now
             self._metrics.lag.set(await consumer.lag())
-
-
-def _result(item: _Item) -> str:
-    if item.fault is not None:
-        return "rejected"
-    return str(item.answers[0]["action"]) if item.kind == CRAWL and item.answers else "accepted"
 
 
 def _event_id(message: Message) -> str:
     """Return an id that is the same whenever any intake takes this message."""
     name = f"{message.topic} {message.position} {message.published}".encode() + message.value
-    return hashlib.blake2b(name, digest_size=16).hexdigest()
+    return hashlib.blake2b(name, digest_size=_EVENT_ID_BYTES).hexdigest()

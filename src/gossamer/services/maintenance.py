@@ -1,4 +1,12 @@
-"""Periodic maintenance: expires and finishes crawls, reclaims leases of dead workers, and loads the policy file."""
+"""Periodic maintenance: expires and finishes crawls, reclaims leases of dead workers, and loads the policy file.
+
+The frontier is the cluster's queue of requests, divided into shards; a run is one life of a crawl, from its first
+request until nothing is left to do; a lease is a request that a worker holds. Each class is a role, whose step is
+repeated.
+
+The numbers below may be tuned within the bounds of their texts. Fixed: the names of the roles, which stand in logs and
+metrics; and that events are acknowledged only after they were published, so that a process that is killed loses none.
+"""
 
 import asyncio
 import logging
@@ -8,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from gossamer.control import domains, stats
 from gossamer.control.domains import MAX_YAML_BYTES
@@ -29,9 +38,12 @@ log = logging.getLogger("gossamer.services.maintenance")
 _MAX_RUNS_PER_STEP = 100
 """Expired crawls, idle runs or events that one step handles per shard; the next step follows at once. May be changed:
 larger steps need fewer calls, but each call blocks its shard for longer."""
+_REAPER_ROUNDS_PER_LIFETIME = 2
+"""Rounds of the reaper in the time after which a worker counts as dead. May be changed: more find dead workers earlier,
+and each round is one call per shard."""
 _BLOB_PURGE_SECONDS = 3600.0
-"""Time between two deletions of old blobs. May be changed freely: blobs are kept by the day, so a shorter time deletes
-them hardly earlier; a longer one needs more disk."""
+"""Time between two deletions of old blobs (long bodies and messages, kept beside the bus). May be changed freely: blobs
+are kept by the day, so a shorter time deletes them hardly earlier; a longer one needs more disk."""
 _LOOK_SECONDS = 0.3
 """Time between two looks at the policy file. May be changed freely: it delays the loading of a change."""
 _SETTLED_SECONDS = 0.2
@@ -92,7 +104,7 @@ class Finisher:
         self._counters = counters
         self._metrics = metrics
         self._now = now
-        self._publisher = secrets.token_hex(8)
+        self._publisher = secrets.token_hex(8)  # other processes leave events alone that this one is publishing
         self._shards = PerShardRunner(self.name, frontier.shard_count, self._publish_events, troubles)
 
     async def run_once(self) -> bool:
@@ -132,14 +144,14 @@ class Reaper:
         blob_retention_seconds: float,
     ) -> None:
         """`dead_after_seconds`: the setting `worker.heartbeat`: a worker without a heartbeat for so long counts as
-        dead. The role runs twice in that time. `blob_retention_seconds`: age at which blobs are deleted."""
+        dead; all processes must have the same value. `blob_retention_seconds`: age at which blobs are deleted."""
         self._frontier = frontier
         self._blobs = blobs
         self._blob_retention_seconds = blob_retention_seconds
         self._judges = [LivenessJudge(dead_after_seconds) for _ in range(frontier.shard_count)]
         self._shards = PerShardRunner(self.name, frontier.shard_count, self._maintain, troubles)
-        self.pause_seconds = dead_after_seconds / 2
-        self._purged_at = 0.0
+        self.pause_seconds = dead_after_seconds / _REAPER_ROUNDS_PER_LIFETIME
+        self._purged_at = float("-inf")
         self._lost_shards = frontier.lost_shards
 
     async def run_once(self) -> bool:
@@ -152,12 +164,14 @@ class Reaper:
                 self._frontier.lost_shards - self._lost_shards,
             )
             self._lost_shards = self._frontier.lost_shards
-        if time.monotonic() - self._purged_at > _BLOB_PURGE_SECONDS or not self._purged_at:
+        if time.monotonic() - self._purged_at > _BLOB_PURGE_SECONDS:
             await self._blobs.purge(retention_seconds=self._blob_retention_seconds)
             self._purged_at = time.monotonic()
         return False
 
     async def _maintain(self, shard: int) -> bool:
+        """Run the maintenance of one shard. While the shard was away no worker could send heartbeats, so after an
+        outage none is declared dead until each could."""
         judge = self._judges[shard]
         try:
             await self._frontier.maintain(declare_dead=judge.may_declare_dead(time.monotonic()), shard=shard)
@@ -171,8 +185,15 @@ class Reaper:
         await self._shards.close()
 
 
-_Stamp = tuple[int, int, int, int]
-"""Identity of a version of the file: modification time, change time, size, inode."""
+class _Stamp(NamedTuple):
+    """Identity of a version of the file. Only compared inside this process, so fields may be added."""
+
+    modified_ns: int
+    """Nanoseconds since the epoch."""
+    changed_ns: int
+    """Nanoseconds since the epoch. Unlike `modified_ns`, only the file system sets this time."""
+    size: int
+    inode: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +202,7 @@ class _Content:
 
     stamp: _Stamp
     text: bytes
+    """At most MAX_YAML_BYTES + 1: a longer file is refused anyway."""
 
 
 class PolicyFile:
@@ -210,8 +232,10 @@ class PolicyFile:
         self._clock = clock
         self._processed: _Stamp | None = None
         """Stamp of the version that was loaded or rejected last."""
-        self._newest: tuple[_Content, float] | None = None
-        """A newer version, and when it was first seen."""
+        self._newest: _Content | None = None
+        """A version that was seen later but is not processed yet."""
+        self._newest_seen_at = 0.0
+        """When `_newest` was first seen, by `monotonic`."""
         self._fault = ""
         """Reason why the last version was rejected; empty: it was loaded."""
         self._lost_shards = frontier.lost_shards
@@ -259,17 +283,17 @@ class PolicyFile:
         For the first version, the file's own times are believed as well, so that the policies are loaded at the start
         without a wait. Later versions are not: a program may set the times of a file that it is still writing."""
         now = self._monotonic()
-        if self._newest is None or self._newest[0] != content:
-            self._newest = (content, now)
-        changed_at = max(content.stamp[:2]) / 1e9
+        if self._newest != content:
+            self._newest, self._newest_seen_at = content, now
+        changed_at = max(content.stamp.modified_ns, content.stamp.changed_ns) / 1e9
         is_old = self._processed is None and self._clock() - changed_at >= _SETTLED_SECONDS
-        return is_old or now - self._newest[1] >= _SETTLED_SECONDS
+        return is_old or now - self._newest_seen_at >= _SETTLED_SECONDS
 
     def _read_if_changed(self) -> _Content | None:
         """Return the file's content; None if it is the version that was processed last."""
         with self._path.open("rb") as stream:
             facts = os.fstat(stream.fileno())
-            stamp = (facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size, facts.st_ino)
+            stamp = _Stamp(facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size, facts.st_ino)
             return None if stamp == self._processed else _Content(stamp, stream.read(MAX_YAML_BYTES + 1))
 
     def _report_loaded(self) -> None:

@@ -1,4 +1,9 @@
-"""Reports of the services: `ServiceReporter` reports their state, `OutboundPublisher` sends answers and events."""
+"""Reports of the services: `ServiceReporter` reports their state, `OutboundPublisher` sends answers and events.
+
+The numbers below may be tuned within the bounds of their texts. Fixed: the names and titles in a dump of the
+statistics, which Scrapy Cluster's dashboards read, and which messages go to which topic, where applications consume
+them.
+"""
 
 import asyncio
 import logging
@@ -34,7 +39,10 @@ _encoder = msgspec.json.Encoder()
 
 
 class ServiceReporter:
-    """Implements Role. Reports the state of the cluster and of this process."""
+    """Implements Role. Reports the state of the cluster and of this process: heartbeats, gauges, dumps into the log.
+
+    The frontier, which it asks, is the cluster's queue of requests; spiders are the programs that read fetched
+    pages."""
 
     name = "reporter"
     pause_seconds = _PAUSE_SECONDS
@@ -49,22 +57,22 @@ class ServiceReporter:
         dump_seconds: float,
         id: str,
     ) -> None:
-        """`roles`: roles for which the process sends heartbeats. `dump_seconds`: time between two dumps of the
-        statistics into the log; 0: no dumps. `id`: 12 hex digits that name this process in the statistics, as in Scrapy
-        Cluster."""
+        """`roles`: Scrapy Cluster's programs (`stats.INTAKE` ...) in whose place the process sends heartbeats.
+        `dump_seconds`: time between two dumps of the statistics into the log; 0: no dumps. `id`: 12 hex digits that
+        name this process in the statistics, as in Scrapy Cluster."""
         self._frontier = frontier
         self._counters = counters
         self._metrics = metrics
         self._roles = roles
         self._dump_seconds = dump_seconds
         self._node = f"{socket.gethostname()}:{id}"
-        self._heartbeat_at = self._dumped_at = 0.0
+        self._heartbeat_at = self._dumped_at = float("-inf")  # the first step does both
         self._spiders: set[str] = set()
         """Spiders that have had waiting requests since the start; the gauge of one without any is set to 0."""
 
     async def run_once(self) -> bool:
         now = time.monotonic()
-        if not self._heartbeat_at or now - self._heartbeat_at >= _HEARTBEAT_SECONDS:
+        if now - self._heartbeat_at >= _HEARTBEAT_SECONDS:
             for role in self._roles:
                 await self._counters.beat(role, self._node)
             self._heartbeat_at = now
@@ -101,12 +109,12 @@ def _flat_counts(counts: dict[str, dict[str, int]]) -> dict[str, int]:
 
     `{"total": {"900": 7}, "plugins:ScraperHandler": {"lifetime": 9}}` becomes
     `{"total_900": 7, "plugin_ScraperHandler_lifetime": 9}`."""
-    found = {}
+    flat = {}
     for counter, windows in counts.items():
-        group, _, plugin = counter.partition(":")
+        name, _, plugin = counter.partition(":")
         for window, count in windows.items():
-            found[f"plugin_{plugin}_{window}" if plugin else f"{group}_{window}"] = count
-    return found
+            flat[f"plugin_{plugin}_{window}" if plugin else f"{name}_{window}"] = count
+    return flat
 
 
 def _flat_crawler(body: dict[str, dict[str, object]]) -> dict[str, object]:
@@ -114,32 +122,34 @@ def _flat_crawler(body: dict[str, dict[str, object]]) -> dict[str, object]:
 
     `body["spiders"]` has by spider the counts by status code and window, and the number of its workers. Its numbers
     for all spiders together stand beside the spiders, and keep their names."""
-    found: dict[str, object] = {}
-    for spider, codes in body["spiders"].items():
-        if not isinstance(codes, dict):
-            found[spider] = codes
+    flat: dict[str, object] = {}
+    for name, value in body["spiders"].items():
+        if not isinstance(value, dict):  # a number for all spiders
+            flat[name] = value
             continue
-        for code, windows in codes.items():
+        for code, windows in value.items():
             if isinstance(windows, dict):
-                found |= {f"{spider}_{code}_{window}": count for window, count in windows.items()}
-            else:
-                found[f"{spider}_spider_count"] = windows
-    return found
+                flat |= {f"{name}_{code}_{window}": count for window, count in windows.items()}
+            else:  # the number of the spider's workers
+                flat[f"{name}_spider_count"] = windows
+    return flat
 
 
 def _flat_queues(body: dict[str, object]) -> dict[str, object]:
     """Return the sizes of the queues by Scrapy Cluster's names, such as `queue_link_spider_backlog`."""
-    found: dict[str, object] = {}
+    flat: dict[str, object] = {}
     for name, queue in body.items():
         if isinstance(queue, dict):
-            found |= {f"{name}_spider_backlog": queue["spider_backlog"], f"{name}_num_domains": queue["num_domains"]}
+            flat[f"{name}_spider_backlog"] = queue["spider_backlog"]
+            flat[f"{name}_num_domains"] = queue["num_domains"]
         else:
-            found[name] = queue
-    return found
+            flat[name] = queue
+    return flat
 
 
 class OutboundPublisher:
-    """Publishes answers and events, to the common topic and to the topic of the message's `appid`.
+    """Publishes answers and events, to the common topic and to the topic of the message's `appid`, the application that
+    sent the request.
 
     A rejection goes to an application's topic only if that topic exists already. Methods raise errors of the bus. A
     call that is repeated may publish messages twice."""
@@ -147,8 +157,8 @@ class OutboundPublisher:
     def __init__(
         self, bus: Bus, topics: Topics, blobs: BlobStore, *, firehose: bool = True, per_app: bool = True
     ) -> None:
-        """`blobs`: stores messages that are too large for the bus. `firehose`, `per_app`: publish to the common topic,
-        and to the applications' topics."""
+        """`blobs`: stores messages that are too large for the bus. `firehose`: True to publish to the common topic;
+        `per_app`: True to publish to the applications' topics."""
         self._bus = bus
         self._topics = topics
         self._blobs = blobs
@@ -178,6 +188,7 @@ class OutboundPublisher:
                     raise
 
     async def _send(self, messages: Sequence[dict[str, Any]]) -> None:
+        """Publish each message to its topics. Messages of one topic stay in their order."""
         by_topic: dict[str, list[bytes]] = {}
         rejection_topics: set[str] = set()
         for message in messages:
@@ -190,7 +201,8 @@ class OutboundPublisher:
                 by_topic.setdefault(topic, []).append(value)
                 if message.get("action") == answers.REJECTED:
                     rejection_topics.add(topic)
-        if rejection_topics:  # an invalid request may name any application, so it must not create topics
+        # An invalid request may name any application, so its rejection must not create a topic.
+        if rejection_topics:
             for topic in rejection_topics - await self._bus.existing(rejection_topics):
                 del by_topic[topic]
         await asyncio.gather(*(self._bus.publish(topic, values) for topic, values in by_topic.items()))
@@ -210,6 +222,8 @@ class OutboundPublisher:
 
 
 def _shortened(part: Any) -> Any:
+    """Return the value of a field without what may be long: containers and long strings become empty, so that the types
+    of the fields stay as their schema says."""
     match part:
         case dict() | list():
             return type(part)()

@@ -1,4 +1,9 @@
-"""The interface of a background service (a role), the loop that runs one, and its runner for the frontier's shards."""
+"""The interface of a background service (a role), the loop that runs one, and its runner for the frontier's shards.
+
+The frontier is the cluster's queue of requests, divided into shards, each of which may be unavailable by itself. The
+numbers below may be tuned. Fixed: the step in progress is completed before a role stops, and is repeated after an
+outage; roles rely on both.
+"""
 
 import asyncio
 import contextlib
@@ -15,15 +20,19 @@ from gossamer.telemetry.logs import Troubles
 log = logging.getLogger("gossamer.services")
 
 _PAUSE_AFTER_BUG_SECONDS = 5.0
-"""Pause after an unexpected exception, so that a bug that recurs does not flood the log."""
+"""Pause after an unexpected exception, so that a bug that recurs does not flood the log. Tuning only: a longer pause
+also delays the work that would succeed."""
 _ROUND_SECONDS = 1.0
-"""Longest wait of a round for its shards. Slower shards continue in the background."""
+"""Longest wait of a round for its shards. Slower shards continue in the background. Tuning only: with a longer wait one
+slow shard delays the next round of all others; with a shorter one, errors are noticed a round later."""
 
 
 class Role(Protocol):
     """A background service. Any number of copies may run, in any processes; killing one must lose nothing."""
 
     name: str
+    """Name in logs, and of the trouble (a problem that the process reports) while the role waits. Fixed: people filter
+    by it."""
 
     @property
     def pause_seconds(self) -> float:
@@ -43,7 +52,8 @@ class Role(Protocol):
 
 
 async def run_role(role: Role, *, stopping: asyncio.Event, troubles: Troubles) -> None:
-    """Run the role until `stopping` is set; the current step is completed first. During an outage the role waits."""
+    """Run the role until `stopping` is set; the current step is completed first. During an outage the role waits, and
+    `troubles`, the problems that the process reports, contain it."""
     log.info("%s %s", names.SERVICE_STARTED, role.name)
     failures = 0
     try:
@@ -71,6 +81,7 @@ async def run_role(role: Role, *, stopping: asyncio.Event, troubles: Troubles) -
 
 
 async def _sleep(seconds: float, stopping: asyncio.Event) -> None:
+    """Sleep, but no longer than until `stopping` is set."""
     if seconds <= 0:
         return
     with contextlib.suppress(TimeoutError):
@@ -89,7 +100,9 @@ class PerShardRunner:
         self._step = step
         self._troubles = troubles
         self._running: dict[int, asyncio.Task[bool]] = {}
+        """Steps in progress, by shard: never two for one shard."""
         self._unavailable: dict[int, FrontierUnavailable] = {}
+        """Error of the latest step of each shard that was unavailable then."""
 
     async def run(self) -> bool:
         """Run one round. Return True if there may be more to do at once.

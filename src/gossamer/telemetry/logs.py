@@ -1,6 +1,8 @@
 """Logging setup, names of log events, and the troubles of a process.
 
-Logs go to standard error, by default from level ERROR on: as lines for people, or as one JSON object a line.
+Logs go to standard error, by default from level ERROR on: as lines for people, or as one JSON object a line. Fixed,
+because people filter and alert by them: the names of events, with which messages begin, the names of loggers (below
+`gossamer`), and the fields of the JSON. The rest of a message may be worded freely.
 """
 
 import logging
@@ -8,9 +10,12 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-# Names of log events. Users filter and alert by them, so a name does not change.
+# Names of log events. Names may be added, never changed. A worker is a process that fetches pages, a spider the code
+# that reads them. The frontier is the cluster's queue of requests, divided into shards. A lease is a request that a
+# worker holds.
 WORKER_STARTED: Final = "worker_started"
 WORKER_DRAINING: Final = "worker_draining"
+"""The worker was asked to stop; it finishes the requests in progress and gives the others back."""
 WORKER_STOPPED: Final = "worker_stopped"
 WORKER_STALE: Final = "worker_stale"
 """The worker was declared dead; it dropped its leases and began a new session."""
@@ -19,6 +24,7 @@ PAGE_BROKE: Final = "page_broke"
 SPIDER_BROKE: Final = "spider_broke"
 """A spider's `parse` raised. The page is recorded as `spider_error`."""
 TROUBLE_BEGAN: Final = "trouble_began"
+"""The process waits for something that is unavailable (`Troubles`)."""
 TROUBLE_ENDED: Final = "trouble_ended"
 RECORDS_MISSING: Final = "records_missing"
 """Records that were durable in an output are gone: the file was deleted or truncated."""
@@ -27,6 +33,7 @@ FRONTIER_LOST: Final = "frontier_lost"
 CLOCK_SET: Final = "clock_set"
 """The clock of a frontier's server was set; the frontier's own time continues evenly."""
 PROCESS_DIED: Final = "process_died"
+"""A worker process ended unexpectedly; its parent starts another."""
 SERVICE_STARTED: Final = "service_started"
 SERVICE_STOPPED: Final = "service_stopped"
 SERVICE_BROKE: Final = "service_broke"
@@ -39,6 +46,7 @@ REQUEST_BROKE: Final = "request_broke"
 """A request to the API failed because of a bug in Gossamer; the API answered 500."""
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+"""Lines for people. May be changed; programs should read the JSON."""
 
 log = logging.getLogger("gossamer")
 
@@ -53,7 +61,7 @@ def set_up(level: str = "ERROR", *, style: str = "human") -> None:
     handler.setFormatter(_json_formatter() if style == "json" else logging.Formatter(_FORMAT))
     handler.setLevel(level.upper())  # on the handler, so that an embedding program still receives the other records
     root = logging.getLogger("gossamer")
-    root.handlers[:] = [handler]
+    root.handlers[:] = [handler]  # in place of the handler of an earlier call
     root.setLevel(min(handler.level, logging.WARNING))
 
 
@@ -61,7 +69,7 @@ def _json_formatter() -> logging.Formatter:
     import structlog  # here, because only JSON logs need it
 
     return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[
+        foreign_pre_chain=[  # in order: each adds to what the ones before have made
             structlog.stdlib.add_log_level,
             structlog.stdlib.add_logger_name,
             structlog.stdlib.ExtraAdder(),
@@ -79,13 +87,15 @@ def _json_formatter() -> logging.Formatter:
 class Troubles:
     """Problems that a process has at present, each under a short name (`frontier`, `output`), with its message.
 
-    A problem is logged once when it begins and once when it ends.
+    A problem is logged once when it begins and once when it ends. The metric `gossamer_trouble` has the names as a
+    label, so a name must be stable, and there must not be many of them.
     """
 
     def __init__(self, notify: Callable[[str], None] | None = None) -> None:
         """`notify` shows a message to a person. None: messages only go to the log."""
         self._notify = notify
         self.current: dict[str, str] = {}
+        """Messages by name."""
 
     def begin(self, name: str, message: str) -> None:
         """Record a problem. Does nothing while a problem of this name is recorded."""

@@ -1,7 +1,7 @@
 """Every Prometheus metric of Gossamer, and the registry that `/metrics` serves.
 
-Dashboards and alerts use the names and labels, so these do not change. The reference page (docs/reference/metrics.md)
-is generated from this table.
+Dashboards and alerts use names, types, labels and the values of labels, so these do not change; new metrics may be
+added. Descriptions may be changed freely: the reference page (docs/reference/metrics.md) is generated from them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,10 +23,14 @@ class MetricInfo:
 
     name: str
     kind: str
+    """Prometheus's type: counter, gauge or histogram."""
     labels: tuple[str, ...]
+    """Names of the labels. A new value of a label is a new time series, so values must be few."""
     description: str
 
 
+# The frontier is the cluster's queue of requests. A worker leases requests from it, fetches them, and settles each as
+# fetched, failed, dropped or to be retried. A shard is a part of the frontier.
 PAGES: Final = MetricInfo("gossamer_pages_total", "counter", (), "Requests settled as fetched")
 FAILED: Final = MetricInfo("gossamer_failed_total", "counter", ("reason",), "Requests that failed for good")
 DROPPED: Final = MetricInfo(
@@ -51,7 +55,7 @@ REQUESTS: Final = MetricInfo(
     "gossamer_requests_total",
     "counter",
     ("kind", "result"),
-    "Requests read from the bus, by result: accepted, duplicate, expired or rejected",
+    "Requests from the bus and to the API, by result: accepted, duplicate, expired or rejected",
 )
 LAG: Final = MetricInfo("gossamer_intake_lag", "gauge", (), "Requests on the bus that the intake has not read")
 EVENTS: Final = MetricInfo("gossamer_events_total", "counter", ("kind",), "Published events: ends of crawls")
@@ -81,20 +85,23 @@ ALL_METRICS: Final = (
     PAGES, FAILED, DROPPED, RETRIES, ITEMS, RECEIVED, IN_FLIGHT, COMMITTING, PROCESSES, WORKERS, LEASED, QUEUED,
     REQUESTS, LAG, EVENTS, RECLAIMED, TRIMMED, TROUBLE, LOST_SHARDS, HTTP, HTTP_SECONDS, HTTP_CLOSED,
 )  # fmt: skip
+"""All metrics, in the order of the reference page. A new one must be added here, and to `Metrics` or a collector below;
+a test compares them."""
 
 
 class Metrics:
-    """The metrics of one process. Tallies are read when the metrics are read."""
+    """The metrics of one process: counters and gauges that the services set here, and the tallies of its workers, which
+    are read only when the metrics are."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._tallies: list[Callable[[], Tally]] = []
+        self._tallies: list[Callable[[], Tally]] = []  # shared with the collector
         self._registry.register(_TallyCollector(self._tallies))
         self.requests = self._counter(REQUESTS)
         self.events = self._counter(EVENTS)
         self.http = self._counter(HTTP)
         self.http_closed = self._counter(HTTP_CLOSED)
-        self.http_seconds = Histogram(
+        self.http_seconds = Histogram(  # with the default buckets, 5 ms to 10 s
             HTTP_SECONDS.name, HTTP_SECONDS.description, HTTP_SECONDS.labels, registry=self._registry
         )
         self.lag = self._gauge(LAG)
@@ -104,6 +111,7 @@ class Metrics:
         self.processes = self._gauge(PROCESSES)
 
     def _counter(self, info: MetricInfo) -> Counter:
+        # Prometheus's library adds `_total` to the names of counters itself.
         return Counter(info.name.removesuffix("_total"), info.description, info.labels, registry=self._registry)
 
     def _gauge(self, info: MetricInfo) -> Gauge:
@@ -140,15 +148,21 @@ class Metrics:
         return generate_latest(self._registry)
 
 
+_LARGEST_PORT = 65535
+"""TCP's limit: fixed."""
+
+
 def parse_listen_address(address: str) -> tuple[str, int]:
-    """Return host and port of `ADDRESS:PORT`. Raises BadInput."""
+    """Return host and port of `ADDRESS:PORT`; an IPv6 address may be in brackets. Raises BadInput."""
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
+    if not colon or not port.isdecimal() or int(port) > _LARGEST_PORT:
         raise BadInput(f"cannot listen at {address!r}; write ADDRESS:PORT, for example 0.0.0.0:9090")
     return host.strip("[]"), int(port)
 
 
 class _TallyCollector(Collector):
+    """Yields the metrics that come from tallies, summed over all of them."""
+
     def __init__(self, tallies: Sequence[Callable[[], Tally]]) -> None:
         self._tallies = tallies
 
@@ -176,6 +190,8 @@ class _TallyCollector(Collector):
 
 
 class _LostShardsCollector(Collector):
+    """Yields the number of lost shards."""
+
     def __init__(self, lost: Callable[[], int]) -> None:
         self._lost = lost
 
@@ -185,7 +201,8 @@ class _LostShardsCollector(Collector):
 
 
 def _labelled_counter(info: MetricInfo, counts: dict[str, int]) -> CounterMetricFamily:
+    """Return a counter with counts by the value of its one label."""
     family = CounterMetricFamily(info.name.removesuffix("_total"), info.description, labels=info.labels)
-    for label, count in counts.items():
-        family.add_metric([label], count)
+    for value, count in counts.items():
+        family.add_metric([value], count)
     return family

@@ -1,4 +1,9 @@
-"""Counters of one process since it started, cheap to keep and to send to a parent process."""
+"""Counters of one process since it started, cheap to keep and to send to a parent process.
+
+A worker process counts here, and its parent sums the tallies of all workers for the display and the metrics. A new
+count needs a field, a line in `plus`, and one in `without_current` if it describes the present. Names of fields may be
+changed: tallies are not stored, and parent and workers run the same version.
+"""
 
 from typing import TypeVar
 
@@ -6,9 +11,12 @@ import msgspec
 
 T = TypeVar("T")
 
+_NO_RESPONSE = 504
+"""Status under which Scrapy Cluster counts a request without a response: fixed."""
+
 
 class OriginWait(msgspec.Struct, frozen=True):
-    """Requests of an origin wait because its robots.txt is unavailable."""
+    """Requests of an origin (scheme, host and port) wait because its robots.txt is unavailable."""
 
     reason: str
     """Error or status of the last attempt to fetch robots.txt."""
@@ -17,7 +25,7 @@ class OriginWait(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct):
-    """Counts since the process started."""
+    """Counts since the process started. Settled: reported to the frontier, the queue of requests, with a result."""
 
     pages: int = 0
     """Requests that are settled as fetched, or will be next."""
@@ -28,6 +36,7 @@ class Tally(msgspec.Struct):
     retried: dict[str, int] = msgspec.field(default_factory=dict)
     """Requests put back for another attempt, by reason."""
     items: int = 0
+    """Items that spiders extracted."""
     bytes: int = 0
     """Bytes of pages as received, before decoding."""
     in_flight: int = 0
@@ -35,7 +44,7 @@ class Tally(msgspec.Struct):
     committing: int = 0
     """Finished pages that wait to be written and settled."""
     waits: dict[str, OriginWait] = msgspec.field(default_factory=dict)
-    """Origins whose requests wait for robots.txt now: at most 20 of them."""
+    """Origins whose requests wait for robots.txt now; a worker lists only some of them (`worker.robots`)."""
     reclaimed: int = 0
     """Requests that this process reclaimed from dead workers."""
     trimmed: dict[str, int] = msgspec.field(default_factory=dict)
@@ -48,9 +57,10 @@ class Tally(msgspec.Struct):
     missing: int = 0
     """Records that were durable in an output and are gone: the file was deleted or truncated."""
     statuses: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
-    """Responses by spider and status code. 504 stands for no response, as in Scrapy Cluster."""
+    """Responses by spider and status code. 504 also stands for no response, as in Scrapy Cluster."""
 
     def fail(self, reason: str) -> None:
+        """Count a request that failed for good. Reasons are stable names: metrics have them as a label."""
         self.failed[reason] = self.failed.get(reason, 0) + 1
 
     def drop(self, reason: str) -> None:
@@ -67,7 +77,7 @@ class Tally(msgspec.Struct):
     def status(self, spider: str, code: int) -> None:
         """Count a response with this status code; 0 means that no response came."""
         codes = self.statuses.setdefault(spider, {})
-        code = code or 504
+        code = code or _NO_RESPONSE
         codes[code] = codes.get(code, 0) + 1
 
     def without_current(self) -> "Tally":
@@ -99,4 +109,5 @@ class Tally(msgspec.Struct):
 
 
 def _added(mine: dict[T, int], theirs: dict[T, int]) -> dict[T, int]:
-    return {reason: mine.get(reason, 0) + theirs.get(reason, 0) for reason in mine | theirs}
+    """Return the sums of two dictionaries of counts."""
+    return {key: mine.get(key, 0) + theirs.get(key, 0) for key in mine | theirs}

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
-from gossamer.errors import BusUnavailable, FrontierUnavailable, RequestRejected
+from gossamer.errors import BusUnavailable, FrontierUnavailable, RequestRejected, SinkError
 from gossamer.model.messages.reader import RequestKind
 from tests.servers.valkey import Server
 
@@ -142,13 +143,14 @@ async def test_an_outage_only_delays_a_late_answer(start: Start) -> None:
         assert (await poll(service.http))["number"] == 3
 
 
-async def test_a_bus_that_is_away_keeps_no_answer_back(start: Start) -> None:
+@pytest.mark.parametrize("fault", [BusUnavailable("gone"), SinkError("the blob store is gone")])
+async def test_a_bus_that_is_away_keeps_no_answer_back(start: Start, fault: Exception) -> None:
     told: list[int] = []
 
     async def answered(messages: list[dict[str, Any]]) -> None:
         told.append(len(messages))
         if len(told) < 3:
-            raise BusUnavailable("gone")
+            raise fault
 
     slow = Slow()
     slow.let.set()

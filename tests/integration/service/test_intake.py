@@ -67,6 +67,7 @@ class Stage:
             **built_in_handlers(frontier, counters, now=time.time, allow_default_policy=default_policy),
             "greeting": Greeter(),
         }
+        self.metrics = Metrics()
         self.now: float | None = None
         """Epoch seconds, where it is not the time it is."""
         door = RequestValidator(now=self._clock)
@@ -77,7 +78,7 @@ class Stage:
             desk,
             OutboundPublisher(bus, self.topics, blobs),
             counters,
-            Metrics(),
+            self.metrics,
             group="g",
             batch_size=100,
         )
@@ -173,6 +174,31 @@ async def test_the_order_of_a_query_makes_another_url_unless_it_is_ignored(
     info = await stage.frontier.crawl_info(CrawlId("app", "c"))
     assert info is not None
     assert info.total().added == 3 - duplicates
+
+
+async def test_the_metric_has_only_the_documented_results(stage: Stage) -> None:
+    await stage.frontier.set_domain_policy("a.test", DomainPolicy(blacklisted=True), expected=DomainPolicy())
+    await stage.take(a_crawl(), a_crawl(), a_crawl(maxdepth=-1), a_crawl(path="late", expires=int(time.time()) + 50))
+    assert sorted(message["action"] for message in await stage.said()) == [
+        "blacklisted", "blacklisted", "duplicate", "rejected"
+    ]  # fmt: skip
+    text = stage.metrics.render().decode()
+    assert 'gossamer_requests_total{kind="crawl",result="accepted"} 2.0' in text
+    assert 'gossamer_requests_total{kind="crawl",result="duplicate"} 1.0' in text
+    assert 'result="blacklisted"' not in text
+
+
+async def test_an_outage_of_the_counters_repeats_no_answer(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unavailable(self: Counters, group: str, counts: object) -> None:
+        raise FrontierUnavailable("gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Counters, "add", unavailable)
+        with pytest.raises(FrontierUnavailable):
+            await stage.take(a_crawl(), a_crawl(maxdepth=-1))
+    await stage.intake.run_once()
+    assert [message["action"] for message in await stage.said()] == ["rejected"]
+    assert 'kind="crawl",result="accepted"} 1.0' in stage.metrics.render().decode()
 
 
 @pytest.mark.parametrize("allowed", [False, True])
