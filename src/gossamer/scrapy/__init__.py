@@ -1,7 +1,8 @@
 """Scrapy on the shared frontier (extra `scrapy`): a scheduler for unmodified Scrapy projects.
 
 A project needs two settings: `SCHEDULER = "gossamer.scrapy.Scheduler"` and `GOSSAMER_FRONTIER = "redis://…"`.
-`ADDONS = {"gossamer.scrapy.Addon": 0}` instead of the first also makes it faster.
+`ADDONS = {"gossamer.scrapy.Addon": 0}` instead of the first also makes it faster. Projects write the four names below
+into their settings and imports, so they must not change; the modules that they come from may.
 """
 
 from importlib import import_module

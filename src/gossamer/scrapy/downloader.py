@@ -38,7 +38,7 @@ same costs."""
 _MAX_JITTER = 0.1
 """Largest share by which a wait is lengthened at random, so that processes do not ask all at once. May be changed
 freely; must not be negative, or a request asks before its hit is due."""
-_ROBOTS_PATH = "/robots.txt"
+_ROBOTS_PATH = "/robots.txt"  # RFC 9309: fixed
 _OVERLOAD_STATUSES = (429, 503)
 """Statuses whose Retry-After header holds for the whole domain (RFC 6585, RFC 9110). A redirect's holds for its target
 only: add none of those."""

@@ -5,8 +5,9 @@ for a while, with a hit: the permission to send one request to the domain at a c
 outcome and ends the lease.
 
 Safe to change: the numbers below, and how many requests are leased ahead (`_free_slots`). Fixed: a lease is settled
-only after its items and child requests are stored (`_commit`), or a process that dies loses them; and a suspect runs
-alone (`_next_suspect`), or requests are given up only because they ran beside it.
+only after its items and child requests are stored (`_commit`), or a process that dies loses them; a suspect runs alone
+(`_next_suspect`), or requests are given up only because they ran beside it; and users read the reasons (`worker_died`)
+and the names of statistics.
 """
 
 import asyncio
@@ -72,10 +73,14 @@ class LeaseRunner:
 
     frontier: Frontier
     holder: Leaseholder
+    """This process as a worker of the frontier: leases requests and knows which it still holds."""
     _encoder: EntryEncoder
     _committer: Committer
+    """Publishes records, adds child requests and settles leases, in this order and in batches."""
     _inbox: Inbox
+    """Adds requests that no lease led to, such as start requests."""
     _session: WorkerSession
+    """Sends heartbeats, and wakes `_fetcher`."""
     _fetcher: LeaseFetcher
 
     def __init__(self, crawler: Crawler, engine: EngineAdapter, options: SchedulerOptions) -> None:
@@ -228,6 +233,7 @@ class LeaseRunner:
         return wanted - self._engine.download_count - len(self._ready)
 
     def _on_leases(self, leases: Sequence[Lease]) -> None:
+        """Take new leases. While a suspect waits or runs, they go back."""
         self._ready = deque(sorted([*self._ready, *leases], key=lambda lease: lease.start))
         if self._suspect:
             self._return_ready()
@@ -341,6 +347,7 @@ class LeaseRunner:
         return bool(await self._retrier.call_frontier(lambda: self._filter_batches(list(batches.values()))))
 
     def _settle(self, settlement: Settlement) -> None:
+        """Settle a lease whose request Scrapy has not got."""
         self._start_task(self._committer.put(FinishedLease(settlement, self._records(settlement, None))))
 
     def _remember(self, run: RunKey, batches: Sequence[Batch], since: int, rejected: Collection[int]) -> None:
@@ -356,7 +363,7 @@ class LeaseRunner:
 
     def _on_committed(self, batch: Sequence[FinishedLease]) -> None:
         self._fetcher.wake()
-        if self._suspect:
+        if self._suspect:  # it may have waited for this batch
             self._engine.wake()
 
 

@@ -146,6 +146,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         except BaseException:
             await frontier.close()
             raise
+        # All parts exist before the tasks start: the first leased request uses every one of them.
         encoder = EntryEncoder(spider, frontier=frontier, fingerprinter=self._crawler.request_fingerprinter)
         self._encoder = await self._after_join(run, encoder)
         self._start_run_key = run_key(run)

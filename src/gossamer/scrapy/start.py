@@ -162,6 +162,7 @@ class Inbox:
         self._waiting: dict[BatchKey, Batch] = {}
         self._waiting_count = 0
         self._sending_count = 0
+        """Number of entries in the call to the frontier that is under way."""
         self._has_work = asyncio.Event()
         self._has_room = asyncio.Event()
         self._has_room.set()

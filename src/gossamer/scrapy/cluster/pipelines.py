@@ -42,6 +42,7 @@ class CrawlerBusSink:
 
     def __init__(self, shards: Shards, settings: Settings, spider: str) -> None:
         self.tally = Tally()
+        """Counts since the process started. The scheduler and the pipeline add to it."""
         self.redact = settings.records.secrets == "redact"
         """True: records hide the values of secret request headers."""
         self._shards = shards

@@ -78,6 +78,7 @@ class ProcessPresence:
         return answer
 
     async def _register(self, flush: bool) -> tuple[int, bool]:
+        """Register or renew. Return the number of flushes, and whether this call flushed."""
         shards = await self._connection.shards()
         age_ms = int(process_age_seconds() * 1000)
         arguments: list[int | str] = [int(flush), self._name, _PRESENCE_MS, age_ms, _FLUSH_COUNT_MS]

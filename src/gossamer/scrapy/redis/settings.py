@@ -72,6 +72,7 @@ def _refuse_unreleased(value: Any) -> str:
     return "no release of scrapy-redis had it; new messages are seen within a tenth of a second" if value else ""
 
 
+# The tenth of a second is `_POLL_SECONDS` in redis/feeder.py.
 _UNRELEASED = "Refused: no release of scrapy-redis had it, and new messages are seen within a tenth of a second"
 _IN_ADDRESS = "of the server, where REDIS_URL has none"
 
