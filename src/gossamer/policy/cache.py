@@ -1,4 +1,8 @@
-"""A least-recently-used cache that is bounded by bytes. Pure."""
+"""A least-recently-used cache that is bounded by the estimated size of its values. It does no input or output.
+
+Safe to change: which values are removed, and when. Fixed: the value that was entered last stays, however large it is,
+so that a value larger than the cache is not computed again and again.
+"""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -11,8 +15,7 @@ V = TypeVar("V")
 class BoundedCache(Generic[K, V]):
     """Cache of values with their estimated sizes.
 
-    When the values together exceed `max_bytes`, the least recently used ones are removed. The value that was entered
-    last always stays.
+    When the values together exceed `max_bytes`, the least recently used ones are removed.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -25,7 +28,7 @@ class BoundedCache(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """Return the value of a key and mark it as used; None if there is none."""
+        """Return the value of a key, and mark it as used just now. None: the cache does not have the key."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -33,7 +36,8 @@ class BoundedCache(Generic[K, V]):
         return entry[0]
 
     def put(self, key: K, value: V, size: int) -> None:
-        """Enter a value of `size` bytes. It replaces the key's old value."""
+        """Enter a value of about `size` bytes in place of the key's old value. Values of size 0 fill the memory without
+        limit."""
         old = self._entries.pop(key, None)
         self._entries[key] = (value, size)
         self.bytes += size - (old[1] if old else 0)

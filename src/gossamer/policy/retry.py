@@ -1,4 +1,9 @@
-"""Retry decisions: which failures are worth another attempt, and how long to wait. Time and chance are arguments."""
+"""Retry decisions: which failures are worth another attempt, and how long to wait.
+
+Nothing here reads a clock or a random number; callers pass both. The table and the times below may be tuned. Fixed: a
+delay is never shorter than half its full length (a failing server would be hit at once), and a server's Retry-After may
+only lengthen it.
+"""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
@@ -6,10 +11,11 @@ from email.utils import parsedate_tz
 from enum import StrEnum
 
 Failure = str | int
-"""The `kind` of a FetchError, or the status of an answer."""
+"""The `kind` of a FetchError (such as `dns`), or the status of a response."""
 
 RETRY_AFTER_CAP_SECONDS = 3600.0
-"""Longest Retry-After that is obeyed. A longer one is more likely a mistake or an attack than a request."""
+"""Longest Retry-After that is obeyed; a longer one is more likely a mistake or an attack. May be changed: a lower value
+retries against the wish of more servers, a higher one lets a broken server keep requests waiting for longer."""
 
 WORTH_A_RETRY: dict[Failure, bool] = {
     # Kinds of FetchError.
@@ -26,7 +32,7 @@ WORTH_A_RETRY: dict[Failure, bool] = {
     "blocked_address": False,  # another attempt would be another chance for DNS rebinding
     "bad_response": False,
     "headers_too_large": False,
-    "not_sent_in_time": False,  # nothing failed: the request goes back for another hit
+    "not_sent_in_time": False,  # nothing failed: the request goes back to its queue
     "decode": False,
     "decode_bomb": False,
     # Statuses. Any other status is a normal response.
@@ -58,7 +64,7 @@ class GiveUp(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Decision for another attempt, not before `delay_seconds` from now."""
+    """Decision for another attempt, `delay_seconds` from now or later."""
 
     delay_seconds: float
 
@@ -69,11 +75,17 @@ def is_worth_a_retry(failure: Failure) -> bool:
 
 
 _LONGEST_DELAY_SECONDS = 600.0
-"""Longest delay before a request is fetched again, unless its server asked for a longer one."""
+"""Longest delay before a request is fetched again, unless its server asked for a longer one. May be changed: a longer
+delay spares a server that is down, and finishes a crawl with such a server later."""
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 5.0
-"""Pauses between calls to a service that does not answer. The longest is also the longest time that an outage is over
-before a process notices."""
+"""First and longest pause between calls to a service of the cluster that does not answer. May be changed: shorter
+pauses load a service that is starting again; a process may notice only after the longest pause that an outage is
+over."""
+
+
+_MOST_DOUBLINGS = 64
+"""Must stay below 1024: 2.0 to that power is an OverflowError. Any base has reached any cap long before."""
 
 
 def retry_delay(attempt: int, *, random: float, base_seconds: float, cap_seconds: float) -> float:
@@ -84,8 +96,7 @@ def retry_delay(attempt: int, *, random: float, base_seconds: float, cap_seconds
     """
     if attempt < 1:
         raise ValueError(f"attempts are counted from 1, not {attempt}")
-    # The exponent is bounded because 2.0 to the power of a huge attempt is an OverflowError.
-    full = min(cap_seconds, base_seconds * 2.0 ** min(attempt - 1, 64))
+    full = min(cap_seconds, base_seconds * 2.0 ** min(attempt - 1, _MOST_DOUBLINGS))
     return full * (0.5 + 0.5 * random)
 
 
@@ -126,18 +137,20 @@ def parse_retry_after(value: str, *, now: float) -> float | None:
     """
     text = value.strip()
     if text.isascii() and text.isdigit():
-        # A number with more digits than the cap exceeds it. int() would refuse thousands of digits.
-        return RETRY_AFTER_CAP_SECONDS if len(text.lstrip("0")) > 12 else min(float(text), RETRY_AFTER_CAP_SECONDS)
+        # However many digits there are: float() makes infinity of them, where int() would refuse thousands.
+        return min(float(text), RETRY_AFTER_CAP_SECONDS)
     moment = _parse_http_date(text)
     return None if moment is None else min(max(moment - now, 0.0), RETRY_AFTER_CAP_SECONDS)
 
 
 def _parse_http_date(text: str) -> float | None:
+    """Return the Unix time of a date; None if it cannot be parsed."""
     try:
         fields = parsedate_tz(text)
         if fields is None:
             return None
-        zone = UTC if fields[9] is None else timezone(timedelta(seconds=fields[9]))
-        return datetime(*fields[:6], tzinfo=zone).timestamp()
+        year, month, day, hour, minute, second, *_, offset_seconds = fields
+        zone = UTC if offset_seconds is None else timezone(timedelta(seconds=offset_seconds))
+        return datetime(year, month, day, hour, minute, second, tzinfo=zone).timestamp()
     except (ValueError, OverflowError, IndexError, TypeError):
         return None

@@ -1,21 +1,37 @@
-"""Decisions about robots.txt (RFC 9309): the meaning of a response, its lifetime, and the wait without a response."""
+"""Decisions about robots.txt (RFC 9309): the meaning of a response, its lifetime, and the wait without a response.
 
+Each number below says how far it may be tuned. `classify_status` may become stricter than RFC 9309, never more
+permissive. Fixed: the values of both enumerations, because the frontier (the cluster's store) keeps them, or operators
+write them into their settings.
+"""
+
+import re
 from enum import StrEnum
 
 LIFETIME_SECONDS = 24 * 3600.0
-"""Time for which a response is cached (RFC 9309, section 2.4: at most 24 hours)."""
+"""Time for which a response is cached. May be shortened, which costs sites more fetches of robots.txt, but not
+lengthened (RFC 9309, section 2.4: at most 24 hours)."""
 
 UNREACHABLE_LIMIT_SECONDS = 24 * 3600.0
-"""Time without a response after which the origin's requests are dropped instead of waiting."""
+"""Time without a response after which the requests of an origin (scheme, host and port) are dropped instead of waiting.
+May be changed: a longer time keeps a crawl of a dead site running, a shorter one loses pages to an outage."""
 
 MAX_BYTES = 500 * 1024
-"""Length up to which a file is read. It may be larger, not smaller (RFC 9309, section 2.5: at least 500 KiB)."""
+"""Length up to which a file is read. It may be larger, which costs memory and space in the frontier, but not smaller
+(RFC 9309, section 2.5: at least 500 KiB)."""
 
 MAX_REDIRECTS = 5
-"""Number of redirects that are followed in a row. It may be larger, not smaller (RFC 9309, section 2.3.1.2)."""
+"""Number of redirects that are followed in a row. It may be larger, but not smaller (RFC 9309, section 2.3.1.2)."""
 
 CRAWL_DELAY_CAP_SECONDS = 60.0
-"""Longest Crawl-delay that is obeyed."""
+"""Longest Crawl-delay that is obeyed; a longer one counts as this one. May be changed: a lower value disregards the
+wish of more sites, a higher one lets a site slow its crawl down to a standstill. RFC 9309 does not define the field."""
+
+_FIRST_BLOCK_SECONDS = 60.0
+_LONGEST_BLOCK_SECONDS = 3600.0
+"""Shortest and longest time for which an unreachable origin is blocked before robots.txt is fetched again. May be
+changed: shorter times load a failing server more. The longest must be well below UNREACHABLE_LIMIT_SECONDS, so that an
+origin gets several chances before its requests are dropped."""
 
 
 class RobotsPolicy(StrEnum):
@@ -29,7 +45,7 @@ class RobotsPolicy(StrEnum):
     """Never fetched."""
 
     def applies(self, ignore: bool) -> bool:
-        """Return whether robots.txt is obeyed for a crawl. `ignore`: the crawl's terms request to ignore it."""
+        """Return whether robots.txt is obeyed for a crawl. `ignore`: the crawl requests to ignore it."""
         return self is RobotsPolicy.OBEY or (self is RobotsPolicy.ALLOW_OVERRIDE and not ignore)
 
 
@@ -41,7 +57,7 @@ class RobotsOutcome(StrEnum):
     ALLOW_ALL = "allow_all"
     """There is no robots.txt: everything may be fetched."""
     DISALLOW_ALL = "disallow_all"
-    """Nothing may be fetched, and asking again soon would change nothing."""
+    """Nothing may be fetched: robots.txt is at an address to which connections are forbidden."""
     UNREACHABLE = "unreachable"
     """Nothing may be fetched until there is a response."""
 
@@ -60,17 +76,20 @@ def classify_status(status: int) -> RobotsOutcome:
 
 
 def unreachable_delay(attempt: int, *, retry_after_seconds: float | None = None) -> float:
-    """Return the seconds to block an unreachable origin after the `attempt`-th failure in a row: 60 s doubling to 1 h.
+    """Return the seconds to block an unreachable origin after the `attempt`-th failure in a row; each block is twice as
+    long as the one before.
 
-    The first failure is attempt 1. `retry_after_seconds` is the server's Retry-After; it can only lengthen the delay,
-    up to the same hour.
+    The first failure is attempt 1. `retry_after_seconds` is the server's Retry-After; it can only lengthen the block,
+    up to _LONGEST_BLOCK_SECONDS.
     """
-    backoff = 60.0 * 2.0 ** min(max(attempt, 1) - 1, 6)
-    return min(max(backoff, retry_after_seconds or 0.0), 3600.0)
+    # Sixteen doublings exceed the longest block by far; thousands would be an OverflowError.
+    backoff = _FIRST_BLOCK_SECONDS * 2.0 ** min(max(attempt, 1) - 1, 16)
+    return min(max(backoff, retry_after_seconds or 0.0), _LONGEST_BLOCK_SECONDS)
 
 
 def crawl_delay(value: str) -> float | None:
-    """Return the seconds of a Crawl-delay line, up to the cap; None if it is no number, negative, or not finite."""
+    """Return the seconds of a Crawl-delay line, up to CRAWL_DELAY_CAP_SECONDS; None if they are not a finite number or
+    are negative."""
     try:
         seconds = float(value)
     except ValueError:
@@ -81,8 +100,9 @@ def crawl_delay(value: str) -> float | None:
 def product_token(user_agent: str) -> str:
     """Return the token by which a robots.txt names this user agent, in lower case (RFC 9309, section 2.2.1).
 
-    It is the first token of the user agent. If that is `Mozilla`, with which every browser begins, it is the token
-    after `compatible;`, where search engines put their name. Empty if there is none: then only the group `*` applies.
+    It is the first token of the user agent. If that is `Mozilla`, with which the user agent of every browser begins, it
+    is the token after `compatible;`, where search engines put their name. Empty if there is no such token: then only
+    the group `*` applies. A change of the token changes which rules a crawler obeys.
     """
     text = user_agent.strip()
     if text.lower().startswith("mozilla/") and "compatible;" in text.lower():
@@ -90,10 +110,11 @@ def product_token(user_agent: str) -> str:
     return leading_word(text)
 
 
+_TOKEN = re.compile(r"[A-Za-z0-9_.-]+")
+"""More than the letters, `_` and `-` of RFC 9309: with digits and dots, the group of `bot2` is not that of `bot`."""
+
+
 def leading_word(text: str) -> str:
-    """Return the token at the beginning of the text, in lower case. It may have digits and dots: `bot2` is not
-    `bot`."""
-    end = 0
-    while end < len(text) and text[end].isascii() and (text[end].isalnum() or text[end] in "-_."):
-        end += 1
-    return text[:end].lower()
+    """Return the token at the beginning of the text, in lower case; empty if there is none."""
+    found = _TOKEN.match(text)
+    return found[0].lower() if found else ""

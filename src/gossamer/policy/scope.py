@@ -1,7 +1,11 @@
 """Scope of a crawl: filters that decide which links it follows, by domain, host, prefix, expression, extension.
 
 Filters apply to what a crawl finds (links and the targets of redirects), never to submitted URLs. This module does no
-input or output.
+input or output. Terms are the options that one submission of requests carries, its filters among them.
+
+Safe to change: the lists of extensions, and texts for people. Fixed: the reasons of `Refusal`, which `worker/page.py`
+and the counts of dropped links use; and that an accepted filter stays valid and keeps its meaning, because running
+crawls have it in their stored terms. A new filter must also be compared in `covers`.
 """
 
 import re
@@ -13,7 +17,7 @@ import re2
 
 from gossamer.errors import BadInput, BadUrl
 from gossamer.model.crawl import Terms
-from gossamer.policy.urls import MAX_URL_LENGTH, canonical, host, is_address
+from gossamer.policy.urls import MAX_URL_LENGTH, canonical, host, is_address, origin
 
 _ARCHIVES = """
 7z 7zip ace apk appimage appx arj br bz2 cab cpio deb dmg egg gz img iso jar lha lz lz4 lzh lzma msix pkg rar rpm sit
@@ -83,20 +87,19 @@ freely: without enough memory for the set, the expressions are searched one by o
 _ORIGINS_REMEMBERED = 10_000
 """Maximum number of origins whose decision a scope caches. May be changed freely: more take more memory."""
 
-_ORIGIN_BYTES = 200
-_SCOPE_BYTES = 2500
-_PATTERN_BYTES = 5000
-_INSTRUCTION_BYTES = 32
-"""Measured memory of one cached origin or name; of a scope without names; of a compiled expression in both forms,
-without its instructions; and of each of its instructions. Only estimates of memory (`estimated_bytes`) depend on them;
-change them when a measurement differs."""
+# Measured memory. Only estimates (`estimated_bytes`) depend on it; change it when a measurement differs.
+_SCOPE_BYTES = 2500  # a scope without names
+_ORIGIN_BYTES = 200  # each cached origin and each name
+_PATTERN_BYTES = 5000  # a compiled expression, alone and in its set, without its instructions
+_INSTRUCTION_BYTES = 32  # each instruction of a compiled expression
 
 Search = Callable[[str], object]
+"""Search function of a compiled expression: returns a match, or None."""
 
 _AMBIGUOUS = re.compile(r"\{,\d*\}|\[:\^?[a-z]+:\]|(?<!\\)(?:\\\\)*\\[1-9]\d")
 """Syntax that Python and RE2 accept with different meanings: `{,9}` is no repetition in RE2, `[:alpha:]` in a class is
 special only in RE2, and `\\10` is the tenth group in Python and a character in RE2. May be extended when another
-difference becomes known; expressions that match it are then refused in a service."""
+difference becomes known: services then refuse new expressions that have it, and `re` matches stored ones."""
 
 
 class RegexSet:
@@ -117,26 +120,26 @@ class RegexSet:
         """Search functions of the other expressions, for when their set does not fit into its memory."""
         self.estimated_bytes = 0
         """Estimated memory of the compiled expressions."""
-        together: list[str] = []
+        re2_texts: list[str] = []
         for text in self.texts:
             check_regex(text, kind, linear=False)
-            found = _compile_re2(text)
-            if found is None:
+            compiled = _compile_re2(text)
+            if compiled is None:
                 self._python.append(_compile_python(text, kind).search)
                 self.estimated_bytes += _PATTERN_BYTES + _INSTRUCTION_BYTES * len(text)
             else:
-                together.append(text)
-                self._re2.append(found.search)
-                self.estimated_bytes += _PATTERN_BYTES + _INSTRUCTION_BYTES * found.programsize
-        self._set = _compile_set(together) if together else None
+                re2_texts.append(text)
+                self._re2.append(compiled.search)
+                self.estimated_bytes += _PATTERN_BYTES + _INSTRUCTION_BYTES * compiled.programsize
+        self._set = _compile_set(re2_texts) if re2_texts else None
 
     def matches(self, url: str) -> bool:
-        """Return whether any expression is found in this canonical URL."""
+        """Return whether any of the expressions is found in this canonical URL."""
         if self._re2:
             # The set also contains the empty expression, which always matches. So one match means that nothing else
             # matched, and no match means that the set ran out of memory: then search the expressions one by one.
-            found = () if self._set is None else self._set.Match(url)
-            if len(found) > 1 or (not found and any(search(url) for search in self._re2)):
+            matched = () if self._set is None else self._set.Match(url)
+            if len(matched) > 1 or (not matched and any(search(url) for search in self._re2)):
                 return True
         return any(search(url) for search in self._python) if self._python else False
 
@@ -146,9 +149,10 @@ class RegexSet:
 
 
 def check_regex(text: str, kind: str, *, linear: bool) -> None:
-    """Raise BadInput for an expression that is malformed, too long, or (`linear`) may take exponential time.
+    """Raise BadInput for an expression that is malformed or too long.
 
-    `kind` names the filter in the error.
+    `linear`: refuse also one that may take exponential time, or that RE2 would understand differently. `kind` names the
+    filter in the error.
     """
     if len(text) > MAX_REGEX_LENGTH:
         raise BadInput(f"{kind} expression of {len(text)} characters; at most {MAX_REGEX_LENGTH} are taken")
@@ -206,6 +210,7 @@ def _compile_python(text: str, kind: str) -> re.Pattern[str]:
 
 
 def _options() -> "re2.Options":
+    """Return the options of every RE2 expression. Others would change what expressions of running crawls match."""
     options = re2.Options()
     options.max_mem = _MEMORY_BYTES
     options.log_errors = False
@@ -216,7 +221,7 @@ class Refusal(NamedTuple):
     """Reason why a link is not followed."""
 
     reason: str
-    """`offsite`, `extension`, `allow_regex`, `deny_regex`, `scheme`, `too_long` or `bad_url`."""
+    """`offsite`, `extension`, `allow_regex`, `deny_regex`, `scheme`, `too_long` or `bad_url`. Fixed."""
     rule: str
     """The rule that refused it, for a person."""
 
@@ -236,6 +241,7 @@ class LinkScope:
         schemes: tuple[str, ...],
         max_length: int,
     ) -> None:
+        """All values are in their canonical form. `prefixes` begin with `//`, so that they count for http and https."""
         self._domains = domains
         self._hosts = hosts
         self._prefixes = prefixes
@@ -245,9 +251,11 @@ class LinkScope:
         self._extensions = extensions
         self._double_extensions = tuple(f".{extension}" for extension in extensions if "." in extension)
         self._schemes = schemes
-        self._beginnings = tuple(f"{scheme}://" for scheme in schemes)
+        self._url_starts = tuple(f"{scheme}://" for scheme in schemes)
         self._max_length = max_length
         self._known_origins: dict[str, bool] = {}
+        """True for each origin (`scheme://host:port`) whose host is inside. Prefixes are checked apart, for each
+        URL."""
 
     @property
     def estimated_bytes(self) -> int:
@@ -258,11 +266,12 @@ class LinkScope:
     def reason(self, url: str) -> str | None:
         """Return the reason why this *canonical* URL is refused (see Refusal), or None. Faster than `refusal`.
 
-        Expressions search at most `max_length` characters, which bounds the time of a slow expression.
+        The length must be checked first: it bounds the time that a slow expression takes. The order of the other checks
+        decides only which reason is reported for a URL with several; the cheap ones come first.
         """
         if len(url) > self._max_length:
             return "too_long"
-        if not url.startswith(self._beginnings):
+        if not url.startswith(self._url_starts):
             return "scheme"
         if not self._anywhere and not self._is_inside(url):
             return "offsite"
@@ -287,7 +296,7 @@ class LinkScope:
 
     def _is_inside(self, url: str) -> bool:
         if self._domains or self._hosts:
-            site = url[: url.index("/", 8)]
+            site = origin(url)
             inside = self._known_origins.get(site)
             if inside is None:
                 inside = self._host_is_inside(host(url).removesuffix("."))
@@ -299,6 +308,7 @@ class LinkScope:
         return bool(self._prefixes) and url.startswith(self._prefixes, url.index("//"))
 
     def _host_is_inside(self, name: str) -> bool:
+        """Return whether the host is listed, or it or a domain above it is an allowed domain."""
         if name in self._hosts or name in self._domains:
             return True
         if is_address(name):
@@ -326,17 +336,15 @@ class LinkScope:
         return ""
 
     def _rule(self, reason: str, url: str) -> str:
+        """Return the text of `Refusal.rule` for a reason that `reason` gave for this URL."""
         match reason:
             case "offsite":
-                return "; ".join(
-                    f"{what}: {', '.join(sorted(names))}"
-                    for what, names in (
-                        ("allowed domains", self._domains),
-                        ("allowed hosts", self._hosts),
-                        ("allowed paths", self._prefixes),
-                    )
-                    if names
-                )
+                lists = {
+                    "allowed domains": self._domains,
+                    "allowed hosts": self._hosts,
+                    "allowed paths": self._prefixes,
+                }
+                return "; ".join(f"{what}: {', '.join(sorted(names))}" for what, names in lists.items() if names)
             case "extension":
                 return f"denied extension: {self._denied_extension(url)}"
             case "deny_regex":
@@ -426,10 +434,10 @@ def _regex_set(texts: Iterable[str], kind: str) -> RegexSet:
 
 
 def covers(old: Terms, new: Terms) -> bool:
-    """Return whether a crawl of a seed with the terms `old` follows every link that one with the terms `new` follows.
+    """Return whether a crawl with the terms `old` follows every link that a crawl of the same URLs with `new` follows.
 
     Expressions are compared as texts: an equivalent `allow_regex` that is written differently counts as different. So
-    True is always right, and False may be wrong.
+    False may be wrong, but True must always be right: pages that `new` asked for would not be fetched.
     """
     if new.maxdepth == 0:
         return True

@@ -1,8 +1,9 @@
-"""Scrapy's default request fingerprint, without Scrapy. Pure.
+"""Scrapy's default request fingerprint, computed without Scrapy. Does no input or output.
 
 Scrapy identifies a request by the SHA-1 of its method, its body and the canonical form that w3lib gives its URL: query
 arguments sorted, `?x` written as `?x=`, and every percent-encoding in one form. The functions here return the same
-bytes; a test compares them with Scrapy's own.
+bytes; a test compares them with Scrapy's own. Existing projects have stored such fingerprints, so only how fast these
+bytes are computed may change.
 """
 
 import hashlib
@@ -11,7 +12,9 @@ import re
 from ipaddress import ip_address
 from urllib.parse import quote_from_bytes, quote_plus, unquote_to_bytes
 
-# URLs that w3lib does not change: a lower-case host, segments and arguments of unreserved characters, no dot segment.
+# URLs that w3lib does not change, but for the order of arguments: a lower-case host, segments and arguments of
+# characters that need no encoding, no dot segment. May match fewer URLs, which is slower; one too many gets a wrong
+# fingerprint.
 _PATH = r"(?:/(?:[\w~!$&'()*+,:=@-][\w.~!$&'()*+,:=@-]*)?)+"
 _ARGUMENT = r"[\w.~+-]*(?:=[\w.~+-]*)?"
 _CLEAN = re.compile(
@@ -20,10 +23,12 @@ _CLEAN = re.compile(
     re.ASCII,
 )
 
+# Fixed: w3lib leaves these characters as they are, in the parameters (from the first `;` of the last segment) and
+# before.
 _SAFE_IN_PARAMETERS = "!$&'()*+,/:;=?@%"
 _SAFE_IN_PATH = _SAFE_IN_PARAMETERS + "[]|"
 _KEPT_ENCODED = re.compile(r"%(25|2[fF]|3[bB]|3[fF])")
-"""Decoded, these would mean something else in a path: `%`, `/`, `;` and `?`."""
+"""Escapes of `%`, `/`, `;` and `?`, which w3lib leaves encoded in a path. Fixed."""
 
 
 def scrapy_fingerprint(url: str, *, method: str = "GET", body: bytes = b"") -> bytes:
@@ -42,13 +47,15 @@ def clean_form(url: str) -> str | None:
     query = found[1]
     if query is None or ("&" not in query and "=" in query):
         return url
-    # `+` stands for a space. Both sort before everything else that a clean argument consists of.
+    # w3lib sorts decoded arguments, in which `+` is a space. Both sort before all other characters of a clean argument,
+    # so that these may be sorted as they are.
     arguments = sorted(_argument(part) for part in query.split("&") if part)
     return _joined(url[: found.start(1) - 1], arguments)
 
 
 def digest(form: str, *, method: str, body: bytes) -> bytes:
     """Return the fingerprint of a request whose URL has this w3lib form."""
+    # The usual case without the JSON library, which writes exactly this text, spaces and order of keys included.
     if method == "GET" and not body and '"' not in form and "\\" not in form:
         text = f'{{"body": "", "headers": {{}}, "method": "GET", "url": "{form}"}}'
     else:
@@ -58,10 +65,10 @@ def digest(form: str, *, method: str, body: bytes) -> bytes:
 
 def _form(url: str) -> str:
     """Return w3lib's canonical form of any canonical URL."""
-    path_start = url.index("/", 8)
-    site = url[:path_start]
+    path_start = url.index("/", len("https://"))
+    site = url[:path_start]  # scheme, host and port
     path, _, query = url[path_start:].partition("?")
-    if "[" in site:
+    if "[" in site:  # an IPv6 address, which w3lib shortens in its own way
         start, end = site.index("["), site.index("]")
         site = f"{site[:start]}[{ip_address(site[start + 1 : end])}]{site[end + 1 :]}"
     semicolon = path.find(";", path.rfind("/"))
@@ -79,11 +86,13 @@ def _form(url: str) -> str:
 
 
 def _argument(part: str) -> tuple[str, str]:
+    """Return the key and value of an argument; the value is empty where there is none."""
     key, _, value = part.partition("=")
     return key, value
 
 
 def _joined(base: str, arguments: list[tuple[str, str]]) -> str:
+    """Return a URL with these arguments, in w3lib's form: each with a `=`."""
     return f"{base}?{'&'.join(f'{key}={value}' for key, value in arguments)}" if arguments else base
 
 

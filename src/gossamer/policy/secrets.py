@@ -1,4 +1,8 @@
-"""Decides which domains get a crawl's secret headers, and hides their values in records. Pure."""
+"""Decides which domains get a crawl's secret headers, and hides the values of these headers. Does no input or output.
+
+Terms are the options that one submission of requests carries, its headers among them. More headers may become secret at
+any time. Nothing here may send a header to more domains: that would hand a user's password to a stranger.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,7 +13,9 @@ from gossamer.policy.scope import domain_name
 from gossamer.policy.urls import host, registered_domain
 
 REDACTED = "<redacted>"
+"""Replaces the value of a secret header. Fixed: documented for the readers of records."""
 _ALWAYS_SECRET = frozenset(("authorization", "cookie", "proxy-authorization"))
+"""In lower case. May be extended, not shortened."""
 
 
 class SecretHeaders:
@@ -23,7 +29,8 @@ class SecretHeaders:
     def may_go_to(self, url: str) -> bool:
         """Return whether a request for this canonical URL may carry the crawl's secret headers.
 
-        True when the host's registered domain is listed, or the host itself, or a domain between the two.
+        True when the terms list the URL's host, its registered domain, or a domain between the two. A domain above the
+        registered one (`co.uk`) must never count, because it belongs to many owners.
         """
         if not self._domains:
             return False
@@ -45,10 +52,11 @@ def has_secrets(terms: Terms) -> bool:
 
 
 def with_secrets_for(terms: Terms, seed_domains: Iterable[str], headers_for: Iterable[str]) -> Terms:
-    """Return the terms with the domains that get their secret headers: the seeds' registered domains and `headers_for`.
+    """Return the terms with the domains that get their secret headers: `seed_domains` and `headers_for`.
 
-    Terms without a secret are returned as they are, so that submissions for many domains share them. Raises BadInput
-    for an entry of `headers_for` that is no domain.
+    `seed_domains`: registered domains of the first URLs. Terms without a secret are returned as they are, so that
+    submissions for many domains have equal terms, which are stored once. Raises BadInput for an entry of `headers_for`
+    that is no domain.
     """
     named = set(map(domain_name, headers_for))
     if not has_secrets(terms):
@@ -64,5 +72,5 @@ def redacted_head(head: bytes, names: frozenset[str]) -> bytes:
 def _redacted_lines(head: bytes, names: frozenset[str]) -> Iterator[bytes]:
     for line in head.split(b"\r\n"):
         name, colon, _ = line.partition(b":")
-        hidden = colon and name.decode("latin-1").lower() in names
-        yield b"%s: %s" % (name, REDACTED.encode()) if hidden else line
+        is_secret = colon and name.decode("latin-1").lower() in names
+        yield b"%s: %s" % (name, REDACTED.encode()) if is_secret else line

@@ -1,55 +1,68 @@
 """Decisions about time: late requests, pauses between requests, missed heartbeats, and clocks of servers.
 
-Each hit is charged for a certain moment. A request that is sent much later would come together with requests that were
-charged for later moments.
+A hit is one request that a site gets. The frontier, the cluster's store of requests, charges each hit to the site's
+budget for a certain moment (the start time) and hands out the request as a lease. A request that is sent much later
+would come together with requests that were charged for later moments.
 
 A worker cannot compare its clock with the frontier's. It knows when it sent a call, how long the reply took, and how
 long replies usually take. The reply may have been delayed by the difference, possibly after the hit was charged, so the
 worker counts that difference as lateness. All times are in seconds; those of one call are on one monotonic clock.
+
+Nothing here is stored, so workers of two versions may run side by side. The limits of lateness and spacing may become
+stricter, at the cost that their docstrings name; looser ones break what docs/explanation/guarantees.md promises to
+sites.
 """
 
 START_WITHIN_SECONDS = 0.1
-"""Longest time after its start time in which a lease may be started; later, it goes back to its queue. With the limit
-for sending, which depends on it, it bounds how much closer together a site may see hits than they were charged."""
+"""Longest time after its start time in which a lease may be started; later, it goes back to its queue. May be lowered:
+busy workers then return more leases."""
 
-_SEND_WITHIN = 1.5
-"""A request that has no connection this many times `max_start_delay` after its start time is not sent. The rest of the
-0.2 s, by which a site may see hits closer together than they were charged, is left for the network."""
+_SEND_WITHIN_FACTOR = 1.5
+"""A request that has no connection this many times `max_start_delay` after its start time is not sent. May be lowered,
+but not to 1, or no time is left for connecting. START_WITHIN_SECONDS times this is 0.15 s: a site may see hits at most
+0.2 s closer together than they were charged, and the rest is left for the network."""
 
-_SHARE = 2 / 3
-"""Share of the even gap by which a request may be late. Below 1, three requests in a row cannot come together."""
-_LEAST_SECONDS = 0.02
-"""Punctuality of an event loop; a busy one is less punctual. Where hits are closer together, returning late leases
-could not keep them apart, and a busy worker would return most of its leases. There only `Pacing` spaces the
-requests."""
+_MAX_DELAY_SHARE = 2 / 3
+"""Share of the even gap by which a request may start late. _SEND_WITHIN_FACTOR times this must not exceed 1: a request
+is then sent before the next but one is due, so that three in a row cannot come together."""
+_EVENT_LOOP_SECONDS = 0.02
+"""Delay that every request may have, because a busy event loop is not more punctual. Where hits are closer together
+than this, returning late leases could not keep them apart, and a busy worker would return most of its leases; there
+only `Pacing` spaces the requests. May be lowered: busy workers then return more leases."""
 
 _KEPT_SHARE = 0.6
-"""Share of the time between two start times that is always kept. That time is at least nine tenths of the even gap, so
-at least half the gap is kept."""
+"""Share of the time between two start times that is always kept. The frontier's scripts shorten that time to no less
+than nine tenths of the even gap (CATCH_UP in windows.lua), so half the gap is kept. May be raised, up to 1: more
+requests then become too late after a stall."""
 _DOMAINS_KEPT = 10_000
-_GROWTH = 1.5
-_STEP_SECONDS = 0.005
+"""Domains whose last request `Pacing` remembers. May be changed: more take memory; when there are more, all are
+forgotten, and two requests of each may come closer together once."""
+_RISE_FACTOR = 1.5
+_RISE_SECONDS = 0.005
+"""The estimated round-trip time rises per reply at most by this factor and then by these seconds. May be changed:
+larger values let one delayed reply hide that its request is late; with smaller ones a worker returns requests for
+longer after the network has become slower."""
 
 
 def round_trip_estimate(before: float, took: float) -> float:
     """Return a new estimate of the round-trip time, from the old one (0: none) and the time of the last reply.
 
-    It falls at once and rises slowly, so that one delayed reply does not raise it, but a longer route does after some
-    calls.
+    The estimate falls at once and rises slowly: one delayed reply raises it only a little, a longer route raises it to
+    the new time within some calls.
     """
-    return min(took, before * _GROWTH + _STEP_SECONDS)
+    return min(took, before * _RISE_FACTOR + _RISE_SECONDS)
 
 
 def max_start_delay(spacing: float) -> float:
     """Return how late a request may start where hits are `spacing` seconds apart (0: they may come together)."""
-    if spacing < _LEAST_SECONDS:
+    if spacing < _EVENT_LOOP_SECONDS:
         return START_WITHIN_SECONDS
-    return min(START_WITHIN_SECONDS, max(_LEAST_SECONDS, _SHARE * spacing))
+    return min(START_WITHIN_SECONDS, max(_EVENT_LOOP_SECONDS, _MAX_DELAY_SHARE * spacing))
 
 
 def send_by(start: float, spacing: float = 0.0) -> float:
     """Return the latest time at which a request may be sent whose hit was charged for `start`."""
-    return start + _SEND_WITHIN * max_start_delay(spacing)
+    return start + _SEND_WITHIN_FACTOR * max_start_delay(spacing)
 
 
 def is_late(start: float, spacing: float = 0.0, *, now: float) -> bool:
@@ -62,13 +75,13 @@ class Pacing:
 
     After a pause of the process, or when several requests waited for one robots.txt, all may be due at once. Each of
     them then keeps a share of the time that lies between its start time and that of the request before it. Hits of one
-    scope have start times that are an even gap apart. Hits of two scopes (for example of two spiders) may have the same
-    start time, and their requests start together.
+    budget have start times that are an even gap apart. Hits of two budgets of the domain (for example of two spiders)
+    may have the same start time, and their requests start together.
     """
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[float, float]] = {}
-        """By domain: the start time of its last request, and the time at which that started."""
+        """By domain: the start time of its last request, and the time at which that request really started."""
 
     def next_start(self, domain: str, start: float, spacing: float, *, now: float) -> float | None:
         """Return the time at which a request with this start time may start, and reserve it.
@@ -89,9 +102,9 @@ class Pacing:
 
 
 HEARTBEATS_BEFORE_DEATH = 3
-"""Heartbeats that a worker sends in the time after which it is declared dead: two of them may be lost. Every interval
-between heartbeats is computed from this. May be larger, at more calls; must be at least 3, or the timing of
-`HeartbeatThread` in commit/worker_session.py fails."""
+"""Heartbeats that a worker sends in the time after which it is declared dead: one less may be lost. Every interval
+between heartbeats is computed from this. May be raised, which costs calls to the frontier; with less than 3, the pauses
+of the heartbeat thread (commit/worker_session.py) would be longer than that time allows."""
 
 
 class LivenessJudge:
@@ -115,8 +128,8 @@ class LivenessJudge:
     def on_reply(self, *, now: float, sent_at: float | None = None) -> None:
         """Record a reply.
 
-        `sent_at`: time at which a call was sent whose reply takes no time to compute. If that took longer than the
-        interval between two heartbeats, it counts as the end of an outage.
+        `sent_at`: time at which the call was sent, given only for calls that the server answers at once. If the reply
+        took longer than the interval between two heartbeats, it counts as the end of an outage.
         """
         interval = self._dead_after_seconds / HEARTBEATS_BEFORE_DEATH
         if self._disconnected or (sent_at is not None and now - sent_at > interval):
@@ -129,11 +142,14 @@ class LivenessJudge:
 
 
 _CLOCK_SET_SECONDS = 1.0
-"""Difference from the expected time beyond which a server's clock counts as set by a person or a time service."""
+"""Difference from the expected time beyond which a server's clock counts as set by a person or a time service. Must
+equal CLOCK_STEP in the frontier's shard.lua, whose scripts refuse calls with a larger difference."""
 _COMPARE_SECONDS = 2.0
-"""Time between two comparisons of the clocks."""
+"""Time between two comparisons of the clocks. May be changed: a shorter time costs calls; over a longer one the clocks
+drift apart further, which must stay far below _CLOCK_SET_SECONDS."""
 _DRIFT = 0.001
-"""Seconds per second by which two clocks drift apart at most."""
+"""Seconds per second by which two clocks drift apart at most. May be raised: comparisons by slow replies are then
+believed sooner. Not below 0.0005, by which time services correct a clock."""
 
 
 class ServerClock:
@@ -144,7 +160,9 @@ class ServerClock:
 
     def __init__(self) -> None:
         self._ahead: float | None = None
+        """Seconds by which the server's clock is ahead of this process's clock."""
         self._error = 0.0
+        """Seconds by which `_ahead` may be wrong, as of the last comparison."""
         self.compared_at = float("-inf")
         """Time at which the clocks were last compared."""
         self.corrections = 0
@@ -163,23 +181,23 @@ class ServerClock:
 
         That is 0, unless the server's clock was set since the last comparison and no process has corrected its time.
         """
-        middle, error = (sent + received) / 2, (received - sent) / 2
-        ahead, elapsed = server_time - middle, received - self.compared_at
+        # The server read its clock at some time between `sent` and `received`.
+        ahead, error = server_time - (sent + received) / 2, (received - sent) / 2
         if self._ahead is None or corrections > self.corrections:
             self._ahead, self._error = ahead, error
         else:
             jump = ahead - self._ahead
             if abs(jump) > _CLOCK_SET_SECONDS + error + self._error:
                 return -jump
-            known = self._error + _DRIFT * elapsed
-            if error <= known:
+            error_now = self._error + _DRIFT * (received - self.compared_at)
+            if error <= error_now:
                 self._ahead, self._error = ahead, error
             else:
-                self._error = known
+                self._error = error_now
         self.compared_at, self.corrections = received, corrections
         return 0.0
 
     def adopt(self, *, sent: float, received: float, server_time: float, corrections: int) -> None:
-        """Take the server's time as correct, whatever was expected."""
+        """Accept the server's time as correct, whatever was expected."""
         self._ahead, self._error = server_time - (sent + received) / 2, (received - sent) / 2
         self.compared_at, self.corrections = received, corrections

@@ -1,6 +1,8 @@
-"""URLs: canonical form (WHATWG), resolution of links, registered domain (public suffix list), and fingerprint. Pure.
+"""URLs: canonical form (WHATWG), resolution of links, registered domain (public suffix list), and fingerprint.
 
-The frontier stores canonical URLs and fingerprints, so a change of either makes a running crawl fetch its pages again.
+Fixed: every result, because the frontier (the cluster's store of requests) keeps canonical URLs, registered domains and
+fingerprints; after a change, a running crawl would fetch its pages again. Safe to change: the shortcuts that give the
+same result faster, and the texts of errors.
 """
 
 import hashlib
@@ -14,14 +16,16 @@ from xxhash import xxh3_64_intdigest
 
 from gossamer.errors import BadScheme, BadUrl, UrlTooLong
 
+# The public suffix list is read from a file of this package, because importing the package takes longer. All three are
+# the package's names; when a release changes them, `_rules` imports the package.
 _PACKAGE = "tldextract"
 _LIST = ".tld_set_snapshot"
 _END = "===END ICANN DOMAINS==="
 
 
 def suffix_label_count(labels: list[str]) -> int:
-    """Return the number of labels of a host name's public suffix; at least 1, as an unknown top level is one (rule
-    `*`).
+    """Return the number of labels of a host name's public suffix (2 for `co.uk`); at least 1, because an unknown top
+    level counts as a suffix, too (rule `*`).
 
     `labels` are those of a canonical URL: in lower case, non-ASCII ones as `xn--…`. Only the list's ICANN section is
     used.
@@ -41,9 +45,9 @@ def suffix_label_count(labels: list[str]) -> int:
 
 @cache
 def _rules() -> frozenset[str]:
+    """Return the list's ICANN rules: suffixes, `*.suffix`, and exceptions as `!name`."""
     text = _snapshot()
     if text is None:
-        # A release of the package with the list in another place.
         from tldextract import TLDExtract
 
         # Without URLs and a cache folder, tldextract uses the list in the package, not the network or the disk.
@@ -52,6 +56,7 @@ def _rules() -> frozenset[str]:
 
 
 def _snapshot() -> str | None:
+    """Return the list's text; None if it is not where it is expected."""
     spec = find_spec(_PACKAGE)
     if spec is None or spec.loader is None or not spec.submodule_search_locations:
         return None
@@ -66,6 +71,7 @@ def _snapshot() -> str | None:
 
 
 def _lines(text: str) -> Iterable[str]:
+    """Yield the rules of the list, without comments."""
     for line in text.splitlines():
         rule = line.partition(" ")[0].strip()
         if rule and not rule.startswith("//"):
@@ -84,22 +90,32 @@ def _ascii(rule: str) -> str:
 
 MAX_URL_LENGTH = 8192
 """Longest canonical URL in characters (all ASCII). RFC 9110, section 4.1, asks for at least 8,000; longer URLs are
-usually crawler traps."""
+usually crawler traps. May be raised, together with `maxLength` of URLs in the schema `crawl`, up to 65,535, which the
+frontier can store."""
 
 MAX_HOST_LENGTH = 254
-"""Longest host in characters: 253 for the longest name in DNS (RFC 1035), and the trailing dot of a rooted name."""
+"""Longest host in characters: 253 for the longest name in DNS (RFC 1035), and the trailing dot of a rooted name.
+Fixed."""
 
 _MAX_INPUT_LENGTH = 8 * MAX_URL_LENGTH
-"""Longest URL that is parsed. A longer one does not become a short canonical URL."""
+"""Longest text that is parsed; a longer one is refused, because parsing takes time. May be changed, but must exceed
+MAX_URL_LENGTH: the canonical form of a long URL may be short."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_PORT = re.compile(r"[^:/?#\[\]@]+:[0-9]+(?:[/?#]|$)")
-# Segments and a query that a URL parser does not change. No segment is `.` or `..`.
+_HOST_AND_PORT = re.compile(r"[^:/?#\[\]@]+:[0-9]+(?:[/?#]|$)")
+# Path and query that a URL parser does not change. No segment is `.` or `..`. Only a shortcut: it may match fewer
+# texts, but one too many would get a wrong canonical URL.
 _SEGMENT = r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*"
 _CLEAN = re.compile(rf"(?:{_SEGMENT}/)*(?:{_SEGMENT})?(?:\?[A-Za-z0-9._~=&+:,;/-]*)?")
 _CLEAN_LENGTH = MAX_URL_LENGTH // 4
+"""Longest base URL, and longest href, for the shortcut. At most half of MAX_URL_LENGTH, which both together must not
+exceed."""
 
 _CREDENTIALS = re.compile(r"^([^/\\]*[/\\]+)?[^/?#\\]*@")
+"""Everything up to the `@` behind user and password. It must find them also in texts that are no URL, because errors
+show such texts."""
+_SHOWN_CHARACTERS = 200
+"""Characters of a URL that an error shows. May be changed freely."""
 
 
 def canonical(url: str) -> str:
@@ -130,28 +146,32 @@ def join(base: str, href: str) -> str:
 class BaseUrl:
     """A document's canonical base URL, split once for all links of the document."""
 
-    __slots__ = ("_above", "_directory", "_origin", "_site", "_url", "_usual")
+    __slots__ = ("_allows_shortcut", "_directory", "_origin", "_parent_directory", "_site", "_url")
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._origin = origin(url)
         self._site = self._origin + "/"
         self._directory = directory(url)
-        self._above = ""
-        self._usual = len(url) <= _CLEAN_LENGTH
+        self._parent_directory = ""  # computed when a link needs it
+        self._allows_shortcut = len(url) <= _CLEAN_LENGTH
 
     def join(self, href: str) -> str:
         """Return the canonical URL of `href`. Raises as `canonical`."""
         return self._join_clean(href) or _parsed(self._url, href)
 
     def _join_clean(self, href: str) -> str | None:
-        # Most hrefs of most pages need no parser: a clean path is only appended to a part of the base URL.
-        if not self._usual or not 0 < len(href) < _CLEAN_LENGTH:
+        """Return the canonical URL of an href that needs no parser, as most do: a clean path is only appended to a part
+        of the base URL. None: the href needs the parser."""
+        if not self._allows_shortcut or not 0 < len(href) < _CLEAN_LENGTH:
             return None
         if href[0] == "/":
             if _CLEAN.fullmatch(href, 1):
                 return self._origin + href
-            return self._on_site(self._site[: self._site.index("/")] + href) if href.startswith("//") else None
+            if href.startswith("//"):
+                scheme = self._site[: self._site.index("/")]
+                return self._on_site(scheme + href)
+            return None
         if href.startswith("http"):
             return self._on_site(href)
         if href.startswith("../"):
@@ -159,19 +179,22 @@ class BaseUrl:
         return self._directory + href if href[0] != "?" and _CLEAN.fullmatch(href) else None
 
     def _on_site(self, url: str) -> str | None:
+        """Return the URL if it is clean and on the document's own site, else None."""
         return url if url.startswith(self._site) and _CLEAN.fullmatch(url, len(self._site)) else None
 
     def _parent(self) -> str:
-        if not self._above:
-            end = len(self._directory) - 1
-            # The parent of the root is the root.
-            self._above = (
-                self._directory[: self._directory.rindex("/", 0, end) + 1] if end >= len(self._site) else self._site
-            )
-        return self._above
+        """Return the URL of the directory above the document's. The parent of the root is the root."""
+        if not self._parent_directory:
+            if self._directory == self._site:
+                self._parent_directory = self._site
+            else:
+                above = self._directory.rindex("/", 0, len(self._directory) - 1)
+                self._parent_directory = self._directory[: above + 1]
+        return self._parent_directory
 
 
 def _parsed(base: str, href: str) -> str:
+    """Return the canonical URL of `href` in a document at `base`, by the URL parser."""
     if len(href) > _MAX_INPUT_LENGTH:
         raise UrlTooLong(_shown(href))
     try:
@@ -193,19 +216,19 @@ def from_user_input(text: str) -> str:
     if text.startswith("//"):
         return canonical("http:" + text)
     # `localhost:8000` looks like a scheme and a path, but is a host and a port.
-    if _SCHEME.match(text) and not _PORT.match(text):
+    if _SCHEME.match(text) and not _HOST_AND_PORT.match(text):
         return canonical(text)
     authority = re.split(r"[/?#\\]", text, maxsplit=1)[0]
     # Text before a colon that is neither a scheme nor a host with a port is a typing error: `ht!tp://x`.
-    typo = ":" in authority and authority[0] != "[" and not _PORT.match(authority)
-    if not text or text[0] in "/?#.\\" or "@" in authority or typo:
+    is_typo = ":" in authority and authority[0] != "[" and not _HOST_AND_PORT.match(authority)
+    if not text or text[0] in "/?#.\\" or "@" in authority or is_typo:
         raise BadUrl(f"{_shown(text)} (write it as https://host/path)")
     return canonical("http://" + text)
 
 
 def host(url: str) -> str:
     """Return the host of a canonical URL, without port. An IPv6 address keeps its brackets."""
-    authority = url.split("/", 3)[2]
+    authority = url.split("/", 3)[2]  # the host, and the port if there is one
     if authority[-1] == "]":
         return authority
     return authority.partition(":")[0] if authority[0] != "[" else authority.rpartition(":")[0]
@@ -213,7 +236,7 @@ def host(url: str) -> str:
 
 def origin(url: str) -> str:
     """Return `scheme://host[:port]` of a canonical URL, which has a port only if that is not the scheme's default."""
-    return url[: url.index("/", 8)]
+    return url[: url.index("/", len("https://"))]
 
 
 def directory(url: str) -> str:
@@ -245,13 +268,13 @@ def fingerprint(url: str | bytes, *, seed: int, method: str = "GET", body: bytes
     """Return the fingerprint of a request: a signed 64-bit number. `seed` comes from `spider_seed`; `url` is canonical.
 
     It is the XXH3 of the URL for a GET without body, else of `method NUL url NUL body`. The seed is secret, so that a
-    site cannot craft a URL that has the fingerprint of another one.
+    site cannot craft a URL that has the fingerprint of another one. The frontier stores fingerprints: fixed.
     """
     data = url.encode() if isinstance(url, str) else url
     if body or method != "GET":
         data = b"\0".join((method.encode(), data, body))
     unsigned: int = xxh3_64_intdigest(data, seed)
-    return unsigned - 0x1_0000_0000_0000_0000 if unsigned & 0x8000_0000_0000_0000 else unsigned
+    return unsigned - (1 << 64) if unsigned >= 1 << 63 else unsigned
 
 
 def with_sorted_query(url: str) -> str:
@@ -264,7 +287,8 @@ def with_sorted_query(url: str) -> str:
 def spider_seed(secret: int, spider: str) -> int:
     """Return the seed of a spider's fingerprints (64 bits, unsigned), from the frontier's secret (0 <= secret < 2**64).
 
-    A URL is another request for another spider. With the spider's name in the seed, that costs no time per URL.
+    The same URL is another request for another spider. With the spider's name in the seed, that costs no time per URL.
+    Fixed, like the fingerprints that depend on it.
     """
     key = secret.to_bytes(8, "little")
     return int.from_bytes(hashlib.blake2b(spider.encode(), digest_size=8, key=key).digest(), "little")
@@ -278,8 +302,9 @@ def _accepted(href: str) -> str:
         raise BadScheme(_shown(href))
     if "@" in href:
         start = href.index("//") + 2
-        end = href.index("/", start)
-        href = href[:start] + href[href.rfind("@", start, end) + 1 :] if "@" in href[start:end] else href
+        at_sign = href.rfind("@", start, href.index("/", start))
+        if at_sign >= 0:
+            href = href[:start] + href[at_sign + 1 :]
     if len(href) > MAX_HOST_LENGTH and (len(href) > MAX_URL_LENGTH or len(host(href)) > MAX_HOST_LENGTH):
         raise UrlTooLong(_shown(href))
     return href
@@ -293,7 +318,7 @@ def _scalar(text: str) -> str:
 def _shown(text: str) -> str:
     """Return a URL for an error message: short, printable, and without credentials."""
     safe = _CREDENTIALS.sub(r"\1…@", text[:_MAX_INPUT_LENGTH])
-    return repr(safe if len(safe) <= 200 else safe[:200] + "…")
+    return repr(safe if len(safe) <= _SHOWN_CHARACTERS else safe[:_SHOWN_CHARACTERS] + "…")
 
 
 def redirect_target(base: str, value: str) -> str | None:

@@ -1,6 +1,10 @@
 """A local file to which many processes append whole batches: locked, repaired, flushed to the disk.
 
-A ledger beside it counts the records, so that the loss of records that were written is noticed.
+A ledger, a small file of its own, counts the records, so that the loss of records that were written is noticed.
+
+Fixed: the order of `AppendFile.append` (lock, cut off a torn tail, write, flush, count), because a process may be
+killed between any two steps, and a batch may be reported as written only when it is on the disk. Also fixed are the
+entries of ledgers. Safe to change: how losses are detected, as long as records that are only moved are not reported.
 """
 
 import errno
@@ -21,6 +25,7 @@ from gossamer.sinks.base import SinkThread
 from gossamer.sinks.framing import FileFormat, Framing, read_at
 
 _ENTRY = struct.Struct("<QQQ")
+"""Stored form of a `_LedgerEntry`. Fixed: a run that is resumed continues its ledger."""
 
 
 class _LedgerEntry(NamedTuple):
@@ -30,11 +35,11 @@ class _LedgerEntry(NamedTuple):
     end: int
     """Size of the output in bytes."""
     records: int
-    """Number of records that this crawl has written to the output."""
+    """Number of records that this crawl has written to the output so far."""
 
 
 class Ledger:
-    """Counts what a crawl wrote to one output: an entry of 24 bytes for each durable batch.
+    """Counts the records that a crawl wrote to one output: an entry for each durable batch.
 
     All processes that write to the output share the ledger's file. That file is not flushed: after a power cut it may
     lack its last entries, so it never claims more records than were written. When an output was renamed, its records
@@ -74,18 +79,18 @@ class Ledger:
             last = self._last()
             if last is None:
                 return 0
-            found = os.fstat(output).st_ino if output >= 0 else -1
+            inode = os.fstat(output).st_ino if output >= 0 else -1
             replaced = moved_file is not None and moved_file.st_ino == last.inode
             if output >= 0 and intact >= last.end and not replaced:
                 return 0
             if _is_renamed(path, last, moved_file if replaced else None):
                 self._restart()
                 return 0
-            remaining = (
-                self._remaining(framing, output, intact)
-                if found == last.inode and not replaced
-                else _LedgerEntry(found, 0, 0)
-            )
+            if inode == last.inode and not replaced:  # truncated
+                remaining = self._remaining(framing, output, intact)
+            else:  # deleted, or replaced by another file
+                remaining = _LedgerEntry(inode, 0, 0)
+            # What is missing must leave the ledger, or the next call would return it again.
             self._restart(remaining if remaining.records else None)
             return last.records - remaining.records
 
@@ -102,7 +107,7 @@ class Ledger:
         self._fd = -1
 
     def _remaining(self, framing: Framing, output: int, intact: int) -> _LedgerEntry:
-        """Return the state of an output that was truncated."""
+        """Return the state of an output that was truncated to `intact` bytes."""
         for entry in self._entries_backwards():
             if entry.end <= intact:
                 return _LedgerEntry(entry.inode, intact, entry.records + framing.count(output, entry.end, intact))
@@ -142,7 +147,7 @@ class Ledger:
 
     def _open(self) -> int:
         if self._path is None:
-            with tempfile.TemporaryFile() as nameless:
+            with tempfile.TemporaryFile() as nameless:  # exists until its last descriptor is closed
                 return os.dup(nameless.fileno())
         self._path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -166,13 +171,15 @@ def _is_renamed(path: Path, last: _LedgerEntry, moved_file: os.stat_result | Non
 
 
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
+"""Errors that pass when a person makes room, so that the crawl waits instead of ending. May be extended by such
+errors."""
 
 
 class AppendFile:
     """A file that several processes append to. Blocking; for one thread of each process. Opened at the first `append`.
 
-    The lock is `flock` on the file itself, which the kernel releases when its holder dies. A file that was moved or
-    deleted in the meantime is made anew. `head` returns the units that a new file begins with.
+    The lock is `flock` on the file itself: fixed, because processes of other versions may write to the same file. The
+    kernel releases the lock when its holder dies. A file that was moved or deleted in the meantime is made anew.
     """
 
     def __init__(
@@ -183,11 +190,12 @@ class AppendFile:
         *,
         ledger: Ledger | None = None,
     ) -> None:
-        """`ledger` counts the records. None: lost records are not noticed."""
+        """`head` returns the units that a new file begins with. `ledger` counts the records. None: lost records are not
+        noticed."""
         self.path = path
         self.framing = framing
         self.head = head
-        self._fd = -1
+        self._fd = -1  # closed
         self._intact = -1
         """Size of the part of the file that is known to be intact; -1: not known."""
         self._ledger = ledger
@@ -198,13 +206,14 @@ class AppendFile:
         Other threads may take from it."""
 
     def append(self, units: Sequence[bytes], *, records: int = 0) -> None:
-        """Append these units as one batch, and return when they are on the disk. Raises as `Sink.write` does.
+        """Append these units (see `Framing`) as one batch, and return when they are on the disk. Raises as
+        `Sink.write`.
 
         `records`: number of records in the batch, for the ledger.
         """
         with translate_os_errors(self.path), self._locked() as fd:
             while not self._append(fd, units, records):
-                self._intact = -1
+                self._intact = -1  # not known any more: look for the end again
 
     def _append(self, fd: int, units: Sequence[bytes], records: int) -> bool:
         """Append the batch. Returns False when another program truncated the file meanwhile: nothing was appended."""
@@ -222,7 +231,7 @@ class AppendFile:
             self._intact = -1
             raise
         size = os.fstat(fd).st_size
-        if size != begin + len(packed):
+        if size != begin + len(packed):  # another program truncated the file, and the batch was written after the rest
             before = size - len(packed)
             if before >= 0 and read_at(fd, before, len(packed)) == packed:
                 os.ftruncate(fd, before)
@@ -251,6 +260,7 @@ class AppendFile:
                 self._count_missing(fd, intact)
 
     def _count_missing(self, fd: int, intact: int) -> None:
+        """Add the records that are gone, according to the ledger, to `missing`. `fd` -1: there is no file."""
         if self._ledger is not None:
             missing = self._ledger.missing(self.path, self.framing, fd, intact, moved_file=self._moved_file)
             self._moved_file = None
@@ -292,6 +302,7 @@ class AppendFile:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
+        """Context with the locked file that is at `path`, opened or made if need be."""
         while True:
             if self._fd < 0:
                 self._fd = _open(self.path)
@@ -342,7 +353,8 @@ def make_folder(path: Path) -> None:
 
 
 def _open(path: Path) -> int:
-    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC  # append also where another program truncates the file meanwhile
+    """Open a file, made if need be, for appending: also where another program truncates it meanwhile."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
     try:
         return os.open(path, flags)
     except FileNotFoundError:
@@ -353,6 +365,7 @@ def _open(path: Path) -> int:
 
 
 def _is_at(fd: int, path: Path) -> bool:
+    """Return whether the open file is still the one at `path`."""
     try:
         return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:
@@ -360,6 +373,7 @@ def _is_at(fd: int, path: Path) -> bool:
 
 
 def _write(fd: int, packed: bytes) -> None:
+    """Write all bytes; one call to the operating system may write fewer."""
     rest = memoryview(packed)
     while rest:
         rest = rest[os.write(fd, rest) :]

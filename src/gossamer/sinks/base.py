@@ -1,6 +1,7 @@
 """The interface of an output (`Sink`) and what sinks share.
 
-The order of commits relies on it: a batch is durable when `write` returns, and requests are settled only after that.
+A new sink must keep these promises, on which commits rely: a batch is durable when `write` returns, because its
+requests are marked as done after that and never fetched again; and a batch that `write` refused may be written again.
 """
 
 import asyncio
@@ -13,11 +14,12 @@ from gossamer.model.record import Output
 
 
 class Sink(Protocol):
-    """Output for records. Several tasks may call `write` at once; every process opens its own sink."""
+    """Output for records (pages and items). Several tasks may call `write` at once; every process opens its own
+    sink."""
 
     @property
     def wants_wire(self) -> bool:
-        """True if `Output.wires` should be filled, which only archives of the HTTP exchange need."""
+        """True if `Output.wires`, the raw bytes of the HTTP exchanges, should be filled. Only archives need them."""
 
     async def write(self, outputs: Sequence[Output]) -> None:
         """Append the batch in this order, and return when all of it survives a power cut. An empty batch does nothing.
@@ -45,19 +47,20 @@ class Fanout:
         self.sinks = list(sinks)
         self.wants_wire = any(sink.wants_wire for sink in self.sinks)
         self._partial: dict[tuple[int, ...], tuple[Sequence[Output], set[int]]] = {}
+        """By the ids of its outputs: each batch that some sinks could not write, and the indexes of those that did."""
 
     async def write(self, outputs: Sequence[Output]) -> None:
         if not outputs:
             return
         key = tuple(map(id, outputs))
-        _, done = self._partial.pop(key, (outputs, set()))
-        missing = [index for index in range(len(self.sinks)) if index not in done]
+        _, written = self._partial.pop(key, (outputs, set()))
+        missing = [index for index in range(len(self.sinks)) if index not in written]
         results = await asyncio.gather(*(self.sinks[index].write(outputs) for index in missing), return_exceptions=True)
-        done.update(index for index, result in zip(missing, results, strict=True) if result is None)
+        written.update(index for index, result in zip(missing, results, strict=True) if result is None)
         failures = [result for result in results if result is not None]
         if failures:
-            # The outputs are kept alive beside their ids, so that no other object can get one of these ids.
-            self._partial[key] = (list(outputs), done)
+            # The outputs must stay alive beside their ids, so that no other object can get one of these ids.
+            self._partial[key] = (list(outputs), written)
             raise _most_severe(failures)
 
     async def close(self) -> None:
@@ -78,7 +81,7 @@ T = TypeVar("T")
 class SinkThread:
     """Runs blocking calls one after the other, in their order.
 
-    It has one thread, because the locks of this package work between processes, not between threads.
+    It must have one thread only: the file locks of this package exclude other processes, not other threads.
     """
 
     def __init__(self, name: str) -> None:

@@ -1,4 +1,8 @@
-"""Sink that publishes pages and items on the bus: to the firehose topic and to the topic of their application."""
+"""Sink that publishes pages and items on the bus: to a topic of all applications (the firehose) and to each one's own.
+
+Fixed: the fields of a message. Consumers read them, the schemas `page`, `page_1_0` and `item` describe them, and most
+are Scrapy Cluster's. Safe to change: which bodies go to the blob store, because consumers must handle both.
+"""
 
 import asyncio
 import base64
@@ -15,15 +19,17 @@ from gossamer.sinks.jsonl import encode_value
 from gossamer.sinks.remote import BlobStore
 
 _SPARE_BYTES = 4096
-"""Bytes of the largest message that are left to the bus for what it adds to a message."""
+"""Bytes of the largest message that are left to the bus for the key and headers that it adds. May be raised, which
+sends a few more bodies to the blob store; with too low a value, the bus would refuse some messages for good."""
 
 
 class BusSink:
     """Sink that publishes each record as a message of a bus.
 
     A body that is longer than `body_bytes`, or that makes the message larger than the bus accepts, goes to the blob
-    store; the message has `body_address` and `body_bytes` instead. A record that is too large even without its body
-    goes to the blob store as a whole (`record_address`). Nothing is truncated or left out.
+    store (files that are read by address); the message has `body_address` and `body_bytes` instead. A record that is
+    too large even without its body goes to the blob store as a whole (`record_address`). Nothing is truncated or left
+    out.
     """
 
     wants_wire = False
@@ -54,18 +60,19 @@ class BusSink:
         self._wire_1_0 = wire == "1.0"
 
     @property
-    def _largest(self) -> int:
+    def _max_value_bytes(self) -> int:
+        """Size of the largest message that this sink makes. The bus may lower its limit at any time."""
         return self._bus.max_message_bytes - _SPARE_BYTES
 
     async def write(self, outputs: Sequence[Output]) -> None:
         if not outputs:
             return
-        assumed = self._largest
+        limit_before = self._max_value_bytes
         try:
             await self._write(outputs)
         except MessageTooLarge as exc:
             # A topic allows less than the bus assumed. The bus has lowered its limit, so the batch is built again.
-            if self._largest >= assumed:
+            if self._max_value_bytes >= limit_before:
                 raise SinkError(str(exc)) from exc
             await self.write(outputs)
 
@@ -90,14 +97,16 @@ class BusSink:
         self._blobs.close()
 
     async def _values(self, outputs: Sequence[Output]) -> list[bytes]:
+        """Return a message for each output. Bodies that it refers to must be in the blob store before it is
+        published."""
         values: list[bytes] = [b""] * len(outputs)
-        too_large: list[int] = []
+        too_large: list[int] = []  # indexes of the outputs whose bodies go to the blob store
         for at, output in enumerate(outputs):
             if self._body_bytes is not None and len(output.body) > self._body_bytes:
                 too_large.append(at)
             else:
                 values[at] = encode_value(self._message(output))
-                if len(values[at]) > self._largest:
+                if len(values[at]) > self._max_value_bytes:
                     too_large.append(at)
         if too_large:
             addresses = await self._blobs.put([outputs[at].body for at in too_large])
@@ -106,20 +115,23 @@ class BusSink:
         return values
 
     async def _without_body(self, output: Output, address: str) -> bytes:
+        """Return the message of an output whose body is in the blob store at `address`."""
         fields = msgspec.structs.asdict(_as_scrapy_cluster(output.record))
         if isinstance(output.record, PageRecord):
             fields |= {"body": "", "body_address": address, "body_bytes": len(output.body)}
         value = encode_value(self._in_wire_version(fields))
-        if len(value) <= self._largest:
+        if len(value) <= self._max_value_bytes:
             return value
-        [whole] = await self._blobs.put([value])
+        # Still too large: the message keeps only fields of limited length, and the address of the whole record.
+        [whole_address] = await self._blobs.put([value])
         if isinstance(output.record, ItemRecord):
             fields |= {"item": {}, "attrs": None}
         else:
             fields |= {"links": [], "response_headers": {}, "redirects": [], "attrs": None}
-        return encode_value(self._in_wire_version({**fields, "record_address": whole}))
+        return encode_value(self._in_wire_version({**fields, "record_address": whole_address}))
 
     def _message(self, output: Output) -> Any:
+        """Return the message of an output with its body, before it is encoded."""
         record = _as_scrapy_cluster(output.record)
         if not self._wire_1_0 and not self._base64:
             return record

@@ -3,6 +3,10 @@
 A writer that is killed leaves a torn tail. The next writer must find where the whole units end, and must not trust
 bytes that a page may have put into its own body. So it walks the units from a known start and never searches backwards
 for a pattern of bytes (only in plain JSON Lines is a newline proof enough). ADR 0004 has the reasons.
+
+The levels and sizes below may be tuned, and framings may be added. Fixed: the bytes between records must be such that
+every reader of JSON Lines, gzip or zstd reads the whole file; and `tail` must never return less than what was flushed,
+because a writer cuts off everything behind it.
 """
 
 import os
@@ -18,8 +22,12 @@ import zstandard
 
 from gossamer.model.record import Output
 
-_LENGTH = struct.Struct("<Q")
+_LENGTH = struct.Struct("<Q")  # of a unit, in its header
 
+# Magic numbers: fixed by RFC 1952 and RFC 8878. The first byte of a skippable zstd frame varies from 0x50 to 0x5f.
+GZIP_MAGIC = b"\x1f\x8b"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+ZSTD_SKIPPABLE_MAGIC_REST = b"\x2a\x4d\x18"
 
 RECENT = 16 * 1024 * 1024
 """Bytes at the end of a file whose contents are checked when it is first opened. A power cut can leave the last batch
@@ -27,6 +35,9 @@ with its full length and zeros inside; earlier batches were flushed before it wa
 a batch that is larger than this, only the end is checked."""
 
 CHUNK = 64 * 1024
+"""Bytes that are read at once. Free to change."""
+_INFLATED_BYTES = 1 << 20
+"""Bytes that are decompressed at once, so that a decompression bomb takes little memory. Free to change."""
 _ZSTD_LEVEL = 3
 _GZIP_LEVEL = 3
 """Compression levels, free to change. Level 3 of gzip takes half the time of level 6 and a tenth more space."""
@@ -45,7 +56,8 @@ class Framing(Protocol):
     """One way to write units to a file. A unit is a group of whole lines, or one archive record."""
 
     def accepts(self, head: bytes) -> bool:
-        """Return whether a file that begins with these bytes (a few, or all of it) may have this framing."""
+        """Return whether a file that begins with these bytes (a few, or all of it) may have this framing. An empty file
+        may have any."""
 
     def pack(self, units: Sequence[bytes]) -> bytes:
         """Return the bytes to append for these units."""
@@ -54,7 +66,8 @@ class Framing(Protocol):
         """Return the number of whole records in a part of a batch; 0 where parts of a batch cannot be read."""
 
     def tail(self, fd: int, start: int, size: int, *, verify: bool) -> Tail:
-        """Return the end of the last whole unit between the offsets `start` (where a unit begins) and `size`.
+        """Return the end of the last whole unit of the file between the offsets `start` (where a unit begins) and
+        `size`.
 
         With `verify`, the contents of the last `RECENT` bytes are checked too, not only the units' lengths.
         """
@@ -65,11 +78,13 @@ class FileFormat:
     """A format of files to which batches can be appended."""
 
     suffix: str
+    """Ending of the names of such files, for example `.jsonl.gz`."""
     framing: Callable[[], Framing]
+    """Makes the format's framing."""
     encode: Callable[[Sequence[Output]], list[bytes]]
     """Returns the units of a batch."""
     head: Callable[[], list[bytes]] = list
-    """Returns the units that a new file begins with."""
+    """Returns the units that a new file begins with; by default none."""
     wants_wire: bool = False
     """As in `Sink.wants_wire`."""
 
@@ -91,24 +106,25 @@ def chunks_at(fd: int, offset: int, end: int) -> Iterator[bytes]:
         offset += len(part)
 
 
-# A skippable frame (RFC 8878, section 3.1.2) of 12 bytes: a signature and the length of the data frame that follows.
-# Readers skip it.
-_HEAD = struct.pack("<II", 0x184D2A5A, 12) + b"GSMR"
-_PREFIX = len(_HEAD) + _LENGTH.size
+# Header before each zstd frame: a skippable frame (RFC 8878, section 3.1.2) with 12 bytes, a signature and the length
+# of the data frame that follows. Readers skip it. Better not changed: units with another header count as another
+# program's.
+_ZSTD_HEADER = struct.pack("<II", 0x184D2A5A, 12) + b"GSMR"
+_ZSTD_HEADER_BYTES = len(_ZSTD_HEADER) + _LENGTH.size
 
 
 class _MeasuredUnits:
     """Base of the framings whose units begin with a header that holds their length.
 
-    Units of other programs have no such header; their ends are found by decompressing them.
+    Units of other programs have no such header; their ends are found by decompressing them, which takes longer.
     """
 
-    _head: bytes
+    _header: bytes
     """First bytes of a header; the length follows them."""
-    _unmeasured: int
+    _unmeasured_bytes: int
     """Bytes of a unit that its stored length does not include."""
-    _shortest: int
-    """Length of the shortest unit."""
+    _shortest_unit: int
+    """Bytes of the shortest unit. A length below it is damaged, and 0 would be an endless loop."""
 
     def _foreign_end(self, fd: int, offset: int, size: int) -> int:
         """Return the end of another program's unit at `offset`; -1 if it is torn or no unit."""
@@ -122,14 +138,14 @@ class _MeasuredUnits:
         return 0
 
     def tail(self, fd: int, start: int, size: int, *, verify: bool) -> Tail:
-        prefix = len(self._head) + _LENGTH.size
+        header_bytes = len(self._header) + _LENGTH.size
         offset = start
-        recent: deque[tuple[int, int]] = deque()
+        recent: deque[tuple[int, int]] = deque()  # begin and end of our units in the last RECENT bytes
         while offset < size:
-            head = read_at(fd, offset, prefix)
-            if head.startswith(self._head) and len(head) == prefix:
-                end = offset + self._unmeasured + int(_LENGTH.unpack(head[len(self._head) :])[0])
-                if end - offset < self._shortest or end > size:
+            header = read_at(fd, offset, header_bytes)
+            if header.startswith(self._header) and len(header) == header_bytes:
+                end = offset + self._unmeasured_bytes + int(_LENGTH.unpack(header[len(self._header) :])[0])
+                if end - offset < self._shortest_unit or end > size:
                     break
                 recent.append((offset, end))
             else:
@@ -149,38 +165,33 @@ class _MeasuredUnits:
 class ZstdFrames(_MeasuredUnits):
     """Framing of a zstd file: each unit is a frame."""
 
-    _head, _unmeasured, _shortest = _HEAD, _PREFIX, _PREFIX
+    _header, _unmeasured_bytes, _shortest_unit = _ZSTD_HEADER, _ZSTD_HEADER_BYTES, _ZSTD_HEADER_BYTES
 
     def __init__(self) -> None:
         self._compress = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compress
 
     def accepts(self, head: bytes) -> bool:
-        return b"\x28\xb5\x2f\xfd".startswith(head[:4]) or b"\x2a\x4d\x18".startswith(head[1:4])
+        return ZSTD_MAGIC.startswith(head[:4]) or ZSTD_SKIPPABLE_MAGIC_REST.startswith(head[1:4])
 
     def pack(self, units: Sequence[bytes]) -> bytes:
         parts: list[bytes] = []
         for unit in units:
             frame = self._compress(unit)
-            parts += (_HEAD, _LENGTH.pack(len(frame)), frame)
+            parts += (_ZSTD_HEADER, _LENGTH.pack(len(frame)), frame)
         return b"".join(parts)
 
     def _foreign_end(self, fd: int, offset: int, size: int) -> int:
-        return _foreign_end(fd, offset, size)
+        head = read_at(fd, offset, 8)  # of a skippable frame: its magic number and the length of the rest
+        if len(head) == 8 and head[1:4] == ZSTD_SKIPPABLE_MAGIC_REST and head[0] >> 4 == 5:
+            end = offset + 8 + int(struct.unpack("<I", head[4:])[0])
+            return end if end <= size else -1
+        return _data_frame_end(fd, offset, size)
 
     def _is_whole(self, fd: int, begin: int, end: int) -> bool:
-        return _frame_end(fd, begin + _PREFIX, end) == end
+        return _data_frame_end(fd, begin + _ZSTD_HEADER_BYTES, end) == end
 
 
-def _foreign_end(fd: int, offset: int, size: int) -> int:
-    """Return the end of the frame at `offset` that another program wrote; -1 if it is torn or no frame."""
-    head = read_at(fd, offset, 8)
-    if len(head) == 8 and head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5:
-        end = offset + 8 + int(struct.unpack("<I", head[4:])[0])
-        return end if end <= size else -1
-    return _frame_end(fd, offset, size)
-
-
-def _frame_end(fd: int, offset: int, size: int) -> int:
+def _data_frame_end(fd: int, offset: int, size: int) -> int:
     """Return the end of the data frame at `offset`; -1 if it is torn or its checksum is wrong."""
     decompress = zstandard.ZstdDecompressor().decompressobj()
     position = offset
@@ -196,45 +207,45 @@ def _frame_end(fd: int, offset: int, size: int) -> int:
 
 
 # Header of a gzip member (RFC 1952): magic, deflate, FEXTRA; no time; no hint; unknown system; 12 bytes of extra field:
-# "GS", 8 bytes long, for the length of the member.
-_MEMBERS_HEAD = b"\x1f\x8b\x08\x04" + b"\0\0\0\0" + b"\0\xff" + struct.pack("<H", 12) + b"GS" + struct.pack("<H", 8)
-_TRAILER = struct.Struct("<II")
-_OVERHEAD = len(_MEMBERS_HEAD) + _LENGTH.size + _TRAILER.size
+# "GS", 8 bytes long, for the length of the member. Better not changed, as above.
+_GZIP_HEADER = GZIP_MAGIC + b"\x08\x04" + b"\0\0\0\0" + b"\0\xff" + struct.pack("<H", 12) + b"GS" + struct.pack("<H", 8)
+_GZIP_TRAILER = struct.Struct("<II")  # checksum and length of the contents: fixed by RFC 1952
+_GZIP_OVERHEAD = len(_GZIP_HEADER) + _LENGTH.size + _GZIP_TRAILER.size
 
 
 class GzipMembers(_MeasuredUnits):
     """Framing of a gzip file: each unit is a member."""
 
-    _head, _unmeasured, _shortest = _MEMBERS_HEAD, 0, _OVERHEAD
+    _header, _unmeasured_bytes, _shortest_unit = _GZIP_HEADER, 0, _GZIP_OVERHEAD
 
     def accepts(self, head: bytes) -> bool:
-        return b"\x1f\x8b".startswith(head[:2])
+        return GZIP_MAGIC.startswith(head[:2])
 
     def pack(self, units: Sequence[bytes]) -> bytes:
         parts: list[bytes] = []
         for unit in units:
             deflate = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
             body = deflate.compress(unit) + deflate.flush()
-            parts += (_MEMBERS_HEAD, _LENGTH.pack(len(body) + _OVERHEAD), body)
-            parts.append(_TRAILER.pack(zlib.crc32(unit), len(unit) & 0xFFFFFFFF))
+            parts += (_GZIP_HEADER, _LENGTH.pack(len(body) + _GZIP_OVERHEAD), body)
+            parts.append(_GZIP_TRAILER.pack(zlib.crc32(unit), len(unit) & 0xFFFFFFFF))
         return b"".join(parts)
 
     def _foreign_end(self, fd: int, offset: int, size: int) -> int:
-        return _inflated_end(fd, offset, size)
+        return _member_end(fd, offset, size)
 
     def _is_whole(self, fd: int, begin: int, end: int) -> bool:
-        return _inflated_end(fd, begin, end) == end
+        return _member_end(fd, begin, end) == end
 
 
-def _inflated_end(fd: int, offset: int, size: int) -> int:
+def _member_end(fd: int, offset: int, size: int) -> int:
     """Return the end of the member at `offset`; -1 if it is torn or its checksum is wrong."""
-    inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)  # 16: with gzip's header and trailer
     position = offset
     try:
         for chunk in chunks_at(fd, offset, size):
             position += len(chunk)
             while chunk:
-                inflate.decompress(chunk, 1 << 20)  # bounded, so that a decompression bomb takes little memory
+                inflate.decompress(chunk, _INFLATED_BYTES)
                 if inflate.eof:
                     return position - len(inflate.unused_data)
                 chunk = inflate.unconsumed_tail
@@ -244,7 +255,7 @@ def _inflated_end(fd: int, offset: int, size: int) -> int:
 
 
 class PlainLines:
-    """Framing of an uncompressed JSON Lines file."""
+    """Framing of an uncompressed JSON Lines file: a unit ends with a newline, which no record has inside."""
 
     def accepts(self, head: bytes) -> bool:
         return head.lstrip()[:1] in (b"", b"{")
@@ -256,7 +267,7 @@ class PlainLines:
         return sum(chunk.count(b"\n") for chunk in chunks_at(fd, start, end))
 
     def tail(self, fd: int, start: int, size: int, *, verify: bool) -> Tail:
-        if verify:
+        if verify:  # a record has no NUL, so zeros are what a power cut left
             size = _first_nul(fd, max(start, size - RECENT), size)
         end = _after_last_newline(fd, start, size)
         # A whole record without its newline is the last line of another program, or of ours, torn at its last byte.
@@ -266,6 +277,7 @@ class PlainLines:
 
 
 def _first_nul(fd: int, start: int, end: int) -> int:
+    """Return the offset of the first NUL; `end` if there is none."""
     offset = start
     for chunk in chunks_at(fd, start, end):
         found = chunk.find(b"\0")
@@ -276,6 +288,7 @@ def _first_nul(fd: int, start: int, end: int) -> int:
 
 
 def _after_last_newline(fd: int, start: int, end: int) -> int:
+    """Return the offset behind the last newline; `start` if there is none."""
     while end > start:
         begin = max(start, end - CHUNK)
         found = read_at(fd, begin, end - begin).rfind(b"\n")

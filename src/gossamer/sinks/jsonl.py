@@ -1,4 +1,9 @@
-"""Records as JSON Lines: encoding, which never fails for what a page or a spider put into a record, and reading."""
+"""Records as JSON Lines: encoding, which never fails for what a page or a spider put into a record, and reading.
+
+Fixed: one record a line, without a raw newline or NUL, by which the end of a torn file is found; and that encoding
+never raises for contents, because a batch with such a record could never be written. Safe to change: the replacements
+for what JSON cannot represent.
+"""
 
 import gzip
 import io
@@ -12,7 +17,7 @@ import zstandard
 
 from gossamer.errors import BadInput
 from gossamer.model.record import ItemRecord, Output, PageRecord
-from gossamer.sinks.framing import ZstdFrames
+from gossamer.sinks.framing import GZIP_MAGIC, ZSTD_MAGIC, ZSTD_SKIPPABLE_MAGIC_REST, ZstdFrames
 
 _DEEPEST = 100
 """Levels of nesting; a deeper value is replaced by `"..."`. Smaller values lose more of a record; a much larger one
@@ -21,6 +26,9 @@ reaches the recursion limit of Python."""
 _ENCODING_ERRORS = (TypeError, ValueError, OverflowError, RecursionError)
 """Errors that msgspec raises for a value that it cannot encode. ValueError covers the UnicodeEncodeError of a lone
 surrogate. None may be removed: the functions below promise not to raise."""
+
+_BUFFER_BYTES = 1 << 20
+"""Bytes that are decompressed ahead while a file is read. Free to change."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -84,6 +92,8 @@ def _text_of(value: object) -> str:
 
 
 class _Kind(msgspec.Struct):
+    """The field of a record that tells items from pages."""
+
     type: str
 
 
@@ -120,16 +130,15 @@ def open_lines(path: Path) -> BinaryIO:
     stream = path.open("rb")
     magic = stream.read(4)
     stream.seek(0)
-    if magic.startswith(b"\x1f\x8b"):
+    if magic.startswith(GZIP_MAGIC):
         stream.close()
         return cast(BinaryIO, gzip.open(path, "rb"))
-    # The magic numbers of a zstd frame and of a skippable frame, whose first byte varies (RFC 8878, section 3.1).
-    if magic == b"\x28\xb5\x2f\xfd" or magic[1:] == b"\x2a\x4d\x18":
+    if magic == ZSTD_MAGIC or magic[1:] == ZSTD_SKIPPABLE_MAGIC_REST:
         size = path.stat().st_size
         # The library treats a torn frame as the end of the file, without an error.
         if ZstdFrames().tail(stream.fileno(), 0, size, verify=False).end < size:
             stream.close()
             raise EOFError("the last frame is torn")
         decompressed = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=True)
-        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, decompressed), 1 << 20))
+        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, decompressed), _BUFFER_BYTES))
     return stream

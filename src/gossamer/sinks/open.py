@@ -1,4 +1,8 @@
-"""Sinks from the output paths that a person names (`-o`): checked before a crawl, opened in each worker."""
+"""Sinks from the output paths that a person names (`-o`): checked before a crawl, opened in each worker.
+
+Safe to change: the checks and their messages. Fixed: the suffixes, which people write, and the names of the folders in
+which an interrupted crawl has left a spool (a local file that collects records for an output) or a ledger.
+"""
 
 import hashlib
 import os
@@ -30,7 +34,11 @@ _HEAD_BYTES = 64
 """Bytes at the beginning of an existing output from which its format is recognised. May be larger, but not smaller:
 each framing needs its whole magic number, and JSON Lines a few characters."""
 
+_NAME_CHARACTERS = 16
+"""Characters of a hash that name a folder or a ledger. Fixed, like the names."""
+
 JSONL_ZST = FileFormat(".jsonl.zst", ZstdFrames, json_units)
+"""Also the format of the spools of Parquet files."""
 
 # Suffixes are documented names and must not change. The format of a remote file's spool must not change either: an
 # interrupted crawl may have left such a spool. New formats may be added in any order, if no suffix ends with another.
@@ -42,6 +50,7 @@ FORMATS = (
     FileFormat(".warc.gz", GzipMembers, warc_units, warcinfo_units, wants_wire=True),
 )
 
+_PARQUET_MAGIC = b"PAR1"  # fixed by the format
 PARQUET = ".parquet"
 """Suffix of the format that cannot be appended to: its records are collected in a spool (see `spool.py`). A documented
 name, like the suffixes above: it must not change."""
@@ -132,15 +141,17 @@ def _folder(path: str, spool_dir: Path) -> Path:
 
     Its name must not change: unfinished spools of earlier crawls lie there.
     """
-    return spool_dir / "outputs" / hashlib.sha256(os.fsencode(_output_key(path))).hexdigest()[:16]
+    return spool_dir / "outputs" / hashlib.sha256(os.fsencode(_output_key(path))).hexdigest()[:_NAME_CHARACTERS]
 
 
 def _ledger(folder: Path, run: str) -> Ledger:
     """Return the ledger of a run for one output. Its name must not change: a run that is resumed looks for it."""
-    return Ledger(folder / f"{hashlib.sha256(run.encode()).hexdigest()[:16]}.ledger" if run else None)
+    name = hashlib.sha256(run.encode()).hexdigest()[:_NAME_CHARACTERS]
+    return Ledger(folder / f"{name}.ledger" if run else None)
 
 
 def _is_url(path: str) -> bool:
+    """Return whether the output is remote."""
     return "://" in path and not path.startswith("file://")
 
 
@@ -149,7 +160,7 @@ def _local_path(path: str) -> Path:
 
 
 def _output_key(path: str) -> str:
-    """Return a text that is the same for two spellings of one output."""
+    """Return a text that is the same for two spellings of one output. Fixed: the name of its folder depends on it."""
     return path if path == "-" or _is_url(path) else os.path.realpath(_local_path(path))
 
 
@@ -163,8 +174,9 @@ def _check_remote(url: str) -> None:
         head = remote.head(_HEAD_BYTES)
     except SinkError as exc:
         raise BadInput(f"the output cannot be reached: {exc.detail}") from exc
-    accepts = file_format.framing().accepts if file_format else b"PAR1".startswith
-    if head is not None and not accepts(head if file_format else head[:4]):
+    if head is None:
+        return
+    if not (file_format.framing().accepts(head) if file_format else _PARQUET_MAGIC.startswith(head[:4])):
         raise BadInput(
             f"the output {remote.display_url} exists and its contents are of another kind; name another file"
         )

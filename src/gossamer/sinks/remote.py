@@ -1,4 +1,9 @@
-"""Remote files behind fsspec URLs (`ftp://`, `s3://` and any protocol with an installed driver), and the blob store."""
+"""Remote files behind fsspec URLs (`ftp://`, `s3://` and any protocol with an installed driver), and the blob store.
+
+Fixed: a reader of a remote file must never see a part of it, and the former contents must survive a kill at any moment.
+Addresses of blobs are in messages that consumers keep, so blobs must stay readable where they are. Safe to change: how
+connections are made, and the messages.
+"""
 
 import asyncio
 import contextlib
@@ -20,11 +25,14 @@ from gossamer.sinks.append import flush_folder, translate_os_errors
 from gossamer.sinks.base import SinkThread
 
 _ATOMIC_UPLOADS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "memory"}
-"""Protocols on which an upload becomes visible when it is complete. On others, the upload goes to another name
-first."""
+"""Protocols on which an upload becomes visible when it is complete. On others, the upload goes to another name first,
+which is always right; so a protocol may be added only when its uploads are known to be atomic."""
+_S3 = {"s3", "s3a"}
+"""Protocols whose paths begin with a bucket, which must exist, and which have no folders to make."""
 
 _OLD_SUFFIX = ".old"
-"""Suffix of the former file between two renames, on servers that need two."""
+"""Suffix of the former file between two renames, on servers that need two. Fixed: `fetch` looks for a file that a
+killed process left under this name."""
 
 
 class RemoteFile:
@@ -41,7 +49,7 @@ class RemoteFile:
 
     def require_driver(self) -> None:
         """Raise `BadInput` if the protocol is unknown or no driver for it is installed."""
-        extra = "s3" if self.protocol in {"s3", "s3a"} else "fsspec"
+        extra = "s3" if self.protocol in _S3 else "fsspec"
         fsspec = _fsspec()
         if fsspec is None:
             raise BadInput(
@@ -60,12 +68,13 @@ class RemoteFile:
         """Return the first bytes of the file; None if there is no file. Raises `SinkError` if the server cannot be
         asked."""
         with self._connected() as (system, path):
-            if self.protocol in {"s3", "s3a"} and not system.exists(bucket := path.partition("/")[0]):
+            if self.protocol in _S3 and not system.exists(bucket := path.partition("/")[0]):
                 raise SinkError(f"{self.display_url}: there is no bucket {bucket}")
             return bytes(system.cat_file(path, start=0, end=length)) if system.exists(path) else None
 
     def fetch(self, to: Path) -> bool:
-        """Copy the remote file to a local one. Returns False if there is no remote file."""
+        """Copy the remote file, or what a killed `put` left of it, to a local one. Returns False if there is no remote
+        file."""
         with self._connected() as (system, path):
             for name in (path, path + _OLD_SUFFIX):
                 if system.exists(name):
@@ -77,7 +86,7 @@ class RemoteFile:
         """Replace the remote file by the local one, completely or not at all."""
         with self._connected() as (system, path):
             name = path if self.protocol in _ATOMIC_UPLOADS else f"{path}.part"
-            if "/" in path.strip("/") and self.protocol not in {"s3", "s3a"}:
+            if "/" in path.strip("/") and self.protocol not in _S3:
                 system.makedirs(path.rpartition("/")[0], exist_ok=True)
             system.put_file(str(local), name)
             system.invalidate_cache()
@@ -123,7 +132,7 @@ def hide_password(url: str) -> str:
 def _replace(system: Any, name: str, path: str) -> None:
     """Rename a file to `path`, also on a server that refuses to rename onto an existing file.
 
-    At every moment `path` or `path.old` exists.
+    The order must stay: at every moment `path` or `path.old` exists, also when this process is killed.
     """
     try:
         system.mv(name, path)
@@ -136,13 +145,14 @@ def _replace(system: Any, name: str, path: str) -> None:
 
 
 _BLOB_SUFFIX = ".zst"
+"""Suffix of new blobs; `read_blob` does not need it. Blobs must stay zstd, which consumers decompress themselves."""
 
 
 class BlobStore:
     """Store for bodies that are too large for a message. They are written once and read by address (`read_blob`).
 
-    A blob is named by the hash of its content, so writing the same body again changes nothing. Each day has a folder of
-    its own, and `purge` removes whole days.
+    A blob is named by the hash of its content, so writing the same body again on one day changes nothing. Each day has
+    a folder, named YYYY-MM-DD; `purge` finds old days by these names, so they must not change.
     """
 
     def __init__(self, place: str) -> None:
@@ -166,8 +176,8 @@ class BlobStore:
         """
         if self._remote:
             return 0
-        last = (datetime.now(UTC) - timedelta(seconds=retention_seconds)).date()
-        return await self._thread.run(lambda: self._remove_before(last))
+        first_kept = (datetime.now(UTC) - timedelta(seconds=retention_seconds)).date()
+        return await self._thread.run(lambda: self._remove_before(first_kept))
 
     def close(self) -> None:
         """Accept no more calls; accepted ones still run."""
@@ -175,19 +185,18 @@ class BlobStore:
 
     def _put(self, bodies: Sequence[bytes]) -> list[str]:
         day = datetime.now(UTC).strftime("%Y-%m-%d")
-        compressor = zstandard.ZstdCompressor()
-        named = [
-            (f"{day}/{hashlib.sha256(body).hexdigest()}{_BLOB_SUFFIX}", compressor.compress(body)) for body in bodies
-        ]
+        compress = zstandard.ZstdCompressor().compress
+        blobs = [(f"{day}/{hashlib.sha256(body).hexdigest()}{_BLOB_SUFFIX}", compress(body)) for body in bodies]
         if self._remote:
-            return self._put_remote(named)
+            return self._put_remote(blobs)
         with translate_os_errors(f"the blob store {self.place}"):
-            return self._put_local(self._folder / day, named)
+            return self._put_local(self._folder / day, blobs)
 
-    def _put_local(self, folder: Path, named: Sequence[tuple[str, bytes]]) -> list[str]:
+    def _put_local(self, folder: Path, blobs: Sequence[tuple[str, bytes]]) -> list[str]:
+        """Write blobs (names and contents) of one day's folder, and return their addresses."""
         folder.mkdir(parents=True, exist_ok=True)
         addresses = []
-        for name, packed in named:
+        for name, packed in blobs:
             path = self._folder / name
             if not path.exists():
                 _write_durably(path, packed)
@@ -195,21 +204,21 @@ class BlobStore:
         flush_folder(folder)
         return addresses
 
-    def _put_remote(self, named: Sequence[tuple[str, bytes]]) -> list[str]:
+    def _put_remote(self, blobs: Sequence[tuple[str, bytes]]) -> list[str]:
         with connected(self.place) as (system, path):
-            for name, packed in named:
+            for name, packed in blobs:
                 whole = f"{path.rstrip('/')}/{name}"
                 with contextlib.suppress(NotImplementedError):
                     system.makedirs(whole.rpartition("/")[0], exist_ok=True)
                 system.pipe_file(whole, packed)
-        return [f"{self.place}/{name}" for name, _ in named]
+        return [f"{self.place}/{name}" for name, _ in blobs]
 
-    def _remove_before(self, last: date) -> int:
+    def _remove_before(self, first_kept: date) -> int:
         count = 0
         with contextlib.suppress(FileNotFoundError):
             for folder in self._folder.iterdir():
-                with contextlib.suppress(ValueError):
-                    if date.fromisoformat(folder.name) < last:
+                with contextlib.suppress(ValueError):  # the name is no date, so the folder is not the store's
+                    if date.fromisoformat(folder.name) < first_kept:
                         shutil.rmtree(folder, ignore_errors=True)
                         count += 1
         return count
@@ -234,6 +243,7 @@ def _read(address: str) -> bytes:
 
 
 def _write_durably(path: Path, data: bytes) -> None:
+    """Write a file so that it has all its contents as soon as it has its name, also after a power cut."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with temporary.open("xb") as stream:

@@ -1,6 +1,10 @@
 """Outputs that cannot be appended to (Parquet, remote files): their records are collected in a local spool file.
 
 When the last writer closes, the output is built from the spool.
+
+Fixed: the names and formats of spools and locks, because an interrupted crawl may have left a spool; and that the spool
+is removed only when the output is complete, because until then it is the only copy of its records. Safe to change: how
+an output is built, as long as `Finish` may be repeated.
 """
 
 import fcntl
@@ -23,6 +27,9 @@ from gossamer.sinks.framing import FileFormat, Framing
 from gossamer.sinks.jsonl import decode_line, encode_value, open_lines
 from gossamer.sinks.remote import RemoteFile
 
+_COPIED_BYTES = 1 << 20
+"""Bytes that are copied or compared at once. Free to change."""
+
 Finish = Callable[[Path], None]
 """Builds the output from a whole spool file, or raises `SinkError`. It must be safe to repeat with the same spool, also
 after a crash at any moment: a spool that is already in the output is not added again."""
@@ -42,7 +49,6 @@ class SpooledSink:
         self.target = target
         self.folder = folder
         self.wants_wire = spool_format.wants_wire  # whether the records need the raw HTTP bytes (WARC)
-        # The names of the spool and of its lock must not change: an interrupted crawl may have left a spool there.
         self.spool = folder / f"spool{spool_format.suffix}"
         self._encode = spool_format.encode
         self._finish = finish
@@ -97,7 +103,7 @@ class SpooledSink:
                 return
             if self.spool.stat().st_size:
                 self._finish(self.spool)
-            self.spool.unlink()
+            self.spool.unlink()  # only after the output is complete; after a kill in between, `finish` is repeated
             flush_folder(self.folder)
         except (OSError, SinkError) as exc:
             kind = SinkFull if isinstance(exc, SinkFull) else SinkError
@@ -106,7 +112,7 @@ class SpooledSink:
             raise kind(f"{self.target} is not finished ({reason}); {hint}") from exc
 
     def _open_lock(self) -> int:
-        # The lock file is never removed: a lock on a deleted file excludes no process that opens the name anew.
+        # The lock file must never be removed: a lock on a deleted file excludes no process that opens the name anew.
         make_folder(self.folder)
         return os.open(self.folder / "writers.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
@@ -130,8 +136,8 @@ def finish_remote(remote: RemoteFile, build: Build, spool: Path) -> None:
     """Fetch the existing remote file, build the new one, and upload it."""
     existing, out = spool.with_name("existing"), spool.with_name("out")
     try:
-        there = remote.fetch(existing)
-        if build(existing if there else None, spool, out):
+        exists = remote.fetch(existing)
+        if build(existing if exists else None, spool, out):
             remote.put(out)
     finally:
         existing.unlink(missing_ok=True)
@@ -156,7 +162,7 @@ def concatenate(framing: Framing) -> Build:
             stream.truncate(tail.end)
             stream.seek(tail.end)
             stream.write(tail.separator)
-            shutil.copyfileobj(more, stream, 1 << 20)
+            shutil.copyfileobj(more, stream, _COPIED_BYTES)
             stream.flush()
             flush(stream.fileno())
         return True
@@ -165,13 +171,14 @@ def concatenate(framing: Framing) -> Build:
 
 
 def _ends_with(existing: Path, spool: Path) -> bool:
-    size, more = existing.stat().st_size, spool.stat().st_size
-    if size < more:
+    """Return whether the file ends with the bytes of the spool, so that the spool was added before."""
+    existing_bytes, spool_bytes = existing.stat().st_size, spool.stat().st_size
+    if existing_bytes < spool_bytes:
         return False
-    with existing.open("rb") as left, spool.open("rb") as right:
-        left.seek(size - more)
-        while part := right.read(1 << 20):
-            if left.read(len(part)) != part:
+    with existing.open("rb") as old, spool.open("rb") as new:
+        old.seek(existing_bytes - spool_bytes)
+        while part := new.read(_COPIED_BYTES):
+            if old.read(len(part)) != part:
                 return False
     return True
 
@@ -245,8 +252,8 @@ def build_parquet(existing: Path | None, spool: Path, out: Path) -> bool:
     Returns False, without `out`, if the spool is already in `existing`. The spool must not have a torn tail.
     """
     try:
-        merged = _digest(spool)
-        if existing is not None and (pq.read_metadata(existing).metadata or {}).get(_SPOOL_KEY) == merged:
+        spool_digest = _digest(spool)
+        if existing is not None and (pq.read_metadata(existing).metadata or {}).get(_SPOOL_KEY) == spool_digest:
             return False
         schema = parquet_schema()
         with out.open("wb") as stream:
@@ -255,7 +262,7 @@ def build_parquet(existing: Path | None, spool: Path, out: Path) -> bool:
                     _copy(existing, writer, schema)
                 for rows in _groups(spool):
                     writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-                writer.add_key_value_metadata({_SPOOL_KEY: merged})
+                writer.add_key_value_metadata({_SPOOL_KEY: spool_digest})
             stream.flush()
             os.fsync(stream.fileno())
     except (pa.ArrowException, msgspec.MsgspecError) as exc:
@@ -269,12 +276,14 @@ def _digest(path: Path) -> bytes:
 
 
 def _copy(existing: Path, writer: Any, schema: Any) -> None:
+    """Copy all rows of an existing Parquet file."""
     with pq.ParquetFile(existing) as source:
         for group in range(source.num_row_groups):
             writer.write_table(source.read_row_group(group).replace_schema_metadata(schema.metadata))
 
 
 def _groups(spool: Path) -> Iterator[list[dict[str, Any]]]:
+    """Yield the spool's records as rows, one list for each row group."""
     rows: list[dict[str, Any]] = []
     size = 0
     with open_lines(spool) as stream:
@@ -289,6 +298,7 @@ def _groups(spool: Path) -> Iterator[list[dict[str, Any]]]:
 
 
 def _row(record: PageRecord | ItemRecord) -> dict[str, Any]:
+    """Return a record as a row of `parquet_schema`."""
     row = msgspec.to_builtins(record)
     for name in ("response_headers", "request_headers", "timings"):
         if name in row:

@@ -1,4 +1,7 @@
-"""Sink for standard output: whole lines for the next program in the pipe. Nothing there is durable."""
+"""Sink for standard output: whole lines for the next program in the pipe. Nothing there is durable.
+
+Fixed: lines of two processes must not mix, and a batch of which a pipe may have got a part must not be written again.
+"""
 
 import fcntl
 import os
@@ -15,6 +18,7 @@ from gossamer.sinks.base import SinkThread
 from gossamer.sinks.jsonl import encode_lines
 
 _POLL_MILLISECONDS = 200
+"""Longest time after which a wait for a slow reader notices `close`. Free to change."""
 
 
 class StdoutSink:
@@ -33,7 +37,7 @@ class StdoutSink:
     def __init__(self, lock_folder: Path | None, fd: int | None = None) -> None:
         self._fd = sys.stdout.fileno() if fd is None else fd
         self._lock_path = lock_folder / "stdout.lock" if lock_folder else None
-        self._lock = -1
+        self._lock = -1  # file descriptor; -1: not open
         self._thread = SinkThread("sink-stdout")
         self._closing = False
 
@@ -79,7 +83,8 @@ class StdoutSink:
             if self._closing:
                 raise OutputClosed("standard output: its reader took nothing until the crawl ended")
         try:
-            # A writable pipe takes PIPE_BUF bytes without blocking. More might block, and `close` could not end that.
+            # A writable pipe takes PIPE_BUF bytes without blocking (POSIX). Must not be more: a longer write might
+            # block, and `close` could not end it.
             return os.write(self._fd, rest[: select.PIPE_BUF])
         except BlockingIOError:  # another program in the pipe made it non-blocking
             return 0

@@ -3,6 +3,10 @@
 Every HTTP exchange of a page, redirects included, becomes a `request` and a `response` record, concurrent to each
 other. The page becomes one `metadata` record: the `PageRecord` as JSON, without what the response record holds. A page
 without a response, and an item, is a `metadata` record alone.
+
+Fixed by the standard: names and values of headers, and the line breaks between the parts of a record. Safe to change:
+the fields of `warcinfo` and the order of headers. `WarcRecords` must recognise every record that `_record` makes, or
+the next writer cuts it off as torn.
 """
 
 import base64
@@ -21,11 +25,14 @@ from gossamer.sinks.framing import RECENT, Tail, read_at
 from gossamer.sinks.jsonl import encode_value
 
 _IN_THE_RESPONSE = {"body", "body_encoding", "request_headers", "response_headers"}
-"""Fields of a page that its request and response records hold, so that the metadata record leaves them out."""
+"""Fields of a page that its request and response records hold, so that the metadata record leaves them out. May be
+shortened, which takes space; not extended, because readers look for all other fields in the metadata record."""
 
-# The stored body is de-chunked, so this header is renamed: a reader would look for chunks in vain.
 _TRANSFER_ENCODING = re.compile(rb"^(transfer-encoding[ \t]*:)", re.IGNORECASE | re.MULTILINE)
+"""Header that is renamed, because the stored body is de-chunked: a reader would look for chunks in vain."""
+_RECORD_END = b"\r\n\r\n"  # behind the block of every record
 _UNSAFE = re.compile(r"[^!-~]")
+"""Everything but printable ASCII, which a header line cannot hold."""
 
 
 def warc_units(outputs: Sequence[Output]) -> list[bytes]:
@@ -89,6 +96,7 @@ def _exchange(wire: WireExchange, responses: list[str]) -> Iterator[bytes]:
 
 
 def _metadata(record: PageRecord | ItemRecord, responses: Sequence[str]) -> bytes:
+    """Return the record of a page or item. `responses`: ids of its response records."""
     if isinstance(record, PageRecord):
         uri = record.response_url or record.url
         fields = {name: getattr(record, name) for name in record.__struct_fields__ if name not in _IN_THE_RESPONSE}
@@ -112,7 +120,7 @@ def _record(
     lines.extend(f"WARC-Concurrent-To: {other}" for other in concurrent_to)
     lines.append(f"WARC-Block-Digest: {digest(block)}")
     lines.append(f"Content-Length: {len(block)}")
-    return b"".join(("\r\n".join(lines).encode("ascii"), b"\r\n\r\n", block, b"\r\n\r\n"))
+    return b"".join(("\r\n".join(lines).encode("ascii"), b"\r\n\r\n", block, _RECORD_END))
 
 
 def _uri(url: str) -> str:
@@ -138,9 +146,14 @@ def _ended(head: bytes) -> bytes:
     return head.rstrip(b"\r\n") + b"\r\n\r\n"
 
 
-_HEAD_BYTES = 65_536
+_USUAL_HEADER_BYTES = 1024
+"""Bytes that are read first to find the end of a record's header. Free to change."""
+_MAX_HEADER_BYTES = 65_536
+"""Length up to which a header is recognised. May be raised. Must exceed the longest header that `_record` makes, which
+has a URL (at most 8 KiB) and a line for each redirect: a longer one would count as torn and be cut off."""
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n", re.IGNORECASE)
-_DIGEST = re.compile(rb"\r\nwarc-block-digest:[ \t]*(sha1:[A-Z2-7]+)[ \t]*\r\n", re.IGNORECASE)
+_DIGEST = re.compile(rb"\r\nwarc-block-digest:[ \t]*sha1:([A-Z2-7]{32})[ \t]*\r\n", re.IGNORECASE)
+"""SHA-1 in base32. Records with a digest of another kind, as other programs write them, are not checked."""
 
 
 class WarcRecords:
@@ -157,7 +170,7 @@ class WarcRecords:
 
     def tail(self, fd: int, start: int, size: int, *, verify: bool) -> Tail:
         offset = start
-        recent: deque[int] = deque()
+        recent: deque[int] = deque()  # offsets of the records in the last RECENT bytes
         while offset < size:
             end = _end(fd, offset, size)
             if end < 0:
@@ -178,9 +191,9 @@ def _head(fd: int, offset: int) -> tuple[bytes, int]:
 
     The length is -1 where there is no record.
     """
-    text = read_at(fd, offset, 1024)
+    text = read_at(fd, offset, _USUAL_HEADER_BYTES)
     if b"\r\n\r\n" not in text:
-        text = read_at(fd, offset, _HEAD_BYTES)
+        text = read_at(fd, offset, _MAX_HEADER_BYTES)
     length = text.find(b"\r\n\r\n")
     return (text[: length + 2], length + 4) if text.startswith(b"WARC/") and length > 0 else (b"", -1)
 
@@ -191,8 +204,8 @@ def _end(fd: int, offset: int, size: int) -> int:
     found = _LENGTH.search(head)
     if found is None:
         return -1
-    end = offset + length + int(found[1]) + 4
-    return end if end <= size and read_at(fd, end - 4, 4) == b"\r\n\r\n" else -1
+    end = offset + length + int(found[1]) + len(_RECORD_END)
+    return end if end <= size and read_at(fd, end - len(_RECORD_END), len(_RECORD_END)) == _RECORD_END else -1
 
 
 def _is_sound(fd: int, offset: int) -> bool:
@@ -202,4 +215,5 @@ def _is_sound(fd: int, offset: int) -> bool:
     content = _LENGTH.search(head)
     if expected is None or content is None:
         return True
-    return digest(read_at(fd, offset + length, int(content[1]))) == expected[1].decode().replace("SHA1", "sha1")
+    block = read_at(fd, offset + length, int(content[1]))
+    return digest(block) == f"sha1:{expected[1].decode().upper()}"

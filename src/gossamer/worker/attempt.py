@@ -1,5 +1,11 @@
-"""One attempt at a request: its lease, the redirects so far, and the next request to send."""
+"""One attempt at a request: its lease, the redirects so far, and the next request to send.
 
+A lease is a request that the frontier (the cluster's store of requests) has handed to this worker. Fixed: which cookies
+and secret headers another host gets (none that were not meant for it); and the payload of `packed`, which the frontier
+stores and workers of other versions read.
+"""
+
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +18,8 @@ from gossamer.policy.urls import host
 from gossamer.worker.context import Context
 
 MAX_HOPS = 10
-"""Redirects that are followed for one request."""
+"""Redirects that are followed for one request. May be changed: each of them costs a hit of the site's budget, and a
+chain of more fails. The commands `crawl` and `fetch` follow as many."""
 
 Headers = Sequence[tuple[str, str]]
 
@@ -27,6 +34,10 @@ def method_after(status: int, method: str) -> str:
     return method
 
 
+_EXPIRED = re.compile(r"-\d+|0+")
+"""Values of a cookie's Max-Age that remove it (RFC 6265, section 5.2.2)."""
+
+
 def cookies_after(url: str, headers: Headers, to: str, cookies: dict[str, str]) -> dict[str, str]:
     """Return the cookies to send to `to`: those sent so far and those that the redirect at `url` sets.
 
@@ -38,21 +49,24 @@ def cookies_after(url: str, headers: Headers, to: str, cookies: dict[str, str]) 
     for name, value in headers:
         if name.lower() != "set-cookie":
             continue
-        pair, *attributes = value.split(";")
+        pair, *words = value.split(";")
         key, equals, content = pair.strip().partition("=")
         if not equals or not key:
             continue
-        attributes_set = {word.strip().partition("=")[0].lower(): word.strip().partition("=")[2] for word in attributes}
-        if attributes_set.get("max-age", "1").strip() in ("0", "-1") or not _reaches(
-            attributes_set.get("domain", ""), here, there
-        ):
+        attributes = {}
+        for word in words:
+            attribute, _, setting = word.strip().partition("=")
+            attributes[attribute.lower()] = setting.strip()
+        is_expired = _EXPIRED.fullmatch(attributes.get("max-age", ""))
+        if is_expired or not _reaches(attributes.get("domain", ""), here, there):
             kept.pop(key, None)
-        elif "secure" not in attributes_set or to.startswith("https:"):
+        elif "secure" not in attributes or to.startswith("https:"):
             kept[key] = content
     return kept
 
 
 def _reaches(domain: str, here: str, there: str) -> bool:
+    """Return whether a cookie with this Domain (empty: none), set by the host `here`, is sent to the host `there`."""
     domain = domain.strip().removeprefix(".").lower()
     if not domain:
         return here == there
@@ -86,18 +100,21 @@ class Attempt:
         """Time at which the next request is to start; monotonic."""
         self.context = context
         self.payload = payload
+        """The request as the frontier stores it; the attributes below change with each redirect, this one does not."""
         self.url = payload.location or lease.url
         self.method = payload.method
         self.body = payload.body
         self.extra_headers = payload.headers
         self.chain: list[tuple[str, int]] = list(payload.chain)
+        """URL and status of each redirect."""
         self.cookies: dict[str, str] = dict(payload.cookies or {})
         self.request_id = payload.request_id or lease.request_id
         self.attrs: dict[str, Any] | None = context.terms.attrs if payload.attrs is None else dict(payload.attrs)
         self.wires: list[WireExchange] = []
+        """Raw bytes of each exchange, if an output wants them."""
 
     def request(self, *, keep_wire: bool) -> FetchRequest:
-        """Return the next request for the HTTP client."""
+        """Return the next request for the HTTP client. `keep_wire`: its response is to have the raw bytes."""
         context = self.context
         return FetchRequest(
             self.url,
@@ -116,11 +133,10 @@ class Attempt:
         request's own, and the cookies."""
         headers, cookie = self.context.headers.for_url(self.url)
         if self.extra_headers:
-            own = {name.lower() for name in self.extra_headers} | OWNED
-            cookie = None if "cookie" in own else cookie
-            headers = tuple(pair for pair in headers if pair[0].lower() not in own) + tuple(
-                pair for pair in self.extra_headers.items() if pair[0].lower() not in OWNED
-            )
+            replaced = {name.lower() for name in self.extra_headers} | OWNED  # the HTTP client writes those itself
+            cookie = None if "cookie" in replaced else cookie
+            crawls = tuple(pair for pair in headers if pair[0].lower() not in replaced)
+            headers = crawls + tuple(pair for pair in self.extra_headers.items() if pair[0].lower() not in OWNED)
         if cookie or self.cookies:
             pairs = [cookie] if cookie else []
             pairs += [f"{name}={value}" for name, value in self.cookies.items()]
@@ -133,10 +149,10 @@ class Attempt:
         return {name: [REDACTED if name.lower() in hidden else value] for name, value in self.headers()}
 
     def redirect(self, status: int, headers: Headers, target: str) -> None:
-        """Continue with `target`."""
+        """Continue with `target`, after a response at `url` with this status and these headers."""
         self.cookies = cookies_after(self.url, headers, target, self.cookies)
         method = method_after(status, self.method)
-        if method != self.method:
+        if method != self.method:  # a changed method has no body, and so no headers that describe one
             self.method, self.body = method, b""
             if self.extra_headers:
                 self.extra_headers = {
@@ -153,8 +169,8 @@ class Attempt:
         """
         headers = self.extra_headers
         if moved and headers:
-            personal = self.context.headers.secrets.names
-            headers = {name: value for name, value in headers.items() if name.lower() not in personal} or None
+            secret = self.context.headers.secrets.names
+            headers = {name: value for name, value in headers.items() if name.lower() not in secret} or None
         packed = pack(
             Payload(
                 method=self.method,

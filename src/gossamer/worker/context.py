@@ -1,4 +1,10 @@
-"""Context of one submission's requests: scope, headers, spider, and the memory of links already added."""
+"""Context of one submission's requests: scope, headers, spider, and the memory of links already added.
+
+A worker gets requests as leases from the frontier, the cluster's store of requests, which remembers in its seen-set
+which requests a crawl has had. Terms are the options of one submission. Everything here is in memory, so names and
+sizes may change with any version. Fixed: a link may be remembered only after the frontier has confirmed it, and until
+the frontier enters another data epoch; otherwise pages are lost.
+"""
 
 import hashlib
 from collections.abc import Callable, Collection, Hashable, Iterable
@@ -19,24 +25,25 @@ from gossamer.worker.spider import Spider
 
 
 class SeenCache:
-    """Cache of fingerprints that are in the frontier's seen-set, by namespace (a crawl's run and generation).
+    """Cache of fingerprints that are in the frontier's seen-set, by namespace (one seen-set of a crawl).
 
     A fingerprint in the cache is in the seen-set for certain; one that is missing may be there all the same. The cache
-    is emptied when the frontier enters another data epoch.
+    is emptied when the frontier's data epoch changes: a number that grows whenever it may have lost what it confirmed
+    last.
 
-    The cache has two generations: when the young one holds half of `limit`, the old one is dropped and the young one
-    becomes the old. Fingerprints that keep occurring are remembered again and so stay.
+    The cache has two halves: when the young one is full, the old one is dropped, and the young one becomes the old.
+    Fingerprints that keep occurring are remembered again and so stay.
     """
 
     def __init__(self, limit: int = 200_000, *, data_epoch: Callable[[], int] = lambda: 0) -> None:
-        """`limit`: fingerprints kept, all namespaces together; each namespace counts as `NAMESPACE_WEIGHT` more.
-        `data_epoch` returns the frontier's data epoch."""
-        self._half = max(1, limit // 2)
+        """`limit`: fingerprints kept, all namespaces together; each namespace counts as `NAMESPACE_WEIGHT` more. With
+        fewer, more known links are sent to the frontier again. `data_epoch` returns the frontier's data epoch."""
+        self._half_limit = max(1, limit // 2)
         self._frontier_epoch = data_epoch
         self._data_epoch = 0
         self._young: dict[Hashable, set[int]] = {}
         self._old: dict[Hashable, set[int]] = {}
-        self._count = 0
+        self._count = 0  # of the young half
 
     @property
     def data_epoch(self) -> int:
@@ -62,8 +69,8 @@ class SeenCache:
         return fingerprint in self._young.get(namespace, _EMPTY) or fingerprint in self._old.get(namespace, _EMPTY)
 
     def remember(self, namespace: Hashable, fingerprints: Collection[int], *, since: int | None = None) -> None:
-        """Remember fingerprints that the frontier has confirmed. Never call it earlier: a fingerprint remembered too
-        early is a page lost.
+        """Remember fingerprints that the frontier has confirmed. Must not be called earlier: if the frontier did not
+        get them, the pages are never fetched.
 
         `since`: data epoch in which they were sent to the frontier; in another data epoch nothing is remembered.
         """
@@ -76,29 +83,34 @@ class SeenCache:
         before = len(young)
         young.update(fingerprints)
         self._count += len(young) - before
-        if self._count > self._half:
+        if self._count > self._half_limit:
             self._old, self._young, self._count = self._young, {}, 0
 
 
 _EMPTY: frozenset[int] = frozenset()
 NAMESPACE_WEIGHT = 8
-"""Fingerprints that take about as much memory as one namespace."""
-
-
-ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+"""Fingerprints that take about as much memory as one namespace. Measured, like the two estimates below; change them
+when a measurement differs. The bounds of the caches depend on them."""
 _CONTEXT_BYTES = 3000
 """Approximate memory of a context without its terms."""
 _TERMS_FACTOR = 8
 """Approximate memory of terms for each byte of their packed form."""
+
+# Headers that a crawl may replace by its own. May be changed, but sites choose what they return by them.
+_ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+_ACCEPT_LANGUAGE = "en;q=0.8,*;q=0.5"
+
 Headers = tuple[tuple[str, str], ...]
 
 
 class SharedMemory:
-    """Caches that all contexts of one worker share, each bounded by bytes."""
+    """Caches that all contexts of one worker share, each bounded by bytes. Larger bounds save time for workers with
+    many crawls: fewer links are looked up again, and fewer filters are compiled again."""
 
     def __init__(
         self, seen: SeenCache, *, href_bytes: int = 12 * 1024 * 1024, scope_bytes: int = 12 * 1024 * 1024
     ) -> None:
+        """`href_bytes`: for the hrefs (links as written) of known links. `scope_bytes`: for compiled filters."""
         self.seen = seen
         self.hrefs = HrefMemory(max_bytes=href_bytes)
         self._scopes: BoundedCache[bytes, LinkScope] = BoundedCache(scope_bytes)
@@ -120,13 +132,13 @@ class ContextOptions:
     proxy: str
     """URL of the operator's proxy, where the terms name none; empty: no proxy."""
     include_links: bool
-    """Records name the links of every page, even where the terms do not ask for it."""
+    """True: records name the links of every page, even where the terms do not ask for it."""
     redact: bool
-    """Records do not show the values of secret request headers."""
+    """True: records do not show the values of secret request headers."""
 
 
 class Context:
-    """Run, spider and terms that a number of leases share. Belongs to one worker.
+    """Run (one pass of a crawl), spider and terms that a number of leases share. Belongs to one worker.
 
     A context is small: scopes, fingerprints and hrefs are in the shared memory.
     """
@@ -144,7 +156,7 @@ class Context:
         options: ContextOptions,
     ) -> None:
         """`available_spiders`: names of the spiders that can run for this crawl; None: any, by other workers. `secret`:
-        key of the frontier's fingerprints. Raises BadInput for an invalid regex."""
+        the frontier's number from which fingerprints are computed. Raises BadInput for an invalid regex."""
         self.run = run
         self.terms = terms
         self.spider_name = spider_name
@@ -164,10 +176,12 @@ class Context:
         self._memory = memory
         self._seen = memory.seen
         self._scope_name = scope_name(terms)
+        # The generation is the number of the crawl's seen-set. Without it, links of an earlier one would count as
+        # known.
         self._namespace = (run.crawl.id.token, run.number, run.generation)
         self._href_namespace = (*self._namespace, spider_name, self._scope_name)
         self._sitemap_namespace = ("sitemaps", *self._href_namespace)
-        memory.scope(self._scope_name, terms)
+        memory.scope(self._scope_name, terms)  # raises for an invalid regex
         # The scope is passed to each call: one that is kept here would escape the bound of the shared memory.
         self._extractor = LinkExtractor(
             None,
@@ -200,7 +214,8 @@ class Context:
         return self._extractor.extract(body, url, encoding=encoding, scope=self.scope)
 
     def has_sitemaps_of(self, origin: str) -> bool:
-        """Return whether the sitemaps that this origin's robots.txt names are known to be in the frontier."""
+        """Return whether the sitemaps that the robots.txt of this origin (scheme, host and port) names are known to be
+        in the frontier."""
         return self._seen.has_seen(self._sitemap_namespace, fingerprint(origin, seed=self.seed))
 
     def confirm_sitemaps_of(self, origin: str, *, since: int) -> None:
@@ -245,7 +260,10 @@ def scope_of(terms: Terms) -> LinkScope:
 
 
 def scope_name(terms: Terms) -> bytes:
-    """Return a name that is equal for terms under which the same links are followed and have the same fingerprints."""
+    """Return a name that is equal for terms with the same filters and the same fingerprints of links.
+
+    It names caches in memory only. A new filter of `scope_of` must be added here, or crawls would share a scope.
+    """
     filters = (
         terms.allowed_domains,
         terms.allowed_hosts,
@@ -265,10 +283,9 @@ class CrawlHeaders:
         self.secrets = SecretHeaders(terms)
         self._has_secrets = has_secrets(terms)
         self._cookie = terms.cookie
-        self._all = _request_headers(user_agent, terms.headers or {})
-        public = {
-            name: value for name, value in (terms.headers or {}).items() if name.lower() not in self.secrets.names
-        }
+        own = terms.headers or {}
+        self._all = _request_headers(user_agent, own)
+        public = {name: value for name, value in own.items() if name.lower() not in self.secrets.names}
         self._public = _request_headers(user_agent, public) if self._has_secrets else self._all
 
     def for_url(self, url: str) -> tuple[Headers, str | None]:
@@ -280,17 +297,22 @@ class CrawlHeaders:
         return self._public, None
 
 
-def _request_headers(user_agent: str, further: dict[str, str]) -> Headers:
-    headers = {"user-agent": ("User-Agent", user_agent), "accept": ("Accept", ACCEPT)}
-    headers["accept-language"] = ("Accept-Language", "en;q=0.8,*;q=0.5")
-    for name, value in further.items():
+def _request_headers(user_agent: str, own: dict[str, str]) -> Headers:
+    """Return the default headers, overridden by the crawl's own, without those that the HTTP client writes itself."""
+    headers = {
+        "user-agent": ("User-Agent", user_agent),
+        "accept": ("Accept", _ACCEPT),
+        "accept-language": ("Accept-Language", _ACCEPT_LANGUAGE),
+    }
+    for name, value in own.items():
         if name.lower() not in OWNED:
             headers[name.lower()] = (name, value)
     return tuple(headers.values())
 
 
 class Contexts:
-    """Contexts by lease. Bounded by bytes; the least recently used are dropped."""
+    """Contexts by lease. When they exceed `max_bytes`, the least recently used are dropped, and made again on
+    demand."""
 
     def __init__(self, make: Callable[[Run, str, Terms], Context], *, max_bytes: int = 5 * 1024 * 1024) -> None:
         self._make = make

@@ -1,4 +1,10 @@
-"""Works on one lease from start to end: robots.txt, fetch, redirects, retries, and then the page."""
+"""Works on one lease from start to end: robots.txt, fetch, redirects, retries, and then the page.
+
+A lease is a request that the frontier (the cluster's store of requests) has handed to this worker, and for which it has
+charged a hit to the site's budget. Fixed: a request that a site may have seen needs another hit before anything is sent
+again; robots.txt and the scope are checked for every URL; and the reasons, which records show (`spider_error`,
+`http_404`). Safe to change: texts of details, and the limits below as they say.
+"""
 
 import asyncio
 import logging
@@ -41,25 +47,34 @@ from gossamer.worker.robots import RobotsChecker, RobotsPostponed, RobotsRefused
 log = logging.getLogger("gossamer.worker")
 
 _BLOCKING_STATUSES = (429, 503)
-"""Statuses whose Retry-After blocks the whole domain, for all workers."""
+"""Statuses whose Retry-After blocks the whole domain, for all workers. May be extended: more domains then wait."""
 _PUNCTUAL_SECONDS = 0.001
-"""A request that is due within this time starts without a timer."""
+"""A request that is due within this time starts without a timer. Must stay far below the gaps between requests, which
+it may shorten."""
 _SLOW_HOST_SECONDS = 10.0
-"""Time for which a host is known to connect slowly."""
+"""Time for which a host is known to connect slowly. Must be long enough for a request that was given back to be leased
+again, or a host that always connects slowly is never fetched."""
 _MAX_SLOW_HOSTS = 10_000
+"""Slow hosts that are known at once. May be changed: when there are more, all are forgotten."""
 _LARGE_BYTES = 64 * 1024
-"""Size from which a page counts in the budget of bodies; smaller pages are bounded well enough by their number."""
+"""Size from which a page counts in the budget of bytes; smaller pages are bounded well enough by their number. Also
+the part of a redirect's body that is kept. May be changed: a larger value leaves more memory uncounted."""
 _READING_FACTOR = 2
-"""Memory that a page takes while it is read, as a multiple of its body: the body and its text."""
+"""Memory that a page takes while it is read, as a multiple of its body: the body and its text. An estimate; a larger
+one lets fewer large pages be read at once."""
+_SHOWN_CHARACTERS = 200
+"""Characters of an invalid Location that a record shows. Free to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierAccess:
-    """One worker's access to the frontier: the frontier, the worker's leases, and the repetition of failed calls."""
+    """One worker's access to the frontier. Calls name the shard (one of the frontier's servers) that they need."""
 
     frontier: Frontier
     holder: Leaseholder
+    """Holds the worker's leases."""
     retrier: Retrier
+    """Repeats calls while the frontier is unreachable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +82,9 @@ class FetchPolicy:
     """Settings of a worker's fetches."""
 
     keep_wire: bool
-    """An output wants the bytes as they were sent."""
+    """True: an output wants the bytes as they were sent."""
     retries: int
-    """Retries of a request whose terms name no number."""
+    """Retries of a request whose terms (the options of its submission) name no number."""
     retry_base_seconds: float
     """Delay before the first retry; it doubles with each further one."""
 
@@ -89,8 +104,8 @@ class Fetcher:
         policy: FetchPolicy,
         budget: ByteBudget,
     ) -> None:
-        """`budget`: the one in which `clients` count the bodies that they receive. Large pages count in it until they
-        are committed."""
+        """`tally`: the worker's counters. `budget`: the one of bytes in which `clients` count the bodies that they
+        receive. Large pages count in it until they are committed."""
         self._frontier = access.frontier
         self._holder = access.holder
         self._retrier = access.retrier
@@ -104,6 +119,7 @@ class Fetcher:
         self._retry_base_seconds = policy.retry_base_seconds
         self._budget = budget
         self._slow_hosts: dict[str, float] = {}
+        """By host: time until which it is known to connect slowly."""
         self._pacing = Pacing()
 
     async def process(self, lease: Lease) -> FinishedLease:
@@ -127,6 +143,7 @@ class Fetcher:
             return self._fail(attempt, "internal_error", f"{type(error).__name__}: {error}")
 
     async def _fetch(self, attempt: Attempt) -> FinishedLease:
+        """Fetch the attempt's URL and the redirects from it, and return the result."""
         while True:
             try:
                 request = attempt.request(keep_wire=self._keep_wire)
@@ -136,8 +153,10 @@ class Fetcher:
                 if await self._starts_late(attempt):
                     # Its robots.txt took long. Other requests waited for it too and would now all start at once.
                     return self._give_back(attempt)
-                latest = send_by(attempt.start, attempt.lease.spacing_seconds)
-                request = structs.replace(request, send_by=math.inf if self._connects_slowly(attempt.url) else latest)
+                send_before = send_by(attempt.start, attempt.lease.spacing_seconds)
+                if self._connects_slowly(attempt.url):
+                    send_before = math.inf
+                request = structs.replace(request, send_by=send_before)
                 timeout = attempt.context.terms.timeout_seconds
                 fetched = await self._clients.fetch(request, timeout, wait_for_room=True)
                 self._tally.bytes += fetched.received_bytes
@@ -194,6 +213,7 @@ class Fetcher:
                 budget.release(reading)
 
     async def _read_response(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease | None:
+        """Follow a redirect, read a page, or handle an error; by the status."""
         if fetched.status in REDIRECT_STATUSES:
             location = first_header(fetched.headers, "location")
             if location is not None:
@@ -205,15 +225,17 @@ class Fetcher:
     # --- redirects ----------------------------------------------------------------------------------------------------
 
     async def _follow_redirect(self, attempt: Attempt, fetched: FetchResponse, location: str) -> FinishedLease | None:
+        """Return the result; None: the target may be fetched now. Checks that cost the site nothing come first, and the
+        hit is asked for last."""
         target = redirect_target(attempt.url, location)
         if target is None:
-            return self._fail(attempt, "bad_redirect", f"it leads to {location[:200]!r}", fetched)
-        before = (attempt.url, attempt.method, attempt.cookies)
+            return self._fail(attempt, "bad_redirect", f"it leads to {location[:_SHOWN_CHARACTERS]!r}", fetched)
+        cookies_before = attempt.cookies
         attempt.redirect(fetched.status, fetched.headers, target)
         if len(attempt.chain) > MAX_HOPS:
             return self._fail(attempt, "too_many_redirects", f"more than {MAX_HOPS}", fetched)
         visited = any(url == target for url, _ in attempt.chain)
-        if visited and (target, attempt.method, attempt.cookies) != before and attempt.cookies != before[2]:
+        if visited and attempt.cookies != cookies_before:
             # Back to a visited URL with a new cookie: no loop, but it needs another hit.
             return self._requeue(attempt, Outcome.FORWARDED)
         if visited:
@@ -232,7 +254,7 @@ class Fetcher:
         verdict = await self._robots.check(attempt, attempt.request(keep_wire=False))
         if verdict is not None:
             return self._refuse_by_robots(attempt, verdict)
-        asked_at = time.monotonic()
+        asked_at = time.monotonic()  # the hit is charged later than that, so this is the safe start time
         permit = await self._retrier.call_frontier(
             lambda: self._holder.request_redirect(attempt.lease, fingerprint=fingerprint, payload=attempt.packed()),
             shard=attempt.lease.shard,
@@ -247,7 +269,7 @@ class Fetcher:
     async def _move_to_domain(
         self, attempt: Attempt, fetched: FetchResponse, domain: str, fingerprint: int
     ) -> FinishedLease:
-        """Add the request under the budget, robots.txt and scope of another domain; this lease of it ends."""
+        """Add the request to another domain, under that domain's budget and robots.txt; this lease of it ends."""
         lease = attempt.lease
         batch = Batch(
             lease.spider, domain, lease.priority, lease.depth, [lease.url], [fingerprint], [attempt.packed(moved=True)],
@@ -316,14 +338,16 @@ class Fetcher:
         if not self._slow_hosts:
             return False
         until = self._slow_hosts.get(host(url))
-        if until is None or time.monotonic() < until:
-            return until is not None
+        if until is None:
+            return False
+        if time.monotonic() < until:
+            return True
         del self._slow_hosts[host(url)]
         return False
 
     def _give_back(self, attempt: Attempt) -> FinishedLease:
-        """Return the request to the front of its domain, for another hit. If nothing was sent, it counts as not
-        started."""
+        """Return the request to the front of its domain, for another hit. If the request was not sent under this lease,
+        it counts as not started."""
         if len(attempt.chain) > len(attempt.payload.chain):
             return self._requeue(attempt, Outcome.FORWARDED)
         return FinishedLease(Settlement(attempt.lease, Outcome.RETURNED), size=PAGE_OVERHEAD_BYTES)
@@ -353,8 +377,8 @@ class Fetcher:
         self, attempt: Attempt, outcome: Outcome, reason: str, detail: str, fetched: FetchResponse | None
     ) -> FinishedLease:
         reason = str(reason)
-        text = self._reader.decode(fetched) if fetched else NO_TEXT
-        record = page_record(attempt, fetched, text, now=time.time(), failure=reason, exception=detail)
+        decoded = self._reader.decode(fetched) if fetched else NO_TEXT
+        record = page_record(attempt, fetched, decoded, now=time.time(), failure=reason, exception=detail)
         body = fetched.body if fetched else b""
         output = Output(record=record, body=body, wires=tuple(attempt.wires))
         return FinishedLease(Settlement(attempt.lease, outcome, reason), [output], size=output_size(output))

@@ -1,4 +1,10 @@
-"""Reads a response that is a page: its record, its links and its items. Sitemaps are read here, too."""
+"""Reads a response that is a page: its record, its links and its items. Sitemaps are read here, too.
+
+A page belongs to a lease: a request that the frontier (the cluster's store of requests) has handed to this worker.
+Links become batches: requests of one domain that the worker adds to the frontier. Safe to change: what counts as a
+sitemap, and the limits below as they say. Fixed: the payload of a request (`Payload`) and the reasons for dropped
+links, both of which the frontier stores.
+"""
 
 import asyncio
 import contextlib
@@ -38,10 +44,15 @@ from gossamer.worker.context import Context
 from gossamer.worker.records import PageText, item_record, page_record
 from gossamer.worker.spider import Follow, Page
 
-_ROOT = re.compile(rb"<(?:\w+:)?(?:urlset|sitemapindex)[\s>]")
+log = logging.getLogger("gossamer.worker")
+
+_SITEMAP_ROOT = re.compile(rb"<(?:\w+:)?(?:urlset|sitemapindex)[\s>]")
 _SNIFFED_BYTES = 1024
-_SMALL_BYTES = 64 * 1024
-"""Sitemaps up to this size are parsed in a few milliseconds; longer ones in a thread."""
+"""Beginning of a body in which a sitemap's root element is looked for. May be changed: a sitemap with a longer comment
+before it counts as a page; a larger value takes longer for every submitted URL."""
+_PARSED_AT_ONCE_BYTES = 64 * 1024
+"""Sitemaps up to this size are parsed in a few milliseconds; longer ones in a thread. May be changed: a larger value
+delays the worker's other requests and its heartbeats."""
 
 
 @dataclass(slots=True)
@@ -49,6 +60,7 @@ class SitemapBatches:
     """Entries of a sitemap as batches, and the number of dropped entries by reason."""
 
     batches: list[Batch] = field(default_factory=list)
+    """One for each domain of its pages, and one for each further sitemap."""
     drops: dict[str, int] = field(default_factory=dict)
 
     def drop(self, reason: str, count: int = 1) -> None:
@@ -59,7 +71,9 @@ class SitemapBatches:
 def is_sitemap(attempt: Attempt, body: bytes) -> bool:
     """Return whether a body is read as a sitemap: one that was requested as a sitemap, or a submitted URL that is
     one."""
-    return attempt.payload.sitemap or (attempt.lease.depth == 0 and _ROOT.search(body, 0, _SNIFFED_BYTES) is not None)
+    return attempt.payload.sitemap or (
+        attempt.lease.depth == 0 and _SITEMAP_ROOT.search(body, 0, _SNIFFED_BYTES) is not None
+    )
 
 
 async def read_sitemap(attempt: Attempt, body: bytes) -> SitemapBatches:
@@ -69,7 +83,7 @@ async def read_sitemap(attempt: Attempt, body: bytes) -> SitemapBatches:
     as links. Further sitemaps become requests like itself; they may be compressed, so the filter of extensions does not
     apply.
     """
-    if len(body) <= _SMALL_BYTES:
+    if len(body) <= _PARSED_AT_ONCE_BYTES:
         found = parse_sitemap(body, attempt.url)
     else:
         found = await asyncio.to_thread(parse_sitemap, body, attempt.url)
@@ -98,7 +112,10 @@ async def read_sitemap(attempt: Attempt, body: bytes) -> SitemapBatches:
 
 
 def sitemap_batches(context: Context, urls: Sequence[str], *, priority: int, depth: int) -> list[Batch]:
-    """Return batches that request these sitemaps, each under its domain, without those out of scope."""
+    """Return batches that request these sitemaps, each under its domain, without those out of scope.
+
+    Refused extensions count as in scope: a sitemap may be compressed.
+    """
     packed, scope = pack(Payload(sitemap=True)), context.scope
     return [
         Batch(
@@ -121,6 +138,7 @@ _DROP_REASONS = {
     "deny_regex": DropReason.FILTERED,
     "too_long": DropReason.BAD_URL,
 }
+"""Reasons of the extractor and the scope that have another name in the frontier's counts."""
 
 
 def drop_reason(reason: str) -> str:
@@ -129,14 +147,16 @@ def drop_reason(reason: str) -> str:
 
 
 PAGE_OVERHEAD_BYTES = 4096
-"""Memory of a page besides its body: the record, the lease, a few links."""
+"""Memory of a page besides its body: the record, the lease, a few links. An estimate; a larger one lets fewer pages
+wait for a slow output at once."""
 _MANY_LINKS = 256
-"""Number of links from which they count beyond the page's overhead."""
+"""Number of links from which they count beyond the page's overhead. May be changed: a larger number saves time for each
+page, and leaves that many links of every waiting page uncounted."""
 
 
 def output_size(output: Output) -> int:
-    """Return the memory of an output in bytes: body, its text or base64, links with their texts, and the archived
-    bytes."""
+    """Return about how many bytes of memory an output takes: body, its text or base64, links with their texts, and the
+    archived bytes."""
     size = PAGE_OVERHEAD_BYTES + len(output.body)
     record = output.record
     if isinstance(record, PageRecord):
@@ -160,24 +180,29 @@ def batches_size(batches: Collection[Batch]) -> int:
     return urls_size([url for batch in batches for url in batch.urls])
 
 
-log = logging.getLogger("gossamer.worker")
-
 PRIORITY_STEP = 10
-"""A link's priority is its page's minus this, so that a crawl is breadth first."""
+"""A link's priority is its page's minus this, so that a crawl is breadth first. Fixed: Scrapy Cluster's value,
+documented for spiders (`Follow.priority`)."""
 LOWEST_PRIORITY = -65_000
+"""Must equal LOWEST_PRIORITY in the frontier's settle.lua."""
 _MAX_UNKNOWN_SPIDERS = 20
-"""Number of names of missing spiders that are reported; a spider might make up any number of names."""
+"""Number of names of missing spiders that are reported. May be changed; a limit is needed, because a spider may make up
+any number of names."""
+_SHOWN_CHARACTERS = 200
+"""Characters of a link that an error shows. Free to change."""
 
 
 class PageReader:
     """Reads responses that are pages. Never raises for the content of one."""
 
     def __init__(self, tally: Tally, troubles: Troubles, spiders: SpiderRegistry) -> None:
-        """`spiders`: the frontier's registry."""
+        """`tally`: the worker's counters. `troubles`: the lasting conditions that it reports. `spiders`: the frontier's
+        registry of the spiders that workers have."""
         self._tally = tally
         self._spiders = spiders
         self._troubles = troubles
         self._unknown: set[str] = set()
+        """Names of the missing spiders that were reported."""
 
     @staticmethod
     def decode(fetched: FetchResponse) -> PageText:
@@ -257,6 +282,7 @@ class PageReader:
         return True
 
     async def _follow(self, attempt: Attempt, follow: Follow, drops: dict[str, int]) -> Batch | None:
+        """Return a spider's link as a batch of one; None: it is dropped, which is counted in `drops`."""
         available = attempt.context.available_spiders
         if follow.spider and available is not None and follow.spider not in available:
             # Its requests would wait for a spider that no worker runs, and the crawl would never end.
@@ -264,7 +290,7 @@ class PageReader:
             self._report_unknown(attempt.lease.spider, follow.spider)
             return None
         if follow.spider and follow.spider != attempt.lease.spider:
-            with contextlib.suppress(FrontierUnavailable):  # the last known registry will do
+            with contextlib.suppress(FrontierUnavailable):  # then the registry as it was last known is used
                 await self._spiders.refresh([follow.spider])
         return _batch_of(attempt, follow, drops, self._spiders)
 
@@ -300,7 +326,8 @@ def child_priority(priority: int) -> int:
 
 
 def _add_all_links(context: Context, lease: Lease, links: Links, finished: FinishedLease) -> None:
-    """Add every link of the page that may be new, grouped by domain. The hot path: no object per link."""
+    """Add every link of the page that may be new, grouped by domain. This runs for every page of most crawls, so it
+    must make no object for each link."""
     drops: dict[str, int] = {}
     for reason, count in links.dropped.items():
         _count(drops, drop_reason(reason), count)
@@ -317,6 +344,8 @@ def _add_all_links(context: Context, lease: Lease, links: Links, finished: Finis
 
 
 def _confirm_callback(context: Context, links: Links) -> LinksAddedCallback:
+    """Return a callback that remembers the links once the frontier has them. The data epoch (a number that changes when
+    the frontier may have lost what it confirmed) must be read now, before they are sent."""
     since = context.data_epoch
     return lambda rejected: context.confirm(links, rejected, since=since)
 
@@ -342,7 +371,7 @@ def _grouped(lease: Lease, links: Links, positions: list[int] | None) -> list[Ba
 
 
 def _batch_of(attempt: Attempt, follow: Follow, drops: dict[str, int], spiders: SpiderRegistry) -> Batch | None:
-    """Return a spider's link as a batch of one; None: it is dropped, which is counted.
+    """Return a spider's link as a batch of one; None: the scope refuses it, which is counted in `drops`.
 
     Raises BadInput for a link that is too large, or that has an invalid header or spider name.
     """
@@ -358,7 +387,7 @@ def _batch_of(attempt: Attempt, follow: Follow, drops: dict[str, int], spiders: 
         return None
     spider = follow.spider or lease.spider
     if why := name_error(spider):
-        raise BadInput(f"the link to {url[:200]}: {why}")
+        raise BadInput(f"the link to {url[:_SHOWN_CHARACTERS]}: {why}")
     payload = Payload(
         method=follow.method.upper(),
         body=follow.body,
@@ -368,10 +397,10 @@ def _batch_of(attempt: Attempt, follow: Follow, drops: dict[str, int], spiders: 
     try:
         check_headers(tuple((payload.headers or {}).items()))
     except BadInput as fault:
-        raise BadInput(f"the link to {url[:200]}: {fault.detail}") from None
+        raise BadInput(f"the link to {url[:_SHOWN_CHARACTERS]}: {fault.detail}") from None
     packed = pack(payload)
     if why := payload_size_error(packed):
-        raise BadInput(f"the link to {url[:200]} is too large: {why}")
+        raise BadInput(f"the link to {url[:_SHOWN_CHARACTERS]} is too large: {why}")
     if spider == lease.spider:
         fingerprint = context.fingerprint(url, method=payload.method, body=follow.body)
     else:

@@ -1,4 +1,8 @@
-"""Records of pages and items, made from a response or from the reason why there is none."""
+"""Records of pages and items, made from a response or from the reason why there is none.
+
+Fixed: names, types and units of the fields, which `model/record.py` defines and readers of outputs and messages use.
+Safe to change: how the values are computed, and how much text an error keeps.
+"""
 
 import base64
 from collections.abc import Iterable
@@ -13,7 +17,7 @@ from gossamer.policy.secrets import redacted_head
 from gossamer.worker.attempt import Attempt
 
 EXCEPTION_CHARACTERS = 2000
-"""Characters of an error's text that a record keeps."""
+"""Characters of an error's text that a record keeps. Free to change: more only make failed records larger."""
 
 
 class PageText(NamedTuple):
@@ -84,7 +88,7 @@ def page_record(
 
 
 def bare_record(lease: Lease, *, now: float, reason: str, exception: str) -> PageRecord:
-    """Return the record of a request that could not be started, from its lease alone."""
+    """Return the record of a request that could not be started, from its lease (the frontier's description) alone."""
     return PageRecord(
         appid=lease.run.crawl.id.appid,
         crawlid=lease.run.crawl.id.crawlid,
@@ -153,10 +157,12 @@ def timestamp(now: float) -> str:
 
 @lru_cache(maxsize=4)
 def _second(second: int) -> str:
+    """Return a whole second as text; cached, because the records of one second share it."""
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _grouped(headers: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the values of headers by name, spelled as sent."""
     grouped: dict[str, list[str]] = {}
     for name, value in headers:
         if name in grouped:
@@ -167,6 +173,7 @@ def _grouped(headers: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def _timings(fetched: FetchResponse | None) -> dict[str, float]:
+    """Return the seconds that each step took, to the microsecond."""
     if fetched is None:
         return {}
     timings = fetched.timings

@@ -1,4 +1,9 @@
-"""Checks robots.txt before each request, and tells the frontier the crawl delays and sitemaps that it names."""
+"""Checks robots.txt before each request, and sends the crawl delays and sitemaps that it names to the frontier.
+
+The frontier is the cluster's store of requests; an origin is scheme, host and port of a URL. The limits below may be
+tuned as they say. Fixed: no request is sent before `check` has allowed it, and sitemaps are remembered as known only
+after the frontier has accepted all of them.
+"""
 
 import time
 from collections.abc import Callable
@@ -16,18 +21,28 @@ from gossamer.worker.attempt import Attempt
 from gossamer.worker.page import sitemap_batches
 
 _TROUBLE = "robots"
+"""Key of the reported trouble; its begin and end must have the same one."""
 _MAX_WAITS = 10_000
+"""Waiting origins that a worker remembers. May be changed: more take memory, others are not shown."""
 _WAITS_SHOWN = 20
+"""Waiting origins in a worker's statistics. May be changed: more make each report larger."""
 _GRACE_SECONDS = 60.0
 """An origin that this worker did not ask again within this time after it was due is dropped from the list: another
-worker has its requests now, or there are none left."""
+worker has its requests now, or there are none left. May be changed."""
+_MIN_POSTPONE_SECONDS = 1.0
+"""Shortest delay of a request whose robots.txt is unavailable. May be longer; 0 would make a busy loop of requests
+whose origin is due just now."""
 _DELAY_REFRESH_SECONDS = 12 * 3600.0
-"""The frontier forgets a crawl delay after a day, so it is sent again well before."""
+"""Time after which a crawl delay is sent again. Must stay well below the day after which the frontier forgets it
+(`_CRAWL_DELAY_KEPT_MS` in frontier/valkey/frontier.py)."""
 _MAX_DELAYS = 100_000
+"""Domains whose crawl delay a worker remembers as sent. May be changed: when there are more, all delays are sent
+again."""
 
 
 class RobotsWaits:
-    """Origins of this worker's requests that wait for a robots.txt. Bounded."""
+    """Origins of this worker's requests that wait for a robots.txt, for its statistics (tally) and its log
+    (troubles)."""
 
     def __init__(self, troubles: Troubles, *, now: Callable[[], float] = time.time) -> None:
         self._troubles = troubles
@@ -48,7 +63,7 @@ class RobotsWaits:
         )
 
     def end(self, origin: str) -> None:
-        """Record that an origin's robots.txt was fetched or given up."""
+        """Record that an origin's robots.txt was fetched, or that its requests no longer wait for it."""
         if self._by_origin.pop(origin, None) is not None and not self._by_origin:
             self._end_trouble()
 
@@ -57,8 +72,8 @@ class RobotsWaits:
         tally.waits = {}
         if not self._by_origin:
             return
-        oldest = self._now() - _GRACE_SECONDS
-        self._by_origin = {origin: wait for origin, wait in self._by_origin.items() if wait.until > oldest}
+        forgotten_before = self._now() - _GRACE_SECONDS
+        self._by_origin = {origin: wait for origin, wait in self._by_origin.items() if wait.until > forgotten_before}
         if not self._by_origin:
             self._end_trouble()
         first = sorted(self._by_origin.items(), key=lambda pair: pair[1].until)[:_WAITS_SHOWN]
@@ -118,7 +133,8 @@ class RobotsChecker:
         )
         if isinstance(verdict, RobotsUnavailable):
             self._waits.begin(origin(attempt.url), verdict.reason, verdict.retry_at)
-            return RobotsPostponed(max(1.0, verdict.retry_at - time.time()), f"robots.txt: {verdict.reason}")
+            seconds = max(_MIN_POSTPONE_SECONDS, verdict.retry_at - time.time())
+            return RobotsPostponed(seconds, f"robots.txt: {verdict.reason}")
         if self._waits:
             self._waits.end(origin(attempt.url))
         if verdict.crawl_delay:
@@ -130,6 +146,7 @@ class RobotsChecker:
         return None
 
     async def _set_crawl_delay(self, url: str, seconds: float) -> None:
+        """Send the delay to the frontier, unless the frontier has it."""
         domain = registered_domain(host(url))
         sent_seconds, sent_at = self._delays.get(domain, (0.0, 0.0))
         if sent_seconds == seconds and time.time() - sent_at < _DELAY_REFRESH_SECONDS:
@@ -147,6 +164,7 @@ class RobotsChecker:
         site = origin(attempt.url)
         if context.has_sitemaps_of(site):
             return
+        # Read before the call: what the frontier confirms in an earlier data epoch counts as not confirmed.
         data_epoch = context.data_epoch
         sitemaps = await self._retrier.call_frontier(
             lambda: self._robots.sitemaps(attempt.url, user_agent=context.user_agent, template=template),
@@ -183,5 +201,6 @@ class FrontierRobotsStore:
 
 
 def _domain(origin: str) -> str:
-    # The key of an origin whose certificates are not checked has a word before the URL.
+    """Return the domain that keeps an origin's record. The key of an origin whose certificates are not checked has a
+    word and a space before the URL."""
     return registered_domain(host(origin.rpartition(" ")[2]))

@@ -1,4 +1,9 @@
-"""Spiders: the interface between the worker and the code that handles pages, and the spiders that are built in."""
+"""Spiders: the interface between the worker and the code that handles pages, and the spiders that are built in.
+
+`Spider`, `Page` and `Follow` are used by spiders outside this project: their names, attributes and defaults are fixed;
+new attributes with a default may be added. Fixed, too: the names of the built-in spiders (in pyproject.toml) and the
+attribute `step`, which are Scrapy Cluster's. Safe to change: how spiders are loaded and kept.
+"""
 
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -15,7 +20,7 @@ from gossamer.model.record import PageRecord
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Link that a spider wants crawled, under the terms of its page and through the crawl's filters."""
+    """Link that a spider wants crawled, with the options of its page's crawl and through the crawl's filters."""
 
     url: str
     """Absolute, or relative to the page's URL."""
@@ -26,20 +31,19 @@ class Follow:
     attrs: Mapping[str, Any] | None = None
     """Attributes of the request; None: those of the page."""
     priority: int | None = None
-    """Priority of the request; None: the page's minus 10, as for every discovered link."""
+    """Priority of the request; higher ones are fetched first. None: the page's minus 10, as for every discovered
+    link."""
     method: str = "GET"
     body: bytes = b""
     headers: Mapping[str, str] | None = None
     again: bool = False
-    """Fetch the link even if the crawl has seen it. Nothing else prevents a loop."""
+    """True: fetch the link even if the crawl has seen it. The spider must then prevent endless loops itself."""
 
 
 class Page:
     """Fetched page as a spider gets it."""
 
-    def __init__(
-        self, record: PageRecord, body: bytes, text: str, extract: "Links | None", *, priority: int = 0
-    ) -> None:
+    def __init__(self, record: PageRecord, body: bytes, text: str, links: Links | None, *, priority: int = 0) -> None:
         self.record = record
         """The page's record. Changes that a spider makes go to the outputs."""
         self.body = body
@@ -47,7 +51,7 @@ class Page:
         self.text = text
         """Body as text, in the encoding that it declares; bytes that cannot be decoded became U+FFFD. Empty if
         binary."""
-        self.links = extract
+        self.links = links
         """Links in scope, canonical. None: the page is not HTML."""
         self.priority = priority
         """Priority of the page's request."""
@@ -99,6 +103,7 @@ class Spider:
 
 
 GROUP = "gossamer.spiders"
+"""Entry point group of spiders. Fixed: installed spiders name it."""
 
 
 class LinkSpider(Spider):
@@ -137,7 +142,8 @@ def known_spiders() -> list[str]:
 
 
 _MAX_OBJECTS = 1000
-"""Spider objects that a worker keeps; beyond it the oldest is dropped."""
+"""Spider objects that a worker keeps; beyond it the oldest is dropped, and its crawl gets a new object, which has lost
+what the old one remembered. May be raised, at the cost of memory."""
 
 
 class SpiderSet:
@@ -149,15 +155,15 @@ class SpiderSet:
 
     def get(self, crawl: CrawlId, name: str) -> Spider:
         """Return the spider of this crawl and name. Raises BadSpider as `load_spider` does."""
-        found = self._objects.get((crawl, name))
-        if found is None:
+        spider = self._objects.get((crawl, name))
+        if spider is None:
             factory = self._factories.get(name)
             if factory is None:
                 factory = self._factories[name] = _factory(name)
-            found = self._objects[crawl, name] = _make(name, factory)
+            spider = self._objects[crawl, name] = _make(name, factory)
             if len(self._objects) > _MAX_OBJECTS:
                 del self._objects[next(iter(self._objects))]
-        return found
+        return spider
 
 
 def load_spider(name: str) -> Spider:
@@ -166,6 +172,7 @@ def load_spider(name: str) -> Spider:
 
 
 def _factory(name: str) -> Callable[[], object]:
+    """Import the class (or function) that makes spiders of this name. Raises as `load_spider` does."""
     for entry in entry_points(group=GROUP):
         if entry.name == name:
             try:
@@ -177,6 +184,7 @@ def _factory(name: str) -> Callable[[], object]:
 
 
 def _make(name: str, factory: Callable[[], object]) -> Spider:
+    """Make a spider object. Raises as `load_spider` does."""
     try:
         spider = factory()
     except Exception as error:

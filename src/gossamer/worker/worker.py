@@ -1,4 +1,10 @@
-"""A worker: leases as many requests as it has free slots, fetches them and commits the results."""
+"""A worker: leases as many requests as it has free slots, fetches them and commits the results.
+
+A lease is a request that the frontier (the cluster's store of requests) has handed to this worker until it is settled:
+reported as finished, or given back. The times and sizes below may be tuned. Fixed: a lease is settled only after its
+outputs are durable, which `Committer` does, so that a kill at any moment loses nothing; and requests that may have
+killed a worker run one at a time.
+"""
 
 import asyncio
 import contextlib
@@ -20,21 +26,30 @@ from gossamer.telemetry.tally import Tally
 from gossamer.worker.fetcher import Fetcher, FrontierAccess
 from gossamer.worker.robots import RobotsWaits
 
+log = logging.getLogger("gossamer.worker")
+
+_BATCH_SHARE = 1 / 4
+"""Share of the slots that should be free for a call to the frontier. May be tuned: a larger share makes fewer calls,
+and lets slots wait for others, at most `linger_seconds`."""
+
 
 class WorkerSlots:
-    """Slots of a worker. Each slot calls `take` and `done`; the worker's leasing loop calls `wait_for_free` and
-    `give`."""
+    """Slots of a worker, each of which works on one lease at a time. Each slot calls `take` and `done`; the worker's
+    leasing loop calls `wait_for_free` and `give`."""
 
     def __init__(self, count: int, *, linger_seconds: float = 0.005) -> None:
-        """`linger_seconds`: time to wait for more free slots, so that one call leases for many."""
+        """`linger_seconds`: time to wait for more free slots, so that one call leases for many. May be tuned: a longer
+        time makes fewer calls, and leaves free slots idle for longer."""
         self.count = count
         self._linger_seconds = linger_seconds
-        self._batch_slots = max(1, count // 4)  # free slots that are worth a call to the frontier
+        self._batch_slots = max(1, int(count * _BATCH_SHARE))  # free slots that are worth a call to the frontier
         self._waiting: deque[asyncio.Future[Lease]] = deque()
+        """Slots without a lease."""
         self._given: deque[Lease] = deque()
-        self._freed = asyncio.Event()
-        self._freed_enough = asyncio.Event()
-        self._idle = asyncio.Event()
+        """Leases that no slot has taken yet."""
+        self._freed = asyncio.Event()  # some slot is free
+        self._freed_enough = asyncio.Event()  # `_batch_slots` are free, or the wait for them is over
+        self._idle = asyncio.Event()  # no lease is held
         self._idle.set()
         self.busy = 0
         """Number of leases in progress."""
@@ -46,7 +61,7 @@ class WorkerSlots:
 
     @property
     def held(self) -> int:
-        """Number of leases in progress or about to be."""
+        """Number of leases in progress, or given and not started."""
         return self.busy + len(self._given)
 
     async def take(self) -> Lease:
@@ -107,16 +122,19 @@ class WorkerSlots:
         await self._idle.wait()
 
 
-log = logging.getLogger("gossamer.worker")
-
 STUCK_SECONDS = 3.0
 """A stopping worker waits no longer than this for an output or a frontier that accepts nothing: a full disk, or a
 stalled reader of a pipe. Pages that are not committed by then are fetched again by another worker. May be tuned."""
 
 _POLL_SECONDS = 0.1
-"""Interval at which a stopping worker checks for progress."""
+"""Interval at which a stopping worker checks for progress. Must stay well below STUCK_SECONDS."""
 _SUSPECT_DELAY_SECONDS = 1.0
-"""Delay of a request on its last chance while the worker fetches another such request."""
+"""Delay of a request on its last chance while the worker fetches another such request. May be tuned: a shorter delay
+hands it out more often in vain."""
+_WAIT_SECONDS = 5.0
+_WAIT_FOR_END_SECONDS = 1.0
+"""Longest wait for announced work before the worker asks again; the shorter one when it has no work and its run may be
+over, so that it ends soon. May be tuned: shorter waits cost calls of idle workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +152,7 @@ class WorkerLimits:
 
 @dataclass(frozen=True, slots=True)
 class WatchedRun:
-    """Run whose end ends the worker."""
+    """Run (one pass of a crawl) whose end ends the worker."""
 
     crawl: CrawlId
     number: int
@@ -174,7 +192,7 @@ class Worker:
             access.frontier, access.holder, access.retrier, dead_after_seconds=limits.dead_after_seconds
         )
         self._suspect: Lease | None = None
-        """Lease on its last chance that this worker started most recently."""
+        """Lease that this worker started most recently of those on their last chance: one more death gives them up."""
         self._stopping = asyncio.Event()
         self._progress = self._session.progress
         committer.on_committed = self._committed
@@ -196,6 +214,7 @@ class Worker:
         return self._tally
 
     def _committed(self, batch: Sequence[FinishedLease]) -> None:
+        """Wake the leasing loop, because a commit may have made new requests, or ended the run."""
         self._progress.set()
 
     async def run(self) -> None:
@@ -219,7 +238,8 @@ class Worker:
     # --- leasing ------------------------------------------------------------------------------------------------------
 
     async def _lease_until_over(self) -> None:
-        empty = 0
+        """Lease requests for free slots until `stop`, or until the run is over."""
+        empty_leases = 0  # calls in a row that leased nothing
         while not self._stopping.is_set():
             room = asyncio.ensure_future(self._slots.wait_for_free())
             await self._wait_or_stop(room)
@@ -233,14 +253,13 @@ class Worker:
                 await self._wait_or_stop(asyncio.ensure_future(self._session.wait_until_reachable()))
                 continue
             self._slots.give(await self._postpone_suspects(leases))
+            empty_leases = 0 if leases else empty_leases + 1
             if len(leases) >= free:
-                empty = 0
                 continue
-            empty = 0 if leases else empty + 1
             if not leases and self._is_idle() and await self._is_over():
                 return
-            at_most = 1.0 if self._run and self._is_idle() else 5.0
-            await self._session.wait_for_work(at_most_seconds=at_most, empty_leases=empty)
+            at_most = _WAIT_FOR_END_SECONDS if self._run and self._is_idle() else _WAIT_SECONDS
+            await self._session.wait_for_work(at_most_seconds=at_most, empty_leases=empty_leases)
 
     async def _postpone_suspects(self, leases: list[Lease]) -> list[Lease]:
         """Return the leases to start: all but further requests on their last chance while one is in progress here.
@@ -257,9 +276,9 @@ class Worker:
                     continue
                 self._suspect = lease
             started.append(lease)
-        if (
-            postponed
-        ):  # before the suspect starts: if it kills this worker, all leases that the worker still has count a death
+        if postponed:
+            # Must be settled before the suspect starts: if that kills this worker, every lease that the worker still
+            # has counts one more death.
             try:
                 await self._holder.settle(postponed)
             except FrontierUnavailable:
@@ -268,9 +287,11 @@ class Worker:
         return started
 
     def _is_idle(self) -> bool:
+        """Return whether no lease is in progress, given or waiting for its commit."""
         return not self._slots.held and not self._committer.pending
 
     async def _is_over(self) -> bool:
+        """Return whether the run that this worker works for has ended."""
         run = self._run
         if run is None:
             return False
@@ -283,7 +304,7 @@ class Worker:
         return info is None or info.state is not CrawlState.RUNNING or info.run != run.number
 
     async def _wait_or_stop(self, wait: "asyncio.Future[Any]") -> None:
-        """Wait for it, but not after `stop`."""
+        """Wait for `wait`, but not after `stop`. Cancels what is still waiting."""
         if wait.done():
             return
         stop = asyncio.ensure_future(self._stopping.wait())
@@ -297,13 +318,15 @@ class Worker:
     # --- working ------------------------------------------------------------------------------------------------------
 
     async def _slot(self) -> None:
+        """Work on one lease after the other, until cancelled."""
         slots = self._slots
         while True:
             await self._process(await slots.take())
-            if not slots.busy:
+            if not slots.busy:  # no other result will come soon that could share the commit
                 self._committer.flush()
 
     async def _process(self, lease: Lease) -> None:
+        """Work on one lease and hand over its result, unless another worker has the lease by now."""
         # Not inlined in the loop, whose variables would hold a finished page until the next one is finished.
         try:
             if not self._holder.holds(lease):
@@ -319,6 +342,7 @@ class Worker:
             self._slots.done()
 
     async def _drain(self) -> None:
+        """Give back leases that were not started, and finish those in progress."""
         if back := [_returned(lease).settlement for lease in self._slots.take_back()]:
             with contextlib.suppress(FrontierUnavailable):
                 await self._holder.settle(back)
@@ -331,6 +355,7 @@ class Worker:
             await asyncio.gather(ending, return_exceptions=True)
 
     async def _wait_unless_stuck(self, ending: "asyncio.Future[None]") -> None:
+        """Wait for `ending`, at most STUCK_SECONDS after the last progress of a blocked output or frontier."""
         loop = asyncio.get_running_loop()
         progressed_at = loop.time()
         while not ending.done() and loop.time() - progressed_at < STUCK_SECONDS:
@@ -352,4 +377,5 @@ class Worker:
 
 
 def _returned(lease: Lease) -> FinishedLease:
+    """Return the result of a lease that was not started: it goes back to its queue, and its hit counts as not used."""
     return FinishedLease(Settlement(lease, Outcome.RETURNED))

@@ -80,6 +80,14 @@ def test_an_archive_inside_a_page_is_not_taken_for_the_end(framing, page, file):
     assert framing.tail(fd, 0, len(data), verify=True).end == len(first)
 
 
+def test_a_digest_of_another_program_may_be_in_lower_case(file):
+    [record] = warcinfo_units()
+    begin = record.index(b"sha1:") + len(b"sha1:")
+    record = record[:begin] + record[begin : begin + 32].lower() + record[begin + 32 :]
+    fd = fill(file, record)
+    assert WarcRecords().tail(fd, 0, len(record), verify=True).end == len(record)
+
+
 def test_members_of_another_program_are_walked_too(file):
     ours, theirs = GzipMembers().pack([b"ours\n"]), gzip.compress(os.urandom(3_000_000))
     data = theirs + ours + gzip.compress(b"theirs\n")

@@ -39,6 +39,8 @@ def set_cookie(*values: str) -> list[tuple[str, str]]:
         ("a=1; Secure", "http://www.a.test/", {}),
         ("a=1; Secure", "https://www.a.test/", {"a": "1"}),
         ("a=1; Max-Age=0", "http://www.a.test/", {}),
+        ("a=1; Max-Age=-60", "http://www.a.test/", {}),
+        ("a=1; Max-Age=60", "http://www.a.test/", {"a": "1"}),
         ("=1", "http://www.a.test/", {}),
         ("nonsense", "http://www.a.test/", {}),
         ("a=b=c", "http://www.a.test/", {"a": "b=c"}),
