@@ -1,8 +1,9 @@
 """Endpoints that list, describe and stop crawls.
 
-A crawl has runs, one after the other: a run lasts from a first request until nothing is left to do. The frontier, the
-cluster's queue of requests, keeps the counts that stand here. Clients read the fields, so none may be renamed or
-removed; fields may be added. Texts may be changed freely, but docs/reference/openapi.json contains them.
+A crawl has runs, one after the other: a run lasts from a first request until nothing is left to do. Each spider, a
+program that reads fetched pages, has its own part of a crawl. The frontier, the cluster's queue of requests, keeps the
+counts that stand here. Clients read the fields, so none may be renamed or removed; fields may be added. Texts may be
+changed freely, but docs/reference/openapi.json contains them.
 """
 
 import asyncio

@@ -124,6 +124,7 @@ def _documented_edit(description: str, content: Mapping[str, Mapping[str, Any]] 
 
 
 def _with_etag(model: type[ResponseModel], description: str) -> dict[int | str, dict[str, Any]]:
+    """Describe a successful response with an ETag, for an endpoint's `responses`."""
     return {200: {"description": description, "model": model, "headers": _ETAG}}
 
 

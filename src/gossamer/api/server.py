@@ -63,7 +63,7 @@ async def serve_api(
     `ready` is called once with the URL, when the server accepts connections. Raises BadInput if the address is not
     available, or if other machines can reach it and the application has no token.
     """
-    listening = await _listen(host, port, token=bool(app.state.context.token))
+    listening = await _listen(host, port, is_public=bool(app.state.context.token))
     ready(_url(host, listening[0].getsockname()[1]))
     try:
         await _serve(app, listening, stopping, drain_seconds=drain_seconds, on_stopping=lambda: stop_streams(app))
@@ -74,7 +74,7 @@ async def serve_api(
 async def serve_probes(app: FastAPI, *, address: str, stopping: asyncio.Event, ready: Callable[[str], None]) -> None:
     """Serve the application of the probes at `ADDRESS:PORT`. Other machines may reach it although it has no token."""
     host, port = parse_listen_address(address)
-    listening = await _listen(host, port, token=True)
+    listening = await _listen(host, port, is_public=True)
     ready(_url(host, listening[0].getsockname()[1]))
     await _serve(app, listening, stopping, drain_seconds=0, on_stopping=lambda: None)
 
@@ -139,10 +139,10 @@ def _raise_file_limit() -> int:
     return wanted
 
 
-async def _listen(host: str, port: int, *, token: bool) -> list[socket.socket]:
-    """Return a listening socket for each address of the host, all on one port (0: a free one); empty host: every
-    address of this machine. `token`: clients need one, or must not need one. Raises BadInput."""
-    if not token and not is_loopback_name(host):
+async def _listen(host: str, port: int, *, is_public: bool) -> list[socket.socket]:
+    """Return a listening socket for each address of the host, all on one port (0: a free one). An empty host means
+    every address of this machine. `is_public`: True if other machines may reach it. Raises BadInput."""
+    if not is_public and not is_loopback_name(host):
         raise BadInput(
             f"the API would listen at {host or 'every address'}, where others reach it: "
             "set service.token (GOSSAMER_SERVICE__TOKEN), or listen at 127.0.0.1"

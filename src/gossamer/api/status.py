@@ -41,6 +41,7 @@ async def is_frontier_available(context: ApiContext) -> bool:
 
 
 async def _answers(call: Awaitable[object]) -> bool:
+    """Return whether the call succeeds within `_PING_SECONDS`."""
     try:
         async with asyncio.timeout(_PING_SECONDS):
             await call

@@ -1,5 +1,7 @@
 """The endpoint that submits crawl requests, one or many, and the counter of what was submitted.
 
+A run of a crawl lasts from a first request until nothing is left to do; a request with `fresh` asks for a new run.
+
 Fixed, because clients read them: statuses, names of fields, and that the results of a batch are in the order of its
 requests. The numbers below may be tuned. Texts may be changed; docs/reference/openapi.json contains them.
 """
