@@ -229,8 +229,9 @@ def _complete(description: dict[str, Any]) -> dict[str, Any]:
     schemas["Policy"] = domains.PolicyModel.model_json_schema()
     schemas["Policies"] = domains.PolicyPage.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas["Policies"].pop("$defs", None)  # its references point to the components
+    left_out = ("$schema", "$comment")  # the comments are for maintainers
     for component, name in _MESSAGE_SCHEMAS.items():
-        schemas[component] = {part: value for part, value in schema(name).items() if part != "$schema"}
+        schemas[component] = {part: value for part, value in schema(name).items() if part not in left_out}
     components["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer", "description": "The setting service.token, if it is set"}
     }

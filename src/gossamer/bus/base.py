@@ -2,6 +2,9 @@
 
 Delivery is at least once, in order within a key. Every call may raise BusUnavailable (repeat the call; it may have been
 carried out), BusFull, MessageTooLarge, and BadInput for an invalid topic name.
+
+Two buses implement this (`streams.py`, `kafka.py`), and one set of tests runs against both: a promise may become
+stronger if both keep it, never weaker. Names of topics must not change at all.
 """
 
 import hashlib

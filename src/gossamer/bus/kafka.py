@@ -1,4 +1,9 @@
-"""The message bus on Kafka, through librdkafka: idempotent publishing in batches, explicit commits after the work."""
+"""The message bus on Kafka, through librdkafka: publishing in batches, and topics. Consumers are in `kafka_consumer`.
+
+Timeouts, pauses and buffer sizes may be tuned as each says. `acks` and `enable.idempotence` may not: a message must be
+on every in-sync replica, once and in order, when `publish` returns. librdkafka calls back from threads, which may touch
+the event loop only through `call_soon_threadsafe`.
+"""
 
 import asyncio
 import contextlib
@@ -63,11 +68,18 @@ class PendingPublish:
 T = TypeVar("T")
 
 _DELIVERY_SECONDS = 15.0
-"""Time for the broker to take a message: `publish` fails after it, and `close` waits that long at most."""
+"""Time for the broker to take a message: `publish` fails after it, and `close` waits that long at most. May be longer;
+a shorter one fails while a partition moves to another broker, which takes several seconds."""
 _POLL_SECONDS = 0.005
-"""Pause before the next look at a full queue or at a topic that is being created."""
+"""Pause before the next look at a full queue or at a topic that is being created. Tuning only: shorter pauses need more
+CPU, longer ones delay publishing."""
+_LINGER_MS = 5
+"""Time that a message waits for others of its batch. Tuning only: longer means larger batches and slower calls."""
+_BUFFER_KIB = 256 * 1024
+"""Memory for messages that no broker has taken yet; `publish` waits while it is full. Tuning only."""
 _OVERHEAD_BYTES = 1024
-"""Part of the message limit that is left for Kafka's headers, the key included. May be larger, not smaller."""
+"""Part of the message limit that is left for Kafka's headers, the key included. May be larger, not smaller: a message
+just below the limit would be refused by the broker."""
 
 
 class KafkaBus:
@@ -95,6 +107,7 @@ class KafkaBus:
         self._common: dict[str, Any] = {
             "bootstrap.servers": servers,
             "logger": log,
+            # librdkafka's defaults are longer; these find the next broker sooner when one has died.
             "socket.connection.setup.timeout.ms": 5000,
             "reconnect.backoff.max.ms": 2000,
             **self._options,
@@ -128,8 +141,8 @@ class KafkaBus:
         await self._ensure(topic)
         self._check_sizes(topic, values)  # again: `_ensure` may have lowered the limit
         pending = PendingPublish(asyncio.get_running_loop(), len(values))
-        for at, value in enumerate(values):
-            key = keys[at] if keys and keys[at] else None
+        for index, value in enumerate(values):
+            key = keys[index] if keys and keys[index] else None
             while True:
                 try:
                     self._current_producer().produce(topic, value, key, on_delivery=pending.on_delivery)
@@ -155,10 +168,10 @@ class KafkaBus:
                     **self._common,
                     "acks": "all",
                     "enable.idempotence": True,
-                    "linger.ms": 5,
+                    "linger.ms": _LINGER_MS,
                     "message.max.bytes": self._max_message_bytes,
                     "message.timeout.ms": int(_DELIVERY_SECONDS * 1000),
-                    "queue.buffering.max.kbytes": 256 * 1024,
+                    "queue.buffering.max.kbytes": _BUFFER_KIB,
                     **self._options,
                 }
             )
@@ -177,6 +190,7 @@ class KafkaBus:
     # --- topics -------------------------------------------------------------------------------------------------------
 
     async def _ensure(self, topic: str) -> None:
+        """Make sure that the topic exists, at the first use in this process."""
         if topic not in self._ready_topics:
             check_topic_name(topic)
             await self._with_admin(lambda admin: self._prepare(admin, topic))
@@ -224,7 +238,7 @@ class KafkaBus:
             return {name: len(found[name].partitions) for name in own}
 
         counts = await self._with_admin(partition_counts)
-        reader = KafkaConsumer(self._common, group="gossamer-asking")
+        reader = KafkaConsumer(self._common, group="gossamer-asking")  # joins no group; the option is mandatory
         try:
             return [TopicInfo(name, await reader.size(name, count)) for name, count in sorted(counts.items())]
         finally:

@@ -1,4 +1,9 @@
-"""Consumers of the Kafka bus, in a group or alone, and what producer and consumers share: options, errors, threads."""
+"""Consumers of the Kafka bus, in a group or alone, and what producer and consumers share: options, errors, threads.
+
+Timeouts may be tuned as each says. Fixed: the form of cursors, which clients keep; the options behind `**common`,
+because offsets are committed here, after the work; and that all calls of a consumer run in its one thread, because
+librdkafka's consumer must not be used by two threads at once.
+"""
 
 import asyncio
 import contextlib
@@ -25,7 +30,7 @@ log.addFilter(lambda record: "property and will be ignored by this" not in recor
 
 REPLY_SECONDS = 5.0
 """Timeout of one call to a broker. May be longer for distant brokers; a shorter one fails while a broker is busy."""
-_FORBIDDEN = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+_MAY_NOT_ASK = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 
 _DURABLE = "a page counts as done when every in-sync replica has it, once and in order"
 _COMMITTED = "a message is committed after its work is done, not before"
@@ -45,7 +50,8 @@ _RESERVED = {
     "auto.offset.reset": _GROUPS,
     "enable.partition.eof": _GROUPS,
 }
-"""Options of librdkafka, aliases included, that the bus needs to keep its promises, and why each cannot be set."""
+"""Options of librdkafka, aliases included, that the bus needs to keep its promises, and why each cannot be set. Texts
+may be changed, and options added. None may be removed: an operator's value overrides the bus's own."""
 
 
 def check_options(options: Mapping[str, str]) -> None:
@@ -75,7 +81,7 @@ def topic_limit(admin: Any, topic: str) -> int:
         config = admin.describe_configs([resource], request_timeout=REPLY_SECONDS)[resource].result(2 * REPLY_SECONDS)
         return int(config["max.message.bytes"].value)
     except KafkaException as error:
-        if error.args[0].code() not in _FORBIDDEN:
+        if error.args[0].code() not in _MAY_NOT_ASK:
             raise
         return sys.maxsize
 
@@ -98,14 +104,17 @@ def bus_error(error: Any) -> BusError:
 
 
 _CLOSE_CHECK_SECONDS = 1.0
-"""Interval at which a waiting `take` checks whether its consumer is being closed; so `close` may take that long."""
+"""Interval at which a waiting `take` checks whether its consumer is being closed; so `close` may take that long. May be
+changed freely."""
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+"""Offset in a cursor. It comes from a client, so it must fit into librdkafka's 64 bits with room for one more."""
 _REBALANCED = {
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError._NO_OFFSET,
 }
+"""Errors of a commit that came after a rebalance: Kafka had assigned the partitions to the group's members anew."""
 
 
 class KafkaConsumer:
@@ -116,16 +125,18 @@ class KafkaConsumer:
     def __init__(self, common: Mapping[str, Any], *, group: str) -> None:
         self._consumer = Consumer(
             {
-                "session.timeout.ms": 10_000,
+                # Defaults, which an operator may override in `common`.
+                "session.timeout.ms": 10_000,  # a dead member's messages wait that long
                 # A member learns of a rebalance with its next heartbeat, so this bounds how long a new member waits.
-                "heartbeat.interval.ms": 1000,
-                "partition.assignment.strategy": "cooperative-sticky",
-                "max.poll.interval.ms": 600_000,
+                "heartbeat.interval.ms": 1000,  # at most a third of the session timeout
+                "partition.assignment.strategy": "cooperative-sticky",  # all members of a group need the same one
+                "max.poll.interval.ms": 600_000,  # a member whose work takes longer loses its partitions
                 "fetch.wait.max.ms": 100,
-                "topic.metadata.refresh.interval.ms": 1000,
+                "topic.metadata.refresh.interval.ms": 1000,  # until a new topic is noticed
                 "allow.auto.create.topics": False,
-                "queued.max.messages.kbytes": 65_536,
+                "queued.max.messages.kbytes": 65_536,  # memory for messages fetched ahead, for each partition
                 **common,
+                # From here on fixed: `check_options` refuses them in `common`.
                 "group.id": group,
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
@@ -139,7 +150,9 @@ class KafkaConsumer:
         self._acknowledged: dict[tuple[str, int], set[int]] = {}
         """Those of them that were acknowledged, but after an older one that was not."""
         self._taking: asyncio.Future[list[Any]] | None = None
+        """Call of the thread whose result no `take` has returned yet."""
         self._in_group = False
+        """True after `subscribe`, False after `assign`."""
         self._unfinished: set[tuple[str, int]] = set()
         """A reader's partitions whose end it has not reached."""
         self._next_offsets: dict[str, dict[int, int]] = {}
@@ -176,41 +189,42 @@ class KafkaConsumer:
 
     def _on_lost(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         """Forget partitions that went to other members. They get every message that was not committed."""
-        for partition in partitions:
-            place = (partition.topic, partition.partition)
-            self._uncommitted.pop(place, None)
-            self._acknowledged.pop(place, None)
+        for lost in partitions:
+            self._uncommitted.pop((lost.topic, lost.partition), None)
+            self._acknowledged.pop((lost.topic, lost.partition), None)
 
     async def take(self, *, at_most: int, wait_seconds: float) -> list[Message]:
         # The thread goes on when this task is cancelled. The next call returns what it takes, so nothing is lost.
         if self._taking is None:
             self._taking = asyncio.ensure_future(in_thread(self._thread, lambda: self._take(at_most, wait_seconds)))
         try:
-            rows = await asyncio.shield(self._taking)
+            taken = await asyncio.shield(self._taking)
         except asyncio.CancelledError:
-            raise
+            raise  # without forgetting the call
         except BaseException:
             self._taking = None
             raise
         self._taking = None
-        return [_message(row) for row in rows]
+        return [_message(kafka_message) for kafka_message in taken]
 
     def _take(self, at_most: int, wait_seconds: float) -> list[Any]:
+        """Return librdkafka's messages; runs in the thread. Its events, which look like messages, are sorted out."""
         first = self._poll(wait_seconds)
         if first is None:
             return []
-        rows: list[Any] = [first, *(self._consumer.consume(at_most - 1, 0) if at_most > 1 else [])]
+        events: list[Any] = [first, *(self._consumer.consume(at_most - 1, 0) if at_most > 1 else [])]
         messages = []
-        for row in rows:
-            error = row.error()
+        for event in events:
+            partition = (event.topic(), event.partition())
+            error = event.error()
             if error is None:
-                messages.append(row)
+                messages.append(event)
                 if self._in_group:
-                    self._uncommitted.setdefault((row.topic(), row.partition()), deque()).append(row.offset())
+                    self._uncommitted.setdefault(partition, deque()).append(event.offset())
                 else:
-                    self._unfinished.add((row.topic(), row.partition()))
+                    self._unfinished.add(partition)
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._unfinished.discard((row.topic(), row.partition()))
+                self._unfinished.discard(partition)
             elif error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 log.warning("%s", error)
         return messages
@@ -246,18 +260,19 @@ class KafkaConsumer:
         return msgspec.json.encode(self._next_offsets).decode()
 
     def _acknowledge(self, positions: Sequence[tuple[str, int, int]]) -> None:
+        """Commit each partition up to its first message that was not acknowledged: Kafka keeps one offset for each."""
         for topic, partition, offset in positions:
             if (topic, partition) in self._uncommitted:  # else the partition went to another member
                 self._acknowledged.setdefault((topic, partition), set()).add(offset)
         commits = []
-        for place, acknowledged in self._acknowledged.items():
-            uncommitted = self._uncommitted[place]
-            last = -1
+        for (topic, partition), acknowledged in self._acknowledged.items():
+            uncommitted = self._uncommitted[topic, partition]
+            last = None
             while uncommitted and uncommitted[0] in acknowledged:
                 last = uncommitted.popleft()
                 acknowledged.discard(last)
-            if last >= 0:
-                commits.append(TopicPartition(*place, last + 1))
+            if last is not None:
+                commits.append(TopicPartition(topic, partition, last + 1))
         if commits:
             try:
                 self._consumer.commit(offsets=commits, asynchronous=False)
@@ -302,7 +317,7 @@ class KafkaConsumer:
 
 
 def parse_cursor(cursor: str) -> dict[str, dict[int, int]]:
-    """Return the next offset by topic and partition from a reader's cursor. Raises BadInput."""
+    """Return the next offset by topic and partition from a reader's cursor; empty for an empty one. Raises BadInput."""
     if not cursor:
         return {}
     try:
@@ -311,12 +326,12 @@ def parse_cursor(cursor: str) -> dict[str, dict[int, int]]:
         raise BadInput("not a cursor of a reader of this Kafka bus") from None
 
 
-def _message(row: Any) -> Message:
-    _, stamp = row.timestamp()
+def _message(taken: Any) -> Message:
+    _, milliseconds = taken.timestamp()
     return Message(
-        row.topic(),
-        row.value() or b"",
-        row.key() or b"",
-        stamp / 1000,
-        (row.topic(), row.partition(), row.offset()),
+        taken.topic(),
+        taken.value() or b"",
+        taken.key() or b"",
+        milliseconds / 1000,
+        (taken.topic(), taken.partition(), taken.offset()),
     )

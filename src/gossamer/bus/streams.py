@@ -1,4 +1,9 @@
-"""The message bus on Valkey Streams, in the frontier's own server, so that nothing more has to run."""
+"""The message bus on Valkey Streams, in the server of the frontier (the store of waiting requests).
+
+Numbers of messages per call and intervals may be tuned as each says. Fixed: the form of cursors, which clients keep,
+and the order of steps around an awaited call, which loses no message when the call is cancelled or its reply is lost.
+What is stored in the server is decided in `streams_store.py` and in the scripts.
+"""
 
 import asyncio
 import contextlib
@@ -18,10 +23,19 @@ from gossamer.valkey.shards import Shards
 
 _MESSAGES_PER_CALL = 500
 _BYTES_PER_CALL = 1024 * 1024
-_IDS_PER_CALL = 1000
+"""A call that publishes is sent as soon as it has this many messages or bytes. Tuning only: larger calls are fewer, and
+block the server for longer."""
+_RENEWED_PER_CALL = 1000
+"""Messages whose claims are renewed in one call. Tuning only, in the same way."""
 _RECORD_USE_SECONDS = 3600.0
-"""Interval at which a process renews the names of its topics. Must stay far below the 30 days that the server keeps
-them."""
+"""Interval at which a process renews the names of its topics. May be changed, but must stay far below the 30 days that
+the server keeps them (`_UNUSED_TOPIC_MS` in `streams_store.py`)."""
+
+_RENEWALS_PER_CLAIM = 3
+"""Renewals of a member's messages in `claim_seconds`. Must be more than 1, or other members process the messages, too;
+with 3, one renewal may fail."""
+_LOOKS_PER_CLAIM = 2
+"""Looks for messages of dead members in `claim_seconds`. May be changed freely: fewer looks delay these messages."""
 
 
 class StreamsBus:
@@ -61,6 +75,7 @@ class StreamsBus:
         self.trimmed: dict[str, int] = {}
         """Messages that publishing here pushed out before some group had read them, by topic."""
         self._recorded: dict[str, float] = {}
+        """Time on the loop's clock when the name of each topic was last renewed."""
 
     @property
     def max_message_bytes(self) -> int:
@@ -136,7 +151,7 @@ class StreamsConsumer:
 
     def __init__(self, store: StreamsStore, topics: Sequence[str], *, group: str, claim_seconds: float) -> None:
         self._store = store
-        self._topics = deque(topics)
+        self._topics = deque(topics)  # rotated by each `take`
         self._group = group
         self._claim_seconds = claim_seconds
         self._member = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -146,6 +161,7 @@ class StreamsConsumer:
         self._lost_replies: set[str] = set()
         """Topics for which the server may have delivered messages in a reply that never arrived."""
         self._claimed_at: dict[str, float] = dict.fromkeys(topics, float("-inf"))
+        """Time when messages of other members were last looked for, by topic. Minus infinity: look again at once."""
         self._renewer: asyncio.Task[None] | None = None
         self._time = asyncio.get_running_loop().time
 
@@ -165,7 +181,7 @@ class StreamsConsumer:
             left = deadline - self._time()
             if messages or left <= 0:
                 return messages
-            await self._wake.wait(min(left, self._claim_seconds / 2))
+            await self._wake.wait(min(left, self._claim_seconds / _LOOKS_PER_CLAIM))
 
     async def _take(self, at_most: int) -> list[Message]:
         messages: list[Message] = []
@@ -173,24 +189,27 @@ class StreamsConsumer:
         self._topics.rotate(-1)
         try:
             for topic in self._topics:
-                if len(messages) < at_most and (topic in self._wake.fresh or self._is_claim_due(topic)):
+                if len(messages) < at_most and (topic in self._wake.to_read or self._is_claim_due(topic)):
                     messages += await self._take_from(topic, at_most - len(messages))
-        except BusError:
+        except BusError:  # with messages at hand, the next call meets the error again
             if not messages:
                 raise
         except BaseException:  # cancelled: the caller gets none of these, so the next call has to find them again
             for message in messages:
                 self._held[message.topic].discard(message.position)
                 self._lost_replies.add(message.topic)
-                self._wake.fresh.add(message.topic)
+                self._wake.to_read.add(message.topic)
             raise
         return messages
 
     def _is_claim_due(self, topic: str) -> bool:
-        return topic in self._wake.released or self._time() - self._claimed_at[topic] >= self._claim_seconds / 2
+        """Return whether to look for messages that other members have left behind."""
+        since_last = self._time() - self._claimed_at[topic]
+        return topic in self._wake.to_claim or since_last >= self._claim_seconds / _LOOKS_PER_CLAIM
 
     async def _take_from(self, topic: str, at_most: int) -> list[Message]:
-        self._wake.fresh.discard(topic)
+        # Removed first, so that a notification that comes meanwhile is not lost.
+        self._wake.to_read.discard(topic)
         entries: list[Any] = []
         try:
             if topic in self._lost_replies:
@@ -200,14 +219,15 @@ class StreamsConsumer:
             if len(entries) < at_most:
                 entries += await self._read_new(topic, at_most - len(entries))
         except BaseException as error:
-            self._wake.fresh.add(topic)
+            self._wake.to_read.add(topic)
             self._lost_replies.add(topic)
-            if not isinstance(error, BusError) or isinstance(error, BusUnavailable) or "NOGROUP" not in str(error):
+            group_is_gone = isinstance(error, BusError) and "NOGROUP" in str(error)
+            if not group_is_gone or isinstance(error, BusUnavailable):
                 raise
             await self._store.join(topic, self._group)  # the topic had expired, or the server lost its data
             return []
-        if len(entries) >= at_most:
-            self._wake.fresh.add(topic)
+        if len(entries) >= at_most:  # there may be more
+            self._wake.to_read.add(topic)
         self._held[topic].update(entry[0] for entry in entries)
         return [to_message(topic, entry) for entry in entries]
 
@@ -220,7 +240,8 @@ class StreamsConsumer:
         return list(reply[0][1]) if reply else []
 
     async def _take_lost(self, topic: str, at_most: int) -> list[Any]:
-        """Take messages that were delivered to this member in a reply that never arrived."""
+        """Take messages that were delivered to this member in a reply that never arrived: the server counts them as its
+        own, but it does not hold them."""
         held = self._held[topic]
         pending = await self._pending(topic, len(held) + at_most, member=self._member)
         ids = [entry_id for entry_id in pending if entry_id not in held]
@@ -232,7 +253,7 @@ class StreamsConsumer:
     async def _claim_abandoned(self, topic: str, at_most: int) -> list[Any]:
         """Take messages that are held by members which have died or left."""
         idle_ms = int(self._claim_seconds * 1000)
-        self._wake.released.discard(topic)  # first, so that a notification that comes meanwhile is not lost
+        self._wake.to_claim.discard(topic)  # first, so that a notification that comes meanwhile is not lost
         began = self._time()
         all_claimed = False
         try:
@@ -265,19 +286,19 @@ class StreamsConsumer:
     async def _renew(self) -> None:
         """Keep the held messages from becoming idle, which would give them to another member."""
         while True:
-            await asyncio.sleep(self._claim_seconds / 3)
+            await asyncio.sleep(self._claim_seconds / _RENEWALS_PER_CLAIM)
             with contextlib.suppress(BusError):
                 for topic, held in self._held.items():
                     key, ids = self._store.keys.stream(topic), sorted(held)
-                    for first in range(0, len(ids), _IDS_PER_CALL):
-                        part = ids[first : first + _IDS_PER_CALL]
+                    for first in range(0, len(ids), _RENEWED_PER_CALL):
+                        part = ids[first : first + _RENEWED_PER_CALL]
                         renewed = await self._store.command(
                             key, "XCLAIM", key, self._group, self._member, 0, *part, "JUSTID"
                         )
                         # The others were acknowledged by another member, or trimmed.
                         held.difference_update(set(part).difference(renewed))
 
-    # --- the rest -----------------------------------------------------------------------------------------------------
+    # --- acknowledging, lag, and the end ------------------------------------------------------------------------------
 
     async def acknowledge(self, messages: Sequence[Message]) -> None:
         by_topic: dict[str, list[bytes]] = {}
@@ -315,6 +336,7 @@ class StreamsReader:
         self._taken = {topic: after.get(topic, "0-0").encode() for topic in topics}
         """Id of the last message that was taken, by topic."""
         self._acknowledged = {topic: entry_id for topic, entry_id in after.items() if topic in self._taken}
+        """Id of the last message that was acknowledged, by topic: the cursor."""
         self._wake = WakeSignal(store, topics)
 
     async def start(self, *, from_beginning: bool) -> None:
@@ -341,31 +363,31 @@ class StreamsReader:
         before = dict(self._taken)
         messages: list[Message] = []
         try:
-            for topic in list(self._wake.fresh):
+            for topic in list(self._wake.to_read):
                 if len(messages) < at_most:
                     messages += await self._take_from(topic, at_most - len(messages))
-        except BusError:
+        except BusError:  # with messages at hand, the next call meets the error again
             if not messages:
                 raise
         except BaseException:  # cancelled: the next call returns these messages
             self._taken = before
-            self._wake.fresh |= set(before)
+            self._wake.to_read |= set(before)
             raise
         return messages
 
     async def _take_from(self, topic: str, at_most: int) -> list[Message]:
         key = self._store.keys.stream(topic)
-        self._wake.fresh.discard(topic)
+        self._wake.to_read.discard(topic)
         try:
             reply = await self._store.command(key, "XREAD", "COUNT", at_most, "STREAMS", key, self._taken[topic])
         except BusError:
-            self._wake.fresh.add(topic)
+            self._wake.to_read.add(topic)
             raise
         entries = reply[0][1] if reply else []
         if entries:
             self._taken[topic] = entries[-1][0]
-        if len(entries) >= at_most:
-            self._wake.fresh.add(topic)
+        if len(entries) >= at_most:  # there may be more
+            self._wake.to_read.add(topic)
         return [to_message(topic, entry) for entry in entries]
 
     async def acknowledge(self, messages: Sequence[Message]) -> None:
@@ -373,7 +395,7 @@ class StreamsReader:
             self._acknowledged[message.topic] = message.position.decode()
 
     def is_at_end(self) -> bool:
-        return not self._wake.fresh
+        return not self._wake.to_read
 
     def cursor(self) -> str:
         return msgspec.json.encode(self._acknowledged).decode()

@@ -1,4 +1,8 @@
-"""The server side of the bus on Valkey Streams: its keys, its calls, and the notifications that wake consumers."""
+"""The server side of the bus on Valkey Streams: its keys, its calls, and the notifications that wake consumers.
+
+Fixed: names of keys, fields of a stream in their order, and the form of notifications, because messages outlive the
+process that published them, and processes of two versions may share a bus. Lifetimes and sizes of calls may be tuned.
+"""
 
 import asyncio
 import contextlib
@@ -17,18 +21,27 @@ T = TypeVar("T")
 SCRIPTS: dict[str, Script] = load_scripts(resources.files("gossamer.bus") / "scripts")
 
 _UNUSED_TOPIC_MS = 30 * 86400 * 1000
-"""Lifetime of the name of an unused topic, and of an empty topic of requests with its groups."""
+"""Lifetime of the name of an unused topic, and of an empty topic of requests with its groups. May be changed, with the
+texts below that say 30 days."""
 _DEAD_MEMBER_MS = 3600 * 1000
-"""Idle time after which a member without messages is removed. If it lives after all, its next read adds it again."""
-_IDS_PER_CALL = 5000
+"""Idle time after which a member without messages is removed. If it lives after all, its next read adds it again. May
+be changed freely."""
+_ACKNOWLEDGED_PER_CALL = 5000
+"""Messages acknowledged in one call. Tuning only: larger calls are fewer, and block the server for longer."""
 _SUBSCRIBE_SECONDS = 5.0
+"""Time for the server to confirm a subscription. May be changed: a shorter one fails while the server is busy."""
 _RELEASED = b"!"
-"""Prefix of a topic's name in a notification that a member has left messages behind. No topic name begins with it."""
+"""Prefix of a topic's name in a notification that a member has left messages behind: fixed. No topic name begins with
+it."""
+_VALUE, _KEY = 1, 5
+"""Places of a message's value and key in the flat list of an entry's fields, which the script `publish` writes in this
+order: v, value, c, bytes before it, k, key."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamKeys:
-    """Key names. The braces keep a topic's keys in one cluster slot, and spread the topics over the cluster."""
+    """Key names: fixed, because existing topics have them. The braces keep a topic's keys in one cluster slot, and
+    spread the topics over the cluster."""
 
     prefix: str
 
@@ -39,13 +52,13 @@ class StreamKeys:
         return f"{{{self.prefix}:bus:{topic}}}"
 
     def facts(self, topic: str) -> str:
-        """A hash: put (bytes ever published) and gone (bytes that have left, brought up to date only when the topic
+        """A hash: put (bytes ever published) and gone (bytes that were deleted, brought up to date only when the topic
         seems full). Expires with the stream."""
         return f"{self.stream(topic)}:facts"
 
     @property
     def names(self) -> str:
-        """A sorted set: the topics' names by time of last use. A name is removed 30 days after it."""
+        """A sorted set: the topics' names by time of last use. A name is removed 30 days after that time."""
         return f"{{{self.prefix}:bus}}:names"
 
     @property
@@ -90,6 +103,7 @@ class StreamsStore:
     async def publish(self, topic: str, pairs: Sequence[bytes]) -> int:
         """Append messages, given as value, key, value, key … Return how many older messages were trimmed for them
         before some group had read them. Raises BusFull if there is no room; then nothing was appended."""
+        # In the order in which the script reads them.
         arguments: list[Any] = [
             topic,
             self.keys.channel,
@@ -99,12 +113,13 @@ class StreamsStore:
             *pairs,
         ]
         keys = [self.keys.stream(topic), self.keys.facts(topic)]
-        appended, number = await _with_bus_errors(
+        # Confirmed: `Bus.publish` promises that the messages are durable.
+        appended, trimmed_or_held_bytes = await _with_bus_errors(
             lambda: self.shards.call_confirmed(0, SCRIPTS["publish"], keys, arguments)
         )
         if not appended:
-            raise BusFull(await self._full_reason(topic, number))
-        return int(number)
+            raise BusFull(await self._full_reason(topic, trimmed_or_held_bytes))
+        return int(trimmed_or_held_bytes)
 
     async def _full_reason(self, topic: str, held_bytes: int) -> str:
         """Return a sentence that names the groups which have to acknowledge messages."""
@@ -129,8 +144,8 @@ class StreamsStore:
     async def acknowledge(self, topic: str, group: str, ids: Sequence[bytes]) -> None:
         """Acknowledge messages for the group."""
         keys = [self.keys.stream(topic), self.keys.facts(topic)]
-        for first in range(0, len(ids), _IDS_PER_CALL):
-            part = ids[first : first + _IDS_PER_CALL]
+        for first in range(0, len(ids), _ACKNOWLEDGED_PER_CALL):
+            part = ids[first : first + _ACKNOWLEDGED_PER_CALL]
             await self._call(
                 "acknowledge", keys, [group, int(topic in self._keep_until_acknowledged), _UNUSED_TOPIC_MS, *part]
             )
@@ -169,10 +184,10 @@ class WakeSignal:
     def __init__(self, store: StreamsStore, topics: Sequence[str]) -> None:
         self._store = store
         self._topics = frozenset(topics)
-        self.fresh = set(topics)
-        """Topics that may have messages."""
-        self.released = set(topics)
-        """Topics in which a member that left may have held messages."""
+        self.to_read = set(topics)
+        """Topics that may have messages. The consumer removes a topic before it reads there."""
+        self.to_claim = set(topics)
+        """Topics in which a member that left may have held messages. The consumer removes a topic before it looks."""
         self._event = asyncio.Event()
         self._listener: asyncio.Task[None] | None = None
 
@@ -194,21 +209,21 @@ class WakeSignal:
     async def _listen(self, messages: AsyncIterator[bytes | None]) -> None:
         async for message in messages:
             if message is None:  # the connection was lost and is back: notifications may have been missed
-                self.fresh |= self._topics
-                self.released |= self._topics
+                self.to_read |= self._topics
+                self.to_claim |= self._topics
                 self._event.set()
                 continue
             topic = message.removeprefix(_RELEASED).decode()
             if topic in self._topics:
-                self.fresh.add(topic)
+                self.to_read.add(topic)
                 if message.startswith(_RELEASED):
-                    self.released.add(topic)
+                    self.to_claim.add(topic)
                 self._event.set()
 
     async def wait(self, seconds: float) -> None:
         """Wait until a topic may have messages, up to this long."""
         self._event.clear()
-        if self.fresh:
+        if self.to_read:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -223,15 +238,15 @@ class WakeSignal:
 
 
 def to_message(topic: str, entry: Any) -> Message:
-    """Return the message for an entry of a stream."""
+    """Return the message for an entry of a stream. An entry's id begins with the milliseconds when it was appended."""
     entry_id, fields = entry
-    key = fields[5] if len(fields) > 5 else b""
-    return Message(topic, fields[1], key, int(entry_id.partition(b"-")[0]) / 1000, entry_id)
+    key = fields[_KEY] if len(fields) > _KEY else b""
+    return Message(topic, fields[_VALUE], key, int(entry_id.partition(b"-")[0]) / 1000, entry_id)
 
 
 async def _with_bus_errors(call: Callable[[], Awaitable[T]]) -> T:
-    """Run a call, raising the frontier's errors as the bus's: users of the bus need not know that both share a
-    server."""
+    """Return the result of a call, with the frontier's errors raised as the bus's: users of the bus need not know that
+    both share a server."""
     try:
         return await call()
     except FrontierUnavailable as error:

@@ -2,13 +2,16 @@
 
 `RequestValidator.admit` checks each request by itself, `unknown_spiders` checks requests against the running workers,
 and `submit` adds them in batches without further checks. A new rule for requests belongs in
-`model/messages/schemas/crawl.json` if a JSON Schema can express it, otherwise in `RequestValidator.admit`."""
+`model/messages/schemas/crawl.json` if a JSON Schema can express it, otherwise in `RequestValidator.admit`.
+
+Safe to change: cache sizes, the order of the checks, and the sentences of rejections, which are for people. Fixed: the
+reason DUPLICATE, and that the three steps may be repeated after a failure and add each request at most once."""
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -26,7 +29,8 @@ from gossamer.policy.secrets import with_secrets_for
 from gossamer.policy.urls import from_user_input, host, registered_domain
 
 _FILTER_FIELDS = ("allowed_domains", "allow_regex", "deny_regex", "deny_extensions")
-"""Fields of CrawlRequest that filter links. Each must be a parameter of `policy.scope.compile_scope`."""
+"""Fields of CrawlRequest that filter links. Each must be a parameter of `policy.scope.compile_scope`. A filter that is
+missing here is not checked on submission, and makes the worker fail instead."""
 _CACHED_FILTERS = 1000
 """Number of sets of filters that are remembered as valid. May be changed freely: more need memory, fewer are compiled
 more often, which is slow. Producers send the same set with many requests."""
@@ -35,7 +39,8 @@ _CACHED_HOSTS = 10_000
 DUPLICATE = "duplicate"
 """Reason of a request whose URL this run of the crawl has already seen. Clients test for it; must not change."""
 JOINED = "the crawl is running: the request has joined its run"
-"""Reason that is given with an added request that has `fresh` while its crawl is running: no fresh run was begun."""
+"""Reason that is given with an added request that has `fresh` while its crawl is running: no fresh run (life of the
+crawl with an empty set of seen URLs) was begun. The text may be changed."""
 _FULL = "the domain's share of the queue is full"
 """Reason of a request that exceeds `domain_max_pending`."""
 BUILT_IN_SPIDERS = frozenset({"link", "wandering"})
@@ -46,12 +51,13 @@ _EXCEEDS_EARLIER = (
 )
 """Reason of a duplicate that asks for more of the crawl than the request before it."""
 MAX_BODY_BYTES = 512 * 1024
-"""Size limit of a request's body. May be changed, but waiting requests with their bodies are in the frontier's memory,
-and a larger message may not fit on the bus."""
+"""Size limit of a request's body. May be smaller. Larger: waiting requests with their bodies are in the memory of the
+frontier (the store of waiting requests), which refuses more than `model.request.MAX_PAYLOAD_BYTES`; and the message
+with the body must fit on the bus."""
 
 T = TypeVar("T")
 
-# Equal terms are recognized by their packed form.
+# Equal terms (options of a submission) are recognized by their packed form.
 _pack = msgspec.msgpack.Encoder().encode
 
 
@@ -66,6 +72,7 @@ class AdmittedRequest:
     priority: int
     url: str
     payload: bytes | None
+    """Packed `Payload`: what the request has beyond URL and terms. None: nothing."""
     method: str = "GET"
     body: bytes = b""
     wait_for_spider: bool = False
@@ -191,7 +198,8 @@ class RequestValidator:
         name = host(url)
         fault = self._host_faults.get(name)
         if fault is None:
-            # Host names are checked when they are fetched, because what they resolve to may change until then.
+            # Only addresses are checked here. The worker checks host names when it fetches, because what they resolve
+            # to may change until then.
             address = host_address(name)
             fault = "" if address is None or within(address, self._networks) else refusal_reason(address) or ""
             if len(self._host_faults) >= _CACHED_HOSTS:
@@ -241,64 +249,83 @@ async def submit(frontier: Frontier, requests: Sequence[AdmittedRequest]) -> lis
     worker that announces it. Raises FrontierUnavailable and FrontierFull. Then repeat the call with the same objects:
     what the first call added counts as added, or as a duplicate."""
     await frontier.spiders.refresh({request.spider for request in requests})
-    groups = list(_group(requests, frontier.spiders))
-    submissions = []
-    for batches, origins, terms in groups:
-        first = requests[origins[0][0]]  # all requests of a group have these fields in common
-        submissions.append(
-            base.Submission(first.crawl, terms, batches, terms.expires, first.fresh, first.idempotency_key)
+    groups = _group(requests, frontier.spiders)
+    submissions = [
+        base.Submission(
+            group.first.crawl,
+            group.terms,
+            group.batches,
+            expires=group.terms.expires,
+            fresh=group.first.fresh,
+            idempotency_key=group.first.idempotency_key,
         )
+        for group in groups
+    ]
     results = [SubmitResult(True)] * len(requests)
     answers = await frontier.submit(submissions)
-    for (_, origins, _), submission, answer in zip(groups, submissions, answers, strict=True):
+    for group, answer in zip(groups, answers, strict=True):
         if isinstance(answer, Exception):
-            for at in itertools.chain(*origins):
-                results[at] = SubmitResult(False, str(answer))
+            for index in itertools.chain(*group.indexes):
+                results[index] = SubmitResult(False, str(answer))
             continue
-        added = answer.added
         if answer.joined_running:
-            for at in itertools.chain(*origins):
-                results[at] = SubmitResult(True, JOINED)
-        for index, position in added.duplicate_positions:
-            fingerprints = submission.batches[index].fingerprints
+            for index in itertools.chain(*group.indexes):
+                results[index] = SubmitResult(True, JOINED)
+        for batch, position in answer.added.duplicate_positions:
+            fingerprints = group.batches[batch].fingerprints
             # All requests of a batch have the same terms, so a repeat within the batch asks for nothing more.
             repeats_this_batch = position > fingerprints.index(fingerprints[position])
             exceeds_earlier = answer.exceeds_earlier_terms and not repeats_this_batch
-            results[origins[index][position]] = SubmitResult(False, _EXCEEDS_EARLIER if exceeds_earlier else DUPLICATE)
-        for (index, position), reason in added.rejected.items():
-            ended = str(CrawlRefused(f"this spider's part of {submission.crawl.id} is {reason}"))
-            results[origins[index][position]] = SubmitResult(False, _FULL if reason == "budget" else ended)
+            reason = _EXCEEDS_EARLIER if exceeds_earlier else DUPLICATE
+            results[group.indexes[batch][position]] = SubmitResult(False, reason)
+        for (batch, position), cause in answer.added.rejected.items():
+            ended = str(CrawlRefused(f"this spider's part of {group.first.crawl.id} is {cause}"))
+            results[group.indexes[batch][position]] = SubmitResult(False, _FULL if cause == "budget" else ended)
     return results
 
 
-def _group(
-    requests: Sequence[AdmittedRequest], spiders: SpiderRegistry
-) -> Iterator[tuple[list[Batch], list[list[int]], Terms]]:
-    """Group requests that can be submitted together: same crawl, terms, spider, domain, `fresh` and key.
+class _RequestGroup(NamedTuple):
+    """Requests that are submitted together: same crawl, terms, spider, domain, `fresh` and key."""
 
-    Yields for each group its batches, for each batch the indexes of its requests, and the terms. Groups with equal
-    terms get the same object, which the frontier stores once."""
-    groups: dict[tuple[CrawlId, bytes, str, str, bool, str], dict[tuple[int, bool], tuple[Batch, list[int]]]] = {}
-    packed_terms: dict[int, bytes] = {}
+    first: AdmittedRequest
+    terms: Terms
+    """Groups with equal terms have the same object, which the frontier stores once."""
+    batches: list[Batch]
+    """The requests by priority. Those with a payload have a batch of their own."""
+    indexes: list[list[int]]
+    """For each batch, the index of each of its requests in the call of `submit`."""
+    batch_numbers: dict[tuple[int, bool], int]
+    """Index in `batches` by priority and whether the requests have a payload."""
+
+
+def _group(requests: Sequence[AdmittedRequest], spiders: SpiderRegistry) -> list[_RequestGroup]:
+    groups: dict[tuple[CrawlId, bytes, str, str, bool, str], _RequestGroup] = {}
+    packed_terms: dict[int, bytes] = {}  # by the id of the object: many requests share one, and packing is slow
     unique_terms: dict[bytes, Terms] = {}
-    for at, r in enumerate(requests):
-        packed = packed_terms.get(id(r.terms))
+    for index, request in enumerate(requests):
+        packed = packed_terms.get(id(request.terms))
         if packed is None:
-            packed = packed_terms[id(r.terms)] = _pack(r.terms)
-            unique_terms.setdefault(packed, r.terms)
-        batches = groups.setdefault((r.crawl.id, packed, r.spider, r.domain, r.fresh, r.idempotency_key), {})
-        key = (r.priority, r.payload is None)
-        if key not in batches:
-            payloads: list[bytes | None] | None = None if r.payload is None else []
-            batches[key] = (Batch(r.spider, r.domain, r.priority, 0, payloads=payloads), [])
-        batch, origins = batches[key]
-        batch.urls.append(r.url)
+            packed = packed_terms[id(request.terms)] = _pack(request.terms)
+            unique_terms.setdefault(packed, request.terms)
+        key = (request.crawl.id, packed, request.spider, request.domain, request.fresh, request.idempotency_key)
+        group = groups.get(key)
+        if group is None:
+            group = groups[key] = _RequestGroup(request, unique_terms[packed], [], [], {})
+        has_payload = request.payload is not None
+        number = group.batch_numbers.setdefault((request.priority, has_payload), len(group.batches))
+        if number == len(group.batches):
+            payloads: list[bytes | None] | None = [] if has_payload else None
+            group.batches.append(Batch(request.spider, request.domain, request.priority, 0, payloads=payloads))
+            group.indexes.append([])
+        group.indexes[number].append(index)
+        batch = group.batches[number]
+        batch.urls.append(request.url)
+        query_order = request.terms.query_order
         batch.fingerprints.append(
-            spiders.fingerprint(r.spider, r.url, method=r.method, body=r.body, query_order=r.terms.query_order)
+            spiders.fingerprint(
+                request.spider, request.url, method=request.method, body=request.body, query_order=query_order
+            )
         )
         if batch.payloads is not None:
-            batch.payloads.append(r.payload)  # type: ignore[attr-defined]
-        origins.append(at)
-    for (_, packed, *_), batches in groups.items():
-        found = list(batches.values())
-        yield [batch for batch, _ in found], [origins for _, origins in found], unique_terms[packed]
+            batch.payloads.append(request.payload)  # type: ignore[attr-defined]
+    return list(groups.values())

@@ -1,7 +1,9 @@
 """Dispatch of requests from the bus, the REST API and the commands: crawl requests are submitted, others answered.
 
 To add a built-in kind of request, write a class with `handle` here and name it in `built_in_handlers`; its schema and
-its rank belong into `model.messages.reader`."""
+its rank belong into `model.messages.reader`. A handler must bear to be called again with the same request. Fixed: the
+names of kinds and plug-ins (senders and statistics use them), and the signature of `Handler`, which plug-ins implement.
+Page sizes may be tuned. Fields of answers belong to `model.messages.answers`."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +25,13 @@ from gossamer.model.messages.reader import MessageReader
 from gossamer.model.messages.requests import ActionRequest, DomainRequest, StatsRequest
 
 CRAWL = "crawl"
-"""The only kind of request without an answer: it is submitted to the frontier."""
+"""The only kind of request without an answer: it is submitted to the frontier (the store of waiting requests)."""
 _PAGE_SIZE = 1000
-"""Crawls or domains that are read from the frontier in one call."""
+"""Crawls or domains that are read from the frontier in one call, and crawls in one answer about an application. Tuning
+only: larger pages mean fewer calls, each of which takes the server longer."""
 _MIN_NAMED_DOMAINS = 10
-"""Domains listed for each crawl in an answer about an application, however many crawls there are."""
+"""Domains listed for each crawl in an answer about an application, however many crawls there are. May be changed: more
+than MAX_NAMED_DOMAINS / _PAGE_SIZE make the largest answers larger."""
 
 
 class Handler(Protocol):
@@ -54,8 +58,8 @@ class RequestDispatcher:
         now: Callable[[], float],
         format_1_0: bool = False,
     ) -> None:
-        """`handlers`: by kind of request. `now`: returns epoch seconds. `format_1_0`: answers have the format of Scrapy
-        Cluster 1.0 unless the caller of `handle` chooses."""
+        """`handlers`: by kind of request, every kind of the reader but CRAWL. `now`: returns epoch seconds.
+        `format_1_0`: answers have the format of Scrapy Cluster 1.0 unless the caller of `handle` chooses."""
         self._frontier = frontier
         self._reader = reader
         self._validator = validator
@@ -83,19 +87,19 @@ class RequestDispatcher:
         return await unknown_spiders(self._frontier, requests)
 
     async def submit(self, requests: Sequence[AdmittedRequest]) -> list[SubmitResult]:
-        """Submit crawl requests to the frontier. Return the result of each, in order."""
+        """Submit crawl requests to the frontier. Return the result of each, in order. Raises errors of the frontier;
+        then repeat the call with the same objects."""
         faults = await self.check(requests)
         valid = [request for request, fault in zip(requests, faults, strict=True) if fault is None]
-        if not valid:
-            return [SubmitResult(False, fault.reason, fault.field) for fault in faults if fault is not None]
-        results = iter(await submit(self._frontier, valid))
-        blacklisted = await self._blacklist.among({request.domain for request in valid})
-        return [
-            SubmitResult(False, fault.reason, fault.field)
-            if fault is not None
-            else _with_blacklist(next(results), blacklisted.get(request.domain))
-            for request, fault in zip(requests, faults, strict=True)
-        ]
+        submitted = iter(await submit(self._frontier, valid) if valid else [])
+        blacklisted = await self._blacklist.among({request.domain for request in valid}) if valid else {}
+        results = []
+        for request, fault in zip(requests, faults, strict=True):
+            if fault is not None:
+                results.append(SubmitResult(False, fault.reason, fault.field))
+            else:
+                results.append(_with_blacklist(next(submitted), blacklisted.get(request.domain)))
+        return results
 
     async def blacklisted(self, requests: Sequence[AdmittedRequest]) -> list[WhenBlacklisted | None]:
         """Return whether each request would be held or dropped because its domain is blacklisted, in order; None: its
@@ -106,8 +110,8 @@ class RequestDispatcher:
     async def ended(self, requests: Sequence[AdmittedRequest]) -> dict[CrawlId, CrawlState]:
         """Return the crawls of these requests that reject them because they were stopped or have expired.
 
-        Left out are crawls that may still accept the request: it is for another spider, or it is fresh and the crawl
-        has expired."""
+        Left out are crawls whose requests here are all fresh (begin with an empty set of seen URLs) or for another
+        spider: these may still be accepted."""
         spiders: dict[CrawlId, set[str]] = {}
         for request in requests:
             if not request.fresh:
@@ -153,7 +157,7 @@ class CheckedHandler:
 # --- the built-in handlers --------------------------------------------------------------------------------------------
 
 _PLUGINS = {"info": "InfoMonitor", "stop": "StopMonitor", "stats": "StatsMonitor", "domain": "ZookeeperMonitor"}
-"""Scrapy Cluster's plug-in under whose name an answer is counted."""
+"""Scrapy Cluster's plug-in under whose name an answer is counted. Clients read the names in the statistics: fixed."""
 
 
 def built_in_handlers(

@@ -1,12 +1,15 @@
 """Domain policies: reading and writing them as YAML or JSON, and changing them in a running frontier.
 
 A policy limits how fast a domain is fetched, or puts it on the blacklist. To add a field, add it to DomainPolicy and to
-`_FIELDS` here; the REST model in `api.domains` and the schema `domain.json` describe the same fields."""
+`_FIELDS` here; the REST model in `api.domains` and the schema `domain.json` describe the same fields. Fixed: the names
+in `_FIELDS` and of the sections `blacklist`, `default` and `domains`, which stand in operators' files. Edits compare
+what they replace with what they read (`expected`), and this must stay: else one of two concurrent edits is lost."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import yaml
 
 from gossamer.errors import BadInput, PoliciesChanged
@@ -23,14 +26,31 @@ from gossamer.model.crawl import (
 from gossamer.policy.urls import registered_domain
 
 MAX_YAML_BYTES = 16 * 1024 * 1024
-"""Size limit of a text with policies; longer ones would keep the parser busy for many seconds."""
+"""Size limit of a text with policies. May be changed: a text of this size keeps the parser busy for many seconds."""
 _MAX_YAML_DEPTH = 10
-"""A valid text has three levels. The parser's time grows with the square of the depth."""
+"""Levels of nesting. A valid text has at most three, and the parser's time grows with the square of the depth. May be
+changed between these."""
 DEFAULT_POLICY = "*"
-"""Name of the default policy, in place of a domain."""
+"""Name of the default policy, in place of a domain, in requests and in the API: fixed."""
+_MAX_DOMAIN_CHARACTERS = 253
+"""Longest name in DNS: fixed. The schema `domain.json` has the same limit."""
+_MAX_ERROR_CHARACTERS = 300
+"""Characters of a YAML error that are repeated. May be changed freely."""
+
+
+class _Field(NamedTuple):
+    """A field of a policy in YAML and JSON."""
+
+    attribute: str
+    """Name in DomainPolicy."""
+    valid: str
+    """Description of valid values, for error messages."""
+    convert: Callable[[Any], Any]
+    """Returns the value for DomainPolicy. Raises ValueError, TypeError or OverflowError for an invalid value."""
 
 
 def _whole_number(limits: tuple[int, int]) -> tuple[str, Callable[[Any], int]]:
+    """Return `valid` and `convert` for whole numbers in this range. 2.0 is one, True is not."""
     low, high = limits
 
     def convert(value: Any) -> int:
@@ -42,6 +62,7 @@ def _whole_number(limits: tuple[int, int]) -> tuple[str, Callable[[Any], int]]:
 
 
 def _number(unit: str, limits: tuple[float, float]) -> tuple[str, Callable[[Any], float]]:
+    """Return `valid` and `convert` for numbers in this range."""
     low, high = limits
 
     def convert(value: Any) -> float:
@@ -60,19 +81,18 @@ def _true_or_false(value: Any) -> bool:
 
 _FLAG = ("true or false", _true_or_false)
 
-_FIELDS: dict[str, tuple[str, tuple[str, Callable[[Any], Any]]]] = {
-    "hits": ("hits", _whole_number(HITS_RANGE)),
-    "window": ("window_seconds", _number("seconds", WINDOW_SECONDS_RANGE)),
-    "scale": ("scale", _number("a number", SCALE_RANGE)),
-    "moderated": ("moderated", _FLAG),
-    "elastic": ("elastic", _FLAG),
-    "scope": ("scope", ("domain, type, ip or type+ip", BudgetScope)),
-    "concurrency": ("concurrency", _whole_number(CONCURRENCY_RANGE)),
-    "blacklisted": ("blacklisted", _FLAG),
-    "when_blacklisted": ("when_blacklisted", ("held or dropped", WhenBlacklisted)),
+_FIELDS: dict[str, _Field] = {
+    "hits": _Field("hits", *_whole_number(HITS_RANGE)),
+    "window": _Field("window_seconds", *_number("seconds", WINDOW_SECONDS_RANGE)),
+    "scale": _Field("scale", *_number("a number", SCALE_RANGE)),
+    "moderated": _Field("moderated", *_FLAG),
+    "elastic": _Field("elastic", *_FLAG),
+    "scope": _Field("scope", "domain, type, ip or type+ip", BudgetScope),
+    "concurrency": _Field("concurrency", *_whole_number(CONCURRENCY_RANGE)),
+    "blacklisted": _Field("blacklisted", *_FLAG),
+    "when_blacklisted": _Field("when_blacklisted", "held or dropped", WhenBlacklisted),
 }
-"""For each name in YAML and JSON: the field of DomainPolicy, a description of valid values, and a function that
-converts a value (it raises ValueError)."""
+"""Fields of a policy by their names in YAML and JSON, in the order in which they are written."""
 
 
 # --- policies as text -------------------------------------------------------------------------------------------------
@@ -96,7 +116,9 @@ def load_policies(text: str | bytes, *, whole: bool = False) -> tuple[DomainPoli
         _check_structure(text)
         document = yaml.load(text, Loader=yaml.CSafeLoader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise BadInput(f"the policies are not valid YAML: {' '.join(str(error).split())[:300]}") from None
+        raise BadInput(
+            f"the policies are not valid YAML: {' '.join(str(error).split())[:_MAX_ERROR_CHARACTERS]}"
+        ) from None
     if whole:
         _check_whole(document)
     if document is None:
@@ -140,21 +162,21 @@ def parse_policy(fields: object, *, where: str) -> DomainPolicy:
     for name, value in _mapping(fields, where).items():
         if name not in _FIELDS:
             raise BadInput(f"{where}: {name}: unknown; the fields are {', '.join(_FIELDS)}")
-        field, (valid, convert) = _FIELDS[name]
+        field = _FIELDS[name]
         if value is None:
             continue
         try:
-            given[field] = convert(value)
+            given[field.attribute] = field.convert(value)
         except (ValueError, TypeError, OverflowError):
-            raise BadInput(f"{where}: {name}: must be {valid}, not {value!r:.80}") from None
+            raise BadInput(f"{where}: {name}: must be {field.valid}, not {value!r:.80}") from None
     return DomainPolicy(**given)
 
 
 def policy_fields(policy: DomainPolicy) -> dict[str, Any]:
     """Return the fields of a policy that are set, by their names in YAML and JSON."""
     named = {}
-    for name, (field, _) in _FIELDS.items():
-        value = getattr(policy, field)
+    for name, field in _FIELDS.items():
+        value = getattr(policy, field.attribute)
         if value is not None:
             named[name] = value.value if isinstance(value, StrEnum) else value
     return named
@@ -162,14 +184,22 @@ def policy_fields(policy: DomainPolicy) -> dict[str, Any]:
 
 def merge_policies(policy: DomainPolicy, changes: DomainPolicy) -> DomainPolicy:
     """Return `policy` with the fields that are set in `changes`."""
-    changed = {f: value for f in policy.__struct_fields__ if (value := getattr(changes, f)) is not None}
-    return DomainPolicy(**{f: changed.get(f, getattr(policy, f)) for f in policy.__struct_fields__})
+    merged = {}
+    for field in policy.__struct_fields__:
+        change = getattr(changes, field)
+        merged[field] = getattr(policy, field) if change is None else change
+    return DomainPolicy(**merged)
 
 
 def parse_domain(name: object) -> str:
     """Return the canonical form of a registered domain. Raises BadInput for anything else, also for a subdomain,
     because rate limits apply to registered domains only."""
-    if not isinstance(name, str) or not name or len(name) > 253 or any(mark in name for mark in " /:@?#\t\n"):
+    if (
+        not isinstance(name, str)
+        or not name
+        or len(name) > _MAX_DOMAIN_CHARACTERS
+        or any(mark in name for mark in " /:@?#\t\n")
+    ):
         raise BadInput(f"{name!r:.80} is not a domain; write one like example.com")
     if name == DEFAULT_POLICY:
         raise BadInput("* is not a domain; to change the limits of all domains, change the default policy")
@@ -187,8 +217,8 @@ def parse_domain(name: object) -> str:
 
 
 def _check_structure(text: str | bytes) -> None:
-    """Raise BadInput for aliases, which make a small text enormous, and for deep nesting. The safe loader refuses tags,
-    which create objects."""
+    """Raise BadInput for aliases, which make a small text enormous, and for deep nesting. Must come before the text is
+    loaded. The safe loader itself refuses tags, which create objects."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         if isinstance(event, yaml.AliasEvent):
@@ -199,6 +229,7 @@ def _check_structure(text: str | bytes) -> None:
 
 
 def _check_whole(document: object) -> None:
+    """Raise BadInput for a document that may be the beginning of a longer one: its last entry would have no value."""
     if not document:
         raise BadInput("it is empty; to remove all policies write domains: {}")
     for section, entries in _items(document):
@@ -235,11 +266,13 @@ def _sequence(value: object, where: str) -> list[Any]:
 # --- policies in the frontier -----------------------------------------------------------------------------------------
 
 EDIT_ATTEMPTS = 20
-"""Attempts of an edit when other edits come first. Each failed attempt means that another edit succeeded."""
+"""Attempts of an edit when other edits come first. Each failed attempt means that another edit succeeded. May be
+changed freely: more attempts let an edit succeed among more concurrent ones."""
 
 
 class Blacklist:
-    """The operator's blacklist, loaded again whenever a policy has changed."""
+    """The operator's blacklist. It is loaded again from the frontier (the store of waiting requests) whenever a policy
+    has changed; otherwise `among` is cheap."""
 
     def __init__(self, frontier: Frontier) -> None:
         self._frontier = frontier
@@ -266,26 +299,28 @@ async def change_policy(frontier: Frontier, domain: str | None, changes: DomainP
     policy.
 
     Two concurrent edits both succeed, unless they set the same field."""
-    return await _edit(frontier, domain, changes, keep=True)
+    return await _edit(frontier, domain, changes, keep_others=True)
 
 
 async def replace_policy(frontier: Frontier, domain: str | None, policy: DomainPolicy) -> DomainPolicy:
     """Replace a policy (None: the default policy). A blacklisted domain stays so unless `policy` sets that field."""
-    return await _edit(frontier, domain, policy, keep=False)
+    return await _edit(frontier, domain, policy, keep_others=False)
 
 
 async def remove_policy(frontier: Frontier, domain: str | None) -> None:
     """Remove all fields of a policy but the blacklist. May be repeated."""
-    await _edit(frontier, domain, DomainPolicy(), keep=False)
+    await _edit(frontier, domain, DomainPolicy(), keep_others=False)
 
 
 async def set_blacklisted(frontier: Frontier, domain: str, *, blacklisted: bool) -> None:
     """Add a domain to the blacklist, or remove it, and keep the rest of its policy. May be repeated."""
-    await _edit(frontier, domain, DomainPolicy(blacklisted=blacklisted or None), keep=True, unlist=not blacklisted)
+    changes = DomainPolicy(blacklisted=blacklisted or None)
+    await _edit(frontier, domain, changes, keep_others=True, unset_blacklisted=not blacklisted)
 
 
 async def snapshot(frontier: Frontier) -> tuple[DomainPolicy, dict[str, DomainPolicy], int]:
     """Return the default policy, the policies by domain, and the version that they have together."""
+    # The two are read in several calls: an edit between them shows in the version.
     while True:
         version = await frontier.policies_version()
         default, policies = await frontier.domain_policies()
@@ -310,15 +345,17 @@ async def replace_all(
 
 
 async def _edit(
-    frontier: Frontier, domain: str | None, changes: DomainPolicy, *, keep: bool, unlist: bool = False
+    frontier: Frontier, domain: str | None, changes: DomainPolicy, *, keep_others: bool, unset_blacklisted: bool = False
 ) -> DomainPolicy:
+    """Set the fields that are set in `changes`, and return the new policy. `keep_others` False: unset all other fields
+    but `blacklisted`. `unset_blacklisted` True: unset this field, too."""
     name = None if domain is None else parse_domain(domain)
     for attempt in range(EDIT_ATTEMPTS):
         before = await frontier.domain_policy(name)
-        base = before if keep else DomainPolicy(blacklisted=before.blacklisted)
+        base = before if keep_others else DomainPolicy(blacklisted=before.blacklisted)
         after = merge_policies(base, changes)
-        if unlist:
-            after = DomainPolicy(**{f: getattr(after, f) for f in after.__struct_fields__ if f != "blacklisted"})
+        if unset_blacklisted:
+            after = msgspec.structs.replace(after, blacklisted=None)
         try:
             await frontier.set_domain_policy(name, None if after == DomainPolicy() else after, expected=before)
         except PoliciesChanged:
@@ -326,4 +363,4 @@ async def _edit(
                 raise
         else:
             return after
-    raise AssertionError
+    raise AssertionError("the last attempt returns or raises")

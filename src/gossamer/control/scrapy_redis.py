@@ -1,4 +1,9 @@
-"""Import of the requests that scrapy-redis left in Redis. Their pickles are read without running any code."""
+"""Import of the requests that scrapy-redis left in Redis. Their pickles are read without running any code.
+
+Fixed: the keys and digests of imported entries, which are stored and tell a repeated import what to skip; the order of
+the steps in `_import_batch`, which lets an import be killed and repeated; and the field names of SpiderLeftovers and
+ImportResult, which `gossamer migrate --json` prints. Sizes and lifetimes may be tuned.
+"""
 
 import base64
 import datetime
@@ -15,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gossamer.errors import BadInput, BadUrl
+from gossamer.errors import BadInput, BadUrl, CrawlRefused
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import Crawl, CrawlId, Order, Run, Terms
 from gossamer.model.request import MAX_DEPTH, MAX_PRIORITY, SCRAPY_DEFAULTS, Batch, Payload, pack
@@ -44,7 +49,7 @@ _ALLOWED_TYPES: Final[dict[tuple[str, str], Any]] = {
     ("_codecs", "encode"): lambda text, name: _latin1_bytes(text, name),
 }
 """Everything that a pickle may name. Add only callables that build a plain value from their arguments: a pickle calls
-them with arguments of its choice."""
+them with arguments of its choice, so any other callable lets the writer of the queue run code here."""
 
 
 class BadPickle(BadInput):
@@ -89,6 +94,11 @@ def _latin1_bytes(text: Any, name: Any) -> bytes:
 _BATCH_SIZE = 500
 """Entries of the queue that are imported at once. May be changed freely: larger batches need fewer calls and more
 memory."""
+_IMPORTED = ":migrated"
+"""Suffix of the key of a queue under which the digests of imported entries are kept: a set. Must not change: the next
+import would add every request again."""
+_DEAD = ":dead"
+"""Suffix of the key of a queue under which dead letters are kept: a list of JSON objects. Users read them: fixed."""
 KEPT_SECONDS = 7 * 86400
 """Lifetime of dead letters, and of the digests of imported entries: an import that is repeated after this time adds the
 requests again. May be longer; the digests need memory in Redis until then."""
@@ -121,9 +131,9 @@ class ImportResult:
     read: int = 0
     """Entries of the queue that were read."""
     added: int = 0
-    """Requests that were added; in a dry run, requests that could be."""
+    """Requests that were added; in a dry run, requests that would be unless the frontier has seen them."""
     known: int = 0
-    """Requests that the frontier had already seen."""
+    """Requests that the frontier (the store of waiting requests) had already seen."""
     imported_before: int = 0
     """Entries that an earlier import had processed."""
     dead: int = 0
@@ -132,14 +142,16 @@ class ImportResult:
 
 @dataclass(frozen=True, slots=True)
 class StoredRequest:
-    """A request that scrapy-redis stored."""
+    """A request that scrapy-redis stored, in Gossamer's terms."""
 
     url: str
     """In canonical form."""
     priority: int
     depth: int
     unfiltered: bool
+    """True: fetch the URL even if it was seen before (Scrapy's `dont_filter`)."""
     payload: Payload
+    """The properties of the request that are not in the other fields."""
 
 
 async def find_leftovers(shards: Shards, *, queue: str, dupefilter: str, start_urls: str) -> SpiderLeftovers:
@@ -151,6 +163,8 @@ async def find_leftovers(shards: Shards, *, queue: str, dupefilter: str, start_u
 
 
 async def _type_and_size(shards: Shards, key: str, size_commands: Mapping[str, str]) -> tuple[str, int]:
+    """Return the type of a key and its number of entries; (`none`, 0) if it does not exist. `size_commands`: for each
+    type that it may have, the command that counts. Raises BadInput for another type."""
     answer = await shards.command(key, "TYPE", key)
     kind = answer.decode() if isinstance(answer, bytes) else str(answer)
     if kind == "none":
@@ -161,8 +175,8 @@ async def _type_and_size(shards: Shards, key: str, size_commands: Mapping[str, s
 
 
 class ScrapyRedisImport:
-    """Import of one spider's requests. It deletes nothing from the queue. A repeated import skips the entries that an
-    earlier one has processed."""
+    """Import of one spider's requests, while no other process changes the queue. It deletes nothing from the queue. A
+    repeated import skips the entries that an earlier one has processed."""
 
     def __init__(
         self, shards: Shards, leftovers: SpiderLeftovers, frontier: Frontier, crawl: Crawl, *, spider: str
@@ -175,20 +189,21 @@ class ScrapyRedisImport:
         self._seed = spider_seed(frontier.secret, spider)
         self._run: Run | None = None
         self._copies: Counter[bytes] = Counter()
+        """Number of equal entries that were read, by their digest."""
         self.result = ImportResult()
 
     async def run(
         self, *, dry_run: bool = False, on_progress: Callable[[ImportResult], None] | None = None
     ) -> ImportResult:
         """Import all requests, or only read them (`dry_run`). `on_progress` is called after every batch. Raises
-        FrontierError and CrawlRefused."""
-        async for rows in self._rows():
-            await self._import_batch(rows, dry_run=dry_run)
+        FrontierError, and CrawlRefused if the crawl or this spider's part of it was stopped or has expired."""
+        async for entries in self._entries():
+            await self._import_batch(entries, dry_run=dry_run)
             if on_progress is not None:
                 on_progress(self.result)
         return self.result
 
-    async def _rows(self) -> AsyncIterator[list[bytes]]:
+    async def _entries(self) -> AsyncIterator[list[bytes]]:
         """Yield the entries of the queue in batches: of a list the oldest first (scrapy-redis adds them on the left),
         of a zset the highest priority first (the score is the negative priority)."""
         key, count = self._leftovers.queue, self._leftovers.requests
@@ -196,25 +211,25 @@ class ScrapyRedisImport:
             if self._leftovers.kind == "zset":
                 yield await self._shards.command(key, "ZRANGE", key, start, start + _BATCH_SIZE - 1)
             else:
-                rows = await self._shards.command(key, "LRANGE", key, -start - _BATCH_SIZE, -start - 1)
-                yield rows[::-1]
+                newest_first = await self._shards.command(key, "LRANGE", key, -start - _BATCH_SIZE, -start - 1)
+                yield newest_first[::-1]
 
-    async def _import_batch(self, rows: Sequence[bytes], *, dry_run: bool) -> None:
-        key = f"{self._leftovers.queue}:migrated"
-        digests = [self._digest(row) for row in rows]
-        are_imported = await self._shards.command(key, "SMISMEMBER", key, *digests) if digests else []
+    async def _import_batch(self, entries: Sequence[bytes], *, dry_run: bool) -> None:
+        imported_key = self._leftovers.queue + _IMPORTED
+        digests = [self._digest(entry) for entry in entries]
+        are_imported = await self._shards.command(imported_key, "SMISMEMBER", imported_key, *digests) if digests else []
         batches: dict[tuple[str, int, int, bool], Batch] = {}
-        letters: list[bytes] = []
-        for row, is_imported in zip(rows, are_imported, strict=True):
+        dead_letters: list[bytes] = []
+        for entry, is_imported in zip(entries, are_imported, strict=True):
             self.result.read += 1
             if is_imported:
                 self.result.imported_before += 1
                 continue
             try:
-                request = read_request(row)
+                request = read_request(entry)
             except BadInput as fault:
                 self.result.dead += 1
-                letters.append(_letter(row, fault.detail or str(fault)))
+                dead_letters.append(_dead_letter(entry, fault.detail or str(fault)))
                 continue
             self._append(batches, request)
         if dry_run:
@@ -222,22 +237,26 @@ class ScrapyRedisImport:
             return
         if batches:
             await self._add(list(batches.values()))
-        if letters:
-            dead = f"{self._leftovers.queue}:dead"
-            await self._shards.command(dead, "RPUSH", dead, *letters)
-            await self._shards.command(dead, "EXPIRE", dead, KEPT_SECONDS)
-        if digests:  # last: after a failure before this line, a repeated import reads these entries again
-            await self._shards.command(key, "SADD", key, *digests)
-            await self._shards.command(key, "EXPIRE", key, KEPT_SECONDS)
+        if dead_letters:
+            dead_key = self._leftovers.queue + _DEAD
+            await self._shards.command(dead_key, "RPUSH", dead_key, *dead_letters)
+            await self._shards.command(dead_key, "EXPIRE", dead_key, KEPT_SECONDS)
+        if digests:  # must stay last: after a failure before this line, a repeated import reads these entries again
+            await self._shards.command(imported_key, "SADD", imported_key, *digests)
+            await self._shards.command(imported_key, "EXPIRE", imported_key, KEPT_SECONDS)
 
     async def _add(self, batches: list[Batch]) -> None:
         if self._run is None:
             self._run = await self._frontier.open_crawl(self._crawl)
         added = await self._frontier.add(self._run, Terms(), batches, seeds=True)
+        if added.rejected:
+            reason = next(iter(added.rejected.values()))
+            raise CrawlRefused(f"this spider's part of {self._crawl.id} is {reason}")
         self.result.added += added.added
         self.result.known += added.duplicates
 
     def _append(self, batches: dict[tuple[str, int, int, bool], Batch], request: StoredRequest) -> None:
+        """Append a request to the batch of its domain, priority, depth and `unfiltered`."""
         domain = registered_domain(host(request.url))
         priority = request.priority if self._leftovers.kind == "zset" else 0
         group = (domain, priority, request.depth, request.unfiltered)
@@ -252,35 +271,36 @@ class ScrapyRedisImport:
         batch.fingerprints.append(fingerprint(request_fingerprint, seed=self._seed))
         batch.payloads.append(pack(payload))  # type: ignore[union-attr]
 
-    def _digest(self, row: bytes) -> bytes:
+    def _digest(self, entry: bytes) -> bytes:
         """Return the digest of an entry and its number among equal entries, because a list may contain an entry several
         times and each is imported."""
-        digest = _imported_digest(self._frontier.secret, self._crawl.id, row)
+        digest = _imported_digest(self._frontier.secret, self._crawl.id, entry)
         self._copies[digest] += 1
         return _numbered(digest, self._copies[digest])
 
 
-async def forget_imported(shards: Shards, queue: str, row: bytes, *, secret: int, crawl: CrawlId) -> bool:
+async def forget_imported(shards: Shards, queue: str, entry: bytes, *, secret: int, crawl: CrawlId) -> bool:
     """Forget that an entry of a queue was imported into the crawl: the first one, if there are several equal entries.
     Return whether it had been imported."""
-    digest = _numbered(_imported_digest(secret, crawl, row), 1)
-    return bool(await shards.command(f"{queue}:migrated", "SREM", f"{queue}:migrated", digest))
+    digest = _numbered(_imported_digest(secret, crawl, entry), 1)
+    return bool(await shards.command(queue + _IMPORTED, "SREM", queue + _IMPORTED, digest))
 
 
-def _imported_digest(secret: int, crawl: CrawlId, row: bytes) -> bytes:
+def _imported_digest(secret: int, crawl: CrawlId, entry: bytes) -> bytes:
     """Return the digest of an entry, which differs for each crawl, so that a queue can be imported into several.
 
     Must not change: entries that were imported before would be imported again."""
-    return hashlib.blake2b(row, digest_size=16, key=secret.to_bytes(8, "big") + crawl.token.encode()).digest()
+    return hashlib.blake2b(entry, digest_size=16, key=secret.to_bytes(8, "big") + crawl.token.encode()).digest()
 
 
 def _numbered(digest: bytes, copy: int) -> bytes:
+    """Return the stored form: the digest, and the number of the copy from 1 in four bytes. Must not change, either."""
     return digest + copy.to_bytes(4, "big")
 
 
-def read_request(row: bytes) -> StoredRequest:
+def read_request(entry: bytes) -> StoredRequest:
     """Return the request in an entry of a queue, a pickle or JSON. No code from the entry is run. Raises BadInput."""
-    fields = _fields(row)
+    fields = _fields(entry)
     try:
         url = canonical(fields["url"])
     except KeyError:
@@ -295,7 +315,7 @@ def read_request(row: bytes) -> StoredRequest:
     priority = fields.get("priority") or 0
     meta = fields.get("meta")
     depth = meta.get("depth", 0) if isinstance(meta, dict) else 0
-    # The payload has what the other fields of StoredRequest and Scrapy's defaults do not tell.
+    # The payload has the fields with other values than Scrapy's defaults. The URL is in the entry already.
     kept = {
         name: value for name, value in fields.items() if name not in SCRAPY_DEFAULTS or value != SCRAPY_DEFAULTS[name]
     }
@@ -321,23 +341,26 @@ def read_request(row: bytes) -> StoredRequest:
 
 
 def crawl_of(*, appid: str, crawlid: str, order: Order) -> Crawl:
-    """Return the crawl that a Scrapy project with these ids joins."""
+    """Return the crawl that a Scrapy project with these ids joins. `scrapy.options` makes the same identity and pool
+    (group of workers that lease the requests): a difference would hide imported requests from the project."""
     identity = CrawlId(appid, crawlid)
     return Crawl(id=identity, pool=f"scrapy-{identity.token}", order=order)
 
 
-def _fields(row: bytes) -> dict[str, Any]:
-    if row.lstrip()[:1] == b"{":
+def _fields(entry: bytes) -> dict[str, Any]:
+    """Return the fields of the request in an entry. Raises BadInput."""
+    if entry.lstrip()[:1] == b"{":
         try:
-            found = json.loads(row)
+            found = json.loads(entry)
         except ValueError as fault:
             raise BadInput(f"it is not JSON: {fault}") from None
     else:
-        found = loads(row)
+        found = loads(entry)
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise BadInput("it is not a request")
     return found
 
 
-def _letter(row: bytes, reason: str) -> bytes:
-    return msgspec.json.encode({"reason": reason, "at": time.time(), "request_base64": base64.b64encode(row).decode()})
+def _dead_letter(entry: bytes, reason: str) -> bytes:
+    encoded = base64.b64encode(entry).decode()
+    return msgspec.json.encode({"reason": reason, "at": time.time(), "request_base64": encoded})

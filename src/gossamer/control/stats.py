@@ -1,11 +1,16 @@
-"""Statistics in Scrapy Cluster's form: counters over windows of time, living processes, and backlogs."""
+"""Statistics in Scrapy Cluster's form: counters over windows of time, living processes, and backlogs.
+
+Fixed: names of groups, counters and windows, and the shape of `body`, which clients of Scrapy Cluster read. Names of
+counters and keys are also stored, for LIFE_SECONDS. Limits and intervals may be tuned as each says. All counts are for
+people: none decides what is crawled, so a lost or doubled one does no harm.
+"""
 
 import asyncio
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 from gossamer.errors import FrontierError
 from gossamer.frontier.base import Frontier
@@ -15,29 +20,42 @@ from gossamer.valkey.shards import Shards
 
 _SCRIPTS: dict[str, Script] = load_scripts(resources.files("gossamer.control") / "scripts")
 
-WINDOWS: tuple[tuple[int, str, int], ...] = (
-    (900, "m", 60),
-    (3600, "m", 60),
-    (6 * 3600, "q", 900),
-    (12 * 3600, "q", 900),
-    (24 * 3600, "q", 900),
-    (7 * 24 * 3600, "h", 3600),
+
+class Window(NamedTuple):
+    """Period of time for which counts are shown. They are exact to one bucket."""
+
+    seconds: int
+    bucket: str
+    """Letter with which the fields of these buckets begin in a stored counter."""
+    bucket_seconds: int
+
+
+WINDOWS = (
+    Window(900, "m", 60),
+    Window(3600, "m", 60),
+    Window(6 * 3600, "q", 900),
+    Window(12 * 3600, "q", 900),
+    Window(24 * 3600, "q", 900),
+    Window(7 * 24 * 3600, "h", 3600),
 )
-"""Scrapy Cluster's windows: (seconds, kind of bucket, seconds of a bucket). A window is exact to one of its buckets.
-The script `count` has the same buckets."""
+"""Scrapy Cluster's windows: fixed. The script `count` stores the same buckets, as many as the longest window of each
+needs."""
 
 LIFE_SECONDS = 30 * 86400
-"""A counter that did not change for this long is deleted, including its lifetime count."""
+"""A counter that did not change for this long is deleted, including its lifetime count. May be changed, but must stay
+above the longest window."""
 
 SILENT_SECONDS = 120
-"""A process without a heartbeat for this long counts as gone; Scrapy Cluster's HEARTBEAT_TIMEOUT."""
+"""A process without a heartbeat for this long counts as gone; Scrapy Cluster's HEARTBEAT_TIMEOUT. May be changed: the
+intervals of heartbeats, here and in `services.reporter`, follow from it."""
 
 
 class Counters:
     """Counters by group (`kafka-monitor`, `crawler` ...) and name. Every call may raise FrontierUnavailable.
 
-    Keys: `{prefix:stats:group}` and `{prefix:stats:group}:name`, which expire LIFE_SECONDS after the last change;
-    `{prefix:nodes:role}`, which expires after SILENT_SECONDS.
+    They are kept in the server of the frontier (the store of waiting requests). Keys: `{prefix:stats:group}` and
+    `{prefix:stats:group}:name`, which expire LIFE_SECONDS after the last change; `{prefix:nodes:role}`, which expires
+    after SILENT_SECONDS.
     """
 
     def __init__(self, shards: Shards, *, prefix: str, clock: Callable[[], float] | None = None) -> None:
@@ -47,7 +65,7 @@ class Counters:
         self._clock = clock
 
     async def add(self, group: str, counts: Mapping[str, int]) -> None:
-        """Increase counters. Do not repeat the call after an error: it may have been carried out."""
+        """Increase counters. A repeat after an error may count twice: the first call may have been carried out."""
         if counts:
             pairs = [part for pair in counts.items() for part in pair]
             await self._call("count", self._group(group), LIFE_SECONDS, *pairs)
@@ -56,7 +74,8 @@ class Counters:
         """Return the counts of a group by counter and window (seconds, as a string, and `lifetime`). Windows without
         any are left out."""
         now, rows = await self._call("read_counts", self._group(group))
-        return {rows[at].decode(): _windows(rows[at + 1], now) for at in range(0, len(rows), 2)}
+        names, counters = rows[::2], rows[1::2]
+        return {name.decode(): _by_window(fields, now) for name, fields in zip(names, counters, strict=True)}
 
     async def beat(self, role: str, node: str) -> None:
         """Record that a process (`host:id`) is alive."""
@@ -86,27 +105,33 @@ class Counters:
         return f"{{{self._prefix}:nodes:{role}}}"
 
 
-def _windows(row: list[bytes], now: int) -> dict[str, int]:
+def _by_window(row: list[bytes], now: int) -> dict[str, int]:
+    """Return the counts of a stored counter. `row`: its fields, each followed by its count. A field is `lifetime`, or
+    the letter of a bucket and the bucket's number since the epoch."""
+    fields = {field.decode(): int(count) for field, count in zip(row[::2], row[1::2], strict=True)}
+    lifetime = fields.pop("lifetime", 0)
     counts: dict[str, int] = {}
-    fields = {row[at].decode(): int(row[at + 1]) for at in range(0, len(row), 2)}
-    for seconds, kind, size in WINDOWS:
-        first = (now - seconds) // size + 1
-        total = sum(number for name, number in fields.items() if name[0] == kind and int(name[1:] or 0) >= first)
+    for window in WINDOWS:
+        first_bucket = (now - window.seconds) // window.bucket_seconds + 1
+        total = sum(
+            count for field, count in fields.items() if field[0] == window.bucket and int(field[1:]) >= first_bucket
+        )
         if total:
-            counts[str(seconds)] = total
-    if fields.get("lifetime"):
-        counts["lifetime"] = fields["lifetime"]
+            counts[str(window.seconds)] = total
+    if lifetime:
+        counts["lifetime"] = lifetime
     return counts
 
 
 KINDS = ("all", "kafka-monitor", "redis-monitor", "crawler", "spider", "machine", "queue", "rest")
-"""Kinds of statistics that a request may name."""
+"""Kinds of statistics that a request may name. The schema `stats` has the same list."""
 
 INTAKE = "kafka-monitor"
 ACTIONS = "redis-monitor"
 CRAWLER = "crawler"
 REST = "rest"
-"""Groups of counters and roles of processes. The names are Scrapy Cluster's, whichever bus is used."""
+"""Groups of counters and roles of processes: those that read requests, answer actions, crawl, and serve the API. The
+names are Scrapy Cluster's, whichever bus is used: fixed."""
 
 _INTAKE_PLUGINS = {
     "crawl": "ScraperHandler",
@@ -114,12 +139,13 @@ _INTAKE_PLUGINS = {
     "stats": "StatsHandler",
     "domain": "ZookeeperHandler",
 }
+"""Scrapy Cluster's plug-in under whose name a kind of request is counted: fixed."""
 
 MAX_NAMED_DOMAINS = 1000
-"""Domains listed in one spider's backlog."""
+"""Domains listed in one spider's backlog. May be changed: more make the answer larger, and it must fit on the bus."""
 
 _SEPARATOR = "|"
-"""Separates host, spider and status code in the names of the group `crawler`."""
+"""Separates host, spider and status code in the names of the group `crawler`. Must not change: stored names have it."""
 
 
 def response_counter(host: str, spider: str, code: int) -> str:
@@ -186,18 +212,20 @@ async def queues(frontier: Frontier) -> dict[str, Any]:
 
 
 def _service(counts: dict[str, dict[str, int]]) -> dict[str, Any]:
+    """Return the counts of a service, those of its plug-ins (counters named `plugins:<name>`) under `plugins`."""
     found: dict[str, Any] = {}
     plugins: dict[str, dict[str, int]] = {}
     for name, windows in counts.items():
-        kind, _, plugin = name.partition(":")
+        counter, _, plugin = name.partition(":")
         if plugin:
             plugins[plugin] = windows
         else:
-            found[kind] = windows
+            found[counter] = windows
     return {**found, "plugins": plugins}
 
 
 async def _spiders(counters: Counters) -> dict[str, Any]:
+    """Return for each spider its number of processes, and its responses by status code and window."""
     spiders: dict[str, Any] = {}
     for name, windows in (await counters.read(CRAWLER)).items():
         _, spider, code = name.split(_SEPARATOR)
@@ -211,6 +239,7 @@ async def _spiders(counters: Counters) -> dict[str, Any]:
 
 
 async def _machines(counters: Counters) -> dict[str, Any]:
+    """Return for each host the responses by status code and window. A host counts while a process there lives."""
     machines: dict[str, Any] = {}
     for name, windows in (await counters.read(CRAWLER)).items():
         host, _, code = name.split(_SEPARATOR)
@@ -226,23 +255,26 @@ def _sum_into(sums: dict[str, int], windows: dict[str, int]) -> None:
 
 
 _REPORT_SECONDS = 5.0
+"""Time between two reports. May be changed, but must stay below _HEARTBEAT_SECONDS: heartbeats go with reports."""
 _HEARTBEAT_SECONDS = SILENT_SECONDS / 4
-"""Time between two heartbeats: three of them may be lost before the process counts as gone."""
+"""Time between two heartbeats: three of them may be lost before the process counts as gone. May be shorter."""
 
 
 class StatsReporter:
     """Reports a worker's statistics: responses by status code, and a heartbeat for each of its spiders.
 
-    Counts that an outage keeps back are reported after it.
+    Counts that an outage keeps back are reported after it, some of them twice if only the reply was lost.
     """
 
     def __init__(self, counters: Counters, tally: Callable[[], Tally], spiders: Sequence[str]) -> None:
+        """`tally`: returns the worker's counts since it started."""
         self._counters = counters
         self._tally = tally
         self._host = socket.gethostname()
         worker = secrets.token_hex(6)
         self._nodes = [worker_node(self._host, spider, worker) for spider in spiders]
         self._reported: dict[str, int] = {}
+        """Number of responses that were reported, by counter."""
         self._last_heartbeat = float("-inf")
 
     async def run(self) -> None:

@@ -1,4 +1,10 @@
-"""Crawls, their runs, the terms of a submission, and the policies of domains. Frozen data; no I/O."""
+"""Crawls, their runs, the terms of a submission, and the policies of domains. Frozen data; no I/O.
+
+The frontier (the store of waiting requests) keeps all of these, so an upgraded program reads those of an older one.
+Terms are stored by field name, without fields that have their default: a field may be added with a default, but none
+may be renamed, and no default may change. Crawl, Rate and DomainPolicy are stored as `frontier/valkey/codec.py` packs
+them: a new field must be added there, too. Values of the enumerations are stored and part of messages: fixed.
+"""
 
 import base64
 import hashlib
@@ -9,8 +15,9 @@ from typing import Any
 import msgspec
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)  # tuning only: crawls whose token is remembered
 def _token(appid: str, crawlid: str) -> str:
+    """Return `CrawlId.token`. Must not change: the keys of existing crawls contain it."""
     name = f"{appid}\0{crawlid}".encode()
     return base64.urlsafe_b64encode(hashlib.blake2b(name, digest_size=12).digest()).decode()
 
@@ -48,12 +55,13 @@ HITS_RANGE = (1, 1_000_000)
 WINDOW_SECONDS_RANGE = (0.001, 7 * 86400)
 SCALE_RANGE = (0, 1)
 CONCURRENCY_RANGE = (1, 10_000)
-"""Lowest and highest value that a rate or a domain policy may have. `domain.json` and `crawl.json` repeat them; a test
-compares."""
+"""Lowest and highest value that a rate or a domain policy may have. The schemas `domain.json` and `crawl.json` repeat
+them: change both (a test compares). A narrower range rejects policy files and requests that are valid today."""
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """At most `hits` in any rolling `window_seconds`; with `moderated`, hits are also window/hits seconds apart."""
+    """At most `hits` (requests that are charged) in any rolling `window_seconds`; with `moderated`, hits are also
+    window/hits seconds apart."""
 
     hits: int
     window_seconds: float
@@ -69,7 +77,8 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 SHARED_POOL = "shared"
-"""Pool of a service's crawls, which all workers of the service lease."""
+"""Pool (group of workers) of a service's crawls: all workers of the service lease their requests. Must not change:
+crawls are stored with the name of their pool."""
 
 
 class Crawl(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,13 +99,15 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One run of a crawl, as `open_crawl` returns it. Calls about its requests pass it."""
+    """One run of a crawl: its life from the first request until none is left or it is stopped. `open_crawl` returns
+    it, and calls about its requests pass it."""
 
     crawl: Crawl
     number: int
     """1 for the first run."""
     generation: int
-    """Number of the seen-set. A fresh run has a new one; other runs continue with that of the run before."""
+    """Number of the seen-set (the URLs that need not be added again). A fresh run has a new one; other runs continue
+    with that of the run before."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -108,16 +119,20 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     maxdepth: int | None = None
     """Links of a page are followed while its depth < maxdepth. None: no limit. 0: only the submitted URL is fetched."""
     domain_max_pages: int | None = None
+    """Largest number of fetched pages of this crawl on one domain. None: no limit."""
     domain_max_pending: int | None = None
     """Largest number of queued URLs of this crawl on one domain. More are dropped and counted, but not marked as
     seen."""
     allowed_domains: tuple[str, ...] | None = None
     """Domains to stay on, with their subdomains. None: any."""
     allowed_hosts: tuple[str, ...] | None = None
+    """Hosts to stay on, without their subdomains. None: any."""
     allowed_prefixes: tuple[str, ...] | None = None
-    """Canonical URL prefixes (scheme, host and directory), one of which a link must have."""
+    """Canonical URL prefixes, one of which a link must have; http or https makes no difference. None: any URL."""
     allow_regex: tuple[str, ...] | None = None
+    """A link must match one of these expressions. None: any link."""
     deny_regex: tuple[str, ...] | None = None
+    """A link must match none of these expressions."""
     deny_extensions: tuple[str, ...] | None = None
     """None: the default list (`DENIED_EXTENSIONS` in policy/scope.py)."""
     expires: float = 0.0
@@ -139,13 +154,16 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     links: bool = False
     """True: page records list all links with their anchor texts."""
     ignore_robots: bool = False
+    """True: fetch URLs that robots.txt forbids."""
     insecure: bool = False
     """True: do not verify certificates."""
     private_hosts: tuple[str, ...] = ()
     """Hosts that may have a private address (those of the seeds, where the user allowed it)."""
     proxy: str | None = None
     timeout_seconds: float | None = None
+    """Limit of one fetch. None: the worker's setting."""
     retries: int | None = None
+    """Largest number of repetitions of a failed fetch. None: the worker's setting."""
     query_order: QueryOrder = QueryOrder.SIGNIFICANT
     """Concerns only fingerprints: a URL is fetched as it is written. Requests to Scrapy spiders ignore it."""
 
@@ -164,7 +182,8 @@ class CrawlState(StrEnum):
 
 
 class CrawlEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """End of a run, or of one spider's part of it. It is decided once, and kept until a finisher has published it."""
+    """End of a run, or of one spider's part of it. It is decided once, and the frontier keeps it until a service has
+    published it."""
 
     event_id: str
     """32 hex digits, the same each time the event is published."""
@@ -205,13 +224,16 @@ class DomainPolicy(msgspec.Struct, frozen=True, kw_only=True):
     hits: int | None = None
     window_seconds: float | None = None
     moderated: bool | None = None
+    """True: hits are evenly spaced, as in `Rate`."""
     elastic: bool | None = None
     """True: after a stall, the even gap shrinks by a tenth while the window holds fewer than `hits` hits."""
     scale: float | None = None
     """Factor for `hits`, from 0 to 1. If that leaves less than one hit, the window is stretched. 0 pauses the
     domain."""
     scope: BudgetScope | None = None
+    """Requests that share this budget."""
     concurrency: int | None = None
+    """Largest number of requests in flight. None at every level: the default for the rate."""
     blacklisted: bool | None = None
     """True: nothing is fetched from the domain."""
     when_blacklisted: WhenBlacklisted | None = None
@@ -228,4 +250,5 @@ BUILT_IN_POLICY = DomainPolicy(
     blacklisted=False,
     when_blacklisted=WhenBlacklisted.HELD,
 )
-"""Policy for whatever the operator has not set: one hit a second, evenly spaced. It is polite, yet not very slow."""
+"""Policy for whatever the operator has not set: one hit a second, evenly spaced. It is polite, yet not very slow. The
+values may be changed, but they then apply at once to every domain without a policy. Only `concurrency` may be None."""

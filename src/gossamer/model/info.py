@@ -1,4 +1,8 @@
-"""Information about crawls, domains, spiders, workers and URLs, as the frontier returns it."""
+"""Information about crawls, domains, spiders, workers and URLs, as the frontier returns it.
+
+Nothing here is stored. The API and `--json` output choose their own field names, so fields may be renamed together with
+their readers in Python, and added freely. The sum in SpiderCounts is a promise that the frontier's tests check.
+"""
 
 from dataclasses import dataclass, field
 
@@ -16,32 +20,40 @@ class SpiderCounts:
     added: int = 0
     queued: int = 0
     later: int = 0
+    """Requests that wait for a time before they may be queued again."""
     leased: int = 0
+    """Requests that a worker holds."""
     fetched: int = 0
     failed: dict[str, int] = field(default_factory=dict)
+    """By reason, as are the next two."""
     dropped: dict[str, int] = field(default_factory=dict)
     links_dropped: dict[str, int] = field(default_factory=dict)
 
     @property
     def done(self) -> int:
+        """Number of requests that have ended."""
         return self.fetched + sum(self.failed.values()) + sum(self.dropped.values())
 
 
 @dataclass(slots=True)
 class CrawlInfo:
-    """State of a crawl, summed over all shards."""
+    """State of a crawl, summed over all shards (the servers that share the frontier)."""
 
     crawl: CrawlId
     pool: str
+    """Group of workers that may lease its requests."""
     state: CrawlState
     """Also `stopped` or `expired` when every spider's part was: only other spiders can begin the next run."""
     run: int
+    """Number of its latest run, from 1."""
     started: float
-    """Epoch seconds by the server's clock."""
+    """Start of that run in epoch seconds, by the server's clock."""
     ended: float | None
+    """End of that run; None while it is running."""
     domains: int
     """Number of domains with waiting requests (in queues or for a retry)."""
     seen: int
+    """Number of requests that will not be added again."""
     queued_by_priority: dict[int, int] = field(default_factory=dict)
     spiders: dict[str, SpiderCounts] = field(default_factory=dict)
     expires: dict[str, float] = field(default_factory=dict)
@@ -130,10 +142,11 @@ class UrlInfo:
     place: str
     """`queued`, `later`, `leased`, `done` (seen, and in none of these) or `unknown`."""
     position: int | None = None
-    """Number of entries before it in its queue. None: it is not queued, or deeper in the queue than was searched."""
+    """Number of requests before it in its queue. None: it is not queued, or deeper in the queue than was searched."""
     priority: int | None = None
     due: float | None = None
     """Time before which its domain (or its retry) is not due, in epoch seconds."""
     held_by: str | None = None
     """Worker that has leased it."""
     blocked_until: float | None = None
+    """Time in epoch seconds until which its domain may not be fetched, because the site asked for a pause."""

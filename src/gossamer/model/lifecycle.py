@@ -1,8 +1,10 @@
 """Life cycle of a request in the frontier: its statuses, and every step that one can take to another.
 
-The frontier's scripts take the steps. The header of each script names those that it may take (`-- transition:`). Tests
-compare these lines with the table below, and with what the scripts do in the tests of the frontier's contract. A change
-of one of the three needs the other two.
+The frontier's Lua scripts take the steps. The header of each script names those that it may take (`-- transition:`).
+Tests compare these lines with TRANSITIONS, and with what the scripts do in the tests of the frontier's contract.
+
+Nothing here is stored, and no running program reads it: a step may be added, removed or renamed, together with the
+scripts and their headers. The names of statuses and events stand in those headers.
 """
 
 from enum import StrEnum
@@ -42,7 +44,8 @@ class RequestEvent(StrEnum):
     RECLAIM = "reclaim"
     """Its worker left, or was declared dead."""
     SUSPECT = "suspect"
-    """The last worker that it may cost was declared dead. It waits, because that worker may still send a heartbeat."""
+    """As many workers as MAX_DEATHS were declared dead while they held it. It waits before it is given up, because the
+    last of them may be late only, and send a heartbeat."""
     DUE = "due"
     """Its time has come."""
     STOP = "stop"
@@ -53,35 +56,34 @@ class RequestEvent(StrEnum):
     """The page budget of its crawl, or of its crawl on its domain, is used up."""
 
 
-_S, _E = RequestStatus, RequestEvent
-
 TRANSITIONS: dict[tuple[RequestStatus, RequestEvent], RequestStatus] = {
-    (_S.NEW, _E.ADD): _S.QUEUED,
-    (_S.QUEUED, _E.LEASE): _S.LEASED,
-    (_S.QUEUED, _E.STOP): _S.DROPPED,
-    (_S.QUEUED, _E.EXPIRE): _S.DROPPED,
-    (_S.QUEUED, _E.EXHAUST): _S.DROPPED,
-    (_S.LATER, _E.DUE): _S.QUEUED,
-    (_S.LATER, _E.STOP): _S.DROPPED,
-    (_S.LATER, _E.EXPIRE): _S.DROPPED,
-    (_S.LATER, _E.EXHAUST): _S.DROPPED,
-    (_S.LEASED, _E.FETCH): _S.FETCHED,
-    (_S.LEASED, _E.FAIL): _S.FAILED,
-    (_S.LEASED, _E.DROP): _S.DROPPED,
-    (_S.LEASED, _E.RETRY): _S.LATER,
-    (_S.LEASED, _E.POSTPONE): _S.LATER,
-    (_S.LEASED, _E.RETURN): _S.QUEUED,
-    (_S.LEASED, _E.FORWARD): _S.QUEUED,
-    (_S.LEASED, _E.RECLAIM): _S.QUEUED,
-    (_S.LEASED, _E.SUSPECT): _S.LATER,
-    (_S.LEASED, _E.STOP): _S.DROPPED,
-    (_S.LEASED, _E.EXPIRE): _S.DROPPED,
+    (RequestStatus.NEW, RequestEvent.ADD): RequestStatus.QUEUED,
+    (RequestStatus.QUEUED, RequestEvent.LEASE): RequestStatus.LEASED,
+    (RequestStatus.QUEUED, RequestEvent.STOP): RequestStatus.DROPPED,
+    (RequestStatus.QUEUED, RequestEvent.EXPIRE): RequestStatus.DROPPED,
+    (RequestStatus.QUEUED, RequestEvent.EXHAUST): RequestStatus.DROPPED,
+    (RequestStatus.LATER, RequestEvent.DUE): RequestStatus.QUEUED,
+    (RequestStatus.LATER, RequestEvent.STOP): RequestStatus.DROPPED,
+    (RequestStatus.LATER, RequestEvent.EXPIRE): RequestStatus.DROPPED,
+    (RequestStatus.LATER, RequestEvent.EXHAUST): RequestStatus.DROPPED,
+    (RequestStatus.LEASED, RequestEvent.FETCH): RequestStatus.FETCHED,
+    (RequestStatus.LEASED, RequestEvent.FAIL): RequestStatus.FAILED,
+    (RequestStatus.LEASED, RequestEvent.DROP): RequestStatus.DROPPED,
+    (RequestStatus.LEASED, RequestEvent.RETRY): RequestStatus.LATER,
+    (RequestStatus.LEASED, RequestEvent.POSTPONE): RequestStatus.LATER,
+    (RequestStatus.LEASED, RequestEvent.RETURN): RequestStatus.QUEUED,
+    (RequestStatus.LEASED, RequestEvent.FORWARD): RequestStatus.QUEUED,
+    (RequestStatus.LEASED, RequestEvent.RECLAIM): RequestStatus.QUEUED,
+    (RequestStatus.LEASED, RequestEvent.SUSPECT): RequestStatus.LATER,
+    (RequestStatus.LEASED, RequestEvent.STOP): RequestStatus.DROPPED,
+    (RequestStatus.LEASED, RequestEvent.EXPIRE): RequestStatus.DROPPED,
 }
-"""A step that is not in the table cannot happen. The last two: the request comes back from its worker, and finds that
-its crawl, or its spider's part, has ended. It cannot find the page budget used up, because it holds a page of it."""
+"""Status after each step. A step that is not in the table cannot happen. The last two: the request comes back from its
+worker, and finds that its crawl, or its spider's part, has ended. It cannot find the page budget used up, because it
+holds a page of it."""
 
 FINAL = frozenset({RequestStatus.FETCHED, RequestStatus.FAILED, RequestStatus.DROPPED})
-"""A request that has one of these statuses keeps it."""
+"""Statuses that a request keeps for ever: no step in TRANSITIONS leads out of them."""
 
 
 def advance(status: RequestStatus, event: RequestEvent) -> RequestStatus:

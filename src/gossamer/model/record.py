@@ -1,6 +1,9 @@
 """Records: the output of Gossamer, one for each request, and one for each item that a spider extracts.
 
-They have the fields that consumers of Scrapy Cluster know, and more. Sinks and message schemas follow these classes.
+They have the fields that consumers of Scrapy Cluster know, and more. Names and types of fields must not change, because
+those consumers read them. A new field goes to the end of its class and, at the same place, into `required` of
+`messages/schemas/page.json` or `item.json` (a test compares). It also becomes a column of Parquet outputs, which then
+refuse to continue files that lack it. WireExchange and Output stay inside the process: free to change.
 """
 
 from typing import Any, Literal
@@ -16,6 +19,8 @@ class RedirectHop(msgspec.Struct, frozen=True):
 
 
 class RecordLink(msgspec.Struct, frozen=True):
+    """One link of a page: its URL, and its anchor text."""
+
     url: str
     text: str
 
@@ -30,7 +35,9 @@ class PageRecord(msgspec.Struct, kw_only=True):
     request_id: str
     """Id of the request, the same on every attempt, by which a consumer recognises repeats."""
     attempt: int
+    """0 at first; each retry adds one, and so does each worker that dies while it holds the request."""
     depth: int
+    """Number of links between a submitted URL and this page."""
     url: str
     """The requested URL."""
     response_url: str
@@ -44,20 +51,26 @@ class PageRecord(msgspec.Struct, kw_only=True):
     body_encoding: Literal["text", "base64"]
     """`text` if the body decodes without errors, else `base64` of its bytes."""
     encoding: str
+    """Character encoding that was detected."""
     content_type: str
     links: list[RecordLink]
+    """Empty unless the crawl asked for links."""
     attrs: dict[str, Any] | None
+    """Data that the submission carries for its sender; Gossamer only copies it."""
     timestamp: str
     """Time in UTC, ISO 8601."""
     success: bool
     reason: str
     """Reason why there is no page; empty on success."""
     exception: str
+    """Error behind the reason; empty on success."""
     redirects: list[RedirectHop]
     timings: dict[str, float]
     """Seconds for `dns`, `connect`, `tls`, `first_byte` and `total`."""
     ip: str
+    """Address of the server."""
     truncated: bool
+    """True: the body was cut at the size limit."""
 
 
 class ItemRecord(msgspec.Struct, kw_only=True):
@@ -86,11 +99,13 @@ class WireExchange(msgspec.Struct, kw_only=True, frozen=True):
     ip: str
     url: str
     timestamp: str
+    """Time in UTC, ISO 8601, as in PageRecord."""
     truncated: bool
 
 
 class Output(msgspec.Struct, kw_only=True):
-    """One record for the sinks, with its raw body, and with the wire bytes of every hop if a sink wants them."""
+    """One record for the sinks (the outputs of a worker), with its raw body. `wires`: one exchange for each redirect
+    and for the page itself, if a sink wants them."""
 
     record: PageRecord | ItemRecord
     body: bytes = b""

@@ -1,4 +1,10 @@
-"""Requests in the frontier: batches to add, leases, settlements, and the payload that travels with an entry."""
+"""Requests in the frontier: batches to add, leases, settlements, and the payload that travels with a request.
+
+The frontier is the store of waiting requests; an entry is a request in it. Its Lua scripts know the values of Outcome.
+Its counters hold those of DropReason, which clients read. A Payload is stored by field name, without defaults. So
+rename none of these and change no default; a reason, or a field of Payload with a default, may be added. Batch, Lease,
+Settlement and SettleResult exist only in memory: they may change with their users.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,7 +18,8 @@ from gossamer.model.crawl import Run, Terms
 
 
 class Outcome(StrEnum):
-    """Result of a lease, as the worker reports it. The first three finish the request; the others send it back."""
+    """Result of a lease (a request that one worker holds), as the worker reports it. The first three finish the
+    request; the others send it back."""
 
     FETCHED = "fetched"
     FAILED = "failed"
@@ -22,7 +29,8 @@ class Outcome(StrEnum):
     POSTPONED = "postponed"
     """Fetch later at the same priority, because something else failed (robots.txt is unavailable). Not an attempt."""
     RETURNED = "returned"
-    """The worker has not started it: back to the front of its queue. Not an attempt, and its hit was not used."""
+    """The worker has not started it: back to the front of its queue. Not an attempt, and its hit (the charge for one
+    request to its domain) was not used."""
     FORWARDED = "forwarded"
     """Back to the front of its domain with a new payload (a redirect for which there is no free hit yet)."""
 
@@ -56,7 +64,7 @@ class SettleResult(StrEnum):
 
     SETTLED = "settled"
     ALREADY = "already"
-    """This worker settled the lease before; nothing happened now."""
+    """This worker has reported the outcome before; nothing happened now."""
     STALE_WORKER = "stale_worker"
     """The worker was declared dead, and its leases went to other workers."""
 
@@ -68,7 +76,7 @@ MAX_DEPTH = 2**16 - 1
 """Largest depth. Must not change: the frontier stores a depth in two bytes."""
 MAX_DEATHS = 3
 """A request on which this many workers died is not fetched again: it is recorded and settled as failed, with the reason
-`worker_died`."""
+`worker_died`. May be smaller, not larger: an entry has two bits for the number (`include/deaths.lua`)."""
 
 
 @dataclass(slots=True)
@@ -89,7 +97,7 @@ class Batch:
     """True: add the URLs even if they were seen before (`dont_filter`)."""
     call: str = ""
     """Name of this addition: for an hour, a repeat under the same name gets the same result and adds nothing. The
-    frontier sets it for an unfiltered batch at the first attempt."""
+    frontier sets it at the first attempt if `unfiltered`, because seen URLs do not prevent a second addition then."""
     attempt: tuple[str, int] | None = None
     """Name and number of the `add` call that begins with this batch, while its result is unknown. Set by the
     frontier."""
@@ -101,6 +109,7 @@ class Lease(msgspec.Struct, frozen=True):
     id: int
     """Unique among the leases of the worker on the shard, through all its sessions."""
     shard: int
+    """Number of the server that has the request."""
     worker: str
     """Name of the worker's session on the shard when the request was leased."""
     run: Run
@@ -109,7 +118,7 @@ class Lease(msgspec.Struct, frozen=True):
     priority: int
     depth: int
     attempt: int
-    """0 at first; each retry and each reclaim adds one."""
+    """0 at first; each retry adds one, and so does each worker that is declared dead while it holds the request."""
     deaths: int
     """Number of workers that died while they held this request, at most MAX_DEATHS. A worker that was only late does
     not count."""
@@ -125,7 +134,7 @@ class Lease(msgspec.Struct, frozen=True):
     ahead_seconds: float = 0.0
     """Seconds after `charged` at which the request is to start."""
     spacing_seconds: float = 0.0
-    """Even gap in seconds between two requests of its scope. 0: they may start together."""
+    """Even gap in seconds between two requests that share its budget. 0: they may start together."""
     blacklisted: bool = False
     """True: its domain is blacklisted. The worker records and settles it as dropped, unfetched. No hit was charged."""
 
@@ -142,7 +151,7 @@ class Settlement:
     lease: Lease
     outcome: Outcome
     reason: str = ""
-    """For `failed` and `dropped`: a short stable word, counted per crawl."""
+    """For `failed` and `dropped`: a short word, counted per crawl. Clients read it, so the word of a cause is fixed."""
     delay_seconds: float = 0.0
     """For `retry` and `postponed`: least number of seconds before the next lease."""
     payload: bytes | None = None
@@ -155,23 +164,28 @@ def request_id(run: Run, identity: bytes) -> str:
     """Return the id of a request: 32 hex digits, the same on every attempt.
 
     `identity`: spider and URL, with the bytes that make the entry unique beyond these. The id is computed from what the
-    entry holds, so the frontier does not store it.
+    entry holds, so the frontier does not store it. The computation must not change: a consumer recognises a repeated
+    record by this id, also after an upgrade.
     """
     name = f"{run.crawl.id.token}:{run.generation}:{run.number}:".encode() + identity
     return hashlib.blake2b(name, digest_size=16).hexdigest()
 
 
 MAX_PAYLOAD_BYTES = 1 << 20
-"""Largest packed payload of an entry."""
-_MAX_NEW_PAYLOAD_BYTES = MAX_PAYLOAD_BYTES - (16 << 10)
-"""Largest packed payload of a new request. The difference is left for what redirects add."""
+"""Largest packed payload of an entry. May be larger, but waiting requests need that much memory in the frontier.
+Smaller: requests that wait already could not be put back with a new payload."""
+_REDIRECT_BYTES = 16 << 10
+"""Part of it that is left for what redirects add (URLs, cookies). Less makes long chains of redirects fail."""
+_MAX_NEW_PAYLOAD_BYTES = MAX_PAYLOAD_BYTES - _REDIRECT_BYTES
+"""Largest packed payload of a new request."""
 
 
 class Payload(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True):
-    """Properties of a request beyond its URL and terms. Each is optional, and none repeats the terms."""
+    """Properties of a request beyond its URL and its terms (the options of its submission). Each is optional."""
 
     method: str = "GET"
     body: bytes = b""
+    """Sent only with a method other than GET."""
     headers: dict[str, str] | None = None
     chain: tuple[tuple[str, int], ...] = ()
     """Redirects so far: (URL that redirected, its status), oldest first. The entry's URL is the first of them."""
@@ -186,7 +200,7 @@ class Payload(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True):
     sitemap: bool = False
     """True: read the response as a sitemap."""
     scrapy: bytes | None = None
-    """Other properties of a Scrapy request, which only the Scrapy lane reads."""
+    """Other properties of a Scrapy request, as `model.values` encodes them. Only workers that run Scrapy read them."""
 
 
 SCRAPY_DEFAULTS: dict[str, Any] = {
@@ -231,11 +245,13 @@ def unpack(data: bytes | None) -> Payload:
 
 
 _FORBIDDEN = frozenset("|,\n")
-"""Separators of names in the frontier's keys and fields."""
+"""Separators of names in the frontier's keys and fields, and of lines in its lists. None may be allowed: two names
+could then lead to the same key."""
 
 
 def name_error(name: str) -> str:
-    """Return the reason why a pool, spider or egress may not have this name; empty if it may."""
+    """Return the reason why a pool (group of workers), spider or egress (address that requests leave from) may not have
+    this name; empty if it may."""
     if _FORBIDDEN.isdisjoint(name):
         return ""
     return f"a pool, spider or egress may not contain '|', ',' or a line break: {name[:200]!r}"

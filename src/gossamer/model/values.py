@@ -1,7 +1,8 @@
-"""Exact conversion of Python values to MessagePack and back.
+"""Exact conversion of the values in Scrapy requests to MessagePack and back, for storage in the frontier.
 
-Types without a MessagePack form (tuples, sets, dates, decimals, large integers) become extensions. Stored requests hold
-these codes, so a code must never change its meaning.
+Types without a MessagePack form (tuples, sets, dates, decimals, large integers) become extensions: a code, and the
+value in a simpler form. Stored requests hold both, so no code may change its number or its form. A new type may be
+added: the next code, with a line in `_TO_SIMPLE` and one in `_FROM_SIMPLE`. Texts of errors may change freely.
 """
 
 import datetime
@@ -12,10 +13,14 @@ from typing import Any
 import msgspec
 
 _ATOMS = frozenset({type(None), bool, float, bytes})
+"""Types that MessagePack stores as they are, in every size."""
 _DEEPEST = 100
+"""Levels of nesting in a value. May be smaller, or somewhat larger: encoding and decoding recurse, and Python ends a
+recursion of about 1,000 calls."""
 
+# 6 is in use outside this file: `scrapy.entries` stores a dataclass or a Scrapy item under it.
 _TUPLE, _SET, _FROZENSET, _DATETIME, _DATE, _DECIMAL, ITEM, _BIG = range(8)
-_FORMS: dict[type, tuple[int, Callable[[Any], Any]]] = {
+_TO_SIMPLE: dict[type, tuple[int, Callable[[Any], Any]]] = {
     tuple: (_TUPLE, list),
     set: (_SET, list),
     frozenset: (_FROZENSET, list),
@@ -23,7 +28,8 @@ _FORMS: dict[type, tuple[int, Callable[[Any], Any]]] = {
     datetime.date: (_DATE, datetime.date.isoformat),
     Decimal: (_DECIMAL, str),
 }
-_BACK: dict[int, Callable[[Any], Any]] = {
+"""Code of each type, and the function that returns the simpler form of a value."""
+_FROM_SIMPLE: dict[int, Callable[[Any], Any]] = {
     _TUPLE: tuple,
     _SET: set,
     _FROZENSET: frozenset,
@@ -32,10 +38,12 @@ _BACK: dict[int, Callable[[Any], Any]] = {
     _DECIMAL: Decimal,
     _BIG: int,
 }
+"""Inverse functions, by code."""
 
 _encoder = msgspec.msgpack.Encoder()
 
 Other = Callable[[Any, str, int], Any]
+"""Type of the parameter `other` of `to_packable`."""
 
 
 def encode(fields: dict[str, Any]) -> bytes:
@@ -47,7 +55,7 @@ def to_packable(value: Any, where: str, depth: int = 0, *, other: Other | None =
     """Return a value in types that MessagePack distinguishes. Raises ValueError for one that cannot be stored.
 
     `where` names the value in the error. `other(value, where, depth)` converts types that are unknown here; it returns
-    None for types that it does not know either.
+    None for types that it does not know either. The type must match exactly: a subclass would come back as its base.
     """
     kind = type(value)
     if kind is str:
@@ -65,9 +73,9 @@ def to_packable(value: Any, where: str, depth: int = 0, *, other: Other | None =
             _key(key, where): to_packable(one, f"{where}[{key!r}]", depth + 1, other=other)
             for key, one in value.items()
         }
-    if kind in _FORMS:
-        code, form = _FORMS[kind]
-        return extended(code, to_packable(form(value), where, depth + 1, other=other))
+    if kind in _TO_SIMPLE:
+        code, simplify = _TO_SIMPLE[kind]
+        return extended(code, to_packable(simplify(value), where, depth + 1, other=other))
     found = other(value, where, depth) if other is not None else None
     if found is None:
         raise ValueError(
@@ -111,7 +119,7 @@ def decode(data: bytes, *, item: Callable[[Any], Any] | None = None) -> dict[str
         if code == ITEM and item is not None:
             return item(value)
         try:
-            return _BACK[code](value)
+            return _FROM_SIMPLE[code](value)
         except KeyError:
             raise ValueError(f"extension {code} is not known") from None
 

@@ -3,13 +3,16 @@
 -- KEYS  1 the topic's stream  2 its facts
 -- ARGV  1 group  2 1: kept until acknowledged  3 ms that an empty topic is remembered  then ids
 -- Returns how many messages were acknowledged.
+-- Must stay one script: a message is deleted only if no group, at this moment, still needs it.
 local stream, facts, group = KEYS[1], KEYS[2], ARGV[1]
+local IDS_AT_ONCE = 1000 -- Lua's `unpack` fails for several thousands
 if redis.call("EXISTS", stream) == 0 then
   return 0
 end
 local acknowledged = 0
-for first = 4, #ARGV, 1000 do
-  acknowledged = acknowledged + redis.call("XACK", stream, group, unpack(ARGV, first, math.min(first + 999, #ARGV)))
+for first = 4, #ARGV, IDS_AT_ONCE do
+  local last = math.min(first + IDS_AT_ONCE - 1, #ARGV)
+  acknowledged = acknowledged + redis.call("XACK", stream, group, unpack(ARGV, first, last))
 end
 
 local function parse_id(id)
@@ -27,7 +30,7 @@ local function oldest_needed(row)
   for at = 1, #row, 2 do
     fields[row[at]] = row[at + 1]
   end
-  if fields["pending"] > 0 then
+  if fields["pending"] > 0 then -- delivered and not acknowledged
     return parse_id(redis.call("XPENDING", stream, fields["name"])[2])
   end
   local needed = parse_id(fields["last-delivered-id"])

@@ -1,4 +1,6 @@
 -- Append messages to a topic, within the topic's limits.
+-- Fixed: the fields of a message and their order, which consumers and `update_gone` read by place; and what `put` and
+-- `gone` count, because existing topics have them. How many messages `shrink` deletes at once may be tuned.
 -- KEYS  1 the topic's stream  2 its facts: put (bytes ever appended), gone (bytes of them that were deleted)
 -- ARGV  1 the topic's name  2 the channel that wakes consumers  3 bytes that the topic may hold
 --       4 1: kept until acknowledged, refused when full; 0: the oldest are deleted  5 ms that the latter are kept
@@ -8,7 +10,7 @@
 local topic, channel, most, life = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5])
 local until_acknowledged = ARGV[4] == "1"
 local stream, facts = KEYS[1], KEYS[2]
-local ENTRY_BYTES = 32 -- what a message takes besides its value and key (approximate)
+local ENTRY_BYTES = 32 -- what a message takes besides its value and key (approximate; StreamsBus's docstring names it)
 
 local known = redis.call("HMGET", facts, "put", "gone")
 local put, gone = tonumber(known[1] or "0"), tonumber(known[2] or "0")
@@ -17,7 +19,7 @@ local put, gone = tonumber(known[1] or "0"), tonumber(known[2] or "0")
 -- gone.
 local function update_gone()
   local first = redis.call("XRANGE", stream, "-", "+", "COUNT", 1)[1]
-  gone = first and tonumber(first[2][4]) or put
+  gone = first and tonumber(first[2][4]) or put -- the fourth is the value of c, see XADD below
 end
 
 local added_bytes = 0

@@ -3,17 +3,19 @@
 --         this key .. ":" .. name, with the fields m<minute>, q<quarter of an hour>, h<hour> and `lifetime`.
 -- ARGV  1 epoch seconds, or "" for the server's clock  2 seconds that an unchanged counter lives  then name, number ...
 -- Returns nothing. Buckets that no window needs any more are deleted when a new bucket begins.
+-- Field names and BUCKETS are stored, and read by WINDOWS in control/stats.py: change none of them alone. A longer
+-- period of old buckets is harmless and only needs memory.
 local now = tonumber(ARGV[1]) or tonumber(redis.call("TIME")[1])
 local life = ARGV[2]
--- Letter, seconds, and number of buckets in the longest window.
+-- Letter, seconds, and number of buckets in the longest window of WINDOWS.
 local BUCKETS = { { "m", 60, 60 }, { "q", 900, 96 }, { "h", 3600, 168 } }
 
--- Whether no window needs this field any more. One bucket more is kept: a window begins within it.
+-- Returns whether no window needs this field any more. One bucket more is kept: a window begins within it.
 local function is_old(field)
   for _, bucket in ipairs(BUCKETS) do
-    local letter, seconds, most = unpack(bucket)
+    local letter, seconds, kept = unpack(bucket)
     local number = tonumber(field:sub(2))
-    if field:sub(1, 1) == letter and number and number < math.floor(now / seconds) - most then
+    if field:sub(1, 1) == letter and number and number < math.floor(now / seconds) - kept then
       return true
     end
   end

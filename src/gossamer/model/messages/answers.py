@@ -1,7 +1,8 @@
 """Answers and events as they are sent: Scrapy Cluster's fields, with Gossamer's added.
 
-Each function that returns a message names its schema in `schemas/`. Names and types of fields must not change: clients
-of Scrapy Cluster read them. A field may be added, together with the schema. `now` is epoch seconds."""
+Each function that returns a message names its schema in `schemas/`. Names and types of fields, and the values of
+`action`, must not change: clients of Scrapy Cluster read them. A field may be added, together with the schema. Safe to
+change: the order of fields, and sentences in `reason`. `now` is epoch seconds."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ be lowered freely; a larger value may exceed the largest message of the bus."""
 
 @dataclass(slots=True)
 class CrawlBacklog:
-    """Waiting requests of one crawl, for one spider or for all."""
+    """Waiting requests of one crawl, for one spider or for all, from which info answers are made."""
 
     crawl: CrawlId
     total: int = 0
@@ -102,6 +103,7 @@ def app_info(
 
 
 def _app_crawl(backlog: CrawlBacklog) -> dict[str, Any]:
+    """Return one crawl's part of the answer about an application."""
     found: dict[str, Any] = {
         "total": backlog.total,
         "distinct_domains": backlog.total_domains,
@@ -111,15 +113,15 @@ def _app_crawl(backlog: CrawlBacklog) -> dict[str, Any]:
 
 
 def info_1_0(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return an info answer in the format of Scrapy Cluster 1.0: priorities of the whole crawl, no domains (schemas
-    `info_1_0` and `info_app_1_0`)."""
+    """Return the answer of `crawl_info` or `app_info` in the format of Scrapy Cluster 1.0: highest and lowest priority
+    of the whole crawl instead of domains (schemas `info_1_0` and `info_app_1_0`)."""
     if "crawlids" not in answer:
         return _flattened(answer)
     crawls = {name: _flattened(crawl) for name, crawl in answer["crawlids"].items()}
     for crawl in crawls.values():
-        crawl.pop("distinct_domains", None)
+        del crawl["distinct_domains"]
         if "expires" in crawl:
-            crawl["expires"] = str(crawl["expires"])
+            crawl["expires"] = str(crawl["expires"])  # text in both answers of version 1.0
     return answer | {"crawlids": crawls}
 
 
@@ -136,6 +138,7 @@ def without_zone(timestamp: str) -> str:
 
 
 def _flattened(part: dict[str, Any]) -> dict[str, Any]:
+    """Return one crawl's answer, or its part of an answer, without domains, with the priorities over all of them."""
     domains = part["domains"].values()
     kept = {name: value for name, value in part.items() if name not in ("domains", "total_domains")}
     return kept | {
@@ -176,7 +179,8 @@ def event(crawl_event: CrawlEvent, *, now: float) -> dict[str, Any]:
 
     The message is sent at least once; a consumer recognises a repetition by `event_id`.
 
-    `spiderid` is always present, because Scrapy Cluster's consumers expect it; empty: the whole crawl."""
+    `spiderid` is always present, because Scrapy Cluster's consumers expect it; empty: the whole crawl. `now` is used
+    for an event without a time of its own."""
     message: dict[str, Any] = {
         "action": crawl_event.kind.value,
         "event_id": crawl_event.event_id,
@@ -194,8 +198,8 @@ def event(crawl_event: CrawlEvent, *, now: float) -> dict[str, Any]:
 
 
 def expired_request(crawl: CrawlId, *, spider: str, url: str, event_id: str, now: float) -> dict[str, Any]:
-    """Return the answer to a crawl request that expired while it waited on the bus: an event with run 0 (schema
-    `expired`)."""
+    """Return the answer to a crawl request that expired while it waited on the bus: an event with run 0, because the
+    request joined no run of its crawl (schema `expired`)."""
     return {
         "action": CrawlState.EXPIRED.value,
         "event_id": event_id,
@@ -219,11 +223,13 @@ to which each is cut. The numbers stand in the schema `rejected`, too, as `maxLe
 def rejected(given: Mapping[str, Any], *, field: str, reason: str, now: float) -> dict[str, Any]:
     """Return the answer to a rejected request (schema `rejected`). It repeats the request's ids and URL, cut if they
     are long."""
-    known = {
-        name: value[:longest] for name, longest in _ECHOED_FIELDS.items() if isinstance(value := given.get(name), str)
-    }
+    echoed = {}
+    for name, max_characters in _ECHOED_FIELDS.items():
+        value = given.get(name)
+        if isinstance(value, str):
+            echoed[name] = value[:max_characters]
     return {
-        **known,
+        **echoed,
         "action": REJECTED,
         "field": field,
         "reason": reason,

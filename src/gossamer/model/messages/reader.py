@@ -2,7 +2,8 @@
 
 To add a field to a built-in request, change its schema in `schemas/` and its struct in `requests.py`; a rule that a
 schema cannot express belongs into `built_in_kinds`. A schema's own keyword `x-means` says in words what its pattern or
-bounds demand.
+bounds demand. Fixed: the names of kinds, and the order of their ranks, which decides what a message is. Reasons are for
+people, so their wording may change; the field beside them is read by programs.
 """
 
 import base64
@@ -30,13 +31,15 @@ from gossamer.model.messages.schemas import schema
 _T = TypeVar("_T")
 
 MAX_MESSAGE_BYTES = 1024 * 1024
-"""Default limit; a larger message is rejected without being parsed."""
+"""Default limit; a larger message is rejected without being parsed. May be changed: parsing takes several times its
+size in memory."""
 MAX_NESTING = 100
-"""Levels of arrays and objects that a message may have."""
+"""Levels of arrays and objects that a message may have. May be smaller, or somewhat larger: encoders for the frontier
+and the outputs recurse, and fail at about 1,000 levels."""
 
 _TOO_DEEP = f"is nested more than {MAX_NESTING} levels deep"
 _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
-"""Integers that MessagePack can store in the frontier."""
+"""Integers that MessagePack can store in the frontier (the store of waiting requests): fixed by that format."""
 
 _decode = msgspec.json.Decoder().decode
 
@@ -59,6 +62,7 @@ class RequestKind:
     name: str
     schema: Mapping[str, Any]
     rank: int
+    """Kinds are tried in ascending rank; with equal ranks, by name."""
     build: Callable[[dict[str, Any]], Any]
     """Returns the request for a valid message. Raises RequestRejected for faults that a schema cannot express."""
 
@@ -141,6 +145,7 @@ def decode_json(value: bytes) -> Any:
 def _check_json(value: object, name: str) -> None:
     """Raise RequestRejected for a value that cannot be stored: deeper than MAX_NESTING, with integers of more than 64
     bits, or with numbers that are not finite. `name`: the field it belongs to."""
+    # Level by level instead of by recursion, which a hostile message could exhaust.
     level, depth = [value], 0
     while level:
         inner: list[Any] = []
@@ -161,9 +166,9 @@ def _check_json(value: object, name: str) -> None:
 
 
 def built_in_kinds(limits: RequestLimits) -> list[RequestKind]:
-    """Return Scrapy Cluster's kinds of request, with its ranks."""
+    """Return Scrapy Cluster's kinds of request, with its ranks. Plug-ins choose ranks between these: fixed."""
 
-    def crawl(given: dict[str, Any]) -> CrawlRequest:
+    def build_crawl(given: dict[str, Any]) -> CrawlRequest:
         for name, limit in (("maxdepth", limits.maxdepth), ("domain_max_pages", limits.domain_max_pages)):
             if limit is not None and given.get(name, 0) > limit:
                 raise RequestRejected(f"must be at most {limit}; the operator set this limit", field=name)
@@ -177,7 +182,7 @@ def built_in_kinds(limits: RequestLimits) -> list[RequestKind]:
         return _convert(given, CrawlRequest)
 
     return [
-        RequestKind("crawl", schema("crawl"), 100, crawl),
+        RequestKind("crawl", schema("crawl"), 100, build_crawl),
         RequestKind("action", schema("action"), 200, lambda given: _convert(given, ActionRequest)),
         RequestKind("stats", schema("stats"), 300, lambda given: _convert(given, StatsRequest)),
         RequestKind("domain", schema("domain"), 400, _domain_request),
@@ -210,10 +215,11 @@ def _check_base64(given: dict[str, Any]) -> None:
 
 _MAX_NAME = 100
 _MAX_REASON = 300
-"""Characters of an error message. It may quote the sender, and every rejection is stored and sent."""
+"""Characters of a field's name, and of a reason, in a rejection. Both may quote the sender, and every rejection is
+stored and sent: larger values let a sender fill the topics, smaller ones cut explanations."""
 
 _UNSUPPORTED = {"render": "pages are not rendered yet", "splash": "pages are not rendered; Splash is not supported"}
-"""Fields that users of other crawlers may send, and why they are rejected."""
+"""Fields that users of other crawlers may send, and why they are rejected. May be extended freely."""
 
 _TYPICAL_FIELDS: dict[str, tuple[tuple[str, tuple[str, ...] | None], ...]] = {
     "crawl": (("url", None),),
@@ -224,7 +230,8 @@ _TYPICAL_FIELDS: dict[str, tuple[tuple[str, tuple[str, ...] | None], ...]] = {
     ),
     "stats": (("stats", None),),
 }
-"""Fields that only one kind has, with the values that identify it (None: any value). Plug-ins have no entry."""
+"""Fields that are typical of a kind, with the values that identify it (None: any value). They only improve the reason
+of a rejection. Plug-ins have no entry."""
 
 
 def _explain(given: dict[str, Any], kinds: Sequence[RequestKind]) -> RequestRejected:
@@ -264,6 +271,7 @@ def _similarity(given: dict[str, Any], kind: RequestKind) -> tuple[int, int]:
 
 
 def _explain_fault(error: Any, kind: RequestKind) -> RequestRejected:
+    """Return the rejection for a fault that the JSON Schema validator has found."""
     path = ".".join(str(part)[:_MAX_NAME] for part in error.instance_path)
     facts = error.kind.as_dict()
     match error.kind.name:
@@ -302,7 +310,8 @@ _REASONS = {
     "maxProperties": "must have at most {limit} fields",
     "uniqueItems": "must not contain the same item twice",
 }
-"""Reasons by the JSON Schema keyword that failed."""
+"""Reasons by the JSON Schema keyword that failed; the validator's facts replace `{limit}` and `{pattern}`. A keyword
+without a line here gets the validator's own sentence."""
 
 
 def _unknown_field(path: str, name: str, kind: RequestKind) -> RequestRejected:
@@ -326,6 +335,7 @@ def _schema_at(kind: RequestKind, path: Sequence[Any]) -> dict[str, Any]:
 
 
 def _join(path: str, name: str) -> str:
+    """Return the field's name behind the path of the object that has it, as in `headers.Accept`."""
     return f"{path}.{name}" if path else name
 
 

@@ -1,4 +1,10 @@
-"""Requests after parsing, and what a crawl request becomes in the frontier: a crawl, terms and a payload."""
+"""Requests after parsing, and what a crawl request becomes in the frontier (the store of waiting requests).
+
+It becomes a crawl (options that all requests of the crawl share), terms (options of this submission) and a payload
+(method and body). Names, types and defaults of fields are those of the schemas `crawl`, `action`, `stats` and `domain`,
+which senders rely on: none may change, and a new field needs a line in the schema. A field that must reach the worker
+also needs one in `CrawlRequest.terms` or `payload`.
+"""
 
 import base64
 from typing import Any, Literal
@@ -10,7 +16,8 @@ from gossamer.model.crawl import Crawl, CrawlId, Order, QueryOrder, Rate, Terms
 from gossamer.model.request import EMPTY_PAYLOAD, Payload
 
 _MAX_EXPIRES_AHEAD_SECONDS = 100 * 365 * 86400
-"""A later time is most likely a mistake, such as milliseconds."""
+"""A later time is most likely a mistake, such as milliseconds. May be changed; `check_expires` words it as a hundred
+years."""
 
 
 class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,21 +28,27 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     spiderid: str = "link"
     wait_for_spider: bool = False
+    """True: accept the request even if no worker has this spider yet."""
     priority: int = 1
     maxdepth: int = 0
+    """0: fetch only the URL itself."""
     max_pages: int | None = None
     domain_max_pages: int | None = None
     allowed_domains: tuple[str, ...] | None = None
     allow_regex: tuple[str, ...] | None = None
     deny_regex: tuple[str, ...] | None = None
     deny_extensions: tuple[str, ...] | None = None
+    """None: the default list; empty: no extension is denied."""
     expires: int = 0
+    """Epoch seconds; 0: never."""
     useragent: str | None = None
     cookie: str | None = None
     attrs: dict[str, Any] | None = None
     headers: dict[str, str] | None = None
     headers_for: tuple[str, ...] | None = None
+    """Domains that get the cookie and secret headers, besides the domain of the URL."""
     secret_headers: tuple[str, ...] | None = None
+    """Names of further headers that are secret."""
     method: str = "GET"
     body: str | None = None
     body_base64: str | None = None
@@ -50,6 +63,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     retries: int | None = None
     fresh: bool = False
+    """True: if the crawl has finished, fetch everything again."""
 
     def check_expires(self, *, now: float) -> None:
         """Raise RequestRejected if `expires` has passed or is more than a hundred years ahead. `now`: epoch seconds."""
@@ -131,11 +145,15 @@ class DomainRequest(msgspec.Struct, frozen=True, kw_only=True):
     domain: str
     action: Literal["domain-update", "domain-remove", "blacklist-update", "blacklist-remove"]
     hits: int = 0
+    """Requests in a window; 0: not given."""
     window: int = 0
+    """Seconds; 0: not given."""
     scale: float = 1.0
+    """Factor for `hits`; 0 pauses the domain."""
 
 
 def parse_rate(text: str) -> Rate:
-    """Return the rate for HITS/SECONDS, or HITS a second. The text must match the schema's pattern."""
+    """Return the rate for HITS/SECONDS, or HITS a second. The text must match the pattern of `rate` in the schema
+    `crawl`: it is not checked here."""
     hits, _, seconds = text.partition("/")
     return Rate(hits=int(hits), window_seconds=float(seconds or 1))

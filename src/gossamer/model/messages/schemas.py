@@ -1,7 +1,8 @@
 """JSON Schemas (draft 2020-12) of all messages except dead letters, loaded from `schemas/`. Their `examples` are valid.
 
 The reader of requests and the REST service use the schemas of REQUESTS. The generated reference and the tests iterate
-over all the tuples. Names are also those of the files: a new message needs a file and a name here.
+over all the tuples, in their order, which may change freely. Names are also those of the files, and stand in the
+reference: a new message needs a file and a name here; a message that clients send or read must not lose its own.
 """
 
 from functools import cache
