@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from gossamer.bus.base import Message
@@ -168,14 +168,14 @@ class KafkaConsumer:
     async def assign(
         self, topics: Sequence[str], *, from_beginning: bool, after: dict[str, dict[int, int]] | None = None
     ) -> None:
-        """Read all partitions without a group, those in `after` from the offset given there."""
-        offset = OFFSET_BEGINNING if from_beginning else OFFSET_END
+        """Read all partitions without a group: from the beginning, those in `after` from the offset given there; or, with
+        `from_beginning` False, from the end that each has now."""
 
         def assign() -> None:
             assigned = []
             for topic in topics:
                 for number in partitions_of(self._consumer, topic):
-                    start = (after or {}).get(topic, {}).get(number, offset)
+                    start = (after or {}).get(topic, {}).get(number, OFFSET_BEGINNING)
                     if not from_beginning:  # the end as of this call, not as of the first fetch
                         _, start = self._consumer.get_watermark_offsets(
                             TopicPartition(topic, number), timeout=REPLY_SECONDS

@@ -30,7 +30,7 @@ from gossamer.policy.urls import from_user_input, host, registered_domain
 
 _FILTER_FIELDS = ("allowed_domains", "allow_regex", "deny_regex", "deny_extensions")
 """Fields of CrawlRequest that filter links. Each must be a parameter of `policy.scope.compile_scope`. A filter that is
-missing here is not checked on submission, and makes the worker fail instead."""
+missing here is not checked on submission."""
 _CACHED_FILTERS = 1000
 """Number of sets of filters that are remembered as valid. May be changed freely: more need memory, fewer are compiled
 more often, which is slow. Producers send the same set with many requests."""
@@ -75,6 +75,7 @@ class AdmittedRequest:
     """Packed `Payload`: what the request has beyond URL and terms. None: nothing."""
     method: str = "GET"
     body: bytes = b""
+    """Method and body are in the payload, too; here they serve to compute the fingerprint."""
     wait_for_spider: bool = False
     """Add the request even if no worker has announced its spider."""
     fresh: bool = False

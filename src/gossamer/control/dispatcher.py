@@ -7,6 +7,7 @@ Page sizes may be tuned. Fields of answers belong to `model.messages.answers`.""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import msgspec
@@ -134,7 +135,8 @@ class RequestDispatcher:
 
 
 def _with_blacklist(result: SubmitResult, when_blacklisted: WhenBlacklisted | None) -> SubmitResult:
-    return SubmitResult(True, blacklisted=when_blacklisted) if result.added and when_blacklisted else result
+    """Return the result of a request, with what the blacklist does to its domain (None: nothing) if it was added."""
+    return replace(result, blacklisted=when_blacklisted) if result.added and when_blacklisted else result
 
 
 class CheckedHandler:

@@ -40,13 +40,16 @@ class DropReason(StrEnum):
 
     DUPLICATE = "duplicate"
     OFFSITE = "offsite"
+    """Outside the domains, hosts and prefixes of its submission."""
     DEPTH = "depth"
     ROBOTS = "robots"
     BUDGET = "budget"
+    """A limit of pages, or of waiting requests of a domain, is used up."""
     STOPPED = "stopped"
     EXPIRED = "expired"
     BLACKLISTED = "blacklisted"
     BLOCKED_ADDRESS = "blocked_address"
+    """Its host has an address that is not on the public internet."""
     EXTENSION = "extension"
     FILTERED = "filtered"
     """Refused by an allow or deny expression."""
@@ -54,6 +57,7 @@ class DropReason(StrEnum):
     """No worker has the spider."""
     NOFOLLOW = "nofollow"
     SCHEME = "scheme"
+    """Neither http nor https."""
     BAD_URL = "bad_url"
     MOVED = "moved"
     """The request continues as another entry, under the domain that it was redirected to."""
@@ -71,7 +75,8 @@ class SettleResult(StrEnum):
 
 MAX_PRIORITY = 60_000
 """Largest priority of a Scrapy request, and the negative of the smallest; others are clipped. May be smaller; larger
-only up to 2**17 - 1, because the frontier stores a priority and a turn (36 bits) in one float."""
+only up to 2**17 - 1, because the frontier stores a priority, and a turn of 36 bits that orders the queues of the same
+priority, in one float."""
 MAX_DEPTH = 2**16 - 1
 """Largest depth. Must not change: the frontier stores a depth in two bytes."""
 MAX_DEATHS = 3
@@ -118,7 +123,8 @@ class Lease(msgspec.Struct, frozen=True):
     priority: int
     depth: int
     attempt: int
-    """0 at first; each retry adds one, and so does each worker that is declared dead while it holds the request."""
+    """0 at first. Each retry adds one, and so does each worker that leaves or is declared dead while it holds the
+    request."""
     deaths: int
     """Number of workers that died while they held this request, at most MAX_DEATHS. A worker that was only late does
     not count."""

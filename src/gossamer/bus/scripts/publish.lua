@@ -15,8 +15,8 @@ local ENTRY_BYTES = 32 -- what a message takes besides its value and key (approx
 local known = redis.call("HMGET", facts, "put", "gone")
 local put, gone = tonumber(known[1] or "0"), tonumber(known[2] or "0")
 
--- Updates `gone`: a message says how many bytes were appended before it, so the oldest one that is left says what is
--- gone.
+-- Updates `gone`: each message has the number of bytes that were appended before it, so that of the oldest message
+-- which is left is the number of deleted bytes.
 local function update_gone()
   local first = redis.call("XRANGE", stream, "-", "+", "COUNT", 1)[1]
   gone = first and tonumber(first[2][4]) or put -- the fourth is the value of c, see XADD below
