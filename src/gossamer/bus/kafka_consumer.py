@@ -168,8 +168,8 @@ class KafkaConsumer:
     async def assign(
         self, topics: Sequence[str], *, from_beginning: bool, after: dict[str, dict[int, int]] | None = None
     ) -> None:
-        """Read all partitions without a group: from the beginning, those in `after` from the offset given there; or, with
-        `from_beginning` False, from the end that each has now."""
+        """Read all partitions without a group: from the beginning, but those in `after` from the offset given there;
+        with `from_beginning` False, from the end that each has now."""
 
         def assign() -> None:
             assigned = []
