@@ -82,8 +82,6 @@ _LONGEST_PAUSE_SECONDS = 5.0
 """First and longest pause between calls to a service of the cluster that does not answer. May be changed: shorter
 pauses load a service that is starting again; a process may notice only after the longest pause that an outage is
 over."""
-
-
 _MOST_DOUBLINGS = 64
 """Must stay below 1024: 2.0 to that power is an OverflowError. Any base has reached any cap long before."""
 
@@ -102,7 +100,7 @@ def retry_delay(attempt: int, *, random: float, base_seconds: float, cap_seconds
 
 def outage_pause(failures: int, *, random: float) -> float:
     """Return the seconds to wait after the `failures`-th failure in a row (1 is the first) of a call to one of the
-    cluster's own services: 50 ms doubling to 5 s, jittered as in `retry_delay`."""
+    cluster's own services: from the first pause, doubling to the longest, jittered as in `retry_delay`."""
     return retry_delay(failures, random=random, base_seconds=_FIRST_PAUSE_SECONDS, cap_seconds=_LONGEST_PAUSE_SECONDS)
 
 

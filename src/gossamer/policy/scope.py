@@ -78,7 +78,7 @@ lower value, workers refuse the filters of running crawls."""
 
 _MEMORY_BYTES = 1024 * 1024
 """Maximum memory of one compiled expression: `(x{100}){100}` is short and large. May be raised, which costs each worker
-memory; with a lower value RE2 refuses more expressions, those of running crawls included."""
+memory; with a lower value, services refuse more expressions, and `re` matches those of running crawls, slowly."""
 
 _SET_MEMORY_BYTES = 4 * _MEMORY_BYTES
 """Maximum memory of all expressions of a filter together, including the states that matching makes. May be changed

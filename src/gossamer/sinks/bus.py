@@ -77,6 +77,7 @@ class BusSink:
             await self.write(outputs)
 
     async def _write(self, outputs: Sequence[Output]) -> None:
+        """Publish the batch to its topics. Every error of the bus but MessageTooLarge becomes an error of a sink."""
         values = await self._values(outputs)
         by_topic: dict[str, list[bytes]] = {}
         for output, value in zip(outputs, values, strict=True):
