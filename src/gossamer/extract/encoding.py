@@ -1,6 +1,11 @@
 """Decodes bodies to text, as browsers do where they agree, without an error for a page that declares a wrong encoding.
 
 docs/adr/0010-own-robots-rules-and-encoding-labels.md compares the labels with the libraries that exist.
+
+Safe to change: the numbers and candidates of the detection, which is a guess. Fixed: the labels (WHATWG Encoding
+standard) and the order of the sources in `decode`; the names of codecs, which are in the records of pages; that no
+page makes a function raise; and that no expression backtracks (hence the possessive quantifiers, `++` and `*+`), or a
+page could stop a worker.
 """
 
 import codecs
@@ -9,7 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 PRESCAN_BYTES = 1024
-"""Bytes that are searched for a declaration, by the HTML standard."""
+"""Bytes that are searched for a declaration. HTML standard: fixed."""
 
 _COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
 _XML = re.compile(rb"""\A\s*<\?xml[^>]*?\bencoding\s*=\s*["']([A-Za-z0-9._:-]+)["']""")
@@ -17,13 +22,14 @@ _META = re.compile(rb"<meta(?=[\s/])", re.IGNORECASE)
 _ATTRIBUTE = re.compile(
     rb"""[\s/]*+([^\s/>=][^\s/>=]*+)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>"'][^\s>]*+)))?+""", re.DOTALL
 )
+"""One attribute of a tag: its name, and its value by the kind of quotes."""
 _CHARSET = re.compile(r"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"']+))""", re.IGNORECASE)
 
 
 def declared_codec(body: bytes) -> str | None:
     """Return the codec of the first usable `<meta charset>`, `<meta http-equiv=content-type>` or XML declaration.
 
-    None: there is none in the first 1,024 bytes. A declaration that is readable as ASCII cannot be UTF-16, so UTF-16
+    None: there is none in the first PRESCAN_BYTES. A declaration that is readable as ASCII cannot be UTF-16, so UTF-16
     there means UTF-8.
     """
     start = body[:PRESCAN_BYTES]
@@ -45,6 +51,7 @@ def charset_in(text: str) -> str | None:
 
 
 def _codec_of_meta(start: bytes, position: int) -> str | None:
+    """Return the codec that a meta tag declares. `position`: end of the tag's name in `start`."""
     attributes: dict[str, str] = {}
     while (match := _ATTRIBUTE.match(start, position)) is not None:
         name, *values = match.groups()
@@ -57,6 +64,7 @@ def _codec_of_meta(start: bytes, position: int) -> str | None:
     return codec_of(label) if label else None
 
 
+# Labels of the WHATWG Encoding standard by Python codec, and `latin-1`. That list does not change any more.
 _LABELS = {
     "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 utf-8 utf8 x-unicode20utf8",
     "cp866": "866 cp866 csibm866 ibm866",
@@ -116,26 +124,32 @@ def codec_of(label: str) -> str | None:
 
 
 _DETECTED_BYTES = 4096
-"""Bytes around the first non-ASCII byte that detection without a declaration looks at. More would be slow."""
+"""Bytes around the first non-ASCII byte that detection without a declaration looks at. Tuning only: more guess better
+and are slow."""
 
 _BYTES_PER_ERROR = 1000
-"""Bytes of UTF-8 that may have one invalid place: a cut string, a pasted quotation."""
+"""Bytes of UTF-8 that may have one invalid place, such as a cut string or a pasted quotation. Tuning only: fewer read
+more pages of other encodings as UTF-8."""
 
 _CANDIDATES = (
     "cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "cp874", "koi8_r",
     "koi8_u", "gb18030", "big5", "euc_jp", "cp932", "euc_kr", "cp949",
 )  # fmt: skip
-"""Encodings that the detector may return: those of pages without a declaration. Their rare relatives would fit as well
-or better by chance."""
+"""Encodings that the detector may return, by Python codec: those of pages without a declaration. Their rare relatives
+would fit as well or better by chance. May be changed: each takes time."""
 
 _TIE_MARGIN = 0.02
-"""Margin of the detector's coherence (0 to 1) by which another encoding must beat windows-1252, the most common one."""
+"""Margin of the detector's coherence (0 to 1) by which another encoding must beat windows-1252, the most common one.
+Tuning only."""
 
 _SNIFFED_BYTES = 1024
+"""Bytes that are searched for the first HTML tag of a body without a type. May be changed: fewer miss pages that begin
+with long comments, and their links."""
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _BOM_STARTS = tuple(bom for bom, _ in _BOMS)
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
+# A character of two, three or four bytes in UTF-8.
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 _TEXTUAL = re.compile(
     r"text/|[^;]*(?:html|xml|json|javascript|ecmascript|yaml|csv|x-www-form-urlencoded)", re.IGNORECASE
@@ -143,7 +157,7 @@ _TEXTUAL = re.compile(
 _HTML_TYPE = re.compile(r"\s*(?:text/html|application/xhtml\+xml)\s*(?:;|,|\Z)", re.IGNORECASE)
 _XML_TYPE = re.compile(r"\s*(?:text|application)/xml\s*(?:;|\Z)", re.IGNORECASE)
 _UNKNOWN_TYPE = re.compile(r"\s*(?:\Z|;|unknown/unknown|application/unknown|\*/\*)", re.IGNORECASE)
-# Possessive before the first tag: a row of comments has countless ways to be split in two.
+# The part before the first tag is possessive, because a row of comments has countless ways to be split in two.
 _HTML_START = re.compile(
     rb"\s*+(?:(?><!--.*?-->)\s*+|<\?xml[^>]*+>\s*+)*+"
     rb"<(?:!doctype\s+html|html|head|body|script|iframe|h1|div|font|table|a|style|title|b|br|p|meta|link)(?=[\s/>])",
@@ -165,10 +179,10 @@ def decode(body: bytes, content_type: str | None = None) -> DecodedText:
     """Return the body as text. Never raises.
 
     The sources of the encoding, in this order: byte-order mark; charset of the HTTP Content-Type; declaration in the
-    first 1,024 bytes (HTML, XML, or unknown type); valid or nearly valid UTF-8; detection from a sample among the
+    first PRESCAN_BYTES (HTML, XML, or unknown type); valid or nearly valid UTF-8; detection from a sample among the
     encodings that are common on the web; windows-1252. A declared encoding that does not fit the body gives way to
     UTF-8 if that fits. Labels mean what the WHATWG Encoding standard says (`iso-8859-1` is windows-1252, `gb2312` is GB
-    18030). For a type that is not text only UTF-8 is tried (`strict_ok` is then False).
+    18030). For a type that is not text, detection is left out, and invalid UTF-8 is replaced.
     """
     if body.startswith(_BOM_STARTS):
         bom, codec = next(pair for pair in _BOMS if body.startswith(pair[0]))
@@ -220,9 +234,10 @@ class _ContentType(NamedTuple):
     may_declare: bool
     """True for HTML, XML, or an unknown type: the body may name its encoding."""
     textual: bool
+    """True for text or an unknown type: the encoding may be detected."""
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # tuning only: sites send few different headers
 def _parse_content_type(content_type: str) -> _ContentType:
     label = charset_in(content_type)
     unknown = _UNKNOWN_TYPE.match(content_type) is not None
@@ -235,6 +250,7 @@ def _parse_content_type(content_type: str) -> _ContentType:
 
 
 def _as_utf8(body: bytes) -> DecodedText | None:
+    """Decode valid UTF-8; None: it is not valid."""
     try:
         return DecodedText(body.decode("utf-8"), "utf-8", True)
     except UnicodeDecodeError:
@@ -242,6 +258,7 @@ def _as_utf8(body: bytes) -> DecodedText | None:
 
 
 def _decoded(body: bytes, codec: str) -> DecodedText:
+    """Decode by this codec, replacing invalid bytes; as UTF-8 if the codec fails or does not exist."""
     try:
         return DecodedText(body.decode(codec), codec, True)
     except (ValueError, LookupError):
@@ -253,23 +270,26 @@ def _decoded(body: bytes, codec: str) -> DecodedText:
 
 
 def _nearly_utf8(body: bytes) -> DecodedText | None:
-    """Decode as UTF-8 with invalid bytes replaced, if these are at most one place in 1,000 bytes (one in a shorter
-    body) and fewer than valid multi-byte characters. Other encodings hardly ever look like UTF-8 even once."""
+    """Decode as UTF-8 with invalid bytes replaced, if these are at most one place in _BYTES_PER_ERROR (one in a shorter
+    body) and fewer than valid multi-byte characters. None: the body has more. Other encodings hardly ever look like
+    UTF-8 even once."""
     text = body.decode("utf-8", "replace")
-    bad = text.count("\ufffd") - body.count(b"\xef\xbf\xbd")
-    if bad > max(1, len(body) // _BYTES_PER_ERROR):
+    replaced = text.count("\ufffd") - body.count("\ufffd".encode())  # without those that the body itself has
+    if replaced > max(1, len(body) // _BYTES_PER_ERROR):
         return None
-    good = sum(1 for _ in _MULTIBYTE.finditer(body))
-    return DecodedText(text, "utf-8", False) if good > bad else None
+    valid = sum(1 for _ in _MULTIBYTE.finditer(body))
+    return DecodedText(text, "utf-8", False) if valid > replaced else None
 
 
 def _detected(body: bytes) -> DecodedText:
+    """Decode by the encoding that the detector finds in a sample; by windows-1252 if that fits nearly as well."""
     from charset_normalizer import from_bytes  # half of this package's start-up time, and seldom needed
 
     first = _NOT_ASCII.search(body)
     start = max(0, first.start() - _DETECTED_BYTES // 2) if first else 0
     matches = from_bytes(body[start : start + _DETECTED_BYTES], cp_isolation=list(_CANDIDATES), enable_fallback=False)
     best = matches.best()
+    # The detector's own measures: chaos is low where the text is orderly, coherence high where it resembles a language.
     if best is None or any(
         "cp1252" in match.could_be_from_charset
         and match.chaos <= best.chaos

@@ -2,36 +2,49 @@
 
 The HTML standard makes a parser walk its stack of open elements at most start tags, and reopen formatting elements in
 every paragraph. 500 KB of `<div>` take 15 seconds that way, 30 KB of nested `<b id=…>` before `<p>`s 1.5 GB. Such
-pages, and very large ones, are parsed without the elements that links do not need, so that nothing nests.
+pages, and pages of many tags, are parsed without the elements that links do not need, so that nothing nests.
+
+Safe to change: the limits below, as far as they say. Fixed: `flatten` keeps every tag that `links.py` reads and cuts no
+tag in two, or links are lost; and no expression here may backtrack (hence the possessive quantifiers), or a page could
+stop a worker.
 """
 
 import re
 
 _HARMLESS_TAGS = 1000
-"""A page with at most this many tags is parsed as it is: at worst a quarter of a million nodes."""
+"""A page with at most this many tags is parsed as it is: at worst half of them open elements that the other half
+reopens, a quarter of a million in all. May be changed; a quarter of its square must not exceed _MAX_REOPENED."""
 
 _MAX_TAGS = 10_000
 """Beyond this many tags the stack of open elements alone may cost too much: a tenth of a second here, growing with the
-square."""
+square. Tuning only: more lets a page block the event loop longer, fewer flattens more pages that do no harm."""
 
 _MAX_REOPENED = 500_000
-"""Formatting elements that a parser may reopen, at about 360 bytes each."""
+"""Formatting elements (`b`, `font` and the like) that a parser may reopen on one page. Tuning only: each takes
+about 360 bytes while the page is parsed."""
 
 _MAX_TAG_BYTES = 4096
-"""Attributes are compared with each other, so a tag that is longer than this loses them all."""
+"""Longest tag. A page with a longer one is flattened, and the tag is dropped, because a parser compares all attributes
+of a tag with each other. Tuning only: a link with a longer tag is lost."""
 
-# Every formatting element begins like this, and few other elements. Counting these costs a third.
+# Every formatting element begins like this (an element that is added to _FORMATTING must, too), and few others do.
+# Counting these takes a third of the time that _FORMATTING takes.
 _PERHAPS_FORMATTING = re.compile(rb"<[bcefinstuBCEFINSTU][\s/>imotIMOT]")
 _FORMATTING = re.compile(rb"<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)(?=[\s/>])[^>]*", re.IGNORECASE)
 _TAG_START = re.compile(rb"<[a-zA-Z/]")
+_MAX_TRIES = 16
+_BLANKS = 32
+"""Number of `>` that `_has_huge_tag` tries in a stretch, and of blanks that it expects between `=` and a quote. Tuning
+only: a page with more may count as costly."""
 
-# Possessive throughout, so that matching never backtracks.
 _ATTRIBUTES = (
     rb"""(?:[\s/]++|[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+)?+)?+)*+(?:>|\Z)"""
 )
+"""Attributes of a tag, to its end or that of the page."""
 _RAW_TEXT = rb"(script|style|textarea|title|xmp|iframe|noembed|noframes)(?=[\s/>])"
 
-# Comments and raw text come first, because text in them that looks like a tag is none.
+# One comment, element of raw text, declaration, or tag. The order matters: comments and raw text come first, because
+# text in them that looks like a tag is none. Group 2 is the name of a tag.
 _TOKEN = re.compile(
     rb"<!--(?:>|->|.*?(?:--!?>|\Z))"
     rb"|<" + _RAW_TEXT + _ATTRIBUTES + rb".*?(?:</\1(?=[\s/>])" + _ATTRIBUTES + rb"|\Z)"
@@ -41,14 +54,19 @@ _TOKEN = re.compile(
 )
 
 _PIECE_BYTES = 128 * 1024
+"""Least size of the input for a piece. Tuning only: larger pieces take memory while they are parsed, smaller ones
+calls."""
 _BORDER = b"\0<border>\0"
 """Separator of two pieces. A page that contains it is cut there, too, which does no harm."""
 
 _KEPT = frozenset((b"a", b"area", b"base", b"link", b"meta"))
+"""Elements that `links.py` reads. One may be added when it reads another; none may nest deeply."""
 
 
 def is_costly(html: bytes) -> bool:
-    """Return whether a parser might take far more than the page's size suggests. Cheap, and errs on the safe side."""
+    """Return whether a parser might take far more time or memory than the page's size suggests.
+
+    Cheap; in doubt True, which costs a page little."""
     tags = html.count(b"<")
     if tags > _MAX_TAGS:
         return True
@@ -66,21 +84,22 @@ def is_costly(html: bytes) -> bool:
 def flatten(html: bytes) -> list[bytes]:
     """Return the page's `a`, `area`, `base`, `link` and `meta` tags and its text, in pieces. Linear in its size.
 
-    As nothing nests, each piece of 128 KiB or more can be parsed by itself, so that the tree of the whole page, which
-    may take forty times its size, is never in memory at once. Comments, scripts and other raw text are left out. The
-    content of a `template` becomes visible, and so may the end of a script that contains `<!-- <script>` (the one state
-    of the standard that is not followed here).
+    As nothing nests, each piece (made of _PIECE_BYTES or more) can be parsed by itself, so that the tree of the whole
+    page, which may take forty times its size, is never in memory at once. Comments, scripts and other raw text are left
+    out. The content of a `template` becomes visible, and so may the end of a script that contains `<!-- <script>` (the
+    one state of the standard that is not followed here).
     """
-    begun = 0
+    piece_start = 0
 
     def kept(match: re.Match[bytes]) -> bytes:
-        nonlocal begun
+        """Return the replacement of a token: itself, with a border where a piece begins, or a blank."""
+        nonlocal piece_start
         name = match[2]
         if name is None or name.lower() not in _KEPT or match.end() - match.start() > _MAX_TAG_BYTES:
             return b" "
         tag = match[0]
-        if match.start() - begun >= _PIECE_BYTES and not tag.startswith(b"</"):
-            begun = match.start()
+        if match.start() - piece_start >= _PIECE_BYTES and not tag.startswith(b"</"):
+            piece_start = match.start()
             return _BORDER + tag
         return tag
 
@@ -88,17 +107,46 @@ def flatten(html: bytes) -> list[bytes]:
 
 
 def _has_huge_tag(html: bytes) -> bool:
-    # Nearly every page has a `>` in each stretch of this length, so this takes a handful of searches.
-    at, last = 0, len(html) - _MAX_TAG_BYTES
-    while at < last:
-        at = html.rfind(b">", at, at + _MAX_TAG_BYTES + 1) + 1
-        if not at:
-            break
-    else:
-        return False
-    for piece in html.split(b">"):
-        if len(piece) > _MAX_TAG_BYTES:
-            start = _TAG_START.search(piece)
-            if start is not None and len(piece) - start.start() > _MAX_TAG_BYTES:
+    """Return whether a tag may be longer than _MAX_TAG_BYTES. In doubt True.
+
+    Goes from one `>` that is certainly in no quoted value, where no tag can continue, to the next. Nearly every page
+    has one in each stretch of _MAX_TAG_BYTES, so this takes a handful of searches.
+    """
+    begin, last = 0, len(html) - _MAX_TAG_BYTES
+    while begin < last:
+        # The last such `>` in the stretch.
+        stretch_end = begin + _MAX_TAG_BYTES + 1
+        at = html.rfind(b">", begin, stretch_end)
+        tries = 0
+        while at >= 0 and _may_be_quoted(html, begin, at):
+            tries += 1
+            at = html.rfind(b">", begin, at) if tries < _MAX_TRIES else -1
+        if at < 0:
+            # None was found: the first one after the stretch. A tag that begins far enough before it may be huge.
+            at = html.find(b">", stretch_end)
+            tries = 0
+            while at >= 0 and _may_be_quoted(html, begin, at):
+                tries += 1
+                if tries == _MAX_TRIES:
+                    return True
+                at = html.find(b">", at + 1)
+            if at < 0:
+                at = len(html)
+            if _TAG_START.search(html, begin, at - _MAX_TAG_BYTES + 1) is not None:
+                return True
+        begin = at + 1
+    return False
+
+
+def _may_be_quoted(html: bytes, begin: int, at: int) -> bool:
+    """Return whether position `at` may be in a quoted value of a tag that starts at `begin` or later.
+
+    It is not if neither the last `"` nor the last `'` before it follows a `=`, as the one that opens a value does.
+    """
+    for quote in (b'"', b"'"):
+        quote_at = html.rfind(quote, begin, at)
+        if quote_at >= 0:
+            before = html[max(begin, quote_at - _BLANKS) : quote_at].rstrip()
+            if before.endswith(b"=") or (not before and quote_at - begin > _BLANKS):
                 return True
     return False

@@ -1,6 +1,11 @@
 """Link extraction: from the bytes of a page to the new URLs in scope with their fingerprints, and counts of the rest.
 
 Users need only `LinkExtractor` and `Links`, so that a compiled extension can replace the rest of this module.
+
+Safe to change: the limits, as far as they say. Fixed: the names of reasons in `Links.dropped`, which are in the
+statistics; that each element with a link counts exactly once in `Links.found`; that a page never makes `extract` raise;
+and that an href is remembered as known only after the frontier (the store of requests) has added its URL, or that page
+is never fetched.
 """
 
 import re
@@ -41,6 +46,8 @@ def refresh_target(content: str) -> str | None:
 
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+_AFTER_SCHEME = len("https://")
+"""Position from which the first `/` of a canonical URL begins its path."""
 
 
 def with_encoded_query(href: str, charset: str) -> str:
@@ -57,6 +64,7 @@ def with_encoded_query(href: str, charset: str) -> str:
 
 
 def _encoded(character: str, charset: str) -> str:
+    """Return one character of a query as the URL standard encodes it in this charset."""
     try:
         data = character.encode(charset)
     except (ValueError, LookupError):
@@ -73,11 +81,15 @@ MAX_URL_BYTES = 16 * 1024 * 1024
 would take gigabytes. May be changed: a page near the bound takes this much memory, and links beyond it are dropped."""
 
 MAX_TEXT_LENGTH = 500
-"""Longest anchor text in characters; a longer one is cut. May be changed freely: texts are part of the records."""
+"""Longest anchor text in characters; a longer one is cut. May be changed: records of pages grow or shrink with it."""
+_RAW_TEXT_LENGTH = 4 * MAX_TEXT_LENGTH
+"""Characters of an anchor text with its white space that are looked at. The factor, which may be changed, leaves room
+for white space."""
 
 KNOWN = "known"
 """Outcome of a link that needs no request, because its URL is in the frontier or is the page itself. It is also the
-reason in the statistics, so it must not change."""
+reason in the statistics, so it must not change. Compared by identity, which is faster: use this object, not the
+text."""
 
 _PARSE_ONLY = int(LexborDocumentOptions.WO_EVENTS)
 """Option of the parser. Without it the parser also changes the tree as a browser would after parsing. Links do not need
@@ -91,23 +103,23 @@ class Links(msgspec.Struct):
     """New URLs in scope: canonical and each once. First those of `link rel=next` and of a refresh, then those of
     anchors in document order."""
     fingerprints: list[int] = msgspec.field(default_factory=list)
-    """Fingerprint of each URL, signed 64-bit."""
+    """Fingerprint of each URL: the hash by which the frontier recognises a URL that it has, signed 64-bit."""
     domains: list[str] = msgspec.field(default_factory=list)
     """Registered domain of each URL."""
     dropped: dict[str, int] = msgspec.field(default_factory=dict)
     """Number of links that are not followed, by reason.
 
-    `nofollow` counts elements. All other reasons count distinct hrefs: those of `LinkScope` (`offsite, extension,
-    allow_regex, deny_regex, scheme, too_long, bad_url`), `known` (in the frontier already, or the page itself) and
-    `budget` (beyond MAX_URL_BYTES)."""
+    `nofollow` (the page or the element asks not to follow) counts elements. All other reasons count distinct hrefs:
+    those of `LinkScope` (`offsite, extension, allow_regex, deny_regex, scheme, too_long, bad_url`), `known` (in the
+    frontier already, or the page itself) and `budget` (beyond MAX_URL_BYTES)."""
     found: int = 0
     """Number of elements with a link."""
     repeats: int = 0
     """Number of elements that repeat the href or the URL of an earlier one of the page. Elements that count as
     `nofollow` are not among them."""
     texts: list[tuple[str, str]] | None = None
-    """URL and anchor text of each `a` and `area` whose target is http or https, followed or not. None: not
-    requested."""
+    """URL and anchor text of each `a` and `area` whose target is http or https, followed or not, up to MAX_URL_BYTES.
+    None: not requested."""
     nofollow: bool = False
     """True: the page asks that its links are not followed (`<meta name=robots content=nofollow>` or `none`)."""
     noindex: bool = False
@@ -122,7 +134,7 @@ class Links(msgspec.Struct):
 
 
 class LinkExtractor:
-    """Extracts the links of the pages of one spider, under the terms of one submission. Not thread-safe."""
+    """Extracts the links of the pages of one spider, with the options of one submission of URLs. Not thread-safe."""
 
     def __init__(
         self,
@@ -136,10 +148,10 @@ class LinkExtractor:
         namespace: Hashable = None,
     ) -> None:
         """`scope`: filters of links; None: the caller passes them to each call of `extract`. `seed`: key of the
-        fingerprints (`spider_seed`). `follow_nofollow`: follow links although the page or the link asks not to.
-        `texts`: also list every link with its text. `sorted_queries`: give URLs that differ only in the order of their
-        query parameters the same fingerprint. `memory`: remembers the outcomes of hrefs under `namespace`, and may be
-        shared by extractors; None: this extractor gets its own."""
+        fingerprints (see `policy.urls.spider_seed`). `follow_nofollow`: follow links although the page or the link asks
+        not to. `texts`: also list every link with its text. `sorted_queries`: give URLs that differ only in the order
+        of their query parameters the same fingerprint. `memory`: remembers the outcomes of hrefs under `namespace`, and
+        may be shared by extractors; None: this extractor gets its own."""
         self._scope = scope
         self._seed = seed
         self._fingerprint = _order_independent_fingerprint if sorted_queries else fingerprint
@@ -158,21 +170,21 @@ class LinkExtractor:
         replaces the extractor's own.
         """
         active_scope = scope or self._scope
-        if active_scope is None:
+        if active_scope is None:  # a mistake of the caller, whatever the page
             raise ValueError("this extractor has no scope; pass one to extract()")
         links = Links(base=base_url, texts=[] if self._texts else None)
         charset = None if encoding is None or is_utf8(encoding) else encoding
         follow = self._follow_nofollow
-        first: list[str] = []
+        head_hrefs: list[str] = []
         hrefs: list[str] = []
         base: str | None = None
-        refused = 0
-        for tree in _parsed(html, encoding, links):
+        nofollow_count = 0
+        for tree in _parsed(html, encoding, links):  # one tree, or several for a page that would be costly to parse
             if base is None:
                 base = _base_of(tree, base_url)
             has_areas = bool(tree.tags("area"))
             anchors = tree.css("a,area") if has_areas else tree.tags("a")
-            first += _head_hrefs(tree, links)
+            head_hrefs += _head_hrefs(tree, links)
             listed: list[tuple[LexborNode, str]] | None = [] if self._texts else None
             for anchor in anchors:
                 attributes = anchor.attributes
@@ -181,19 +193,19 @@ class LinkExtractor:
                     if listed is not None:
                         listed.append((anchor, href))
                     if not follow and "rel" in attributes and "nofollow" in _words(attributes["rel"]):
-                        refused += 1
+                        nofollow_count += 1
                     else:
                         hrefs.append(href)
             if listed is not None and links.texts is not None:
                 _add_texts(links.texts, listed, base or base_url, charset, has_areas)
-        if first:
-            hrefs = first + hrefs
+        if head_hrefs:
+            hrefs = head_hrefs + hrefs
         links.base = base or base_url
-        links.found = len(hrefs) + refused
+        links.found = len(hrefs) + nofollow_count
         if links.nofollow and not follow:
-            refused, hrefs = links.found, []
-        if refused:
-            links.dropped["nofollow"] = refused
+            nofollow_count, hrefs = links.found, []
+        if nofollow_count:
+            links.dropped["nofollow"] = nofollow_count
         self._follow(hrefs, base_url, charset, links, active_scope)
         return links
 
@@ -220,7 +232,7 @@ class LinkExtractor:
         seen: set[str] = set()
         urls: set[str] = set()
         domains: dict[str, str] = {}
-        size = known = 0
+        url_bytes = known_count = 0
         for raw in hrefs:
             href = _without_fragment(raw) if "#" in raw else raw
             if href in seen:
@@ -231,7 +243,7 @@ class LinkExtractor:
             if outcome is None:
                 outcome = anywhere.get(href)
             if outcome is KNOWN:
-                known += 1
+                known_count += 1
                 continue
             if outcome is None:
                 # Where the document's encoding matters, the same href may be another URL on the next page.
@@ -245,15 +257,15 @@ class LinkExtractor:
                         links.repeats += 1
                         continue
                     outcome = KNOWN if url == page else scope.reason(url)
-                    if outcome is None and size + len(url) > MAX_URL_BYTES:
+                    if outcome is None and url_bytes + len(url) > MAX_URL_BYTES:
                         dropped["budget"] = dropped.get("budget", 0) + 1
                         continue
                     if outcome is None:
-                        size += len(url)
+                        url_bytes += len(url)
                         urls.add(url)
                         links.urls.append(url)
                         links.fingerprints.append(fingerprint_of(url, seed=seed))
-                        origin = url[: url.index("/", 8)]  # 8: behind "https://"; a canonical URL has a path
+                        origin = url[: url.index("/", _AFTER_SCHEME)]
                         domain = domains.get(origin)
                         if domain is None:
                             domain = domains[origin] = registered_domain(host(url))
@@ -264,8 +276,8 @@ class LinkExtractor:
                 if target is href and outcome is not KNOWN:
                     self._memory.keep(self._namespace, base, (href,), outcome)
             dropped[outcome] = dropped.get(outcome, 0) + 1
-        if known:
-            dropped[KNOWN] = dropped.get(KNOWN, 0) + known
+        if known_count:
+            dropped[KNOWN] = dropped.get(KNOWN, 0) + known_count
 
 
 def _order_independent_fingerprint(url: str, *, seed: int) -> int:
@@ -273,7 +285,8 @@ def _order_independent_fingerprint(url: str, *, seed: int) -> int:
 
 
 def _parsed(html: bytes | str, encoding: str | None, links: Links) -> Iterator[LexborHTMLParser]:
-    """Parse the document, at most MAX_PARSED_BYTES of it: as a whole, or in pieces where that would cost too much."""
+    """Parse the document, at most MAX_PARSED_BYTES of it: as a whole, or in pieces where that would cost too much. Sets
+    `links.cut`."""
     if isinstance(html, bytes) and encoding is not None and not is_utf8(encoding):
         links.cut = len(html) > MAX_PARSED_BYTES
         html = decode_as(html[:MAX_PARSED_BYTES], encoding)
@@ -339,7 +352,8 @@ def _add_texts(
 ) -> None:
     """Append URL and text of each link to http or https to `texts`, up to MAX_URL_BYTES for the page.
 
-    `texts` has the links of earlier pieces of the page already. `areas`: the anchors may include `area` elements.
+    `texts` has the links of earlier pieces of the page already. `areas`: True: the anchors may include `area` elements,
+    whose text is in `alt`.
     """
     join = BaseUrl(base).join
     size = sum(len(url) + len(text) for url, text in texts)
@@ -353,14 +367,15 @@ def _add_texts(
         text = (anchor.attributes.get("alt") or "") if areas and anchor.tag == "area" else anchor.text()
         # The whole text counts, not the part that is kept: nested anchors copy the same text again and again.
         size += len(url) + len(text)
-        # Cut before white space is removed, so that this costs little. The factor leaves room for the white space.
-        text = " ".join(text[: 4 * MAX_TEXT_LENGTH].split())[:MAX_TEXT_LENGTH]
+        # Cut before white space is removed, so that this costs little.
+        text = " ".join(text[:_RAW_TEXT_LENGTH].split())[:MAX_TEXT_LENGTH]
         if size > MAX_URL_BYTES:
             break
         texts.append((url, text))
 
 
 def _without_fragment(href: str) -> str:
+    """Return an href that contains a `#` up to there."""
     # An href with white space before its fragment stays as it is: the white space belongs to the URL, but would be
     # stripped if it stood at the end.
     end = href.index("#")

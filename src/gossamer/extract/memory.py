@@ -3,6 +3,10 @@
 An href that starts with http:// or https:// means the same everywhere, one that starts with `//` on all pages of a
 scheme, one that starts with `/` on the whole origin, and any other in one directory. An href that depends on the whole
 page URL (`?page=2`) or is written in an unusual way is not remembered.
+
+Safe to change: every number here, and what is forgotten first: an href that is forgotten is resolved again. Fixed: the
+rules above. An href that is remembered for more pages than it means the same on would be taken for known there, and its
+page would never be fetched.
 """
 
 from collections.abc import Hashable, Iterable
@@ -11,44 +15,54 @@ from typing import NamedTuple
 from gossamer.policy.urls import directory, origin
 
 _MAX_HREF_LENGTH = 512
+"""Longest href in characters that is remembered. Tuning only: long ones seldom recur and take memory."""
 _SCHEMES = ("http", "https")
+"""Schemes of the URLs that are crawled; also the names of the places of hrefs that mean the same everywhere."""
 
 _HREF_BYTES = 150
 _PLACE_BYTES = 700
-"""Approximate memory of an href (besides its characters) and of a place."""
+"""Approximate memory of an href (besides its characters) and of a place (see `_Place`), measured. Tuning only: larger
+ones remember fewer."""
 
-_Key = tuple[Hashable, str]
+_PlaceKey = tuple[Hashable, str]
+"""Namespace, and the place's URL or scheme."""
 
 Known = dict[str, str]
-"""Outcome by raw href without fragment: `known`, or the reason why the href is not followed."""
+"""Outcome by raw href without fragment: `known` (the URL is in the frontier), or the reason why it is not followed."""
 
 
 class RememberedHrefs(NamedTuple):
     """Remembered hrefs for one document. Each href is in at most one of the three."""
 
     anywhere: Known
+    """Hrefs with a host."""
     on_site: Known
+    """Hrefs that start with a single `/`."""
     in_directory: Known
+    """All others."""
 
 
-class _DirectoryHrefs:
-    """Hrefs of one directory, origin or scheme."""
+class _Place:
+    """Hrefs that mean the same in one directory, on one origin, or wherever the page has one scheme."""
 
     __slots__ = ("bytes", "known")
 
     def __init__(self) -> None:
         self.known: Known = {}
         self.bytes = _PLACE_BYTES
+        """Approximate memory."""
 
 
 _NOTHING: Known = {}
+"""Hrefs of a place that is not kept. Shared by all, so it must stay empty."""
 
 
 class HrefMemory:
-    """Memory of about `max_bytes`. The least recently used directory (or origin) is forgotten first, as a whole.
+    """Memory of about `max_bytes`. The least recently used place is forgotten first, as a whole.
 
     It may serve many extractors. Each remembers under its own `namespace`, which stands for everything besides the
-    document that an href's outcome depends on (the run, the scope). The bound is for all namespaces together.
+    document that an href's outcome depends on, such as the crawl's current run and its filters of URLs. The bound is
+    for all namespaces together.
 
     Hrefs that mean the same everywhere get at most half of the memory, so that links to the whole world leave the rest
     to the sites' own.
@@ -56,17 +70,18 @@ class HrefMemory:
 
     def __init__(self, *, max_bytes: int = 16 * 1024 * 1024) -> None:
         self._max_bytes = max_bytes
-        self._places: dict[_Key, _DirectoryHrefs] = {}
+        self._places: dict[_PlaceKey, _Place] = {}  # the least recently used first
         self._data_epoch = 0
         self.bytes = 0
-        """Approximate memory of the hrefs in bytes."""
+        """Approximate memory of all places."""
 
     def __len__(self) -> int:
         """Number of remembered hrefs."""
         return sum(len(place.known) for place in self._places.values())
 
     def enter_data_epoch(self, data_epoch: int) -> None:
-        """Forget everything that was remembered in another data epoch of the frontier."""
+        """Forget everything that was remembered in another data epoch: a number that changes when the frontier, which
+        holds the requests, may have lost some. Their URLs must not stay `known`."""
         if data_epoch != self._data_epoch:
             self._data_epoch = data_epoch
             self._places.clear()
@@ -81,8 +96,10 @@ class HrefMemory:
         )
 
     def keep(self, namespace: Hashable, base: str, hrefs: Iterable[str], outcome: str) -> None:
-        """Remember the outcome of hrefs in a document with this base URL, except hrefs whose outcome depends on the
-        whole URL."""
+        """Remember the outcome of hrefs in a document with this base URL, except hrefs whose meaning depends on the
+        whole URL.
+
+        The very object `outcome` is kept: `links.py` compares it by identity."""
         anywhere, on_site, in_directory = (
             (namespace, _scheme(base)),
             (namespace, origin(base)),
@@ -103,15 +120,16 @@ class HrefMemory:
                         if not rest.startswith("//"):
                             continue  # `http:x` is relative to the whole page URL if the page is http, too
                         key = anywhere
-            self._enter(key, href, outcome)
+            self._put(key, href, outcome)
 
-    def _enter(self, key: _Key, href: str, outcome: str) -> None:
+    def _put(self, key: _PlaceKey, href: str, outcome: str) -> None:
         place = self._places.get(key)
         if place is None:
-            place = self._places[key] = _DirectoryHrefs()
+            place = self._places[key] = _Place()
             self.bytes += _PLACE_BYTES
         if href not in place.known:
-            if place.bytes >= self._max_bytes // 2 and key[1] in _SCHEMES:
+            _, place_name = key
+            if place.bytes >= self._max_bytes // 2 and place_name in _SCHEMES:
                 self.bytes -= place.bytes - _PLACE_BYTES
                 place.known.clear()
                 place.bytes = _PLACE_BYTES
@@ -123,8 +141,8 @@ class HrefMemory:
             self._touch(key)
             self._forget()
 
-    def _touch(self, key: _Key) -> Known:
-        """Return this place's hrefs and make it the most recently used; a place without hrefs is not kept."""
+    def _touch(self, key: _PlaceKey) -> Known:
+        """Return this place's hrefs and make it the most recently used."""
         place = self._places.pop(key, None)
         if place is None:
             return _NOTHING
@@ -133,9 +151,8 @@ class HrefMemory:
 
     def _forget(self) -> None:
         while self.bytes > self._max_bytes:
-            # Dictionaries keep their order, so the first place is the least recently used.
-            oldest = next(iter(self._places))
-            self.bytes -= self._places.pop(oldest).bytes
+            least_recently_used = next(iter(self._places))
+            self.bytes -= self._places.pop(least_recently_used).bytes
 
 
 def _scheme(base: str) -> str:

@@ -1,4 +1,9 @@
-"""Parser of sitemaps (https://www.sitemaps.org/protocol.html): XML, index, plain text; compressed or not."""
+"""Parser of sitemaps (https://www.sitemaps.org/protocol.html): XML, index, plain text; compressed or not.
+
+Safe to change: the limits below, as far as they say. Fixed: entities are never expanded and every limit of bytes
+counts decompressed ones, because a small file may otherwise fill the memory; and what was read before a fault or a
+limit is returned.
+"""
 
 import codecs
 import zlib
@@ -9,27 +14,31 @@ from xml.parsers import expat
 from gossamer.errors import BadUrl
 from gossamer.policy.urls import MAX_URL_LENGTH, canonical, join
 
-_PIECE = 64 * 1024
-
+_PIECE_BYTES = 64 * 1024
+"""Size of the pieces in which a file is decompressed and parsed. Tuning only: larger ones take memory."""
 
 MAX_BYTES = 50 * 1024 * 1024
-"""Largest sitemap after decompression (https://www.sitemaps.org/protocol.html)."""
+"""Largest sitemap after decompression. The protocol sets it; it may be larger, which takes time, but not smaller."""
 
 MAX_RATIO = 200
-"""Largest ratio of decompressed to compressed size beyond the first MiB. Sitemaps reach about 50."""
+"""Largest ratio of decompressed to compressed size beyond `_FREE_BYTES`. May be changed, but must stay well above 50,
+which honest sitemaps reach; beyond 1032 it has no effect."""
 
 _FREE_BYTES = 1024 * 1024
-_FIRST_PIECE = 1024
-_MAGIC = b"\x1f\x8b"
+"""Decompressed size up to which any ratio is accepted. May be changed freely."""
+_FIRST_PIECE_BYTES = 1024
+"""Size of the first compressed piece that is passed to zlib; it grows up to _PIECE_BYTES. Tuning only."""
+_GZIP_START = b"\x1f\x8b"  # RFC 1952, section 2.3.1
+_GZIP_FORMAT = 16 + zlib.MAX_WBITS  # zlib's number for it
 
 
 def is_gzip(body: bytes) -> bool:
     """Return whether the body begins like a gzip file (RFC 1952)."""
-    return body.startswith(_MAGIC)
+    return body.startswith(_GZIP_START)
 
 
 def inflate(body: bytes, *, max_bytes: int = MAX_BYTES, max_ratio: int = MAX_RATIO) -> Iterator[bytes]:
-    """Return the decompressed content of all members, in pieces of at most 64 KiB.
+    """Return the decompressed content of all members of a gzip file, in pieces of at most _PIECE_BYTES.
 
     Ends without an error at broken data or at a limit: the content before that counts. At most one piece beyond a limit
     is returned, so that a reader that counts sees that the limit was exceeded.
@@ -37,17 +46,18 @@ def inflate(body: bytes, *, max_bytes: int = MAX_BYTES, max_ratio: int = MAX_RAT
     limit = min(max_bytes, max(_FREE_BYTES, max_ratio * len(body)))
     size = 0
     view, at = memoryview(body), 0
-    while body.startswith(_MAGIC, at) and size <= limit:
-        member = zlib.decompressobj(wbits=31)
-        given_bytes = _FIRST_PIECE  # growing: zlib copies what follows a member, and there may be many
+    while body.startswith(_GZIP_START, at) and size <= limit:
+        member = zlib.decompressobj(wbits=_GZIP_FORMAT)
+        # It grows from a small start, because zlib copies what follows a member, and there may be many members.
+        given_bytes = _FIRST_PIECE_BYTES
         while not member.eof and size <= limit:
             given = view[at : at + given_bytes]
             try:
-                piece = member.decompress(given, _PIECE)
+                piece = member.decompress(given, _PIECE_BYTES)
             except zlib.error:
                 return
             at += len(given) - len(member.unused_data) - len(member.unconsumed_tail)
-            given_bytes = min(2 * given_bytes, _PIECE)
+            given_bytes = min(2 * given_bytes, _PIECE_BYTES)
             if not piece and not given:
                 return
             size += len(piece)
@@ -56,7 +66,13 @@ def inflate(body: bytes, *, max_bytes: int = MAX_BYTES, max_ratio: int = MAX_RAT
 
 
 MAX_URLS = 50_000
-"""URLs that are read of one file."""
+"""Entries that are read of one file. The protocol sets it; it may be larger, which takes time and memory, but not
+smaller."""
+_MAX_TEXT_LENGTH = 2 * MAX_URL_LENGTH
+"""Characters of an entry or line that are kept. Must exceed MAX_URL_LENGTH, so that a URL that is too long is refused
+and not cut to a valid one."""
+_SNIFFED_BYTES = 1024
+"""Bytes in which the first `<` of XML must come after white space. May be changed freely."""
 
 
 @dataclass(slots=True)
@@ -66,13 +82,13 @@ class SitemapEntries:
     urls: list[str] = field(default_factory=list)
     """Canonical URLs of pages, each once, in the file's order."""
     sitemaps: list[str] = field(default_factory=list)
-    """Canonical URLs of further sitemaps (of an index)."""
+    """Canonical URLs of further sitemaps that an index names, each once."""
     bad: int = 0
     """Number of entries that are not http or https URLs."""
     malformed: bool = False
-    """True: the XML is broken (or declares entities, which are not read); the entries before that are here."""
+    """True: the XML is broken, ends early, or declares entities; the entries before that are here."""
     cut: bool = False
-    """True: there were more than 50,000 entries or 50 MiB."""
+    """True: there were more than MAX_URLS entries or MAX_BYTES; the first ones are here."""
 
 
 def parse_sitemap(body: bytes, url: str) -> SitemapEntries:
@@ -80,7 +96,10 @@ def parse_sitemap(body: bytes, url: str) -> SitemapEntries:
 
     Takes up to 20 ms for 1,000 URLs and a second or two for the largest file, so do not call it in the event loop.
     """
-    pieces = inflate(body) if is_gzip(body) else (body[at : at + _PIECE] for at in range(0, len(body), _PIECE))
+    if is_gzip(body):
+        pieces = inflate(body)
+    else:
+        pieces = (body[at : at + _PIECE_BYTES] for at in range(0, len(body), _PIECE_BYTES))
     reader = _Reader(url)
     first = next(pieces, b"")
     if _is_xml(first):
@@ -101,13 +120,14 @@ class _Reader:
         self.found = SitemapEntries()
         self._url = url
         self._seen: set[str] = set()
-        self._parent = ""
+        self._parent = ""  # name of the open `url` or `sitemap` element with its prefix; empty: none is open
         self._inside_loc = False
-        self._text: list[str] = []
+        self._text: list[str] = []  # parts of the text in the open `loc`
         self._text_length = 0
 
     def read_xml(self, first: bytes, pieces: Iterator[bytes]) -> None:
-        """Read XML. Stops at the first fault, at a limit, and at an entity declaration (which may be a bomb)."""
+        """Read XML. Stops at the first fault, at a limit, and at an entity declaration, because a few nested entities
+        may stand for gigabytes."""
         parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.StartElementHandler = self._start
@@ -148,7 +168,7 @@ class _Reader:
                     rest = ""
                 for line in lines:
                     self._line(line)
-                rest = rest[: 2 * MAX_URL_LENGTH]  # an endless line is not a URL and need not be kept
+                rest = rest[:_MAX_TEXT_LENGTH]
                 piece = next(pieces, None)
             self._line(rest)
         except _Done:
@@ -158,7 +178,7 @@ class _Reader:
         prefix, _, local = name.rpartition(":")
         if local in ("url", "sitemap"):
             self._parent = name
-        # Same namespace as its parent: `image:loc` and the like in a `url` are not pages.
+        # A `loc` counts only with the prefix of its parent: `image:loc` and the like in a `url` are not pages.
         self._inside_loc = local == "loc" and self._parent.rpartition(":")[0] == prefix
         self._text.clear()
         self._text_length = 0
@@ -172,12 +192,12 @@ class _Reader:
             self._parent = ""
 
     def _characters(self, text: str) -> None:
-        # A little more than a URL may have, so that a URL that is too long is recognised.
-        if self._inside_loc and self._text_length <= 2 * MAX_URL_LENGTH:
+        if self._inside_loc and self._text_length <= _MAX_TEXT_LENGTH:
             self._text.append(text)
             self._text_length += len(text)
 
     def _entity(self, *_declaration: object) -> None:
+        """Stop at an entity declaration."""
         self.found.malformed = True
         raise _Done
 
@@ -190,6 +210,7 @@ class _Reader:
             self.found.bad += 1
 
     def _entry(self, text: str, into: list[str]) -> None:
+        """Append the canonical URL to this list, unless it was met before. Raises _Done at MAX_URLS."""
         text = text.strip()
         if not text:
             return
@@ -211,4 +232,4 @@ def _is_xml(start: bytes) -> bool:
     """Return whether the text begins like XML, in UTF-8 or UTF-16."""
     for bom in (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         start = start.removeprefix(bom)
-    return start[:1024].lstrip(b" \t\r\n\0").startswith(b"<")
+    return start[:_SNIFFED_BYTES].lstrip(b" \t\r\n\0").startswith(b"<")

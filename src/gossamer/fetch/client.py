@@ -1,6 +1,11 @@
 """HTTP client: sends one request and returns its response, over connections that are kept open.
 
 A request on a kept connection costs one future: no task, no timer, no look-up that leaves the process.
+
+Safe to change: the numbers in `PoolLimits` and those that say so. Fixed: a request is sent only over a connection from
+the planner, whose addresses the guard has approved; a request with `send_by` is sent at most once; every connection
+that is checked out goes back to the pool, and every complete body is consumed of the budget, also after an error or a
+cancellation, or their room is lost for the life of the process.
 """
 
 import asyncio
@@ -28,7 +33,14 @@ from gossamer.fetch.request import RequestEncoder
 from gossamer.fetch.response import ResponseReader
 
 STALL_SECONDS = 1.0
-"""A leader of the budget that receives nothing for this time yields the lead to the next connection."""
+"""When the budget of bytes is used up, one connection (the leader) goes on and the others pause. A leader that receives
+nothing for this time yields the lead. Tuning only: a longer time lets a slow server hold up the others, a shorter one
+changes the leader more often, and each leader adds a body to the memory."""
+_TICKS_PER_TIMEOUT = 8
+_MIN_TICK_SECONDS = 0.005
+_MAX_TICK_SECONDS = 0.25
+"""Interval between two checks of all connections: this fraction of the shortest timeout, within these bounds. Tuning
+only, but `exchange.Timeouts` promises the precision: longer intervals end requests later, shorter ones cost CPU."""
 
 
 class TimeoutWatch:
@@ -41,14 +53,14 @@ class TimeoutWatch:
         budget: ByteBudget,
         expire_idle: Callable[[float], bool],
     ) -> None:
-        """`expire_idle(now)` closes connections that were idle for too long and returns whether any idle ones are
-        left."""
+        """`expire_idle(now)` closes connections that were idle for too long, at this monotonic time, and returns
+        whether any idle ones are left."""
         self._loop = loop
         self._timeouts = timeouts
         self._budget = budget
         self._expire_idle = expire_idle
         shortest = min(timeouts.first_byte, timeouts.idle, timeouts.total)
-        self._tick_seconds = min(max(shortest / 8, 0.005), 0.25)
+        self._tick_seconds = min(max(shortest / _TICKS_PER_TIMEOUT, _MIN_TICK_SECONDS), _MAX_TICK_SECONDS)
         self._timer: asyncio.TimerHandle | None = None
         self.busy: set[HttpConnection] = set()
         """Connections with a request in progress."""
@@ -78,7 +90,7 @@ class TimeoutWatch:
         if now >= connection.deadline:
             connection.fail(TotalTimeout(f"{timeouts.total:g} s"))
         elif connection.paused:
-            return
+            return  # the budget paused it, so its silence is not the server's
         elif not connection.first_byte_at:
             if silent_seconds >= timeouts.first_byte:
                 connection.fail(FirstByteTimeout(f"{timeouts.first_byte:g} s"))
@@ -88,11 +100,12 @@ class TimeoutWatch:
             self._budget.yield_lead(connection)
 
 
-_IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"})  # RFC 9110, section 9.2.2
+_IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"})
+"""Methods whose request may be sent again when its connection was lost. RFC 9110, section 9.2.2: none may be added."""
 
 
 class _Checkout(NamedTuple):
-    """A connection for one request, and the time it took to get it."""
+    """A connection for one request, its key in the pool, and the seconds that it took to open."""
 
     connection: HttpConnection
     key: PoolKey
@@ -104,14 +117,19 @@ class _Checkout(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """Bounds on a client's connections. A request that finds no room waits, within its total timeout."""
+    """Bounds on a client's connections. A request that finds no room waits, within its total timeout.
+
+    Tuning only: larger ones save waits and handshakes, and take file descriptors and memory. The worker replaces
+    `total` and `per_address`.
+    """
 
     total: int = 512
     """All connections, including idle ones."""
     per_address: int = 32
     """Connections to one host at one address."""
     idle_seconds: float = 15.0
-    """Time that a connection is kept for another request; 0: it is closed after each request."""
+    """Time that an idle connection is kept for another request; 0: it is closed after each request. Servers close
+    idle connections, too, so a longer time loses more requests."""
 
 
 class HttpClient:
@@ -133,7 +151,7 @@ class HttpClient:
     ) -> None:
         """`resolver` decides which addresses may be connected to; the caller closes it.
 
-        `budget`: limits the bodies that are being received; beyond it all of them pause but one. Several clients and
+        `budget`: limits the bytes of bodies in memory; beyond it all downloads pause but one. Several clients and
         holders of bodies may share one; by default the client has 64 MiB of its own. `losses`: remembers which origins
         lose kept connections; may be shared, too. `extra_ca`: a PEM file of authorities trusted in addition to the
         system's; raises BadInput if it cannot be read.
@@ -165,13 +183,13 @@ class HttpClient:
     async def fetch(self, request: FetchRequest, *, wait_for_room: bool = False) -> FetchResponse:
         """Send one request and return its response, whatever its status. Any number of calls may run at once.
 
-        `wait_for_room`: the caller keeps bodies in the budget. While these fill it, a complete response waits here
-        before it is decoded, because a small body may be large when decoded.
+        `wait_for_room`: True: the caller counts the bodies that it keeps in the budget. While these fill it, a complete
+        response waits here before it is decoded, because a small body may be large when decoded.
 
         Raises the subclasses of FetchError; BadUrl and BadInput for an invalid request. If a kept connection is lost
         before the first byte of the response, an idempotent request without `send_by` is sent once more on a new
-        connection; one with `send_by` raises ConnectionLost as `repeatable`. After two such losses connections to the
-        origin are not reused. Cancelling closes the connection.
+        connection; one with `send_by` raises ConnectionLost as `repeatable`. After some such losses connections to the
+        origin are not reused (see `LostConnections`). Cancelling closes the connection.
         """
         if self._loop is None or self._closed:
             self._begin()
@@ -179,11 +197,11 @@ class HttpClient:
         origin, target = self._requests.split(request.url)
         plan = await self._planner.find(request, origin)
         dns_seconds = time.monotonic() - started
-        absolute = plan.absolute_form
+        through_proxy = plan.absolute_form
         head = self._requests.head(
-            origin, target, request.method, request.headers, len(request.body), through_proxy=absolute
+            origin, target, request.method, request.headers, len(request.body), through_proxy=through_proxy
         )
-        wire = (_with_proxy_credentials(head, plan) if absolute else head) + request.body
+        wire = (_with_proxy_credentials(head, plan) if through_proxy else head) + request.body
         limits = self._limits
         if request.body_bytes is not None:
             limits = replace(limits, body_bytes=request.body_bytes)
@@ -207,7 +225,7 @@ class HttpClient:
                 checkout = await self._check_out(plan, deadline, fresh=True)
                 await self._send(plan, checkout, wire, reader, deadline)
 
-            if absolute and reader.status == 407:
+            if through_proxy and reader.status == 407:
                 raise ProxyFailed("it wants user and password")
             if wait_for_room and self._budget.is_full:
                 await self._budget.wait_for_room()
@@ -230,6 +248,7 @@ class HttpClient:
             await connection.wait_lost()
 
     def _begin(self) -> None:
+        """Bind the client to the running event loop, with the first request."""
         if self._closed:
             raise RuntimeError("the client is closed")
         if self._loop is None:
@@ -243,7 +262,7 @@ class HttpClient:
             self._watch = TimeoutWatch(loop, self._timeouts, self._budget, self._pool.expire)
 
     def _check_in_time(self, request: FetchRequest, checkout: _Checkout) -> None:
-        """Raise NotSentInTime if it is too late to send the request. Its connection is kept for another request."""
+        """Raise NotSentInTime if `send_by` has passed. The connection is kept for another request."""
         if request.send_by is None or (late := time.monotonic() - request.send_by) <= 0:
             return
         self._pool.release(checkout.key, checkout.connection)
@@ -281,39 +300,43 @@ class HttpClient:
 
     async def _check_out(self, plan: ConnectionPlan, deadline: float, *, fresh: bool) -> _Checkout:
         """Return a kept connection to any of the addresses (unless `fresh`), else a new one to the first address that
-        accepts. Each address gets its share of the remaining connect timeout."""
+        accepts. Each address gets its share of the remaining connect timeout.
+
+        `deadline`: monotonic time. Room in the pool that is acquired here must be discarded if no connection is opened.
+        """
         if not fresh:
             for ip in plan.ips:
                 key = plan.key(ip)
                 connection = self._pool.take_idle(key)
                 if connection is not None:
                     return _Checkout(connection, key, kept=True)
-        seconds = self._timeouts.connect
-        for left in range(len(plan.ips), 0, -1):
-            ip = plan.ips[-left]
+        seconds_left = self._timeouts.connect
+        for addresses_left in range(len(plan.ips), 0, -1):
+            ip = plan.ips[-addresses_left]
             key = plan.key(ip)
             connection = await self._acquire(key, deadline, fresh=fresh)
             if connection is not None:
                 return _Checkout(connection, key, kept=True)
             started = time.monotonic()
-            share = min(max(seconds, 0.0) / left, deadline - started)
+            share = min(max(seconds_left, 0.0) / addresses_left, deadline - started)
             try:
                 dialled = await dial(plan.route(ip, self._contexts), self._new_connection, timeout_seconds=share)
             except (ConnectFailed, ConnectTimeout):
                 self._pool.discard(key)
-                if left == 1:
+                if addresses_left == 1:
                     raise
-                seconds -= time.monotonic() - started
+                seconds_left -= time.monotonic() - started
             except BaseException:
                 self._pool.discard(key)
                 raise
             else:
-                if self._closed:
+                if self._closed:  # meanwhile; sending on the aborted connection then fails
                     dialled.connection.abort()
                 return _Checkout(dialled.connection, key, dialled.connect_seconds, dialled.tls_seconds)
         raise ConnectFailed(f"{plan.origin.host} has no address")
 
     async def _acquire(self, key: PoolKey, deadline: float, *, fresh: bool) -> HttpConnection | None:
+        """Return an idle connection, or None with room for a new one, before this monotonic time."""
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 return await self._pool.acquire(key, fresh=fresh)
@@ -333,7 +356,7 @@ def _response(
     started: float,
     dns_seconds: float,
 ) -> FetchResponse:
-    """Decode the body and return the response. `started`: monotonic time of the call."""
+    """Decode the body and return the response. `head`: the request's. `started`: monotonic time of the call."""
     connection = checkout.connection
     wire = body = reader.body
     truncated = reader.truncated
@@ -369,11 +392,13 @@ def _with_proxy_credentials(head: bytes, plan: ConnectionPlan) -> bytes:
     """Add the password of a plain proxy, which the request head of the response does not show."""
     if plan.proxy is None or not plan.proxy.authorization:
         return head
-    return head[:-2] + f"Proxy-Authorization: {plan.proxy.authorization}\r\n\r\n".encode("ascii")
+    # In place of the empty line that ends every head, which follows again.
+    return head.removesuffix(b"\r\n") + f"Proxy-Authorization: {plan.proxy.authorization}\r\n\r\n".encode("ascii")
 
 
 _MAX_CLIENTS = 16
-"""Each has connections of its own."""
+"""Clients with a timeout of their own. Tuning only: more obey more of the timeouts that requests ask for, and each has
+connections of its own."""
 
 
 class HttpClients:
@@ -385,7 +410,7 @@ class HttpClients:
         self._clients: dict[float | None, HttpClient] = {}
 
     def for_timeout(self, timeout_seconds: float | None) -> HttpClient:
-        """Return the client for this timeout. At most 16 clients are kept; further timeouts get the default client."""
+        """Return the client for this timeout. After `_MAX_CLIENTS` timeouts, further ones get the default client."""
         client = self._clients.get(timeout_seconds)
         if client is None:
             if len(self._clients) >= _MAX_CLIENTS and timeout_seconds is not None:

@@ -1,4 +1,10 @@
-"""Connections of the HTTP client: TLS sessions, one connection, and the pool that keeps idle connections."""
+"""Connections of the HTTP client: TLS sessions, one connection, and the pool that keeps idle connections.
+
+Safe to change: the constants, within the bounds that they name. Fixed: the fields of `PoolKey`, which keep one
+request's connection from serving another that must not have it; a verified TLS context resumes only its own sessions;
+and the pool's count of open connections: each that is counted in must be counted out once, or requests wait for ever.
+All calls come from one event loop.
+"""
 
 import asyncio
 import math
@@ -14,15 +20,16 @@ from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.response import ResponseReader
 
 REMEMBERED_SESSIONS = 2048
-"""TLS sessions that a context keeps. Each takes a few kilobytes, because it includes the server's certificate."""
-
+"""TLS sessions that a context keeps, so that the next handshake with a server is short. Tuning only, above 0: each
+takes a few kilobytes, because it includes the server's certificate."""
 
 READING_LEAKS = sys.version_info < (3, 12, 8) or (3, 13) <= sys.version_info < (3, 13, 1)
 """True where CPython issue 116810 is not fixed (fixed in 3.12.8 and 3.13.1, not in 3.11): each read of a session leaks
-5.5 KB (measured). Using a session leaks nothing."""
+5.5 KB (measured). Using a session leaks nothing. To be removed when these versions are not supported any more."""
 
 LEAKY_READS = 2048
-"""Bound on reads of sessions where each leaks memory: 11 MB in the life of a process."""
+"""Bound on reads of sessions where each leaks memory: 11 MB in the life of a process. Tuning only: more leak more,
+fewer make more full handshakes."""
 
 
 class ClientContext(ssl.SSLContext):
@@ -106,7 +113,7 @@ def _insecure_context() -> ClientContext:
 def _context() -> ClientContext:
     context = ClientContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols(["http/1.1"])  # the only version that this client reads
     # Many servers close TCP without ending TLS. Where HTTP framing gives the length, it detects a loss by itself; where
     # it does not, browsers accept the end, too.
     context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
@@ -117,14 +124,15 @@ class HttpConnection(asyncio.Protocol):
     """Connection to a server, which sends one request at a time. It has no timer: `TimeoutWatch` checks its times."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, budget: ByteBudget, live: "set[HttpConnection]") -> None:
-        """`live`: set that contains the connection while it has a socket."""
+        """`budget`: may pause this connection and resumes it. `live`: set that contains the connection while it has a
+        socket."""
         self._loop = loop
         self._budget = budget
         self._live = live
         self._transport: asyncio.Transport | None = None
         self._reader: ResponseReader | None = None
         self._result: asyncio.Future[ResponseReader] | None = None
-        self._held_bytes = 0
+        self._held_bytes = 0  # bytes of the current body that the budget counts
         self._lost: asyncio.Future[None] | None = None
         self._session: tuple[ClientContext, str] | None = None
         self.closed = False
@@ -132,7 +140,9 @@ class HttpConnection(asyncio.Protocol):
         self.served = 0
         """Number of complete responses."""
         self.paused = False
+        """True: the budget of bytes has stopped the reading."""
         self.sent_at = 0.0
+        """Monotonic time at which the current request was sent."""
         self.first_byte_at = 0.0
         """Monotonic time of the first byte of the current response; 0.0 until it arrives."""
         self.last_activity = 0.0
@@ -140,6 +150,7 @@ class HttpConnection(asyncio.Protocol):
         self.deadline = 0.0
         """Monotonic time by which the current response must be complete."""
         self.idle_until = 0.0
+        """Monotonic time at which the pool closes the idle connection."""
 
     def remember_session(self, context: ClientContext, server_hostname: str) -> None:
         """Keep the TLS session in `context` after the first response (TLS 1.3 sends its tickets after the
@@ -148,7 +159,7 @@ class HttpConnection(asyncio.Protocol):
 
     def send(self, request: bytes, reader: ResponseReader, *, deadline: float) -> asyncio.Future[ResponseReader]:
         """Send a request. The future returns `reader` when the response is complete, or raises a FetchError. The caller
-        then consumes the reader's `complete_bytes` of the budget.
+        must then consume the reader's `complete_bytes` in the budget.
 
         To cancel, call `abort`. A request on a connection that is `closed` fails with ConnectionLost.
         """
@@ -171,7 +182,7 @@ class HttpConnection(asyncio.Protocol):
             result.set_exception(error)
 
     def abort(self) -> None:
-        """Close at once, without a TLS farewell, whose reply would not be read. May be repeated."""
+        """Close at once, without TLS's closing message, whose reply would not be read. May be repeated."""
         self.closed = True
         self._reader = None
         self._release()
@@ -254,6 +265,7 @@ class HttpConnection(asyncio.Protocol):
             self._lost.set_result(None)
 
     def _finish(self, reader: ResponseReader) -> None:
+        """End the current request with a complete response."""
         self._reader = None
         self.served += 1
         if self._held_bytes:
@@ -275,6 +287,7 @@ class HttpConnection(asyncio.Protocol):
             context.remember(server_hostname, tls)
 
     def _release(self) -> None:
+        """Give the bytes of an incomplete body back to the budget."""
         held, self._held_bytes = self._held_bytes, 0
         if held:
             self._budget.give_back(self, held)
@@ -283,14 +296,21 @@ class HttpConnection(asyncio.Protocol):
 
 _MAX_LOSSES = 2
 """Losses after which an origin's connections are not reused. A success does not reset the count, because a server may
-reset only some of the reused connections."""
+reset only some of the reused connections. Tuning only: each loss costs a further hit of the site, and a connection that
+is not reused costs a handshake."""
 _LOSS_SECONDS = 600.0
-"""Time after an origin's last loss when its losses are forgotten."""
+"""Time after an origin's last loss when its losses are forgotten. Tuning only: a shorter time tries reuse, and so loses
+requests, more often."""
 _MAX_ORIGINS = 10_000
+"""Origins whose losses are remembered; the oldest makes room. Tuning only: more take memory."""
 
 
 class PoolKey(NamedTuple):
-    """Key of connections that may serve the same requests. A tuple, because it is hashed for every request."""
+    """Key of connections that may serve the same requests. A tuple, because it is hashed for every request.
+
+    Every field must stay: without `insecure`, for example, a request that verifies certificates could get a connection
+    that does not.
+    """
 
     scheme: str
     host: str
@@ -308,7 +328,9 @@ class LostConnections:
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        """`now`: monotonic seconds."""
         self._now = now
+        # Number of losses, and the time at which they are forgotten; the least recent loss first.
         self._losses: dict[Hashable, tuple[int, float]] = {}
 
     def record(self, origin: Hashable) -> None:
@@ -320,7 +342,7 @@ class LostConnections:
         self._losses[origin] = (losses + 1 if now < until else 1, now + _LOSS_SECONDS)
 
     def may_reuse(self, origin: Hashable) -> bool:
-        """Return whether connections to this origin may be reused: fewer than two were lost recently."""
+        """Return whether connections to this origin may be reused: fewer than _MAX_LOSSES were lost recently."""
         if not self._losses:
             return True
         losses, until = self._losses.get(origin, (0, 0.0))
@@ -332,14 +354,18 @@ class ConnectionPool:
     line."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, total: int, per_key: int, idle_seconds: float) -> None:
+        """`total`, `per_key`: most connections that are open, busy or idle. `idle_seconds`: 0 keeps none."""
         self._loop = loop
         self._total = total
         self._per_key = per_key
         self._idle_seconds = idle_seconds
         self._open = 0
         self._open_by_key: dict[PoolKey, int] = {}
+        # All idle connections are in both: by key with the last used at the end, and in the order in which they became
+        # idle.
         self._idle: dict[PoolKey, list[HttpConnection]] = {}
         self._idle_in_order: dict[HttpConnection, PoolKey] = {}
+        # Callers that wait, first come first. A future is done when its caller may look for room again.
         self._waiting: dict[asyncio.Future[None], PoolKey] = {}
 
     @property
@@ -365,8 +391,9 @@ class ConnectionPool:
         """Return an idle connection, or None with room reserved for a new one. Callers wait for either, first come,
         first served.
 
-        `fresh`: only a new connection will do. A caller that got room must call `release` with a connection, or
-        `discard`. A full pool makes room by closing the connection that was idle for longest.
+        `fresh`: True: only a new connection will do. A caller that got a connection must `release` it; one that got
+        room must `release` the new connection or `discard` the room. A full pool makes room by closing the connection
+        that was idle for longest.
         """
         if not self._waiting:
             if not fresh and (connection := self.take_idle(key)) is not None:
@@ -421,6 +448,7 @@ class ConnectionPool:
         self.expire(math.inf)
 
     def _reserve(self, key: PoolKey) -> bool:
+        """Count a new connection in, closing an idle one if that is needed. False: there is no room."""
         if not self._has_room(key):
             return False
         if self._open_by_key.get(key, 0) >= self._per_key:
@@ -432,11 +460,13 @@ class ConnectionPool:
         return True
 
     def _has_room(self, key: PoolKey) -> bool:
+        """Return whether a connection with this key may be opened, if need be in place of an idle one."""
         if self._open_by_key.get(key, 0) >= self._per_key:
             return key in self._idle
         return self._open < self._total or bool(self._idle_in_order)
 
     def _wake(self) -> None:
+        """Wake the first caller in line that would find room now."""
         for turn, key in self._waiting.items():
             if self._has_room(key):
                 del self._waiting[turn]

@@ -1,7 +1,10 @@
-"""Decodes content encodings, within bounds of size and ratio.
+"""Decodes content encodings (gzip, brotli and others), within bounds of size and ratio.
 
-The body is decoded at once when it is complete. Until then it is held encoded, which is the smaller form, and each
-library is asked for no more than the limit, so that a bomb costs at most the limit in memory.
+A body is decoded in one step when it is complete. Until then it is held encoded, which is the smaller form.
+
+Safe to change: the sizes of pieces, and the encodings: a further one needs a decoder in `_DECODERS` and its name in
+ACCEPT_ENCODING. Fixed: no decoder may ask its library for more than one byte beyond the limit, so that a decompression
+bomb (a small body that decodes to gigabytes) costs at most the limit in memory.
 """
 
 import zlib
@@ -15,14 +18,21 @@ from gossamer.errors import DecodeBomb, DecodeFailed
 from gossamer.fetch.exchange import ResponseLimits
 
 ACCEPT_ENCODING = "gzip, deflate, br, zstd"
-"""Encodings that this module decodes."""
+"""Header value sent with every request. It may name only encodings in `_DECODERS`; others arrive undecoded."""
 
 ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
-"""Largest window that a decoder has to support (RFC 9659)."""
+"""Largest window that a decoder has to support. RFC 9659: fixed. A smaller one refuses valid bodies; a larger one lets
+a server make the decoder allocate more."""
 
+_FIRST_PIECE_BYTES = 1024
+_LARGEST_PIECE_BYTES = 1024 * 1024
+"""Sizes of the first and the largest piece of a gzip body that is passed to zlib at once. Tuning only: small pieces
+cost calls, large ones cost copies in a body of many members (see `_gunzip`)."""
 
-_FIRST_PIECE = 1024
-_LARGEST_PIECE = 1024 * 1024
+# Formats of zlib's `wbits` argument: fixed by zlib.
+_GZIP_FORMAT = 16 + zlib.MAX_WBITS
+_ZLIB_FORMAT = zlib.MAX_WBITS
+_BARE_DEFLATE = -zlib.MAX_WBITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +46,22 @@ class DecodedBody:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
+    """Result of removing one encoding."""
+
     output: bytes
+    """At most as long as the limit."""
     consumed: int
+    """Bytes of the input that the output was made of; all of them where the library does not report it."""
     complete: bool
+    """False: the output was cut at the limit, or the input ended early."""
 
 
 def decode(wire: bytes, encodings: tuple[str, ...], limits: ResponseLimits) -> DecodedBody:
     """Decode `encodings`, listed in the order in which they were applied (as in Content-Encoding), in lower case.
 
     Unknown encodings are skipped, as browsers do: servers put charsets and `none` there. An empty body is empty in any
-    encoding. Data that ends early returns what there is, marked as truncated, and so does data beyond
-    `limits.body_bytes`. Raises DecodeFailed for invalid data or too many encodings, DecodeBomb for data that expands
+    encoding. A body that ends early, or decodes to more than `limits.body_bytes`, is returned as far as it goes and
+    marked as truncated. Raises DecodeFailed for invalid data or too many encodings, DecodeBomb for data that expands
     too much.
     """
     known = [encoding for encoding in encodings if encoding in _DECODERS]
@@ -64,7 +79,7 @@ def decode(wire: bytes, encodings: tuple[str, ...], limits: ResponseLimits) -> D
 
 
 def parse_encodings(values: Iterable[str]) -> tuple[str, ...]:
-    """Return the tokens of all Content-Encoding headers, in order, in lower case (RFC 9110, section 8.4)."""
+    """Return the encodings that all Content-Encoding headers name, in order, in lower case (RFC 9110, section 8.4)."""
     tokens = (token.strip().lower() for value in values for token in value.split(","))
     return tuple(token for token in tokens if token)
 
@@ -73,37 +88,37 @@ def _gunzip(data: bytes, limit: int) -> _Layer:
     output = bytearray()
     view, at = memoryview(data), 0
     while True:
-        inflater = zlib.decompressobj(wbits=31)
-        # In pieces, because zlib copies everything after a member's end: a body of empty members would be copied once
-        # for each. The pieces grow, because most bodies are one long member.
-        piece = _FIRST_PIECE
+        inflater = zlib.decompressobj(wbits=_GZIP_FORMAT)
+        # A gzip file is a row of members, each compressed by itself. The input is passed in pieces, because zlib copies
+        # everything after a member's end: a body of empty members would be copied once for each. The pieces grow,
+        # because most bodies are one long member.
+        piece_bytes = _FIRST_PIECE_BYTES
         while not inflater.eof and at < len(data) and len(output) <= limit:
-            given = view[at : at + piece]
+            given = view[at : at + piece_bytes]
             try:
                 output += inflater.decompress(given, limit + 1 - len(output))
             except zlib.error as exc:
                 raise DecodeFailed(f"gzip: {exc}") from exc
             at += len(given) - len(inflater.unused_data) - len(inflater.unconsumed_tail)
-            piece = min(2 * piece, _LARGEST_PIECE)
-        # Members may follow each other (RFC 1952, section 2.2). Other bytes after the end are not part of the body.
-        another = inflater.eof and data.startswith(b"\x1f\x8b", at)
-        if not another or len(output) >= limit:
-            return _cut(bytes(output), at, limit, ended=inflater.eof and not another)
+            piece_bytes = min(2 * piece_bytes, _LARGEST_PIECE_BYTES)
+        # Bytes after the last member are not part of the body (RFC 1952, section 2.2).
+        another_member = inflater.eof and data.startswith(b"\x1f\x8b", at)
+        if not another_member or len(output) >= limit:
+            return _cut(bytes(output), at, limit, ended=inflater.eof and not another_member)
 
 
-def _inflate_any(data: bytes, limit: int) -> _Layer:
-    # "deflate" means zlib's format (RFC 9110, section 8.4.1.2), but some servers send bare deflate data.
+def _inflate(data: bytes, limit: int) -> _Layer:
+    # "deflate" means zlib's format (RFC 9110, section 8.4.1.2), but some servers send bare deflate data. Zlib's header
+    # has the method 8, and is a multiple of 31 (RFC 1950, section 2.2).
     header = int.from_bytes(data[:2], "big")
-    zlib_format = header >> 8 & 0x0F == 8 and header % 31 == 0
-    return _inflate("deflate", zlib.decompressobj(wbits=15 if zlib_format else -15), data, limit)
-
-
-def _inflate(name: str, inflater: "zlib._Decompress", data: bytes, limit: int) -> _Layer:
+    has_zlib_header = (header >> 8) & 0x0F == 8 and header % 31 == 0
+    inflater = zlib.decompressobj(wbits=_ZLIB_FORMAT if has_zlib_header else _BARE_DEFLATE)
     try:
-        # One byte more than the limit tells "just reached" from "exceeded"; and 0 would mean "no limit" to zlib.
+        # One byte more than the limit distinguishes "just reached" from "exceeded"; and 0 would mean "no limit" to
+        # zlib.
         output = inflater.decompress(data, max(limit, 0) + 1)
     except zlib.error as exc:
-        raise DecodeFailed(f"{name}: {exc}") from exc
+        raise DecodeFailed(f"deflate: {exc}") from exc
     return _cut(output, len(data) - len(inflater.unconsumed_tail), limit, ended=inflater.eof)
 
 
@@ -116,7 +131,7 @@ def _unbrotli(data: bytes, limit: int) -> _Layer:
             output += decompressor.process(b"", output_buffer_limit=limit + 1 - len(output))
     except brotli.error as exc:
         raise DecodeFailed(f"br: {exc}") from exc
-    # It takes all its input at once and does not report how much it needed, so the ratio is underestimated here.
+    # The library takes all its input at once and does not report how much it needed, so the ratio is underestimated.
     return _cut(bytes(output), len(data), limit, ended=decompressor.is_finished())
 
 
@@ -131,6 +146,7 @@ def _unzstd(data: bytes, limit: int) -> _Layer:
 
 
 def _cut(output: bytes, consumed: int, limit: int, *, ended: bool) -> _Layer:
+    """Cut the output at the limit. `ended`: the input reached its proper end."""
     fits = len(output) <= limit
     return _Layer(output if fits else output[:limit], consumed, complete=fits and ended)
 
@@ -138,7 +154,9 @@ def _cut(output: bytes, consumed: int, limit: int, *, ended: bool) -> _Layer:
 _DECODERS: dict[str, Callable[[bytes, int], _Layer]] = {
     "gzip": _gunzip,
     "x-gzip": _gunzip,
-    "deflate": _inflate_any,
+    "deflate": _inflate,
     "br": _unbrotli,
     "zstd": _unzstd,
 }
+"""Decoder of each encoding, by its name in lower case: takes the encoded bytes and the limit of the output in bytes. A
+decoder that is removed leaves such bodies encoded, and then their links are not found."""

@@ -7,6 +7,10 @@ and password by RFC 1929) tunnels everything.
 and `socks5h://` proxies get the name, because such a proxy chooses the address nearest to it and often is in a network
 where names resolve differently. The guard then checks the name as it resolves here: a private address is refused, and a
 name that is unknown here is left to the proxy, whose own rules must protect its network.
+
+Safe to change: the constants that say so, and the texts of errors. Fixed: the bytes of both proxy protocols; that this
+process connects only to addresses from the resolver, which the guard has approved, never to a name; and that after any
+failure or cancellation no socket is left open.
 """
 
 import asyncio
@@ -16,7 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from gossamer.errors import BadInput, BlockedAddress, ConnectFailed, ConnectTimeout, DnsFailed, ProxyFailed, TlsFailed
@@ -25,7 +29,25 @@ from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.request import Origin, basic_credentials
 
 _DEFAULT_PORTS = {"http": 8080, "socks5": 1080, "socks5h": 1080}
+"""Supported kinds of proxy, each with the port of a URL that names none. A changed port would send the requests of
+existing settings to another port."""
 _MAX_REPLY_BYTES = 16 * 1024
+"""Longest answer to CONNECT. Tuning only: it bounds memory."""
+_READ_BYTES = 4096
+"""Most bytes that are read at once of that answer. Tuning only."""
+
+# SOCKS5: RFC 1928 and RFC 1929 fix all of these.
+_SOCKS_VERSION = 5
+_NO_AUTHENTICATION = 0
+_USER_AND_PASSWORD = 2
+_USER_AND_PASSWORD_VERSION = 1
+_CONNECT = b"\x05\x01\x00"
+"""Version, command, and a reserved byte."""
+_IPV4, _NAME, _IPV6 = 1, 3, 4
+"""Types of an address."""
+_MAX_FIELD_BYTES = 255
+"""Longest user, password or name: one byte gives its length."""
+_SUCCEEDED = 0
 _SOCKS_REFUSALS = {
     1: "general failure",
     2: "not allowed by its rules",
@@ -36,7 +58,7 @@ _SOCKS_REFUSALS = {
     7: "command not supported",
     8: "address type not supported",
 }
-"""Replies of RFC 1928, section 6."""
+"""Replies of RFC 1928, section 6, as people read them. The texts may be changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +97,7 @@ def parse_proxy(url: str) -> Proxy:
         raise BadInput(
             f"a proxy is http://, socks5:// or socks5h:// with a host, as http://proxy.example:3128, not {given}"
         )
-    if len(user) > 255 or len(password) > 255:
+    if len(user) > _MAX_FIELD_BYTES or len(password) > _MAX_FIELD_BYTES:
         raise BadInput(f"user and password of proxy {host} may have 255 bytes each")
     return Proxy(parts.scheme, host, port or _DEFAULT_PORTS[parts.scheme], user, password)
 
@@ -101,7 +123,7 @@ async def _connect_http(sock: socket.socket, proxy: Proxy, host: str, port: int)
     await loop.sock_sendall(sock, head.encode("ascii") + b"\r\n")
     answer = b""
     while b"\r\n\r\n" not in answer:
-        piece = await loop.sock_recv(sock, 4096)
+        piece = await loop.sock_recv(sock, _READ_BYTES)
         answer += piece
         if not piece or len(answer) > _MAX_REPLY_BYTES:
             raise ProxyFailed(f"{proxy.host}:{proxy.port} gave no proper answer to CONNECT")
@@ -117,35 +139,42 @@ async def _connect_http(sock: socket.socket, proxy: Proxy, host: str, port: int)
 async def _connect_socks(sock: socket.socket, proxy: Proxy, host: str, port: int) -> None:
     where = f"{proxy.host}:{proxy.port}"
     loop = asyncio.get_running_loop()
-    methods = b"\x00\x02" if proxy.user else b"\x00"
-    await loop.sock_sendall(sock, bytes([5, len(methods)]) + methods)
+    methods = bytes([_NO_AUTHENTICATION, _USER_AND_PASSWORD] if proxy.user else [_NO_AUTHENTICATION])
+    await loop.sock_sendall(sock, bytes([_SOCKS_VERSION, len(methods)]) + methods)
     version, method = await _receive(sock, 2, where)
-    if version != 5:
+    if version != _SOCKS_VERSION:
         raise ProxyFailed(f"{where} does not speak SOCKS5")
-    if method == 2 and proxy.user:
+    if method == _USER_AND_PASSWORD and proxy.user:
         user, password = proxy.user, proxy.password
-        await loop.sock_sendall(sock, bytes([1, len(user)]) + user + bytes([len(password)]) + password)
+        login = bytes([_USER_AND_PASSWORD_VERSION, len(user)]) + user + bytes([len(password)]) + password
+        await loop.sock_sendall(sock, login)
         _, refused = await _receive(sock, 2, where)
         if refused:
             raise ProxyFailed(f"{where} refused user and password")
-    elif method != 0:
+    elif method != _NO_AUTHENTICATION:
         raise ProxyFailed(f"{where} wants another kind of authentication")
-    await loop.sock_sendall(sock, b"\x05\x01\x00" + _socks_address(host) + port.to_bytes(2, "big"))
+    await loop.sock_sendall(sock, _CONNECT + _socks_address(host) + port.to_bytes(2, "big"))
     version, reply, _, kind = await _receive(sock, 4, where)
-    if version != 5 or reply != 0:
+    if version != _SOCKS_VERSION or reply != _SUCCEEDED:
         raise ProxyFailed(f"{where} could not connect: {_SOCKS_REFUSALS.get(reply, f'reply {reply}')}")
-    # The address that the proxy connected from; unused, but it must be read.
-    length = {1: 4, 4: 16}.get(kind) or (await _receive(sock, 1, where))[0]
+    # The address and port (2 bytes) that the proxy connected from: unused, but the tunnel begins after them.
+    if kind == _IPV4:
+        length = 4
+    elif kind == _IPV6:
+        length = 16
+    else:
+        length = (await _receive(sock, 1, where))[0]
     await _receive(sock, length + 2, where)
 
 
 def _socks_address(host: str) -> bytes:
+    """Return the type of a host's address, and the address or name as SOCKS5 sends it."""
     try:
         address = ip_address(host)
     except ValueError:
         name = host.encode("ascii")
-        return bytes([3, len(name)]) + name
-    return (b"\x01" if address.version == 4 else b"\x04") + address.packed
+        return bytes([_NAME, len(name)]) + name
+    return bytes([_IPV4 if address.version == 4 else _IPV6]) + address.packed
 
 
 async def _receive(sock: socket.socket, count: int, where: str) -> bytes:
@@ -157,6 +186,15 @@ async def _receive(sock: socket.socket, count: int, where: str) -> bytes:
             raise ProxyFailed(f"{where} hung up")
         received += piece
     return received
+
+
+class Tunnel(NamedTuple):
+    """Proxy that connects to a host and port, and then passes all bytes on."""
+
+    proxy: Proxy
+    host: str
+    """Name, or an address without brackets."""
+    port: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +209,8 @@ class Route:
     """Host as in the URL (an IPv6 address without brackets), which the certificate must be valid for."""
     context: ClientContext | None
     """TLS context; None: no TLS."""
-    tunnel: tuple[Proxy, str, int] | None = None
-    """Proxy to tunnel through, with the host and port to ask it for."""
+    tunnel: Tunnel | None = None
+    """None: no proxy, or a plain one that gets the requests itself."""
     to_proxy: bool = False
     """True: the address is a proxy's, with or without a tunnel."""
 
@@ -200,7 +238,7 @@ async def dial(route: Route, new_connection: Callable[[], HttpConnection], *, ti
     except ssl.SSLError as exc:
         raise TlsFailed(f"{route.server_name}: {exc.reason or exc}") from exc
     except OSError as exc:
-        # A closed port of the proxy is the proxy's failure.
+        # That nothing listens on the proxy's port is the proxy's failure, not the site's.
         failure = ProxyFailed if route.to_proxy else ConnectFailed
         raise failure(f"{where}: {exc.strerror or exc or type(exc).__name__}") from exc
     except ValueError as exc:
@@ -211,8 +249,8 @@ async def dial(route: Route, new_connection: Callable[[], HttpConnection], *, ti
 async def _connect(route: Route, new_connection: Callable[[], HttpConnection]) -> DialResult:
     loop = asyncio.get_running_loop()
     started = time.monotonic()
-    # Made here, because loop.create_connection would hide the moment between TCP and TLS, and because the proxy
-    # handshake is easier before there is a protocol.
+    # The socket is made here, because loop.create_connection would hide the moment between TCP and TLS, and because the
+    # proxy's handshake is easier before the event loop reads the socket.
     sock = socket.socket(socket.AF_INET6 if ":" in route.ip else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
@@ -239,12 +277,14 @@ async def _connect(route: Route, new_connection: Callable[[], HttpConnection]) -
 
 
 _MAX_PROXIES = 1024
+"""Proxy URLs whose parsed form is cached; at this number all are forgotten. Tuning only."""
 _MAX_ADDRESSES = 4
-"""Addresses of a host that are tried. They share one connect timeout, so more would each get too little of it."""
+"""Addresses of a host that are tried. Tuning only: they share one connect timeout, so of more each gets less of it."""
 
 
 class Addresses(Protocol):
-    """Part of the resolver that the client needs; see `resolve.Resolver`."""
+    """Part of the resolver that the client needs; see `resolve.Resolver`. It must return only addresses that the guard
+    has approved: they are connected to without another check."""
 
     async def addresses(self, host: str, port: int, *, allow_private: bool = False) -> tuple[str, ...]:
         """Return approved addresses in the order to try. Raises DnsFailed or BlockedAddress."""
@@ -270,7 +310,7 @@ class ConnectionPlan:
 
     @property
     def site(self) -> tuple[str, str, int, str | None]:
-        """Origin and its proxy, for which lost connections are recorded."""
+        """Scheme, host, port, and URL of the proxy: the key under which lost connections are recorded."""
         return self.origin.scheme, self.origin.host, self.origin.port, self.proxy_url
 
     def key(self, ip: str) -> PoolKey:
@@ -278,7 +318,7 @@ class ConnectionPlan:
         origin, proxy = self.origin, self.proxy
         if proxy is None:
             return PoolKey(origin.scheme, origin.host, ip, origin.port, None, self.insecure)
-        # A plain proxy accepts requests for any host on one connection; a tunnel leads to one host.
+        # A plain proxy accepts requests for any host on one connection; a tunnel leads to one host and address.
         host = "" if self.absolute_form else f"{origin.host}:{origin.port}:{self.target_ip}"
         return PoolKey(origin.scheme, host, ip, proxy.port, self.proxy_url, self.insecure)
 
@@ -291,7 +331,7 @@ class ConnectionPlan:
         if self.absolute_form:
             return Route(ip, proxy.port, proxy.host, None, to_proxy=True)
         target = origin.host if proxy.resolves_names else self.target_ip
-        return Route(ip, proxy.port, origin.host, context, (proxy, target, origin.port), to_proxy=True)
+        return Route(ip, proxy.port, origin.host, context, Tunnel(proxy, target, origin.port), to_proxy=True)
 
 
 class ConnectionPlanner:
@@ -308,14 +348,14 @@ class ConnectionPlanner:
             ips = await self._resolver.addresses(origin.host, origin.port, allow_private=request.allow_private)
             return ConnectionPlan(origin, request.insecure, ips[:_MAX_ADDRESSES])
         proxy = self._parse(request.proxy)
-        # First of all, so that a client that may not use the proxy learns nothing about the target.
+        # The proxy first, so that a crawl that may not use the proxy learns nothing about the target.
         ips = await self._resolve_proxy(proxy, guard=request.guard_proxy)
         target_ip = await self._resolve_target(request, origin, proxy)
         return ConnectionPlan(origin, request.insecure, ips[:_MAX_ADDRESSES], proxy, request.proxy, target_ip)
 
     async def _resolve_proxy(self, proxy: Proxy, *, guard: bool) -> tuple[str, ...]:
         try:
-            # A proxy that the operator named may be anywhere.
+            # The operator's own proxy (`guard` is False) may be anywhere.
             return await self._resolver.addresses(proxy.host, proxy.port, allow_private=not guard)
         except DnsFailed as exc:
             raise ProxyFailed(str(exc)) from exc

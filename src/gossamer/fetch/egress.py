@@ -1,4 +1,11 @@
-"""Finds the public address that this process's requests come from, by asking an address service."""
+"""Finds the public address that this process's requests come from (its egress), by asking an address service.
+
+The frontier, which hands out requests, counts hits per egress: workers behind one address share one site's budget.
+
+Safe to change: the constants below, and the texts of messages. Fixed: `parse` must return the one shortest spelling of
+an address, because the frontier stores budgets under it: two spellings would be two budgets, so twice the hits that a
+site permits; and a service that does not respond must never stop the worker.
+"""
 
 import asyncio
 import re
@@ -11,21 +18,23 @@ from gossamer.policy.urls import canonical
 from gossamer.telemetry.logs import Troubles
 
 MAX_RESPONSE_BYTES = 64 * 1024
-"""Bytes of a response that are searched for the address."""
+"""Bytes of a response that are searched for the address. `wiring/worker.py` also stops reading there. May be changed: a
+page that names the address later needs more."""
 
 _TROUBLE = "egress"
+"""Short name of this problem in the log and among the worker's present troubles. Another module must not use it."""
 _FIRST_RETRY_SECONDS = 5.0
-"""Delay of the first retry after a failure; it doubles up to the refresh interval."""
+"""Delay of the first retry after a failure; it doubles up to the refresh interval. Tuning only: a shorter one asks a
+failing service more often."""
 
 
 class AddressService:
     """A web service that returns the address that a request came from."""
 
     def __init__(self, url: str, *, pattern: str, user_agent: str, proxy: str = "") -> None:
-        """`pattern`: regular expression of the address in the response; its first group if it has groups. `proxy`:
-        proxy that pages are fetched through, whose address then is the egress; empty: none.
-
-        Raises BadInput for an invalid URL or expression.
+        """`pattern`: regular expression of the address in the response; if it has groups, the first group is the
+        address. `proxy`: URL of the proxy that pages are fetched through, whose address then is the egress; empty:
+        none. Raises BadInput for an invalid URL or expression.
         """
         try:
             self._pattern = re.compile(pattern)
@@ -46,6 +55,7 @@ class AddressService:
         for found in self._pattern.finditer(text):
             candidate = found[1] if self._pattern.groups else found[0]
             try:
+                # A loose pattern also finds brackets and the full stop of a sentence.
                 return str(ip_address((candidate or "").strip(" .[]")))
             except ValueError:
                 continue
@@ -55,8 +65,8 @@ class AddressService:
 class EgressMonitor:
     """Keeps the name of a worker's egress up to date.
 
-    The name is the last address that the service returned; until the first, it is the name that the operator
-    configured. A service that does not respond is reported as a trouble, but never stops the worker.
+    The name is the last address that the service returned, or before any response the name that the operator
+    configured. A service that does not respond is reported as a trouble.
     """
 
     def __init__(
@@ -74,7 +84,7 @@ class EgressMonitor:
         self._troubles = troubles
         self._refresh_seconds = refresh_seconds
         self.name = fallback_name
-        """Name under which politeness budgets are kept now."""
+        """Name under which the frontier now counts this worker's hits. Empty: the default egress."""
 
     async def refresh(self) -> bool:
         """Ask the service once and set `name`. Returns whether there was a valid response."""
@@ -105,6 +115,7 @@ class EgressMonitor:
                 changed(self.name)
 
     def _next_pause(self, pause: float, *, succeeded: bool) -> float:
+        """Return the seconds until the next call of the service. `pause`: seconds before the last one; 0.0: none."""
         if succeeded:
             return self._refresh_seconds
         longer = 2 * pause if 0 < pause < self._refresh_seconds else _FIRST_RETRY_SECONDS

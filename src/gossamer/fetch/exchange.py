@@ -1,6 +1,11 @@
 """A request and its response, as data, with the limits of both.
 
-Redirects, cookies and retries are the caller's task: every hop needs its own scope, robots.txt, address and budget.
+Redirects, cookies and retries are the caller's task: every hop of a redirect needs its own check of scope (which URLs a
+crawl may follow), robots.txt and address, and counts as a hit of its site.
+
+Safe to change: every default of `ResponseLimits` and `Timeouts`, as its docstring says; larger limits let one server
+take more memory or time. The operator's settings replace `header_bytes`, `body_bytes` and all timeouts but `idle`.
+Nothing here is stored, so fields may be added; the client sets every field of a response.
 """
 
 from collections.abc import Iterable
@@ -9,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 REDIRECT_STATUSES = frozenset((301, 302, 303, 307, 308))
+"""Statuses whose Location is followed (RFC 9110, section 15.4): fixed. 300 offers a choice, and 304 has no target."""
 
 
 def first_header(headers: Iterable[tuple[str, str]], name: str) -> str | None:
@@ -24,27 +30,29 @@ class FetchRequest(msgspec.Struct, frozen=True):
     `headers` has one; a fragment is not sent."""
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
-    """All headers in the order to send, except those that the client sets itself (see `request.OWNED`). Passing the
-    same tuple again is cheap: its encoding is cached."""
+    """All headers in the order to send, except those that the client sets itself (see `request.OWNED`). Equal headers
+    are encoded once and cached."""
     body: bytes = b""
     proxy: str | None = None
     """`http://`, `socks5://` or `socks5h://` URL, with user and password if needed; see `dial.py`."""
     insecure: bool = False
-    """Accept any certificate, and weak keys and ciphers."""
+    """True: accept any certificate, and weak keys and ciphers."""
     allow_private: bool = False
-    """The URL's host may have an address outside the public internet."""
+    """True: the URL's host may have an address outside the public internet."""
     keep_wire: bool = False
-    """Also keep the body as it was sent, for an archive."""
+    """True: also keep the body as it was sent, for an archive."""
     guard_proxy: bool = False
-    """Check the proxy's address like any other: it was not named by the operator, but by a person who may not reach all
-    networks."""
+    """True: the proxy's address must be public, too, because not the operator named the proxy but the sender of a
+    request, who may not reach the operator's own networks."""
     body_bytes: int | None = None
     """Limit of the body, as sent and as decoded; None: the client's `ResponseLimits.body_bytes`."""
     send_by: float | None = None
-    """Latest time on the monotonic clock to send the request on the hit that it was charged; `math.inf`: no limit.
+    """Latest time on the monotonic clock to send the request; `math.inf`: no limit. Set for a request that was charged
+    as one hit of its site.
 
     A request that has no connection by then raises NotSentInTime. It is sent at most once: when a kept connection is
-    lost before the first byte, ConnectionLost is raised as `repeatable`. None: the request needs no hit.
+    lost before the first byte, ConnectionLost is raised as `repeatable`, because a second try would be a second hit.
+    None: the request is not charged, and the client may repeat it.
     """
 
 
@@ -71,14 +79,14 @@ class FetchResponse(msgspec.Struct):
     http_version: str
     """`1.0` or `1.1`."""
     headers: list[tuple[str, str]]
-    """Decoded as Latin-1, in the order and letter case sent. Trailers of a chunked body are not included."""
+    """Decoded as Latin-1, in the order and letter case received. Trailers of a chunked body are not included."""
     request_head: bytes
     response_head: bytes
     """Raw bytes from the first line to the empty line. `request_head` does not include the proxy's credentials."""
     body: bytes
     """Without content encodings, at most `ResponseLimits.body_bytes`."""
     wire_body: bytes | None
-    """Body as sent, with its content encoding but without chunk framing; None unless requested."""
+    """Body as received, with its content encoding but without chunk framing; None unless requested (`keep_wire`)."""
     truncated: bool
     """True: the body is incomplete, because it exceeded its limit (the connection was closed) or its encoding ended
     early."""
@@ -98,31 +106,34 @@ MIB = 1024 * KIB
 
 @dataclass(frozen=True, slots=True)
 class ResponseLimits:
-    """Bounds on one response. Each exists because some server on the web exceeds it."""
+    """Bounds on one response. Each exists because some server on the web exceeds it, and each may be changed: larger
+    ones accept more servers and let a hostile one take more memory or time."""
 
     header_bytes: int = 64 * KIB
     """Status line and headers together, including interim (1xx) responses. Also the limit of chunk framing between two
-    body bytes, and of trailers. All framing of a chunked body may take this much plus the body's size."""
+    body bytes, and of trailers. All framing of a chunked body together may take this much plus the body's size."""
     headers: int = 512
     """Header lines in one response."""
     body_bytes: int = 5 * MIB
     """Body size, both as sent and as decoded. A longer body is cut and the response marked as truncated."""
     bomb_ratio: int = 100
-    """A body that expands by more than this ratio (decoded to sent bytes) and beyond `bomb_bytes` is refused. Honest
-    HTML reaches 20; deflate can reach 1032 at most."""
+    """A body that expands by more than this ratio (decoded to sent bytes) and beyond `bomb_bytes` is refused. Must stay
+    well above 20, which honest HTML reaches, and below 1032, the most that deflate can reach."""
     bomb_bytes: int = 2 * MIB
-    """Size below which no ratio is suspicious: long runs of spaces do occur."""
+    """Decoded size below which no ratio is suspicious: long runs of spaces do occur."""
     encodings: int = 3
-    """Nested content encodings."""
+    """Nested content encodings. More than one is a server's mistake, so a larger number is hardly ever of use."""
     interim: int = 8
     """Interim (1xx) responses before the final one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Timeouts of the phases of a request, in seconds.
+    """Timeouts of the phases of a request, in seconds. Longer ones wait for slower servers, and let a silent server
+    hold a connection and a request of the worker for as long.
 
-    A coarse clock measures them: up to an eighth of the shortest one, and at most a quarter of a second, may be added.
+    One coarse timer checks all but `connect`, so they end late by up to an eighth of the shortest one, and at most a
+    quarter of a second.
     """
 
     connect: float = 10.0
@@ -132,4 +143,5 @@ class Timeouts:
     idle: float = 30.0
     """Between two pieces of the response."""
     total: float = 120.0
-    """The whole request, including the wait for a free connection. Ends a server that sends a byte a second."""
+    """The whole request, including the wait for a free connection. Nothing else ends a response that arrives byte by
+    byte."""

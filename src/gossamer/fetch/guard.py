@@ -9,6 +9,9 @@ relays) are refused, too. Entries may be added; one may be removed only if its r
 
 No table can contain the operator's own NAT64 prefix (RFC 6052), which looks like any public IPv6 network. Where one is
 in use, its gateway must refuse private targets.
+
+Safe to change: the wording of the reasons, which only people read. Fixed: every spelling of an address must be judged
+as the address that the kernel would connect to; a spelling that is missed opens the operator's networks to any page.
 """
 
 import functools

@@ -1,4 +1,9 @@
-"""Encodes requests: parses origins from URLs and builds request heads."""
+"""Encodes requests: parses origins (scheme, host, port) from URLs and builds request heads.
+
+Safe to change: `_MAX_CACHED`, and the place of the client's own headers. Fixed: the checks before a head is built,
+because a line end that reaches it would add headers or a whole request; and the empty line at the very end of a head,
+before which `client.py` inserts the password of a proxy.
+"""
 
 import base64
 import re
@@ -26,15 +31,23 @@ OWNED = frozenset(
     }
 )
 """Headers that no crawl, spider or request may set, in lower case: the client sets them itself, or they would change
-how the message is framed or encoded. Everything that checks or drops such headers uses this list."""
+how the message is framed or encoded. Everything that checks or drops such headers uses this list. A header may be
+added; requests that name it are then refused. None may be removed."""
 
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
-_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")  # visible characters, blanks, and everything beyond ASCII
-_TARGET = re.compile(r"[!-~]*")
-_AUTHORITY = re.compile(r"[^\x00- #/<>?@\\^|\x7f-\U0010ffff]+")  # WHATWG URL: without forbidden host code points
+# What may be sent. Each of these four is as wide as its standard allows; a wider one would let a URL or a header break
+# out of its line.
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # header name or method: RFC 9110, section 5.6.2
+_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")  # header value: visible characters, blanks, everything beyond ASCII
+_TARGET = re.compile(r"[!-~]*")  # path and query: visible ASCII
+_AUTHORITY = re.compile(r"[^\x00- #/<>?@\\^|\x7f-\U0010ffff]+")  # host and port: WHATWG URL, forbidden host code points
+
 _PORTS = {"http": 80, "https": 443}
+"""Ports of URLs that name none: fixed."""
+_AFTER_SCHEME = len("https://")
+"""Position from which a `/` of a canonical URL is in its path. In `http://` too, because a host has a character."""
 _MAX_CACHED = 4096
-"""Origins, and header lists, whose encoded forms are kept."""
+"""Origins, and lists of headers, whose encoded forms are kept; at this number all are forgotten. Tuning only: more take
+memory, fewer are encoded again."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -51,7 +64,7 @@ class Origin:
     authority: str
     """Value of the Host header: without user, without a default port."""
     credentials: str = field(default="", repr=False)
-    """Value of an Authorization header; empty when the URL has no user."""
+    """Value of an Authorization header from the URL's user and password; empty when it has none."""
 
     @property
     def secure(self) -> bool:
@@ -66,7 +79,7 @@ def parse_origin(prefix: str) -> Origin:
         raise BadUrl(prefix)
     userinfo, at, authority = rest.rpartition("@")
     host, colon, port = authority.rpartition(":")
-    if not colon or port.endswith("]"):
+    if not colon or port.endswith("]"):  # no port: the last colon is in an IPv6 address
         host, port = authority, ""
     if not host or not _AUTHORITY.fullmatch(authority) or (port and not (port.isascii() and port.isdigit())):
         raise BadUrl(prefix)
@@ -84,7 +97,7 @@ def basic_credentials(user: bytes, password: bytes) -> str:
 
 
 def check_headers(headers: tuple[tuple[str, str], ...]) -> None:
-    """Raise BadInput for a header that cannot be sent: one with invalid characters (above all line ends) or one of
+    """Raise BadInput for a header that must not be sent: one with invalid characters (above all line ends) or one of
     OWNED."""
     for name, value in headers:
         if not _TOKEN.fullmatch(name):
@@ -100,11 +113,12 @@ class RequestEncoder:
 
     def __init__(self) -> None:
         self._origins: dict[str, Origin] = {}
+        # Encoded headers, and whether an Authorization is among them.
         self._headers: dict[tuple[tuple[str, str], ...], tuple[bytes, bool]] = {}
 
     def split(self, url: str) -> tuple[Origin, str]:
-        """Return the URL's origin and the request target (path and query). Raises BadUrl."""
-        slash = url.find("/", 8)
+        """Return the origin and the request target (path and query) of a canonical URL. Raises BadUrl."""
+        slash = url.find("/", _AFTER_SCHEME)
         prefix, target = (url, "/") if slash < 0 else (url[:slash], url[slash:])
         origin = self._origins.get(prefix)
         if origin is None:
@@ -124,9 +138,10 @@ class RequestEncoder:
         *,
         through_proxy: bool = False,
     ) -> bytes:
-        """Return request line and headers. `through_proxy`: in the absolute form for a plain HTTP proxy.
+        """Return request line and headers, with the empty line after them.
 
-        Raises BadUrl or BadInput for an invalid request; see `check_headers`.
+        `through_proxy`: the request line has the whole URL, for a plain HTTP proxy. `headers` are the caller's, which
+        `check_headers` checks here. Raises BadUrl or BadInput for an invalid request.
         """
         if method != "GET" and (method == "CONNECT" or not _TOKEN.fullmatch(method)):
             raise BadInput(f"{method!r} is not a valid method")
@@ -137,18 +152,19 @@ class RequestEncoder:
             check_headers(headers)
             known = _encode(headers)
             _cache(self._headers, headers, known)
-        encoded, authorized = known
+        encoded, has_authorization = known
         absolute = f"{origin.scheme}://{origin.authority}" if through_proxy else ""
-        line = f"{method} {absolute}{target} HTTP/1.1\r\nHost: {origin.authority}\r\n"
-        if origin.credentials and not authorized:
-            line += f"Authorization: {origin.credentials}\r\n"
-        if body_bytes or method in ("POST", "PUT", "PATCH"):
-            line += f"Content-Length: {body_bytes}\r\n"
-        return line.encode("ascii") + encoded
+        lines = f"{method} {absolute}{target} HTTP/1.1\r\nHost: {origin.authority}\r\n"
+        if origin.credentials and not has_authorization:
+            lines += f"Authorization: {origin.credentials}\r\n"
+        if body_bytes or method in ("POST", "PUT", "PATCH"):  # servers expect the length of these even if it is 0
+            lines += f"Content-Length: {body_bytes}\r\n"
+        return lines.encode("ascii") + encoded
 
 
 def _encode(headers: tuple[tuple[str, str], ...]) -> tuple[bytes, bool]:
-    # Names are ASCII. A value beyond Latin-1 is sent as UTF-8, as servers would read it.
+    """Return the lines of checked headers, of the client's own, and the empty line; and whether one is
+    Authorization."""
     lines = [name.encode("ascii") + b": " + _bytes(value) + b"\r\n" for name, value in headers]
     lines.append(f"Accept-Encoding: {ACCEPT_ENCODING}\r\n".encode("ascii"))
     # HTTP/1.1 keeps connections alive by itself; servers that respond with 1.0 need this header.
@@ -157,6 +173,7 @@ def _encode(headers: tuple[tuple[str, str], ...]) -> tuple[bytes, bool]:
 
 
 def _bytes(value: str) -> bytes:
+    # A value beyond Latin-1 is sent as UTF-8, as servers would read it.
     try:
         return value.encode("latin-1")
     except UnicodeEncodeError:

@@ -1,7 +1,11 @@
 """Resolves host names to approved addresses: operator's overrides, the system's DNS, a cache, and the address guard.
 
 Callers connect to exactly an address returned here and never resolve again: between check and connection there is no
-second look-up that could return another address (DNS rebinding).
+second look-up that could return another address (DNS rebinding). The address guard (`guard.py`) decides which addresses
+are on the public internet.
+
+Safe to change: the numbers in `DnsLimits` and TEMPORARY_SECONDS. Fixed: every address passes `_judge` before it is
+cached or returned; only an operator's override and the hosts and networks that the operator allows are exempt.
 """
 
 import asyncio
@@ -18,34 +22,42 @@ Lookup = Callable[[str], Awaitable[list[str]]]
 """Look-up of a host name. Returns its addresses, best first, IPv4 and IPv6 mixed. Raises OSError if there are none."""
 
 TEMPORARY_SECONDS = 5.0
-"""Time for which a temporary failure is cached: long enough to spare a dead name server, and shorter than any retry."""
+"""Time for which a temporary failure is cached. May be changed: long enough to spare a name server that does not
+answer, and shorter than the pause before a page is tried again, or that try fails without a look-up."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Resolution:
-    """Cached result of a look-up. `approved` is for all requests, `every` for requests that may reach private
-    addresses."""
+    """Cached result of a look-up."""
 
     approved: tuple[str, ...]
+    """Addresses that every request may reach."""
     every: tuple[str, ...]
+    """All addresses, for requests that may reach private ones."""
     refused: str
+    """Message that names the other addresses, each with the reason."""
     failure: str
+    """Message of a look-up that failed; empty: there are addresses."""
     expires: float
+    """Time of the resolver's clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class DnsLimits:
-    """Limits of look-ups and of their cache."""
+    """Limits of look-ups and of their cache. Tuning only; each must be above 0."""
 
     ttl_seconds: float = 300.0
-    """Time for which addresses are cached. The system does not return a record's own TTL; below this there is the
-    system's own cache."""
+    """Time for which addresses are cached: the system does not return a record's own TTL. Longer saves look-ups, and
+    later follows a host that moves."""
     negative_ttl_seconds: float = 30.0
-    """Time for which a failure is cached."""
+    """Time for which a failure is cached, and the bound of TEMPORARY_SECONDS."""
     max_entries: int = 10_000
+    """Hosts in the cache. More take memory, fewer are looked up again."""
     timeout_seconds: float = 10.0
-    """Longest look-up, including the wait for a thread."""
+    """Longest look-up, including the wait for a thread. A thread of a look-up that takes longer stays occupied until
+    the system gives up."""
     threads: int = 32
+    """Look-ups that run at once. More find names sooner and burden the name server."""
 
 
 class Resolver:
@@ -68,7 +80,7 @@ class Resolver:
         and that over `*`. A host that spells an address is overridden only by its exact entry.
         `allow_private_hosts`: hosts, spelled exactly, that may resolve to any address.
         `allow_networks`: networks in CIDR notation that every host may resolve to.
-        `lookup`: None: the system's (getaddrinfo). `clock`: monotonic seconds.
+        `lookup`: looks names up; None: the system does (getaddrinfo). `clock`: monotonic seconds.
         """
         self._overrides = {_plain_host(host): _override(host, ip) for host, ip in (overrides or {}).items()}
         self._has_wildcards = any(host.startswith("*") for host in self._overrides)
@@ -86,11 +98,10 @@ class Resolver:
         self._lookups: dict[str, asyncio.Task[_Resolution]] = {}
 
     async def addresses(self, host: str, port: int, *, allow_private: bool = False) -> tuple[str, ...]:
-        """Return the approved addresses of a host in the order to try, address families taking turns (RFC 8305); never
-        empty.
+        """Return the approved addresses of a host in the order to try, IPv4 and IPv6 in turn (RFC 8305); never empty.
 
-        `host` as in a canonical URL: a name, an IPv4 address, an IPv6 address with or without brackets. `port` does not
-        matter today; a look-up by service might need it. `allow_private` permits any address for this call. Refused
+        `host`: as in a canonical URL: a name, an IPv4 address, an IPv6 address with or without brackets. `port`: not
+        used yet; a look-up by service would need it. `allow_private`: True permits any address for this call. Refused
         addresses are left out. Raises DnsFailed if there is no address, BlockedAddress (with host, address and reason)
         if none is allowed. Concurrent calls for a host share one look-up.
         """
@@ -123,7 +134,7 @@ class Resolver:
 
     async def _resolve_into_cache(self, host: str) -> _Resolution:
         resolution = await self._resolve(host)
-        # Inserted at the end, so that the first entry is the first to expire (or nearly) and the one to make room.
+        # Removed and inserted at the end, so that the first entry is about the first to expire. It makes room.
         self._cache.pop(host, None)
         while len(self._cache) >= self._max_entries:
             del self._cache[next(iter(self._cache))]
@@ -131,6 +142,7 @@ class Resolver:
         return resolution
 
     async def _resolve(self, host: str) -> _Resolution:
+        # The order matters: an override wins over everything, and an address is never looked up as a name.
         name = _plain_host(host)
         override = self._override(name)
         if override is not None:
@@ -154,6 +166,7 @@ class Resolver:
         return self._judge(name, found)
 
     def _judge(self, name: str, found: Iterable[str], *, allow_all: bool = False) -> _Resolution:
+        """Ask the guard about each address. `allow_all`: the operator named the address, so it may be private."""
         every = tuple(_interleave(found))
         allow_all = allow_all or name in self._private_hosts
         reasons = {} if allow_all else {ip: reason for ip in every if (reason := self._refused(ip)) is not None}
@@ -166,6 +179,7 @@ class Resolver:
         )
 
     def _refused(self, ip: str) -> str | None:
+        """Return why the address is refused; None: it is public, or in a network that the operator allows."""
         reason = guard.refusal_reason(ip)
         return None if reason is None or guard.within(ip, self._networks) else reason
 
@@ -174,6 +188,7 @@ class Resolver:
         return _Resolution(approved=(), every=(), refused="", failure=failure, expires=self._clock() + seconds)
 
     def _override(self, name: str) -> str | None:
+        """Return the operator's address for a host; None: there is none."""
         exact = self._overrides.get(name)
         if exact is not None or not self._has_wildcards or guard.host_address(name) is not None:
             return exact
@@ -201,8 +216,9 @@ def parse_override(text: str) -> tuple[str, str]:
 
 
 def _override(host: str, ip: str) -> str:
+    """Return the address in its shortest form. Raises BadInput if `ip` is none."""
     address = guard.host_address(ip)
-    if ip.isdecimal() and int(ip) < 65536:  # as an address it would be 0.0.x.y, which is never meant
+    if ip.isdecimal() and int(ip) < 65536:  # a URL parser reads 8080 as the address 0.0.31.144, which is never meant
         raise BadInput(f"{ip!r} is a port, not an IP address of {host!r}; write HOST:ADDRESS")
     if address is None:
         raise BadInput(f"{ip!r} is not an IP address of {host!r}")
@@ -216,8 +232,8 @@ def _plain_host(host: str) -> str:
 
 
 def _can_be_a_name(name: str) -> bool:
-    """Check a name by RFC 1035's lengths: ASCII without spaces or controls. Underscores and the like occur, so they are
-    allowed."""
+    """Return whether a text may be looked up: ASCII without spaces or controls, of RFC 1035's lengths (253 for a name,
+    63 for a label). Underscores and the like occur, so they are allowed."""
     return (
         0 < len(name) <= 253
         and name.isascii()
@@ -233,7 +249,7 @@ def _getaddrinfo(name: str) -> list[str]:
 
 
 def _interleave(found: Iterable[str]) -> list[str]:
-    """Remove repeats and let the address families take turns, the system's preferred one first (RFC 8305, section
+    """Remove repeats and order IPv4 and IPv6 addresses in turn, the system's preferred kind first (RFC 8305, section
     4)."""
     unique = list(dict.fromkeys(found))
     if not unique:

@@ -1,7 +1,11 @@
 """Reads one HTTP/1.x response from bytes, without a socket: llhttp does the framing, this module the bounds (RFC 9112).
 
-The parser gets whole heads, which are cut out here. So an interim response ends where its head ends, the raw head is
-available, and a malformed one can be repaired and parsed again.
+The parser gets whole heads, which are cut out here. So an interim (1xx) response ends where its head ends, the raw head
+is available, and a malformed one can be repaired and parsed again.
+
+Safe to change: the faults that `repair_head` repairs, as long as a repaired head has one meaning only; the bounds are
+in `ResponseLimits`. Fixed: `keep_alive` must be False whenever the end of a response is in doubt (a repaired head,
+bytes after the end, a cut body), or bytes of this response would be taken for the next one.
 """
 
 import re
@@ -41,6 +45,7 @@ def repair_head(head: bytes) -> bytes:
 
 
 def _unfold(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
+    """Return name and value of each header, joining folded values and dropping lines that are no header."""
     fields: list[tuple[bytes, bytes]] = []
     for line in lines:
         if line[:1] in (b" ", b"\t"):
@@ -55,14 +60,20 @@ def _unfold(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
     return fields
 
 
+# Status line, as in `HTTP/1.1 200 OK`: RFC 9112, section 4, fixes these.
 _START = b"HTTP/1."
+_VERSION = slice(5, 8)
+_REASON = slice(13, None)
 _FRAMING_LENGTHS = frozenset(map(len, ("content-length", "content-encoding", "transfer-encoding")))
+"""Lengths of the names that `_note_framing` reads. Another name that it is to read must be added here."""
+_EMPTY_LINE_BYTES = len(b"\n\r\n")
+"""Longest form of an empty line with the line end before it, by which `_head_end` finds the end of a head."""
 
 
 class ResponseReader:
     """Reader of one response; each response needs a new one. Feed it until `complete`."""
 
-    # Class attributes, because a reader is made for every request and most of these never change.
+    # Class attributes, because a reader is made for every request and most of these never change. None may be mutable.
     complete = False
     keep_alive = False
     """When complete: another request may be sent on this connection."""
@@ -76,20 +87,25 @@ class ResponseReader:
     """Raw head as received."""
     content_length: int | None = None
     content_encodings: tuple[str, ...] = ()
-    """Values of the Content-Encoding headers, then codings that were sent as Transfer-Encoding by mistake."""
+    """Values of the Content-Encoding headers, and codings that were sent as Transfer-Encoding, in order."""
     received_bytes = 0
     body_bytes = 0
     """Size of the body so far."""
     complete_bytes = 0
-    """Bytes that the budget counts for the complete body until it is consumed."""
+    """Bytes that the memory budget counts for the complete body until its caller consumes it; set by the connection."""
     _body: bytes | bytearray = b""
     _pending = b""
+    """Beginning of a head that is not complete."""
     _searched = 0
-    _interim = 0
+    """Length of the part of `_pending` that has no empty line."""
+    _interim_heads = 0
     _interim_bytes = 0
-    _overhead = 0
-    _framed_bytes = 0
+    _bytes_without_body = 0
+    """Bytes since the last ones of the body: framing or trailers."""
+    _bytes_after_head = 0
+    """Body and framing."""
     _headers_done = False
+    """True: the final head was parsed, not only interim ones."""
     _chunked = False
 
     def __init__(self, limits: ResponseLimits, *, head_only: bool = False) -> None:
@@ -124,8 +140,8 @@ class ResponseReader:
         return self.complete
 
     def feed_eof(self) -> None:
-        """Record that the connection has ended. Raises ConnectionLost unless the response is complete, or complete by
-        that."""
+        """Record that the connection has ended. Raises ConnectionLost unless the response is complete, or is one whose
+        body lasts until the connection ends."""
         self._parser = None
         if self.complete:
             return
@@ -153,7 +169,7 @@ class ResponseReader:
                 raise HeadersTooLarge(f"more than {self.limits.header_bytes} bytes")
             if end < 0:
                 self._pending = pending
-                self._searched = max(0, len(pending) - 3)
+                self._searched = max(0, len(pending) - _EMPTY_LINE_BYTES)  # the end may hold a part of an empty line
                 return b""
             if end == len(pending):
                 self.head, pending = pending, b""
@@ -165,6 +181,7 @@ class ResponseReader:
         return pending
 
     def _parse_head(self) -> None:
+        """Parse the whole head in `head`; if that fails, repair it and parse it once more."""
         head = self.head
         try:
             self._feed_parser(head)
@@ -180,9 +197,9 @@ class ResponseReader:
         if self._headers_done:
             self._read_fields(head)
         elif 100 <= self.status < 200:
-            self._interim += 1
+            self._interim_heads += 1
             self._interim_bytes += len(head)
-            if self._interim > self.limits.interim:
+            if self._interim_heads > self.limits.interim:
                 raise BadResponse(f"more than {self.limits.interim} interim responses")
         else:
             raise BadResponse("its headers do not end")
@@ -196,9 +213,9 @@ class ResponseReader:
     def _read_fields(self, head: bytes) -> None:
         """Read the headers of a head that the parser accepted, so that every line has a colon and a name."""
         status_line, *lines = head.decode("latin-1").split("\r\n")
-        self.http_version = status_line[5:8]
-        self.reason = status_line[13:]
-        del lines[-2:]
+        self.http_version = status_line[_VERSION]
+        self.reason = status_line[_REASON]
+        del lines[-2:]  # both empty: the head ends with two line ends
         if len(lines) > self.limits.headers:
             raise HeadersTooLarge(f"more than {self.limits.headers} headers")
         headers = self.headers
@@ -206,7 +223,7 @@ class ResponseReader:
             name, _, value = line.partition(":")
             value = value.strip(" \t")
             headers.append((name, value))
-            # Only three headers matter here, and few others have names of the same lengths.
+            # Only three headers matter here, and few others have names of the same lengths: cheaper than `lower`.
             if len(name) in _FRAMING_LENGTHS:
                 self._note_framing(name.lower(), value)
 
@@ -233,15 +250,15 @@ class ResponseReader:
         if self.complete:
             return
         # Chunk extensions and trailers are not part of the body and need a bound of their own.
-        self._overhead = 0 if self.body_bytes > before else self._overhead + len(data)
-        self._framed_bytes += len(data)
+        self._bytes_without_body = 0 if self.body_bytes > before else self._bytes_without_body + len(data)
+        self._bytes_after_head += len(data)
         # One-byte chunks are six times the size of their body, and each is a call: no more framing than body is
-        # accepted.
-        framing = self._framed_bytes - self.body_bytes
-        if self._overhead > self.limits.header_bytes or framing > self.limits.header_bytes + self.body_bytes:
+        # accepted, except for the first `header_bytes`.
+        framing = self._bytes_after_head - self.body_bytes
+        if self._bytes_without_body > self.limits.header_bytes or framing > self.limits.header_bytes + self.body_bytes:
             raise HeadersTooLarge("endless framing or trailers in a chunked body")
 
-    # Callbacks of llhttp. None of them raises, because llhttp would wrap the exception.
+    # Callbacks of llhttp, which fixes their names. None of them may raise, because llhttp would wrap the exception.
 
     def on_headers_complete(self) -> None:
         if self._headers_done:
@@ -267,7 +284,7 @@ class ResponseReader:
             self.keep_alive = False
         self.body_bytes += len(data)
         if not self._body:
-            self._body = data
+            self._body = data  # most bodies come in one read, so most are never copied
         else:
             if isinstance(self._body, bytes):
                 self._body = bytearray(self._body)

@@ -1,8 +1,13 @@
 """Parses a robots.txt and matches URLs against its rules (RFC 9309).
 
 docs/adr/0010-own-robots-rules-and-encoding-labels.md compares this with the libraries that exist.
+
+Safe to change: sizes of caches, further spellings of fields, the texts of reasons. Fixed by the RFC: which group and
+which rule decide. Fixed, too: the time for a URL stays proportional to the rules and their length, because any server
+may send a hostile file and the worker's event loop matches it.
 """
 
+import codecs
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -95,9 +100,9 @@ def parse(body: bytes, *, truncated: bool = False) -> ParsedRobots:
     sitemaps: dict[str, None] = {}
     # This first group gets the rules before the first user agent. They apply to none.
     current = RuleGroup()
-    # A User-agent line after rules begins another group.
+    # True: the last line was a rule, so a User-agent line begins another group.
     in_rules = True
-    for line in body.removeprefix(b"\xef\xbb\xbf").replace(b"\r", b"\n").split(b"\n"):
+    for line in body.removeprefix(codecs.BOM_UTF8).replace(b"\r", b"\n").split(b"\n"):
         name, value = _read(line)
         if name == _USER_AGENT:
             if in_rules:
@@ -133,6 +138,7 @@ def _read(line: bytes) -> tuple[str, bytes]:
 
 
 def _token(value: bytes) -> str:
+    """Return the agent that a User-agent line names, in lower case; empty: none that can be matched."""
     text = value.decode("utf-8", "replace")
     # `* (all of you)` means all agents, `*bot` the agent of that name.
     return "*" if text.split(maxsplit=1)[:1] == ["*"] else robots_policy.leading_word(text.lstrip("*"))
@@ -179,7 +185,7 @@ class Matcher:
 
         `targets`: the spellings of its path and query that `normal_targets` returns.
         """
-        best, best_weight = None, (0, False)
+        best, best_weight = None, (0, False)  # see `_weight`
         for target in targets:
             pattern = self._longest_prefix(target)
             if pattern is not None and len(pattern) > best_weight[0]:
@@ -227,6 +233,7 @@ class _Wildcard:
 
 
 def _weight(pattern: str, rule: Rule) -> tuple[int, bool]:
+    """Return a key by which rules are compared: the longest pattern wins, Allow wins among equally long ones."""
     return len(pattern), rule.allow
 
 

@@ -1,4 +1,10 @@
-"""Fetches each origin's robots.txt once a day for all workers, and decides whether URLs may be fetched."""
+"""Fetches each origin's robots.txt once a day for all workers, and decides whether URLs may be fetched.
+
+An origin is scheme, host and port. Safe to change: the constants that say so, and the texts of reasons. Fixed: the
+packed form of `RobotsRecord` and the text of `_key`, which are in the frontier's store; the order load, claim, load
+again, fetch, save, by which one worker fetches a file and none of them twice; and the meaning of statuses and failures,
+which RFC 9309 sets (`policy/robots.py`).
+"""
 
 import asyncio
 import time
@@ -6,7 +12,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import ada_url
 import msgspec
@@ -29,8 +35,8 @@ from gossamer.policy.urls import redirect_target
 
 
 class RobotsStore(Protocol):
-    """Store of robots.txt records by origin (`https://host:port`), shared by workers. A record is opaque bytes with a
-    lifetime."""
+    """Store of robots.txt records, shared by workers. A record is opaque bytes with a lifetime, under an origin as
+    `_key` spells it (`https://example.com`)."""
 
     async def load(self, origin: str) -> bytes | None:
         """Return the last saved record that has not expired; None: there is none."""
@@ -50,7 +56,7 @@ class MemoryRobotsStore:
     """Store for one process, such as a single fetch or a test. Bounded; the oldest record makes room."""
 
     def __init__(self, *, max_records: int = 10_000, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: monotonic seconds."""
+        """`max_records`: any number above 0; more take memory. `clock`: monotonic seconds."""
         self._max_records = max_records
         self._clock = clock
         self._records: dict[str, tuple[bytes, float]] = {}
@@ -85,10 +91,15 @@ class MemoryRobotsStore:
 
 class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     """Result of the request for an origin's robots.txt. Times are Unix seconds by the clock of the worker that fetched
-    it."""
+    it.
+
+    Stored as an array, so the order of the fields is fixed; a new field goes to the end and needs a default. The values
+    of RobotsOutcome are stored, too. A record that cannot be read is fetched again, which loses the count of failures.
+    """
 
     outcome: RobotsOutcome
     asked_at: float
+    """Time of the response or failure."""
     body: bytes = b""
     """RULES only: the file as received, at most 500 KiB."""
     truncated: bool = False
@@ -114,18 +125,26 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def ttl_seconds(self) -> float:
-        """Time for which a store keeps the record. A failure is kept longer than it counts, because the next one
-        continues its count."""
+        """Time for which a store keeps the record. A failure must be kept longer than it counts (`until`), because the
+        next one continues its count."""
         return policy.LIFETIME_SECONDS * (2 if self.outcome is RobotsOutcome.UNREACHABLE else 1)
 
 
-_PACKED_FROM_BYTES = 512
+_COMPRESSED_FROM_BYTES = 512
+"""Size from which a record is compressed. Tuning only: less saves memory of the store and costs CPU."""
+_MAX_UNPACKED_BYTES = 2 * policy.MAX_BYTES
+"""Bound on a decompressed record, because a manipulated one must not fill this process's memory. Must exceed the
+longest body and the other fields, or such records could be saved but not read."""
+
+# First byte of a packed record. Stored: fixed.
+_RAW = b"\x00"
+_COMPRESSED = b"\x01"
 
 
 def pack(record: RobotsRecord) -> bytes:
-    """Pack a record for a store. The first byte says whether the rest is compressed."""
+    """Pack a record for a store: a byte that says whether the rest is compressed, and the record as MessagePack."""
     raw = msgspec.msgpack.encode(record)
-    return b"\x00" + raw if len(raw) < _PACKED_FROM_BYTES else b"\x01" + zlib.compress(raw, 1)
+    return _RAW + raw if len(raw) < _COMPRESSED_FROM_BYTES else _COMPRESSED + zlib.compress(raw, 1)
 
 
 def unpack(packed: bytes | None) -> RobotsRecord | None:
@@ -134,9 +153,8 @@ def unpack(packed: bytes | None) -> RobotsRecord | None:
         return None
     raw = packed[1:]
     try:
-        if packed[0] == 1:
-            # Bounded, because a manipulated record must not fill this process's memory.
-            raw = zlib.decompressobj().decompress(raw, 2 * policy.MAX_BYTES)
+        if packed.startswith(_COMPRESSED):
+            raw = zlib.decompressobj().decompress(raw, _MAX_UNPACKED_BYTES)
         return msgspec.msgpack.decode(raw, type=RobotsRecord)
     except (zlib.error, msgspec.DecodeError):
         return None
@@ -166,6 +184,8 @@ Fetch = Callable[[FetchRequest], Awaitable[RobotsResponse]]
 """Sends one request through the address guard and returns its response. Raises FetchError."""
 
 _NO_CONNECTION = (BlockedAddress, DnsFailed, ConnectFailed, ConnectTimeout, TlsFailed)
+"""Failures that the fetch of a page of the origin would also have. They are raised and not stored, so that the page's
+own request fails, and is retried, by the rules for pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +193,7 @@ class RobotsUnavailable:
     """The origin's robots.txt is unavailable, so that nothing of the origin may be fetched now."""
 
     retry_at: float
-    """Unix time of the next request for it; until then the origin is best blocked."""
+    """Unix time of the next request for the robots.txt; the caller should send the origin nothing until then."""
     reason: str
     """Short description of the failure."""
     given_up_at: float
@@ -182,13 +202,36 @@ class RobotsUnavailable:
 
 @dataclass(frozen=True, slots=True)
 class _CachedRules:
+    """A record, and the rules in it."""
+
     record: RobotsRecord
+    """Without its body."""
     robots: RobotsRules
     bytes: int
+    """Approximate memory of both."""
+
+
+class _TaskKey(NamedTuple):
+    """Key of a fetch that several callers of one process share. Callers that reach the origin differently share none:
+    one caller may be forbidden what another is allowed."""
+
+    key: str
+    allow_private: bool
+    proxy: str | None
+    guard_proxy: bool
 
 
 _CLAIM_MARGIN_SECONDS = 5.0
-"""Time that a claim outlasts the longest fetch. It may be longer, but not shorter than saving a record takes."""
+"""Time that a claim outlasts the longest fetch. It may be longer, but not shorter than saving a record takes, or two
+workers fetch the file. Longer delays the others after a worker died while fetching."""
+_MAX_POLL_SECONDS = 1.0
+"""Longest pause before the store is asked again for a file that another worker fetches. Tuning only."""
+_MAX_DETAIL_CHARACTERS = 200
+"""Most characters of a failure's description in a record. May be changed freely."""
+_RULES_BYTES = 4096
+_PARSED_FACTOR = 24
+"""Approximate memory of parsed rules: a fixed part, and bytes for each byte of the file (measured). Tuning only: they
+decide how soon the cache is full."""
 
 
 class RobotsService:
@@ -210,8 +253,9 @@ class RobotsService:
     ) -> None:
         """`fetch_seconds`: longest fetch of one robots.txt, including redirects; a claim lasts a little longer.
 
-        `cache_bytes`: approximate memory of the cached files. `poll_seconds`: first wait for another process that
-        fetches the file; it doubles up to a second. `now`: Unix time in seconds.
+        `cache_bytes`: approximate memory of the cached files. `poll_seconds`: first pause before the store is asked
+        again for a file that another process fetches; it doubles. `now`: Unix time in seconds. All numbers are tuning
+        only.
         """
         self._fetch = fetch
         self._store = store
@@ -221,21 +265,22 @@ class RobotsService:
         self._now = now
         self._cache: OrderedDict[str, _CachedRules] = OrderedDict()
         self._cached_bytes = 0
-        self._tasks: dict[tuple[str, bool, str | None, bool], asyncio.Task[_CachedRules]] = {}
+        self._tasks: dict[_TaskKey, asyncio.Task[_CachedRules]] = {}
 
     async def check(
         self, url: str, *, user_agent: str, template: FetchRequest, explain: bool = False
     ) -> RobotsVerdict | RobotsUnavailable:
         """Return whether this user agent may fetch this canonical URL.
 
-        `template` says how the origin is reached, by its `proxy`, `insecure` and `allow_private` (the last for the
-        origin's own host only, not for the targets of redirects). Its headers, and user and password in the URL, are
-        not sent: they may be secrets, and all workers share the result. `explain` fills in the verdict's `rule`.
+        `template` says how the origin is reached, by its `proxy`, `guard_proxy`, `insecure` and `allow_private` (the
+        last for the origin's own host only, not for the targets of redirects). Its headers, and user and password in
+        the URL, are not sent: they may be secrets, and all workers share the result. `explain` fills in the verdict's
+        `rule`.
 
         By RFC 9309: if there is no such file (4xx, or endless redirects), everything is allowed. If there is no valid
         response (5xx, 429, timeouts, broken connections), the result is RobotsUnavailable, the origin is asked again
         with backoff, and after 24 h the verdict is a refusal. A redirect to an address that the guard blocks is a
-        refusal at once, for a day, because waiting would not help. May be repeated.
+        refusal at once, for a day, because waiting would not help.
 
         Raises the failures that would also prevent the fetch of the page, which are not stored (BlockedAddress,
         DnsFailed, ConnectFailed, ConnectTimeout, TlsFailed, ProxyFailed), and errors of the store.
@@ -254,8 +299,9 @@ class RobotsService:
         return unavailable
 
     async def known_outage(self, url: str, *, insecure: bool) -> RobotsUnavailable | None:
-        """Return the outage that this canonical URL's requests wait for, from the store alone; None: they wait for no
-        robots.txt. Raises errors of the store."""
+        """Return the outage for which requests of this canonical URL's origin wait; None: they wait for no robots.txt.
+
+        Reads only the store and fetches nothing. Raises errors of the store."""
         record = unpack(await self._store.load(_key(_origin(url), insecure=insecure)))
         if record is None or self._now() >= record.given_up_at:
             return None
@@ -294,8 +340,8 @@ class RobotsService:
         if known is not None and known.record.until > self._now():
             self._cache.move_to_end(key)
             return known
-        key_of_task = (key, template.allow_private, template.proxy, template.guard_proxy)
-        task = self._tasks.get(key_of_task)
+        task_key = _TaskKey(key, template.allow_private, template.proxy, template.guard_proxy)
+        task = self._tasks.get(task_key)
         if task is None:
             headers = (("User-Agent", user_agent), ("Accept", "text/plain,*/*;q=0.5"))
             request = msgspec.structs.replace(
@@ -305,21 +351,21 @@ class RobotsService:
                 headers=headers,
                 body=b"",
                 keep_wire=False,
-                # Independent of the limit of pages: not less, and no more from a server that sends without end.
-                body_bytes=policy.MAX_BYTES,
+                body_bytes=policy.MAX_BYTES,  # whatever the limit of pages is
             )
             task = asyncio.get_running_loop().create_task(self._load_or_fetch(key, request))
-            self._tasks[key_of_task] = task
-            task.add_done_callback(lambda done: self._forget(key_of_task, done))
+            self._tasks[task_key] = task
+            task.add_done_callback(lambda done: self._forget(task_key, done))
         # Shielded: a cancelled caller must not fail the others that wait for the same file.
         return await asyncio.shield(task)
 
-    def _forget(self, key_of_task: tuple[str, bool, str | None, bool], done: asyncio.Task[_CachedRules]) -> None:
-        self._tasks.pop(key_of_task, None)
+    def _forget(self, task_key: _TaskKey, done: asyncio.Task[_CachedRules]) -> None:
+        self._tasks.pop(task_key, None)
         if not done.cancelled():
             done.exception()  # retrieved, because all callers may have been cancelled by now
 
     async def _load_or_fetch(self, key: str, request: FetchRequest) -> _CachedRules:
+        """Return the stored record if it still counts; else fetch the file, or wait for the worker that fetches it."""
         claim_seconds = self._fetch_seconds + _CLAIM_MARGIN_SECONDS
         deadline = asyncio.get_running_loop().time() + 2 * claim_seconds
         pause = self._poll_seconds
@@ -330,27 +376,28 @@ class RobotsService:
                     break
                 if asyncio.get_running_loop().time() < deadline:
                     await asyncio.sleep(pause)
-                    pause = min(2 * pause, 1.0)
+                    pause = min(2 * pause, _MAX_POLL_SECONDS)
                     continue
                 # Other workers claimed it again and again, and none saved a record.
                 record = self._failure(record, "no worker that claimed it has saved it", None)
             return self._keep(key, record)
         # Load again: the previous holder of the claim may have saved it between our load and our claim.
-        earlier = unpack(await self._store.load(key))
-        if earlier is None or earlier.until <= self._now():
+        record = unpack(await self._store.load(key))
+        if record is None or record.until <= self._now():
             try:
-                earlier = await self._fetch_within_limit(request, earlier)
+                record = await self._fetch_within_limit(request, record)
             except FetchError:
                 # There is no result. Keeping the claim would delay workers that can reach the origin.
                 await self._store.release(key)
                 raise
-            await self._store.save(key, pack(earlier), earlier.ttl_seconds)
-        return self._keep(key, earlier)
+            await self._store.save(key, pack(record), record.ttl_seconds)
+        return self._keep(key, record)
 
     def _keep(self, key: str, record: RobotsRecord) -> _CachedRules:
+        """Parse a record into the cache. The least recently used ones make room, but never this one."""
         robots = RobotsRules(record.body, truncated=record.truncated)
-        # The body is not needed any more; parsed, it takes several times its size.
-        known = _CachedRules(msgspec.structs.replace(record, body=b""), robots, 4096 + 24 * len(record.body))
+        size = _RULES_BYTES + _PARSED_FACTOR * len(record.body)
+        known = _CachedRules(msgspec.structs.replace(record, body=b""), robots, size)
         replaced = self._cache.pop(key, None)
         self._cached_bytes += known.bytes - (replaced.bytes if replaced else 0)
         self._cache[key] = known
@@ -366,6 +413,7 @@ class RobotsService:
             return self._failure(earlier, f"no answer within {self._fetch_seconds:g} s", None)
 
     async def _follow(self, request: FetchRequest, earlier: RobotsRecord | None) -> RobotsRecord:
+        """Fetch the file, following redirects. `earlier`: the expired record, whose count of failures continues."""
         origin_host = ada_url.URL(request.url).host
         for hop in range(policy.MAX_REDIRECTS + 1):
             try:
@@ -375,9 +423,8 @@ class RobotsService:
                 if isinstance(exc, ProxyFailed) or (hop == 0 and isinstance(exc, _NO_CONNECTION)):
                     raise
                 if isinstance(exc, BlockedAddress):
-                    return RobotsRecord(
-                        RobotsOutcome.DISALLOW_ALL, self._now(), detail=f"it leads to {exc.detail}"[:200]
-                    )
+                    detail = f"it leads to {exc.detail}"[:_MAX_DETAIL_CHARACTERS]
+                    return RobotsRecord(RobotsOutcome.DISALLOW_ALL, self._now(), detail=detail)
                 return self._failure(earlier, f"{exc.kind}: {exc.detail}" if exc.detail else exc.kind, None)
             if fetched.status not in REDIRECT_STATUSES:
                 return self._judge(fetched, earlier)
@@ -400,6 +447,7 @@ class RobotsService:
         return RobotsRecord(outcome, self._now(), body=fetched.body[: policy.MAX_BYTES], truncated=truncated)
 
     def _failure(self, earlier: RobotsRecord | None, detail: str, retry_after: str | None) -> RobotsRecord:
+        """Return the record of a further failure. `retry_after`: value of that header; None: there was none."""
         now = self._now()
         attempt, since = 1, now
         if earlier is not None and earlier.outcome is RobotsOutcome.UNREACHABLE:
@@ -408,7 +456,7 @@ class RobotsService:
         return RobotsRecord(
             RobotsOutcome.UNREACHABLE,
             now,
-            detail=detail[:200],
+            detail=detail[:_MAX_DETAIL_CHARACTERS],
             attempt=attempt,
             failing_since=since,
             retry_at=now + policy.unreachable_delay(attempt, retry_after_seconds=wanted),
@@ -417,11 +465,12 @@ class RobotsService:
 
 def _origin(url: str) -> str:
     """Return scheme, host and port of a canonical URL, without its user and password."""
-    start = url.index("://") + 3
+    start = url.index("://") + len("://")
     authority = url[start : url.index("/", start)]
     return url[:start] + authority.rpartition("@")[2]
 
 
 def _key(origin: str, *, insecure: bool) -> str:
+    """Return the name under which an origin's record is stored; `worker/robots.py` takes the origin out of it."""
     # Without certificate checks an origin may be reachable that is unreachable with them.
     return f"insecure {origin}" if insecure and origin.startswith("https:") else origin

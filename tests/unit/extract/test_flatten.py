@@ -1,9 +1,11 @@
 """Flattening keeps the links that a parser would find, and says which pages need it."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from gossamer.extract.flatten import flatten, is_costly
+from gossamer.extract.flatten import _TOKEN, _has_huge_tag, flatten, is_costly
 
 
 def hrefs(html: bytes) -> list[str | None]:
@@ -78,10 +80,31 @@ def test_ordinary_pages_are_not_costly() -> None:
         b"<div>" * 10_001,
         b"".join(b"<b id=%d>" % i for i in range(900)) + b"<p>" * 900,
         b"<a " + b"x=1 " * 2000 + b">",
+        b"<a " + b"".join(b"x%d='>' " % i for i in range(1000)) + b">",
+        b'<a x=">" ' + b"y " * 4000 + b">",
+        b"<a " + b"".join(b"a%d='=\"' b%d='>' c%d=\">\" " % (i, i, i) for i in range(500)) + b">",
+        b"<a x=" + b" " * 100 + b"'" + b"x>" * 4000 + b"'>",
     ],
 )
 def test_costly_pages_are(html: bytes) -> None:
     assert is_costly(html)
+
+
+@given(st.lists(st.sampled_from(["<a", "</", "<", ">", "=", '"', "'", " ", "x", '="', "='"])).map("".join))
+def test_no_huge_tag_is_missed(text: str) -> None:
+    """Whatever quotes there are: here a tag of more than 12 bytes is huge."""
+    html = text.encode()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_MAX_TAG_BYTES", "_BLANKS", "_MAX_TRIES"):
+            patch.setattr(f"gossamer.extract.flatten.{name}", 12 if name == "_MAX_TAG_BYTES" else 3)
+        if any(token[2] and token.end() - token.start() > 13 for token in _TOKEN.finditer(html)):
+            assert _has_huge_tag(html)
+
+
+def test_ordinary_scripts_and_values_with_angle_brackets_are_not_costly() -> None:
+    row = b"<a href='/%d' title=\"1 > 0\" alt=''>it's</a>"
+    page = b"".join(row % i for i in range(150)) + b"<script>" + b"f=(a)=>a>1?'<b>':\"b=c\"" * 900 + b"</script>"
+    assert not is_costly(page)
 
 
 @pytest.mark.parametrize(
