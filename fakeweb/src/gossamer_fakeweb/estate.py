@@ -1,7 +1,10 @@
 """An estate agent's site for tests and tutorials: lists, details, logins, a JSON API, images, a slow geocoder.
 
-What it says is drawn from the property's number, so it is the same everywhere; only sessions, nonces and the geocoder's
-limit remember anything.
+The content of a page depends only on the property's number, so it is the same everywhere. Only sessions, nonces
+(numbers that a form accepts once) and the geocoder's limit remember anything.
+
+Fixed: the paths, the markup with its class and itemprop names, the logins and PER_INDEX, which the examples and the
+tutorials rely on. Safe to change: the words (estate_words.py) and GEOCODE_DELAY_MS.
 """
 
 import base64
@@ -18,18 +21,22 @@ from gossamer.fakeweb.site import scramble
 from gossamer_fakeweb.estate_words import ADDRESSES, KINDS, PLACES, TRAITS
 
 HOSTS = frozenset({"estate.test", "localhost", "127.0.0.1"})
-"""Where the site is. The last two need no name resolution of the client's own."""
+"""Host names of the site. The last two need no `--resolve` of the client."""
 PER_INDEX = 30
 """Properties of each index page, and of the API."""
 USER, PASSWORD = "user", "pass"
 """User and password that both logins accept."""
-GEOCODE_SECOND = 10
-"""Look-ups that the geocoder answers in any second; the others get OVER_QUERY_LIMIT."""
+GEOCODES_A_SECOND = 10
+"""Look-ups that the geocoder answers in any second; the others get OVER_QUERY_LIMIT. The examples are throttled to
+it."""
 GEOCODE_DELAY_MS = 100.0
+"""Delay of each look-up, so that a cache is worth having."""
 
-_NOTHING = html("<html><body><h1>Not found</h1></body></html>", status=404)
+_NOT_FOUND = html("<html><body><h1>Not found</h1></body></html>", status=404)
 _IMAGES = 20
+"""Number of pictures, which the properties share."""
 _GATED = (3, 17, 29)
+"""Properties that the page behind the login links to."""
 _JPEG = base64.b64decode(
     "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDABALDA4MChAODQ4SERATGCgaGBYWGDEjJR0oOjM9PDkzODdASFxOQERXRTc4UG1RV19i"
     "Z2hnPk1xeXBkeFxlZ2P/wAALCAAIAAgBAREA/8QAFAABAAAAAAAAAAAAAAAAAAAAAP/EABQQAQAAAAAAAAAAAAAAAAAAAAD/2gAI"
@@ -45,9 +52,11 @@ class Estate:
         self.indexes = indexes
         self._clock = clock
         self._tokens = 0
+        """Number of nonces and session ids so far, from which the next one is made."""
         self._nonces: set[str] = set()
         self._sessions: set[str] = set()
         self._looked_up: list[float] = []
+        """Times of the look-ups of the last second."""
 
     @property
     def properties(self) -> int:
@@ -55,7 +64,7 @@ class Estate:
         return self.indexes * PER_INDEX
 
     def answer(self, method: str, target: str, *, body: bytes = b"", cookie: str = "") -> Answer:
-        """The answer to one request; 404 for what is not there. `cookie` is the request's Cookie header."""
+        """Return the answer to one request, 404 for an unknown path. `cookie` is the request's Cookie header."""
         parts = urlsplit(target)
         match parts.path:
             case "/properties/api.json":
@@ -75,10 +84,10 @@ class Estate:
         if (number := _number(parts.path, "/properties/index_", ".html", 5)) is not None and number < self.indexes:
             return self._index(number)
         if (number := _number(parts.path, "/properties/property_", ".html", 6)) is not None:
-            return self._detail(number) if number < self.properties else _NOTHING
+            return self._detail(number) if number < self.properties else _NOT_FOUND
         if (number := _number(parts.path, "/images/i", ".jpg", 2)) is not None and number < _IMAGES:
             return Answer(headers=(("Content-Type", "image/jpeg"),), body=_image(number))
-        return _NOTHING
+        return _NOT_FOUND
 
     def _index(self, number: int) -> Answer:
         rows = "".join(
@@ -151,7 +160,7 @@ class Estate:
     def _geocode(self, address: str) -> Answer:
         now = self._clock()
         self._looked_up = [moment for moment in self._looked_up if now - moment < 1.0]
-        if len(self._looked_up) >= GEOCODE_SECOND:
+        if len(self._looked_up) >= GEOCODES_A_SECOND:
             return _json({"results": [], "status": "OVER_QUERY_LIMIT"})
         self._looked_up.append(now)
         if address not in ADDRESSES:
@@ -162,11 +171,13 @@ class Estate:
         return _json({"results": [found], "status": "OK"}, delay_ms=GEOCODE_DELAY_MS)
 
     def _token(self) -> str:
+        """Return a text that was not returned before: a nonce or the id of a session."""
         self._tokens += 1
         return f"{scramble(self._tokens):016x}"
 
 
 def _number(path: str, before: str, after: str, digits: int) -> int | None:
+    """Return the number between two parts of a path; None unless it has exactly so many digits."""
     middle = path.removeprefix(before).removesuffix(after)
     fits = path == before + middle + after and len(middle) == digits and middle.isascii() and middle.isdecimal()
     return int(middle) if fits else None
@@ -183,7 +194,7 @@ def _json(content: object, *, delay_ms: float = 0.0) -> Answer:
 
 
 def _image(number: int) -> bytes:
-    # A comment segment after the start-of-image marker: each picture has bytes of its own.
+    """Return a JPEG. A comment after the start-of-image marker makes each picture different."""
     text = f"picture {number}".encode()
     return _JPEG[:2] + b"\xff\xfe" + (len(text) + 2).to_bytes(2, "big") + text + _JPEG[2:]
 

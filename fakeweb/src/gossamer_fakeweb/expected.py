@@ -1,4 +1,9 @@
-"""Outcome that a correct crawler of a fake web must have. Tests compare it with records and the access log."""
+"""Outcome that a correct crawler of a fake web must have. Tests compare it with records and the access log.
+
+This is the yardstick: a change here changes what counts as correct, so it needs a rule of HTTP, of robots.txt (RFC
+9309) or a promise of docs/howto/fakeweb.md as its reason. Never change it because a crawler differs. It must follow
+`gossamer.fakeweb.site` (a new `Fate` needs a row in STATUS) and never ask the server.
+"""
 
 from collections.abc import Collection, Iterable
 from enum import StrEnum
@@ -13,10 +18,13 @@ class Ends(StrEnum):
     """Kinds of ends of a request."""
 
     PAGE = "page"
+    """A page was fetched, with status 200."""
     FAILED = "failed"
+    """The request failed for good."""
     DROPPED = "dropped"
+    """The URL, or one that it redirects to, must not be fetched."""
     WAITS = "waits"
-    """It does not end in a test's lifetime: the host's robots.txt answers 500 and must be asked again first."""
+    """The request does not end while a test runs: the host's robots.txt answers 500 and must be asked again first."""
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,13 +38,14 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     depth: int
     """Fewest links from a seed; redirects do not count."""
     redirects: tuple[str, ...] = ()
-    """The addresses asked after the first, in order. The last is where the page was, if it ends with one."""
+    """Addresses that are requested after the first, in order. The last one serves the page, if there is one."""
     asked: bool = True
     """True if the URL itself may be requested; a redirect from it may still end elsewhere."""
     heals: bool = False
     """The first request fails, the second succeeds (`errors_once`)."""
 
 
+# The last status that a crawler sees where a request fails for good; None: no status line is sent.
 STATUS = {
     Fate.REFUSE: None,
     Fate.RESET: 200,
@@ -49,8 +58,8 @@ STATUS = {
 
 
 def graph(site: Site, *, seeds: Iterable[int] | None = None) -> set[str]:
-    """Every URL that links lead to from the first pages of the hosts `seeds` (None: all), were there no failures,
-    robots.txt or scope. The seeds are in it; the hops of redirects are not."""
+    """Return every URL to which links lead from the first pages of the hosts `seeds` (None: all), if there were no
+    failures, robots.txt or scope. It has the seeds, but not the hops of redirects."""
     found = {SitePage(host, 0) for host in (range(site.spec.hosts) if seeds is None else seeds)}
     level = list(found)
     while level:
@@ -75,8 +84,9 @@ def expected(
     """Return the outcome that a correct crawler must have, for every URL that it takes up.
 
     `seeds`: numbers of the hosts whose first page it starts from (None: all). `scope`: numbers of the hosts it may
-    visit (None: all). `depth`: follow links so many times (None: without end). Links that lead out of the scope are
-    not in the answer. A page that fails for good hides what only it links to, exactly as for a crawler.
+    visit (None: all). `depth`: number of links that it follows from a seed at most (None: any number). Links that lead
+    out of the scope are not in the result. A page that fails for good hides what only it links to, as it does for a
+    crawler.
     """
     allowed = None if scope is None else frozenset(scope)
     level = [SitePage(host, 0) for host in (range(site.spec.hosts) if seeds is None else seeds)]
@@ -100,8 +110,8 @@ def expected(
 
 
 def fetched(results: dict[str, Expected]) -> set[str]:
-    """Every page address a correct crawler asks for at least once: the URLs and the hops of their redirects.
-    (robots.txt and sitemaps are not pages.)"""
+    """Return every address of a page that a correct crawler requests at least once: the URLs and the hops of their
+    redirects. (robots.txt and sitemaps are not pages.)"""
     urls: set[str] = set()
     for url, result in results.items():
         if result.asked:
@@ -111,6 +121,7 @@ def fetched(results: dict[str, Expected]) -> set[str]:
 
 
 def _result(site: Site, page: SitePage, depth: int, scope: frozenset[int] | None, obey_robots: bool) -> Expected:
+    """Return the outcome for one page. Each hop of its redirects must be allowed, too."""
     verdict = _verdict(site, page.host, site.path(page.number), scope, obey_robots)
     if verdict is not None:
         return Expected(ends=verdict[0], reason=verdict[1], depth=depth, asked=False)

@@ -1,4 +1,8 @@
-"""The sites that a fake web serves on request beside its generated hosts. `gossamer.fakeweb.server` loads them."""
+"""The sites that a fake web serves on request beside its generated hosts. `gossamer.fakeweb.server` loads them.
+
+Fixed: `extra_sites` and its arguments, which that module calls, and the methods of `ExtraSite`. To add a site, write a
+class with these methods and append it in `extra_sites`; a site that serves a host hides later ones that do.
+"""
 
 from gossamer.fakeweb.answer import Answer
 from gossamer.fakeweb.control import HostilePlace
@@ -54,12 +58,12 @@ class EstateSite:
 
 
 class HostileSite:
-    """The hostile hosts, and the ports that are hostile before a request can be made."""
+    """The hostile hosts, and the gates: ports that are hostile before a request can be made."""
 
     wants_bodies = False
 
     def __init__(self, *, port: int, private_port: int) -> None:
-        """`port`: of the web; `private_port`: where links to private addresses lead, 0: the same."""
+        """`port`: of the web; `private_port`: port in links to private addresses, 0: the same."""
         self._hostile = Hostile(port=port, private_port=private_port)
         self._gates = Gates(ADDRESS)
 

@@ -1,4 +1,8 @@
-"""`python -m gossamer.fakeweb`: serve a fake web until told to stop."""
+"""`python -m gossamer.fakeweb`: serve a fake web until it is stopped.
+
+Safe to change: the help texts. Fixed: the options, which `gossamer.fakeweb.process` and people's scripts use, the exit
+codes, and that the first line of output comes when the server listens and ends with its address.
+"""
 
 import argparse
 import asyncio
@@ -30,7 +34,7 @@ GET /spec, /stats, /hostile, /log?from=N&limit=M; POST /reset, /mount.
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit code: 0 stopped, 1 could not be served, 2 bad arguments."""
+    """Serve the web. Returns the exit code: 0 stopped, 1 could not be served, 2 invalid arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m gossamer.fakeweb",
         description=_DESCRIPTION,
@@ -63,6 +67,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 async def _serve(spec: WebSpec, arguments: argparse.Namespace) -> None:
+    """Serve until a signal, or the end of standard input, asks to stop."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -91,6 +96,8 @@ async def _serve(spec: WebSpec, arguments: argparse.Namespace) -> None:
 
 
 class _UntilClosed(asyncio.Protocol):
+    """Calls `closed` when the other end of a pipe is closed, for example because its process died."""
+
     def __init__(self, closed: Callable[[], object]) -> None:
         self._closed = closed
 
@@ -99,7 +106,8 @@ class _UntilClosed(asyncio.Protocol):
 
 
 def _runner() -> Callable[[Coroutine[Any, Any, None]], None]:
-    """uvloop where it is installed: about twice the requests a second."""
+    """Return the function that runs the server: uvloop's where it is installed, for about twice the requests a
+    second."""
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,10 @@
-"""Answers of the fake web, as values. A hostile page is one more value, or one more `Ending`."""
+"""Answers of the fake web, as values, and their form on the wire. A hostile page is one more value, or one more
+`Ending`.
+
+Fixed: the fields, the tags of the steps and the values of `Ending`. Processes send answers to each other as JSON (the
+control host's `POST /mount`), and the package gossamer-fakeweb builds them. Safe to change: the header `Server`, and
+the text of `redirect`'s page; fields with a default may be added.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -10,7 +16,7 @@ import msgspec
 
 
 class Send(msgspec.Struct, frozen=True, tag="send"):
-    """Send `data`, `times` over (0: until the client has left), with a pause of `pause_seconds` after each."""
+    """Send `data` `times` times (0: until the client has left), with a pause of `pause_seconds` after each."""
 
     data: bytes
     times: int = 1
@@ -22,7 +28,7 @@ class Silence(msgspec.Struct, frozen=True, tag="silence"):
 
 
 class Reset(msgspec.Struct, frozen=True, tag="reset"):
-    """End the connection with a reset instead of a farewell. The last step."""
+    """End the connection with a TCP reset instead of closing it in good order. Must be the last step."""
 
 
 Step = Send | Silence | Reset
@@ -32,14 +38,16 @@ class Wire(Protocol):
     """Connection on which a script is performed."""
 
     def write(self, data: bytes) -> None:
-        """Send, or keep until it can be sent."""
+        """Send the data, or keep it until it can be sent."""
 
     async def drained(self) -> None:
-        """Until the kernel has taken all that was written."""
+        """Return when the kernel has taken all that was written."""
 
 
 async def perform(script: Sequence[Step], wire: Wire) -> bool:
-    """Do the steps. True: the connection is to be reset, False: closed. Cancelled when the client has left."""
+    """Perform the steps in order. Returns whether the connection must be reset (True) or closed (False).
+
+    The caller cancels this when the client has left."""
     for step in script:
         match step:
             case Send(data, times, pause_seconds):
@@ -48,9 +56,9 @@ async def perform(script: Sequence[Step], wire: Wire) -> bool:
                     wire.write(data)
                     sent += 1
                     await wire.drained()
-                    await asyncio.sleep(pause_seconds)  # 0 lets others have a turn
+                    await asyncio.sleep(pause_seconds)  # even 0 lets other tasks run
             case Silence():
-                await asyncio.get_running_loop().create_future()
+                await asyncio.get_running_loop().create_future()  # never ends; the caller cancels it
             case Reset():
                 return True
     return False
@@ -93,23 +101,28 @@ Mounts = Mapping[tuple[str, str], Answer | Sequence[Answer]]
 
 
 def html(body: str | bytes, *, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
-    """A page in UTF-8."""
+    """Return a page in UTF-8."""
     content = body.encode() if isinstance(body, str) else body
     return Answer(status=status, headers=(("Content-Type", "text/html; charset=utf-8"), *headers), body=content)
 
 
 def plain(text: str, *, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
-    """Plain text, as robots.txt is."""
+    """Return an answer of plain text, as robots.txt is."""
     return Answer(status=status, headers=(("Content-Type", "text/plain; charset=utf-8"), *headers), body=text.encode())
 
 
 def redirect(location: str, *, status: int = 302) -> Answer:
-    """A redirect with a short page, as servers send it."""
+    """Return a redirect with a short page, as servers send it."""
     return html(f"<html><body>Moved to {location}</body></html>", status=status, headers=(("Location", location),))
 
 
 def encode(answer: Answer, *, head_only: bool, close: bool) -> bytes:
-    """The bytes on the wire that come before the ending: all of them, half the body, only the headers, or none."""
+    """Return the bytes that are sent before the answer ends as its `ending` says: all, half the body, only the headers,
+    or none.
+
+    `head_only`: the request's method is HEAD, so the body is left out. `close`: announce that the connection will be
+    closed. Raises UnicodeEncodeError for headers beyond Latin-1.
+    """
     if answer.ending is Ending.REFUSE:
         return b""
     body = answer.body
@@ -130,12 +143,14 @@ _REASONS = {int(status): status.phrase for status in HTTPStatus}
 
 
 def _head(answer: Answer, length: int, close: bool) -> bytes:
+    """Return the status line and the headers. `length`: of the body."""
     lines = [f"HTTP/1.1 {answer.status} {_REASONS.get(answer.status, 'Unknown')}\r\nServer: fakeweb\r\n"]
-    framed = answer.status < 200 or answer.status in (204, 304)  # RFC 9110: these have no body
+    # True: no Content-Length is added. Answers of these statuses have no body (RFC 9110).
+    has_length = answer.status < 200 or answer.status in (204, 304)
     for name, value in answer.headers:
         lines.append(f"{name}: {value}\r\n")
-        framed = framed or name.lower() in ("content-length", "transfer-encoding")
-    if not framed:
+        has_length = has_length or name.lower() in ("content-length", "transfer-encoding")
+    if not has_length:
         lines.append(f"Content-Length: {length}\r\n")
     if close:
         lines.append("Connection: close\r\n")

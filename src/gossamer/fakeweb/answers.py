@@ -1,4 +1,10 @@
-"""Decides the answer to each request: the generated site, its robots.txt and sitemaps, and handmade pages."""
+"""Decides the answer to each request: the generated site, its robots.txt and sitemaps, and mounted (handmade) pages.
+
+Safe to change: CACHE_BYTES, and the words, the markup and the order of the text. Pages then differ from those of an
+earlier release, which only recordings notice. Must hold: links stand in the order of `Site.outlinks` and lead where it
+says, however they are spelled; the links in the script and the comment of a page are no links, and no crawler may
+follow them.
+"""
 
 import gzip
 from bisect import bisect_right
@@ -7,7 +13,7 @@ from html import escape
 from random import Random
 
 from gossamer.fakeweb.answer import Answer, Ending, Mounts, encode, html, plain, redirect
-from gossamer.fakeweb.site import Fate, Site, SitePage
+from gossamer.fakeweb.site import LCG_FACTOR, LCG_STEP, MASK, Fate, Site, SitePage
 from gossamer.fakeweb.spec import Robots, Sitemap
 
 _VOCABULARY = """
@@ -21,9 +27,15 @@ shelter shore silver slope small snow song south spider spring stone storm straw
 timber valley velvet village violet wander water weather weave west wheat willow wind winter wool yarrow über façade
 naïve fjörd
 """
+"""Words of all pages. Some are not ASCII, so that charsets matter."""
 _WORDS = _VOCABULARY.split()
 _BANK_BYTES = 256 * 1024
+"""Most bytes of text that are drawn for a site, which its pages share. Tuning only: more make pages more different, and
+take longer at the start."""
+_LEAST_BANK_BYTES = 16 * 1024
+"""Fewest bytes of that text, for sites of small pages."""
 
+# Beginning and end of every page. The text between them fills the page up to its size.
 _HEAD = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -44,42 +56,49 @@ _HEAD = """<!DOCTYPE html>
 </header>
 <main>
 """
+_LEAST_PARAGRAPH_BYTES = 16
+"""Room that is left for the last paragraph. Must exceed the length of its tags."""
 _TAIL = b"</main>\n<footer><p>Woven by hand.</p></footer>\n</body>\n</html>\n"
 
 
 class Writer:
-    """Writes the pages of one site. Its text is drawn once, so that a page costs little more than its links."""
+    """Writes the pages of one site. Their text is taken from a bank, which is drawn once, so that a page costs little
+    more than its links."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        random = Random(site.spec.seed)  # the seed only flavours the text
+        random = Random(site.spec.seed)  # decides only about the text
         blocks: list[bytes] = []
         size = 0
-        target = min(_BANK_BYTES, max(16 * 1024, site.spec.page_bytes))
+        target = min(_BANK_BYTES, max(_LEAST_BANK_BYTES, site.spec.page_bytes))
         while size < target:
             blocks.append(_block(random, len(blocks)).encode())
             size += len(blocks[-1])
+        # Enough that a page can begin at any of the first blocks.
         repeats = 1 + -(-site.spec.page_bytes // size)
         self._bank = b"".join(blocks) * repeats
         starts = [0]
         for block in blocks * repeats:
             starts.append(starts[-1] + len(block))
         self._starts = starts
+        """Offset of each block in the bank."""
         self._blocks = len(blocks)
         longest = max(map(len, blocks))
+        # Text that may be cut anywhere, for the last paragraph.
         ascii_words = [word for word in _WORDS if word.isascii()]
         self._plain = " ".join(random.choices(ascii_words, k=longest + 64)).encode()
 
     def write(self, page: SitePage, *, at_home: bool = True) -> bytes:
-        """The HTML of a page, UTF-8, exactly `page_bytes` long unless its links need more.
+        """Return the HTML of a page, UTF-8, exactly `page_bytes` long unless its links need more.
 
-        `at_home` False: it is shown at another address (after a redirect), where a relative link would lead astray.
+        `at_home` False: the page is shown at another address (after a redirect), where a relative link would lead
+        elsewhere, so its links are absolute.
         """
         site = self._site
         look = site.look(page)
         anchors = self._anchors(page, look, at_home)
         title = f"Page {page.number} of {site.host(page.host)}"
-        menu = min(5, max(0, site.spec.out_degree - 2), site.spec.pages)
+        menu = site.menu_links
         half = menu + (len(anchors) - menu) // 2
         text = _HEAD.format(title=title, description="Gossamer in the morning.", navigation=_list(anchors[:menu]))
         text += f"<ul>\n{_list(anchors[menu:half])}\n</ul>\n"
@@ -89,18 +108,19 @@ class Writer:
         return b"".join((opening, self._text(room, look), _TAIL))
 
     def _text(self, room: int, look: int) -> bytes:
-        """Whole blocks of the bank and a last paragraph that fills the room exactly."""
-        if room < 16:
+        """Return whole blocks of the bank and a last paragraph that fills the room (bytes) exactly."""
+        if room < _LEAST_PARAGRAPH_BYTES:
             return b" " * max(0, room)
         first = self._starts[look % self._blocks]
-        last = self._starts[bisect_right(self._starts, first + room - 16) - 1]
-        rest = room - (last - first) - 8
+        last = self._starts[bisect_right(self._starts, first + room - _LEAST_PARAGRAPH_BYTES) - 1]
+        rest = room - (last - first) - len(b"<p></p>\n")
         return b"%b<p>%b</p>\n" % (self._bank[first:last], self._plain[:rest])
 
     def _anchors(self, page: SitePage, look: int, at_home: bool) -> list[str]:
+        """Return the links of a page as HTML, those of the menu first."""
         site = self._site
         anchors: list[str] = []
-        menu = min(5, max(0, site.spec.out_degree - 2), site.spec.pages)
+        menu = site.menu_links
         base = site.base(page.host)
         for position, link in enumerate(site.outlinks(page)):
             path = f"/p/{link.number}" if link.number else "/"
@@ -111,21 +131,24 @@ class Writer:
             elif position < menu:
                 href = path
             else:
-                look = look * 6364136223846793005 + 1442695040888963407 & 0xFFFFFFFFFFFFFFFF
+                look = look * LCG_FACTOR + LCG_STEP & MASK
                 href = _spelling(look >> 60, path, page.number == 0, base)
             anchors.append(f'<a href="{href}">Thread {link.number}</a>')
         return anchors
 
 
 def _spelling(choice: int, path: str, from_root: bool, base: str) -> str:
-    """One of the ways in which pages spell a link to `path`; most are plain absolute paths."""
+    """Return one of the ways in which pages spell a link to `path` on their host; most are plain absolute paths.
+
+    `choice`: 0 to 15. `from_root`: the page with the link is the host's `/`, else it is below `/p/`. `base`: URL of the
+    host.
+    """
     if choice < 8:
         return path
     if choice < 10:
-        # Relative to `/` or to `/p/`; the root has no relative name but these.
         if from_root:
-            return path[1:] or "./"
-        return path[3:] or "../"
+            return path.removeprefix("/") or "./"
+        return path.removeprefix("/p/") if path != "/" else "../"
     if choice == 10:
         return f"..{path}"
     if choice < 13:
@@ -140,6 +163,7 @@ def _list(anchors: list[str]) -> str:
 
 
 def _block(random: Random, number: int) -> str:
+    """Return a heading, a list or a paragraph of random words."""
     words = " ".join(random.choices(_WORDS, k=random.randint(25, 90))).capitalize()
     match number % 8:
         case 0:
@@ -152,14 +176,15 @@ def _block(random: Random, number: int) -> str:
 
 
 CACHE_BYTES = 64 * 1024 * 1024
-"""Generated pages kept, at most; they can be written again at any time."""
+"""Bytes of generated pages that are kept. Tuning only: pages can be written again at any time."""
 INDEX_STEP = 1000
-"""Pages of each sitemap that an index names."""
+"""Pages in each sitemap that an index names. May be changed, up to `spec.SITEMAP_LIMIT`."""
 
-_NOTHING = html("<html><head><title>Not found</title></head><body><h1>Not found</h1></body></html>", status=404)
-_NOBODY = plain("No such host here.\n", status=421)
+_NOT_FOUND = html("<html><head><title>Not found</title></head><body><h1>Not found</h1></body></html>", status=404)
+_UNKNOWN_HOST = plain("No such host here.\n", status=421)
 _BROKEN_ROBOTS = plain("Broken.\n", status=500)
 _REDIRECTS = (301, 302, 303, 307, 308)
+"""Statuses of redirects; each page has one of them."""
 _XML = (("Content-Type", "application/xml"),)
 _SITEMAP_NS = "http://www.sitemaps.org/schemas/sitemap/0.9"
 _REFUSE = Answer(ending=Ending.REFUSE)
@@ -177,14 +202,16 @@ class Answers:
         """Bytes of generated pages in memory."""
         self._cache_bytes = cache_bytes
         self._healed: set[tuple[int, str]] = set()
+        """Addresses (number of the host, path) that have failed once and now succeed."""
         self._mounts: dict[tuple[str, str], tuple[Answer, ...]] = {}
         self._taken: dict[tuple[str, str], int] = {}
+        """Number of requests so far to each mounted address."""
         self._mounted_hosts: set[str] = set()
         for (host, path), answers in (mounts or {}).items():
             self.mount(host, path, answers)
         self._retry = (("Retry-After", str(site.spec.retry_after_seconds)),)
         self._failures = {
-            Fate.NOT_FOUND: _NOTHING,
+            Fate.NOT_FOUND: _NOT_FOUND,
             Fate.RATE_LIMITED: plain("Too many requests.\n", status=429, headers=self._retry),
             Fate.SERVER_ERROR: plain("Internal error.\n", status=500),
             Fate.UNAVAILABLE: plain("Come back later.\n", status=503, headers=self._retry),
@@ -192,7 +219,7 @@ class Answers:
         }
 
     def mount(self, host: str, path: str, answers: Answer | Sequence[Answer]) -> None:
-        """Serve these at this address from now on, before anything generated. Any host name will do.
+        """Serve these answers at this address from now on, instead of generated ones. Any host name is allowed.
 
         Raises `ValueError` for no answers, or one that cannot be sent (headers are Latin-1).
         """
@@ -206,12 +233,12 @@ class Answers:
         self._mounted_hosts.add(host)
 
     def reset(self) -> None:
-        """Pages that fail once fail again; mounted sequences begin again."""
+        """Let pages that fail once fail again, and mounted sequences begin again."""
         self._healed.clear()
         self._taken.clear()
 
     def mounted_hosts(self) -> list[str]:
-        """Host names that only handmade pages have."""
+        """Return the host names that have only mounted pages."""
         return sorted(host for host in self._mounted_hosts if self.site.host_number(host) is None)
 
     def serves(self, host: str) -> bool:
@@ -219,14 +246,14 @@ class Answers:
         return host in self._mounted_hosts or self.site.host_number(host) is not None
 
     def answer(self, host: str, path: str) -> Answer:
-        """The answer for a path (with its query) of a lower-case host name without port."""
+        """Return the answer for a path (with its query) on a lower-case host name without port."""
         if self._mounts:
             mounted = self._mounted(host, path)
             if mounted is not None:
                 return mounted
         number = self.site.host_number(host)
         if number is None:
-            return _NOTHING if host in self._mounted_hosts else _NOBODY
+            return _NOT_FOUND if host in self._mounted_hosts else _UNKNOWN_HOST
         key = (number, path)
         cached = self._cache.get(key)
         if cached is not None:
@@ -271,6 +298,7 @@ class Answers:
         return answer
 
     def _keep(self, key: tuple[int, str], answer: Answer) -> None:
+        """Cache an answer, and drop the oldest ones if the cache is full."""
         self._cache[key] = answer
         self.cached_bytes += len(answer.body)
         while self.cached_bytes > self._cache_bytes:
@@ -278,6 +306,7 @@ class Answers:
             self.cached_bytes -= len(self._cache.pop(oldest).body)
 
     def _hop(self, key: tuple[int, str], page: SitePage, hop: int) -> Answer:
+        """Return the answer of a page that is reached by redirects, after `hop` of them: the next one, or the page."""
         hops = self.site.hops(page)
         if hop == len(hops):
             return self._page(key, page, at_home=False)
@@ -289,6 +318,7 @@ class Answers:
     # --- robots.txt and sitemaps --------------------------------------------------------------------------------------
 
     def _side_file(self, host: int, path: str) -> Answer:
+        """Return robots.txt or a sitemap, 404 for anything else."""
         if path == "/robots.txt":
             return self._robots(host)
         spec = self.site.spec
@@ -306,7 +336,7 @@ class Answers:
                 if part.isdecimal() and len(part) < 12 and int(part) * INDEX_STEP < spec.pages:
                     start = int(part) * INDEX_STEP
                     return self._sitemap(host, pages[start : start + INDEX_STEP])
-        return _NOTHING
+        return _NOT_FOUND
 
     def _robots(self, host: int) -> Answer:
         spec = self.site.spec
@@ -314,7 +344,7 @@ class Answers:
         delay = 0.0
         match self.site.robots(host):
             case Robots.NONE:
-                return _NOTHING
+                return _NOT_FOUND
             case Robots.BROKEN:
                 key = (host, "/robots.txt")
                 if not spec.errors_once or key not in self._healed:

@@ -1,4 +1,8 @@
-"""A certificate authority of the fake web's own, and a certificate for each host name, made when first asked for."""
+"""A certificate authority of the fake web's own, and a certificate for each host name, made when first asked for.
+
+Nothing here outlives the process, so keys, names, lifetimes and CONTEXTS may be changed freely, as long as clients that
+check certificates (names, dates, key usage, authority identifiers) accept them.
+"""
 
 import ssl
 from collections.abc import Callable
@@ -8,14 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossamer.errors import FakeWebFailed
+from gossamer.fakeweb.site import ADDRESS
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.x509 import Certificate, Name
 
-_ADDRESS = "127.0.0.1"
 CONTEXTS = 4096
-"""Host names whose certificate is kept ready; beyond that the oldest is made anew when it comes again."""
+"""Host names whose certificate is kept ready; beyond that the oldest is made anew when it is asked for again. Tuning
+only: more take memory."""
+
+_LONGEST_COMMON_NAME = 64
+"""Limit of X.509 (ub-common-name): fixed. Clients compare the alternative name, which is complete."""
 
 
 class Authority:
@@ -25,7 +33,7 @@ class Authority:
     """
 
     def __init__(self, folder: Path, *, serves: Callable[[str], bool]) -> None:
-        """`serves` says which host names get a certificate; others are refused in the handshake."""
+        """`serves` decides which host names get a certificate; others are refused in the handshake."""
         try:
             from cryptography import x509
             from cryptography.hazmat.primitives.asymmetric import ec
@@ -45,12 +53,13 @@ class Authority:
         """The authority's certificate (PEM): what a client must trust."""
         self.ca_path.write_bytes(_pem(self._certificate))
         self._key_pem = self._encode_key()
-        self.context = self._context(_ADDRESS)
+        self.context = self._context(ADDRESS)
         """The server's context. It picks the certificate by SNI; without SNI it is one for 127.0.0.1."""
         self.context.sni_callback = self._choose
 
     def _choose(self, connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> int | None:
-        if name is None or name == _ADDRESS:  # an address is no server name (RFC 6066, 3), but some clients send it
+        """Set the context for the server name of the handshake. Returns a TLS alert for a name that is not served."""
+        if name is None or name == ADDRESS:  # RFC 6066, 3 forbids addresses as server names, but some clients send them
             return None
         host = name.lower()
         context = self._contexts.get(host)
@@ -64,6 +73,7 @@ class Authority:
         return None
 
     def _context(self, host: str) -> ssl.SSLContext:
+        """Return a TLS context with a new certificate for this host."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         chain = self._folder / "chain.pem"  # `ssl` reads certificates from files only
@@ -72,6 +82,7 @@ class Authority:
         return context
 
     def _sign_self(self) -> "Certificate":
+        """Return the authority's own certificate."""
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
 
@@ -102,6 +113,7 @@ class Authority:
         )
 
     def _sign(self, host: str) -> "Certificate":
+        """Return a certificate for a host name or an IP address."""
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
         from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -114,7 +126,7 @@ class Authority:
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         return (
             x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])]))
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:_LONGEST_COMMON_NAME])]))
             .issuer_name(self._name)
             .public_key(self._host_key.public_key())
             .serial_number(x509.random_serial_number())

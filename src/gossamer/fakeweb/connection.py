@@ -1,4 +1,9 @@
-"""One connection to the fake web: HTTP/1.1 in, answers out, in order; keep-alive and pipelining."""
+"""One connection to the fake web: HTTP/1.1 in, answers out, in order; keep-alive and pipelining.
+
+Safe to change: _PIPELINE and _CONTROL_BODY_BYTES. Must hold: one answer at a time, in the order of the requests; every
+request that the journal (the access log) began is ended there once, when the kernel has all of its answer or the
+connection is gone. Tests judge crawlers by these times, so no buffer may come between.
+"""
 
 import asyncio
 import socket
@@ -16,48 +21,68 @@ if TYPE_CHECKING:
     from gossamer.fakeweb.server import Server
 
 _PIPELINE = 16
-"""Requests waiting on one connection before reading pauses."""
-_CONTROL_BODY = 64 * 1024 * 1024
-_SILENT = frozenset({Ending.REFUSE})
-_LINGER_NOT = struct.pack("ii", 1, 0)
-_BAD = Answer(status=400, headers=(("Content-Type", "text/plain"),), body=b"Not HTTP/1.1.\n")
+"""Requests that may wait on one connection before reading pauses. Tuning only: more take memory."""
+_CONTROL_BODY_BYTES = 64 * 1024 * 1024
+"""Bytes of a request's body that are kept; the rest is thrown away, so that the body is cut off. May be raised for
+mounted answers that are larger."""
+_ENDINGS_WITHOUT_STATUS = frozenset({Ending.REFUSE})
+_NO_LINGER = struct.pack("ii", 1, 0)
+"""Value of SO_LINGER with which closing sends a reset (socket(7))."""
+_BAD_REQUEST = Answer(status=400, headers=(("Content-Type", "text/plain"),), body=b"Not HTTP/1.1.\n")
 _HOWS = {ending: How(ending.value) for ending in Ending}
 
 
 class _Request(NamedTuple):
     host: str
+    """Lower case, without the port."""
     target: str
+    """Path and query."""
     method: str
     agent: str
     keep_alive: bool
+    """True: the client does not want the connection to be closed after the answer."""
     body: bytes
+    """Empty where nothing needs bodies."""
     cookie: str
+    """Cookie header."""
 
 
 class Connection(asyncio.Protocol):
-    """Reads requests, asks the server for answers, carries them out one after the other."""
+    """Reads requests, gets their answers from the server, and sends them one after the other."""
 
     def __init__(self, server: "Server", number: int) -> None:
+        """`number`: of the connection, for the log; the first is 1."""
         self._server = server
         self._number = number
         self._parser = httptools.HttpRequestParser(self)
         self._waiting: deque[_Request] = deque()
         self._busy = False
+        """True while a request is being answered."""
         self._advancing = False
+        """True while `_advance` runs."""
         self._reading_paused = False
         self._clogged = False
+        """True while the kernel takes no more data."""
         self._closing = False
+        """True: nothing more is read or answered."""
         self._entry = -1
-        self._how = How.LEFT  # how the current request ends if the connection is lost now
+        """Number of the current request in the log; -1: it is not logged."""
+        self._how = How.LEFT
+        """Ending of the current request, for the log, if the connection is lost now."""
         self._after_drain: Ending | None = None
+        """Ending of an answer that the kernel has not taken completely yet."""
         self._keep = True
+        """True: the connection stays open after the current answer."""
         self._timer: asyncio.TimerHandle | None = None
         self._performing: asyncio.Task[bool] | None = None
         self._unclogged: asyncio.Future[None] | None = None
+        """Done when the kernel takes data again; for `drained`."""
         self._sent = 0
+        """Bytes of the current answer."""
         self._clear()
 
     def _clear(self) -> None:
+        """Forget the parts of the last request, because the next one begins."""
         self._target = b""
         self._host = b""
         self._agent = b""
@@ -82,7 +107,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
-            # A fault of ours, not of the client: it must not pass for a bad request.
+            # A fault of this program, not of the client: it must not look like a bad request.
             self._server.loop.call_exception_handler({"message": "The fake web failed", "exception": error})
             self._closing = True
             self.reset()
@@ -139,7 +164,7 @@ class Connection(asyncio.Protocol):
     def on_body(self, part: bytes) -> None:
         self._body_size += len(part)
         # Only the control host and some extra sites use bodies; the others get theirs read and thrown away.
-        if self._body is not None and self._body_size <= _CONTROL_BODY:
+        if self._body is not None and self._body_size <= _CONTROL_BODY_BYTES:
             self._body.append(part)
 
     def on_message_complete(self) -> None:
@@ -165,8 +190,8 @@ class Connection(asyncio.Protocol):
     # --- answering ----------------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Answer what waits, until an answer takes time."""
-        if self._advancing:  # an answer that was sent at once returns here; the loop below goes on
+        """Answer the waiting requests, until one has to be waited for."""
+        if self._advancing:  # an answer that was sent at once calls this again; the loop below goes on
             return
         self._advancing = True
         while self._waiting and not self._busy and not self._closing:
@@ -177,6 +202,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _begin(self, request: _Request) -> None:
+        """Get the answer to a request, log the request, and send the answer, now or after its delay."""
         server = self._server
         self._busy = True
         self._how = How.LEFT
@@ -194,7 +220,7 @@ class Connection(asyncio.Protocol):
             else:
                 answer = server.answers.answer(request.host, request.target)
             delay = (answer.delay_ms + server.spec.latency_ms) / 1000
-            status = 0 if answer.ending in _SILENT else answer.status
+            status = 0 if answer.ending in _ENDINGS_WITHOUT_STATUS else answer.status
             self._entry = server.journal.begin(
                 request.host, request.target, request.method, status, request.agent, self._number
             )
@@ -206,6 +232,7 @@ class Connection(asyncio.Protocol):
             self._send(answer, head_only)
 
     def _send(self, answer: Answer, head_only: bool) -> None:
+        """Send an answer; finish the request now, or when the kernel has taken all of it."""
         self._timer = None
         if answer.script:
             self._performing = self._server.loop.create_task(perform(answer.script, self))
@@ -220,7 +247,7 @@ class Connection(asyncio.Protocol):
             self._finish(answer.ending)
 
     def _finish(self, ending: Ending) -> None:
-        """The kernel has all that was to be sent: end the request as its answer says."""
+        """End the request as its answer requires, now that the kernel has taken everything."""
         if ending is Ending.STALL:
             self._how = How.STALL
             return
@@ -236,17 +263,18 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def _performed(self, task: "asyncio.Task[bool]") -> None:
+        """Finish a request whose steps are done. Its connection is never used again."""
         if task.cancelled() or self._closing:
             return
         self._finish(Ending.RESET if task.result() else Ending.WHOLE)
 
     def write(self, data: bytes) -> None:
-        """Hand it to the kernel, or to the transport until the kernel takes it."""
+        """Hand the data to the kernel, or to the transport until the kernel takes it."""
         self._sent += len(data)
         self._transport.write(data)
 
     async def drained(self) -> None:
-        """Until the kernel has all that was written."""
+        """Return when the kernel has taken all that was written."""
         if self._clogged:
             self._unclogged = self._server.loop.create_future()
             await self._unclogged
@@ -255,12 +283,12 @@ class Connection(asyncio.Protocol):
         """Refuse bytes that are not HTTP, unless an answer is on its way, and close the connection."""
         self._closing = True
         if not self._busy:
-            self._transport.write(encode(_BAD, head_only=False, close=True))
+            self._transport.write(encode(_BAD_REQUEST, head_only=False, close=True))
         self._transport.close()
 
     def reset(self) -> None:
         """End the connection with a TCP reset, which is what closing without lingering sends."""
         connected: Any = self._transport.get_extra_info("socket")
         if connected is not None:
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self._transport.abort()

@@ -6,6 +6,9 @@ GET  /log?from=N&limit=M   records N to N+M (at most 10,000) as JSON lines; none
 GET  /hostile              where each hostile host begins, as JSON lines; their bodies are made by then
 POST /reset                forget the log; pages that fail once fail again
 POST /mount                a `Mount` as JSON: serve these answers there
+
+Fixed: the paths and the fields of the messages, which `gossamer.fakeweb.process`, tests and people's scripts use;
+fields with a default may be added. Safe to change: the texts of errors, and LOG_PAGE.
 """
 
 from typing import TYPE_CHECKING
@@ -20,11 +23,12 @@ if TYPE_CHECKING:
 
 HOST = "_fakeweb.test"
 LOG_PAGE = 10_000
-"""Records of one answer, at most."""
+"""Maximum number of log records in one answer. May be changed: readers ask again from where the answer ended. More
+hold up the server for longer."""
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """Counted since the start or the last reset."""
+    """Counters of the server since its start or the last reset."""
 
     requests: int
     missed: int
@@ -41,7 +45,9 @@ class HostilePlace(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
+    """Group of hosts that are hostile in the same respect."""
     about: str
+    """Description for people."""
     url: str
 
 
@@ -54,7 +60,8 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answer(server: "Server", method: str, target: str, body: bytes) -> Answer:
-    """Do what the request asks. 400 with the reason for what cannot be understood."""
+    """Carry out a request to the control host and return its answer: 400 with the reason for an invalid one, 404 with
+    the list of requests for an unknown one."""
     parts = urlsplit(target)
     match method, parts.path:
         case "GET", "/spec":

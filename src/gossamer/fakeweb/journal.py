@@ -1,4 +1,8 @@
-"""The access log while it is written: columns of numbers, so that a million requests cost tens of megabytes."""
+"""The access log while it is written: columns of numbers, so that a million requests cost tens of megabytes.
+
+Fixed: the fields of `Record` and the values of `How`. Log files have them as JSON, and the package gossamer-fakeweb
+judges crawls by them; fields with a default may be added. Safe to change: how the columns are kept, and LIMIT.
+"""
 
 import time
 from array import array
@@ -14,8 +18,9 @@ class How(StrEnum):
     """End of a request. The spec asks for REFUSE, RESET, CUT and STALL; LEFT is caused by the client."""
 
     OPEN = "open"
-    """It is still being answered."""
+    """The request is still being answered."""
     WHOLE = "whole"
+    """The whole answer was sent."""
     REFUSE = "refuse"
     RESET = "reset"
     CUT = "cut"
@@ -47,11 +52,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     connection: int
     """Connections are counted from 1; equal numbers mean that the connection was kept alive."""
     sent: int = 0
-    """Bytes of the answer that were sent or on their way when it ended, framing included; inside TLS."""
+    """Bytes of the answer, headers included, that were sent or on their way when it ended; counted before
+    encryption."""
 
 
 LIMIT = 5_000_000
-"""Records kept in memory, at most. What does not fit is counted: an oracle must never forget silently."""
+"""Maximum number of records kept in memory; the rest is only counted (`missed`), because a test must never believe an
+incomplete log. May be changed: a record takes about 60 bytes, and each new URL its text."""
 _HOWS = tuple(How)
 _CODES = {how: code for code, how in enumerate(_HOWS)}
 _OPEN = _CODES[How.OPEN]
@@ -62,7 +69,8 @@ class Journal:
     (JSON, the fields of `Record`)."""
 
     def __init__(self, *, base: str, file: Path | None = None, limit: int = LIMIT) -> None:
-        """`base` with `{host}` in it makes a host's URLs, e.g. `http://{host}:8080`. The file is appended to."""
+        """`base`: beginning of all URLs, with `{host}` in place of the host, e.g. `http://{host}:8080`. `file`:
+        appended to."""
         self._before, self._after = base.split("{host}")
         self._limit = limit
         self._file: BufferedWriter | None = file.open("ab") if file else None
@@ -70,12 +78,16 @@ class Journal:
         # Monotonic times are comparable between processes of one machine; wall time is derived from the same reading.
         self._wall_offset = time.time() - time.monotonic()
         self._serial = 0
+        """Number of requests ever begun. Not reset by `clear`, so that a number of an earlier request is recognised."""
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything so far. Requests still open are not logged when they end. The file keeps its lines."""
+        """Forget all requests so far. Those still open are not logged when they end. The file keeps its lines."""
         self._first = self._serial
+        """Number of the first request in the columns."""
         self.missed = 0
+        """Requests that were not logged, because LIMIT was reached."""
+        # One value for each request. Addresses, methods and agents are numbers of entries in the look-ups below.
         self._started = array("d")
         self._ended = array("d")
         self._address = array("L")
@@ -88,13 +100,17 @@ class Journal:
         self._addresses: dict[tuple[str, str], int] = {}
         self._methods: dict[str, int] = {}
         self._agents: dict[str, int] = {}
-        self._lookups: tuple[list[tuple[str, str]], list[str], list[str]] = ([], [], [])
+        # Host and path, method, User-Agent by number.
+        self._address_list: list[tuple[str, str]] = []
+        self._method_list: list[str] = []
+        self._agent_list: list[str] = []
 
     def __len__(self) -> int:
         return len(self._started)
 
     def begin(self, host: str, path: str, method: str, status: int, agent: str, connection: int) -> int:
-        """Note a request that has arrived, and the status it will get (0: none). Returns the number to end it with."""
+        """Log a request that has arrived, with the status that it will get (0: none). Returns its number, for `end`;
+        -1: the log is full."""
         if len(self._started) >= self._limit:
             self.missed += 1
             return -1
@@ -102,21 +118,22 @@ class Journal:
         address = self._addresses.get(key)
         if address is None:
             address = self._addresses[key] = len(self._addresses)
-            self._lookups[0].append(key)
+            self._address_list.append(key)
         self._started.append(time.monotonic())
         self._ended.append(0.0)
         self._address.append(address)
         self._status.append(status)
         self._how.append(_OPEN)
-        self._method.append(_number(self._methods, self._lookups[1], method))
-        self._agent.append(_number(self._agents, self._lookups[2], agent))
+        self._method.append(_number(self._methods, self._method_list, method))
+        self._agent.append(_number(self._agents, self._agent_list, agent))
         self._connection.append(connection)
         self._sent.append(0)
         self._serial += 1
         return self._serial - 1
 
     def end(self, number: int, how: How, sent: int = 0) -> None:
-        """The last byte has been handed to the kernel, or the connection is gone. `sent`: see `Record`."""
+        """Log the end of a request: its last byte was handed to the kernel, or the connection is gone. `sent`: as in
+        `Record`. Does nothing for -1 and for requests from before the last `clear`."""
         index = number - self._first
         if number < 0 or index < 0:
             return
@@ -127,21 +144,22 @@ class Journal:
             self._file.write(self._encoder.encode(self._record(index)) + b"\n")
 
     def records(self, start: int = 0, stop: int | None = None) -> Iterator[Record]:
-        """The requests so far, in order of arrival; those still being answered have no end."""
+        """Yield the requests so far, in order of arrival, from index `start` up to `stop`; those still being answered
+        have no end."""
         for index in range(start, len(self) if stop is None else min(stop, len(self))):
             yield self._record(index)
 
     def lines(self, start: int = 0, stop: int | None = None) -> bytes:
-        """`records` as JSON lines."""
+        """Return `records` as JSON lines."""
         return self._encoder.encode_lines(list(self.records(start, stop)))
 
     def flush(self) -> None:
-        """Hand the lines to the file system."""
+        """Hand the lines that are buffered to the file system."""
         if self._file:
             self._file.flush()
 
     def close(self) -> None:
-        """Write what is left, requests that never ended too, and close the file. Repeatable."""
+        """Write what is left, also requests that never ended, and close the file. May be called again."""
         if self._file:
             for index in range(len(self)):
                 if self._how[index] == _OPEN:
@@ -150,26 +168,27 @@ class Journal:
             self._file = None
 
     def _record(self, index: int) -> Record:
-        host, path = self._lookups[0][self._address[index]]
+        host, path = self._address_list[self._address[index]]
         started = self._started[index]
         how = _HOWS[self._how[index]]
         return Record(
             url=f"{self._before}{host}{self._after}{path}",
             host=host,
             path=path,
-            method=self._lookups[1][self._method[index]],
+            method=self._method_list[self._method[index]],
             status=self._status[index],
             how=how,
             started=started,
             ended=None if how is How.OPEN else self._ended[index],
             wall=started + self._wall_offset,
-            agent=self._lookups[2][self._agent[index]],
+            agent=self._agent_list[self._agent[index]],
             connection=self._connection[index],
             sent=self._sent[index],
         )
 
 
 def _number(numbers: dict[str, int], names: list[str], name: str) -> int:
+    """Return the number of a name; a new name gets the next one, and joins both collections."""
     number = numbers.get(name)
     if number is None:
         number = numbers[name] = len(numbers)

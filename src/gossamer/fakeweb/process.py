@@ -1,4 +1,9 @@
-"""The fake web as a process of its own, for tests, bench and demo: started, asked and stopped from here."""
+"""The fake web as a process of its own, for tests and benchmarks: started, asked and stopped from here.
+
+Safe to change: the two time limits. Must hold: the server's standard input stays open here and nowhere else (it ends
+when that closes, so it never outlives this process), and its standard error goes to a file, because a full pipe would
+stop it. The options are those of `__main__.py`, the requests those of `control.py`.
+"""
 
 import http.client
 import socket
@@ -22,13 +27,16 @@ from gossamer.fakeweb.site import ADDRESS, Web
 from gossamer.fakeweb.spec import WebSpec, spec_arguments
 
 _STOP_SECONDS = 10.0
+"""Wait for the server to end by itself; then it is killed. May be changed freely."""
 _ASK_SECONDS = 30.0
+"""Limit for an answer of the control host. May be changed; the first request for hostile hosts takes seconds."""
 
 
 class FakeWeb(Web):
-    """A fake web in another process. A context manager; it dies with this process, however this one ends.
+    """A fake web in another process, made by `start`. A context manager. The server ends with this process, however
+    this one ends.
 
-    Calls block for as long as the server takes to answer on loopback. `pid` is the server's, for measuring it.
+    Calls block until the server has answered. `pid` is the server's, for measuring it.
     """
 
     def __init__(
@@ -58,18 +66,18 @@ class FakeWeb(Web):
         mounts: Mounts | None = None,
         log_file: Path | None = None,
     ) -> Self:
-        """Start it and wait until it listens. Raises `FakeWebFailed` with what it said if it does not."""
-        holder = tempfile.TemporaryDirectory(prefix="fakeweb-")
+        """Start a server and wait until it listens. Raises `FakeWebFailed` with its error output if it does not."""
+        folder = tempfile.TemporaryDirectory(prefix="fakeweb-")
         arguments = [f"--port={port}", "--until-stdin-closes", *spec_arguments(spec)]
         if tls:
-            arguments += ["--tls", f"--ca-file={Path(holder.name, 'ca.pem')}"]
+            arguments += ["--tls", f"--ca-file={Path(folder.name, 'ca.pem')}"]
         if log_file:
             arguments += [f"--log={log_file}"]
-        complaints = Path(holder.name, "stderr")
-        with complaints.open("wb") as stderr:  # a file: a pipe that is not read would fill up
+        errors_file = Path(folder.name, "stderr")
+        with errors_file.open("wb") as stderr:  # a file: a pipe that is not read would fill up
             process = subprocess.Popen(
                 [sys.executable, "-m", "gossamer.fakeweb", *arguments],
-                stdin=subprocess.PIPE,  # held open by us alone: when we are gone, it ends
+                stdin=subprocess.PIPE,  # held open by this process alone: the server ends when it is gone
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
@@ -78,11 +86,11 @@ class FakeWeb(Web):
         line = process.stdout.readline()
         if not line:
             process.communicate()
-            complaint = complaints.read_text(errors="replace").strip()
-            holder.cleanup()
-            raise FakeWebFailed(complaint)
-        bound = int(line.split()[-1].rpartition(":")[2])
-        web = cls(spec, scheme="https" if tls else "http", port=bound, process=process, folder=holder)
+            errors = errors_file.read_text(errors="replace").strip()
+            folder.cleanup()
+            raise FakeWebFailed(errors)
+        bound = int(line.split()[-1].rpartition(":")[2])  # the line ends with the address
+        web = cls(spec, scheme="https" if tls else "http", port=bound, process=process, folder=folder)
         try:
             for (host, path), answers in (mounts or {}).items():
                 web.mount(host, path, answers)
@@ -98,7 +106,7 @@ class FakeWeb(Web):
         self.stop()
 
     def stop(self) -> None:
-        """End the process and wait for it. Repeatable."""
+        """End the process and wait for it; print what it wrote to standard error. May be called again."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -109,13 +117,14 @@ class FakeWeb(Web):
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe:
                 pipe.close()
-        complaints = Path(self._folder.name, "stderr")
-        if complaints.exists() and complaints.stat().st_size:  # a fault must not go unseen
-            sys.stderr.write(complaints.read_text(errors="replace"))
+        errors_file = Path(self._folder.name, "stderr")
+        if errors_file.exists() and errors_file.stat().st_size:  # a fault must not go unseen
+            sys.stderr.write(errors_file.read_text(errors="replace"))
         self._folder.cleanup()
 
     def log(self) -> list[Record]:
-        """All requests since the start or the last reset. Raises `FakeWebFailed` if there were too many to remember."""
+        """Return all requests since the start or the last reset. Raises `FakeWebFailed` if there were too many to
+        log."""
         missed = self.stats().missed
         if missed:
             raise FakeWebFailed(f"the log had no room for {missed:,} requests")
@@ -128,11 +137,11 @@ class FakeWeb(Web):
             records += fresh
 
     def hostile_places(self) -> list[HostilePlace]:
-        """Where each hostile host begins; empty where the web has none."""
+        """Return where each hostile host begins; empty where the web has none."""
         return msgspec.json.Decoder(HostilePlace).decode_lines(self._ask("GET", "/hostile"))
 
     def stats(self) -> Stats:
-        """Counters of the server."""
+        """Return the counters of the server."""
         return msgspec.json.decode(self._ask("GET", "/stats"), type=Stats)
 
     def reset(self) -> None:
@@ -140,17 +149,18 @@ class FakeWeb(Web):
         self._ask("POST", "/reset")
 
     def mount(self, host: str, path: str, answers: Answer | Sequence[Answer]) -> None:
-        """Serve these at this address from now on, before anything generated (see `Answers.mount`)."""
+        """Serve these answers at this address from now on, instead of generated ones (see `Answers.mount`)."""
         several = (answers,) if isinstance(answers, Answer) else tuple(answers)
         self._ask("POST", "/mount", msgspec.json.encode(Mount(host=host, path=path, answers=several)))
         if self.site.host_number(host) is None:
             self._mounted.add(host)
 
     def resolve_overrides(self) -> list[str]:
-        """`host:address` for each host, handmade ones included."""
+        """Return `host:address` for each host, mounted ones included."""
         return super().resolve_overrides() + [f"{host}:{ADDRESS}" for host in sorted(self._mounted)]
 
     def _ask(self, method: str, target: str, body: bytes | None = None) -> bytes:
+        """Send a request to the control host and return the body of its answer. Raises `FakeWebFailed`."""
         connection = http.client.HTTPConnection(ADDRESS, self.port, timeout=_ASK_SECONDS)
         try:
             connected = socket.create_connection((ADDRESS, self.port), timeout=_ASK_SECONDS)

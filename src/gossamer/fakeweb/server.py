@@ -1,4 +1,9 @@
-"""The fake web as a server: all hosts on one address and port, told apart by the Host header."""
+"""The fake web as a server: all hosts on one address and port, distinguished by the Host header.
+
+Fixed: `ExtraSite` and the attributes of `Server` without an underscore, which the package gossamer-fakeweb, the
+connections and tests use; methods may be added. Safe to change: the two numbers below, and how `serve` is built, as
+long as nothing is served before the extra sites are open, and each connection has ended before the log is closed.
+"""
 
 import asyncio
 import socket
@@ -21,7 +26,10 @@ from gossamer.fakeweb.site import ADDRESS, Web
 from gossamer.fakeweb.spec import WebSpec
 
 _BACKLOG = 4096
+"""Connections that the kernel may hold until they are accepted. May be changed; a small one refuses bursts of
+clients."""
 _FLUSH_SECONDS = 1.0
+"""Age at which lines of the log reach its file. May be changed freely."""
 
 
 class ExtraSite(Protocol):
@@ -69,7 +77,10 @@ def _extra_sites(spec: WebSpec, port: int) -> list[ExtraSite]:
 
 
 class Server(Web):
-    """A fake web that runs in this event loop. Made by `serve`."""
+    """A fake web that runs in this event loop. Made by `serve`.
+
+    A mounted page is a handmade answer; it replaces what the web would generate at its address.
+    """
 
     def __init__(self, spec: WebSpec, *, scheme: str, port: int, mounts: Mounts | None, log_file: Path | None) -> None:
         super().__init__(spec, scheme=scheme, port=port)
@@ -82,7 +93,7 @@ class Server(Web):
         """Set while no connection is open."""
         self.idle.set()
         self.closing = False
-        """No connection is served any more."""
+        """True: connections are reset instead of served."""
         self.ca_path: Path | None = None
         """The certificate (PEM) that clients must trust; None without TLS."""
         self._accepted = 0
@@ -103,18 +114,19 @@ class Server(Web):
         return next((site for site in self.extra_sites if site.serves(host)), None)
 
     def accept(self) -> Connection:
-        """The protocol of a new connection."""
+        """Return the protocol of a new connection."""
         self._accepted += 1
         return Connection(self, self._accepted)
 
     def log(self) -> list[Record]:
-        """All requests since the start or the last reset. Raises `FakeWebFailed` if there were too many to remember."""
+        """Return all requests since the start or the last reset. Raises `FakeWebFailed` if there were too many to
+        log."""
         if self.journal.missed:
             raise FakeWebFailed(f"the log had no room for {self.journal.missed:,} requests")
         return list(self.journal.records())
 
     def stats(self) -> Stats:
-        """Counters, at once."""
+        """Return the counters."""
         return Stats(
             requests=len(self.journal) + self.journal.missed,
             missed=self.journal.missed,
@@ -124,11 +136,11 @@ class Server(Web):
         )
 
     def mount(self, host: str, path: str, answers: Answer | Sequence[Answer]) -> None:
-        """Serve these at this address from now on, before anything generated (see `Answers.mount`)."""
+        """Serve these answers at this address from now on, instead of generated ones (see `Answers.mount`)."""
         self.answers.mount(host, path, answers)
 
     def resolve_overrides(self) -> list[str]:
-        """`host:address` for each host, handmade ones included."""
+        """Return `host:address` for each host, mounted ones included."""
         return super().resolve_overrides() + [f"{host}:{ADDRESS}" for host in self.answers.mounted_hosts()]
 
     def reset(self) -> None:
@@ -157,7 +169,8 @@ async def serve(
 ) -> AsyncIterator[Server]:
     """Run a fake web in this event loop, on 127.0.0.1, until the block ends; then every connection is reset.
 
-    `port` 0: any free one. Raises `FakeWebFailed` where it cannot listen or, for TLS, sign.
+    `port` 0: any free one. `mounts`: handmade answers. `log_file`: gets every request as a JSON line. Raises
+    `FakeWebFailed` if the port or the file cannot be opened, or the package for certificates is missing.
     """
     try:
         listening = socket.create_server((ADDRESS, port), backlog=_BACKLOG)

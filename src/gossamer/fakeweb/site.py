@@ -1,4 +1,9 @@
-"""The shape of a fake web: which hosts, which pages, which links, which fate. Pure arithmetic on the seed."""
+"""The shape of a fake web: its hosts, pages and links, and the fate of each request. Pure arithmetic on the seed.
+
+Fixed: every number and formula here. Equal options must give the same web in every release, and what a crawl must find
+there (`gossamer_fakeweb.expected`) is computed from this module. New kinds of fates may be added at the end of
+`spec.RATES`; webs without them then stay as they are.
+"""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -6,10 +11,18 @@ from typing import NamedTuple
 
 from gossamer.fakeweb.spec import RATES, Robots, WebSpec
 
-_MASK = (1 << 64) - 1
+MASK = (1 << 64) - 1
+"""The 64 bits of all random numbers here."""
 _FATE, _LINKS, _TARGET, _LOOK = 1, 2, 3, 4
+"""Purposes of `draw`, so that numbers for one purpose do not depend on those for another. Below 8; fixed."""
 NAVIGATION = 5
-"""Every page links to the first pages of its host, as a real site's menu does, if `out_degree` has room for it."""
+"""Number of the first pages of a host to which all its pages link, as a real site's menu does, if `out_degree` has
+room. `answers.py` shows them as a menu. Fixed."""
+_GOLDEN = 0x9E3779B97F4A7C15
+"""2 ** 64 divided by the golden ratio: multiplying by it spreads bits. Fixed."""
+LCG_FACTOR, LCG_STEP = 6364136223846793005, 1442695040888963407
+"""A linear congruential generator of 64 bits (D. Knuth's MMIX): far cheaper than a hash for each of many links.
+Fixed."""
 
 
 class Fate(StrEnum):
@@ -48,34 +61,36 @@ class Place(NamedTuple):
 
 
 class Site:
-    """The web of one `WebSpec`, as its server and its visitors address it (`scheme`, `port`)."""
+    """The web of one `WebSpec`. `scheme` and `port` are those of its URLs."""
 
     def __init__(self, spec: WebSpec, *, scheme: str = "http", port: int = 80) -> None:
         self.spec = spec
         self.scheme = scheme
         self.port = port
         self._suffix = "" if port == {"http": 80, "https": 443}[scheme] else f":{port}"
+        # Upper bound of the drawn number for each fate: the rates, added up in the order of RATES.
         thresholds: list[tuple[float, Fate]] = []
         share = 0.0
         for name in RATES:
             share += getattr(spec, name)
             thresholds.append((share, Fate(name)))
         self._thresholds = thresholds if share else []
-        self._navigation = min(NAVIGATION, max(0, spec.out_degree - 2))
+        self.menu_links = min(NAVIGATION, max(0, spec.out_degree - 2), spec.pages)
+        """Number of links in the menu of each page. Two of `out_degree` are left for the children."""
 
     # --- names --------------------------------------------------------------------------------------------------------
 
     def host(self, number: int) -> str:
-        """The host's name: `site7.test`; with several hosts per domain `h1.site3.test`."""
+        """Return the name of a host: `site7.test`; with several hosts of each domain `h1.site3.test`."""
         domain, sub = divmod(number, self.spec.subdomains)
         return f"site{domain}.test" if self.spec.subdomains == 1 else f"h{sub}.site{domain}.test"
 
     def hosts(self) -> Iterator[str]:
-        """All host names, in the order of their numbers."""
+        """Return all host names, in the order of their numbers."""
         return map(self.host, range(self.spec.hosts))
 
     def host_number(self, name: str) -> int | None:
-        """The number of a (lower-case) host name; None when this web has no such host."""
+        """Return the number of a (lower-case) host name; None: this web has no such host."""
         sub, _, rest = name.rpartition("site")
         digits = rest.removesuffix(".test")
         sub_digits = sub[1:-1] or "0"
@@ -86,20 +101,20 @@ class Site:
         return number if number < self.spec.hosts and self.host(number) == name else None
 
     def base(self, host: int | str) -> str:
-        """`http://site0.test:8080`, without a slash at the end, for a host's number or any host name."""
+        """Return `http://site0.test:8080`, without a slash at the end, for a host's number or any host name."""
         name = self.host(host) if isinstance(host, int) else host
         return f"{self.scheme}://{name}{self._suffix}"
 
     def path(self, number: int) -> str:
-        """The path of a page at its own address."""
+        """Return the path of a page at its own address."""
         return f"/p/{number}" if number else "/"
 
     def url(self, host: int, number: int = 0) -> str:
-        """The URL of a page at its own address; by default of the host's first page."""
+        """Return the URL of a page at its own address; by default that of the host's first page."""
         return self.base(host) + self.path(number)
 
     def seeds(self) -> list[str]:
-        """The first page of every host: from there all pages can be reached."""
+        """Return the first page of every host, from which all pages can be reached."""
         return [self.url(host) for host in range(self.spec.hosts)]
 
     # --- fates --------------------------------------------------------------------------------------------------------
@@ -119,7 +134,7 @@ class Site:
         return self.spec.errors_once and fate in HEALING
 
     def robots(self, host: int) -> Robots:
-        """The host's robots.txt variant."""
+        """Return the kind of the host's robots.txt."""
         return self.spec.robots[host % len(self.spec.robots)]
 
     def allowed(self, host: int, path: str) -> bool:
@@ -129,7 +144,7 @@ class Site:
     # --- redirects ----------------------------------------------------------------------------------------------------
 
     def hops(self, page: SitePage) -> list[tuple[int, str]]:
-        """Where a redirecting page sends its visitor, hop by hop: (host number, path). Empty for other pages.
+        """Return the addresses to which a page redirects, one after the other: (host number, path). Empty: it does not.
 
         The last hop serves the page. Hops have addresses of their own that no link leads to, so a crawl that follows
         every redirect once fetches every address once.
@@ -168,57 +183,59 @@ class Site:
     # --- links --------------------------------------------------------------------------------------------------------
 
     def outlinks(self, page: SitePage) -> list[SitePage]:
-        """The pages this one links to, in the order of its HTML, `out_degree` of them; the same may come twice.
+        """Return the `out_degree` pages that this one links to, in the order of its HTML; a page may be there twice.
 
-        First the navigation, then the page's children in a tree over the host's pages, which is why every page can be
-        reached, then random ones.
+        First the navigation, then the page's children in a tree over the host's pages, by which every page can be
+        reached, then random ones, of which a share leads to other hosts.
         """
         spec, host, number = self.spec, page.host, page.number
         pages, degree = spec.pages, spec.out_degree
-        links = [SitePage(host, target) for target in range(min(self._navigation, pages))]
+        links = [SitePage(host, target) for target in range(self.menu_links)]
         fanout = min(2, degree)
         links += [
             SitePage(host, child) for child in range(fanout * number + 1, fanout * number + fanout + 1) if child < pages
         ]
         free = degree - len(links)
+        # Share of the random links, so that it is `cross_host_share` of all links.
         crossing = min(1.0, spec.cross_host_share * degree / free) if free and spec.cross_host_share else 0.0
         cross_below = int(crossing * 2**32)
         state = draw(spec.seed, _LINKS, page)
         for _ in range(free):
-            # A linear congruential step: a few hundred links a page must not cost a hash each.
-            state = (state * 6364136223846793005 + 1442695040888963407) & _MASK
+            state = (state * LCG_FACTOR + LCG_STEP) & MASK
             high = state >> 32
             target = high * pages >> 32
-            if cross_below and (state * 0x9E3779B97F4A7C15 & _MASK) >> 32 < cross_below:
+            if cross_below and (state * _GOLDEN & MASK) >> 32 < cross_below:
                 links.append(SitePage(self._other_host(host, scramble(state)), target))
             else:
                 links.append(SitePage(host, target))
         return links
 
     def look(self, page: SitePage) -> int:
-        """64 random bits for how the page is written: spelling of links, choice of text."""
+        """Return 64 random bits for the spelling of the page's links and the choice of its text."""
         return draw(self.spec.seed, _LOOK, page)
 
     def _other_host(self, host: int, bits: int) -> int:
+        """Return a host other than this one, chosen by random bits."""
         other = bits % (self.spec.hosts - 1)
         return other + (other >= host)
 
 
 def draw(seed: int, purpose: int, page: SitePage) -> int:
-    """64 uniform bits that depend on all arguments."""
+    """Return 64 uniform bits that depend on all arguments."""
     return scramble(scramble(scramble(seed * 8 + purpose) + page.host) + page.number)
 
 
 def scramble(value: int) -> int:
-    """The finaliser of SplitMix64 (Steele, Lea, Flood 2014): neighbouring numbers give unrelated ones."""
-    value = (value + 0x9E3779B97F4A7C15) & _MASK
-    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _MASK
-    value = (value ^ value >> 27) * 0x94D049BB133111EB & _MASK
+    """Return 64 bits for a number; neighbouring numbers give unrelated ones. The finaliser of SplitMix64 (Steele, Lea,
+    Flood 2014), whose constants these are."""
+    value = (value + _GOLDEN) & MASK
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & MASK
+    value = (value ^ value >> 27) * 0x94D049BB133111EB & MASK
     return value ^ value >> 31
 
 
 ADDRESS = "127.0.0.1"
-"""Where a fake web listens: it is for one machine only."""
+"""Address that a fake web listens on. Must stay a loopback address: hostile pages are for this machine only."""
 
 
 class Web:
@@ -231,15 +248,17 @@ class Web:
         self.site = Site(spec, scheme=scheme, port=port)
 
     def url(self, host: int | str = 0, page: int | str = 0) -> str:
-        """The URL of a generated page (host's number, page's number), or of any path (text) on any host (name)."""
+        """Return the URL of a generated page (number of the host and of the page), or of any path (text) on any host
+        (name)."""
         return self.site.base(host) + (page if isinstance(page, str) else self.site.path(page))
 
     def seeds(self) -> list[str]:
-        """The first page of every host."""
+        """Return the first page of every host."""
         return self.site.seeds()
 
     def resolve_overrides(self) -> list[str]:
-        """`host:address` for each generated host, as `gossamer crawl --resolve` takes it. The port is in the URLs."""
+        """Return `host:address` for each generated host, as `gossamer crawl --resolve` takes it. The URLs have the
+        port."""
         named = [f"{host}:{ADDRESS}" for host in self.site.hosts()]
-        # Hostile hosts make up names as they go.
+        # Hostile hosts link to names that cannot be listed.
         return [*named, f"*.test:{ADDRESS}"] if self.spec.hostile else named

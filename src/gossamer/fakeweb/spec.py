@@ -1,4 +1,8 @@
-"""Specification of a fake web: one frozen value. Equal values give equal webs, byte for byte, on every machine."""
+"""Specification of a fake web: one frozen value. Equal values give equal webs, byte for byte, on every machine.
+
+Fixed: the names and values of options, which are also command-line options, and the order of RATES. Safe to change: the
+help texts and the limits upwards. A new field needs a default with which webs stay as they are.
+"""
 
 import argparse
 from dataclasses import MISSING, dataclass, field, fields
@@ -14,9 +18,11 @@ class Robots(StrEnum):
     NONE = "none"
     """404: everything is allowed."""
     ALLOW = "allow"
+    """A file that forbids nothing."""
     DISALLOW = "disallow"
     """The paths of `robots_disallow` are forbidden."""
     CRAWL_DELAY = "crawl_delay"
+    """Asks for `crawl_delay_seconds` between two requests."""
     BROKEN = "broken"
     """500: the host must not be crawled until its robots.txt can be read."""
     SLOW = "slow"
@@ -36,15 +42,16 @@ class Sitemap(StrEnum):
 
 
 def _help(text: str) -> dict[str, str]:
+    """Return the metadata of a field."""
     return {"help": text}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WebSpec:
-    """The knobs. Each field's `help` metadata says what it does; the command line is made from the same words.
+    """Options of a fake web. Each field's `help` describes it, here and on the command line.
 
     Rates are shares of a host's pages, 0..1, and together at most 1. A host's page 0 (`/`) never fails or redirects,
-    so that a seed always opens its host. Raises `BadInput` for what cannot be built.
+    so that a crawl that begins there always gets into the host. Raises `BadInput` for values that cannot be served.
     """
 
     seed: int = field(default=1, metadata=_help("everything random is drawn from this number"))
@@ -122,22 +129,26 @@ RATES = (
     "redirect_same",
     "redirect_cross",
 )
-"""The fields of `WebSpec` that are rates of one draw, in the order of the draw."""
+"""Fields of `WebSpec` that are rates: one number is drawn for each page, and decides between them in this order. New
+ones must be added at the end: the fates of existing webs depend on the order."""
 
 MAX_ESTATE = 33_333
-"""Index pages whose properties' numbers have six digits."""
+"""Most index pages of the estate agent's site: the numbers of its properties, 30 on each page, have six digits."""
 MAX_PAGE_BYTES = 16 * 1024 * 1024
+"""May be changed: the text of all pages is held in memory, about as much as this."""
 SITEMAP_LIMIT = 50_000
 """The sitemap protocol's limit for one file (sitemaps.org)."""
 
 KNOBS = fields(WebSpec)
+"""Options of a web, in the order in which help shows them."""
 
 
+# Fields whose help lists their possible values.
 _CHOICES: dict[str, type[StrEnum]] = {"robots": Robots, "sitemap": Sitemap}
 
 
 def add_spec_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give the parser an option for each knob, with its help and default."""
+    """Add an option for each field of `WebSpec` to the parser, with its help and default."""
     group = parser.add_argument_group("the web")
     for knob in KNOBS:
         flag, text, default = _flag(knob.name), knob.metadata["help"], knob.default
@@ -155,7 +166,7 @@ def add_spec_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def spec_from(arguments: argparse.Namespace) -> WebSpec:
-    """The web that the parsed options describe. Raises `BadInput`."""
+    """Return the web that the parsed options describe. Raises `BadInput`."""
     values: dict[str, Any] = {knob.name: getattr(arguments, knob.name) for knob in KNOBS}
     for name in ("robots", "robots_disallow"):
         if isinstance(values[name], str):
@@ -171,7 +182,7 @@ def spec_from(arguments: argparse.Namespace) -> WebSpec:
 
 
 def spec_arguments(spec: WebSpec) -> list[str]:
-    """The options that describe this web: those that differ from the defaults."""
+    """Return the command-line options that describe this web: those that differ from the defaults."""
     arguments: list[str] = []
     for knob in KNOBS:
         value = getattr(spec, knob.name)

@@ -1,4 +1,8 @@
-"""Address of a Valkey or Redis server or cluster: parsing, printing without the password, and the TLS context."""
+"""Address of a Valkey or Redis server or cluster: parsing, printing without the password, and the TLS context.
+
+Safe to change: the texts of errors; more options and schemes may be added. Fixed: the forms that are accepted now,
+because they stand in people's settings, and that no message or printed address contains the password.
+"""
 
 import re
 import ssl
@@ -9,10 +13,14 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from gossamer.errors import BadInput
 
 _FORMS = "unix:///path/to.sock?db=0, redis://user:password@host:6379/0, rediss://…, redis+cluster://host:port,host:port"
+"""Forms of an address, for errors. They must be what `Address.parse` accepts."""
 _PORT = 6379
+"""The servers' default port: fixed."""
 _DATABASE_OPTION = "db"
 _TLS_OPTIONS = frozenset({"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"})
+"""Options in an address that concern TLS. redis-py's names: fixed."""
 _NO = frozenset({"no", "none", "false", "0"})
+"""Values, in lower case, that switch a check of the certificate off. Anything else leaves it on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,7 @@ class Address:
     user: str = ""
     password: str = ""
     database: int = 0
+    """Number of the database; a cluster has only 0."""
     tls_options: tuple[tuple[str, str], ...] = ()
     """Options `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_cert_reqs` and `ssl_check_hostname`, named as in
     redis-py."""

@@ -1,6 +1,11 @@
 """Client of one Valkey or Redis server, and the loading of Lua scripts.
 
 Connections are made when they are first needed, and again after they broke.
+
+Safe to change: the time limits below, each as described, and the texts of errors. Fixed: calls that end with WAIT have
+a connection of their own; a connection that replaces another is reported before any call is sent on it, because what
+was learned before may be lost; nothing here repeats a call. Assembly of scripts: their digests change with their text,
+which is harmless, since every process loads its own.
 """
 
 import asyncio
@@ -29,24 +34,30 @@ from gossamer.valkey.connection import (
 )
 
 CONNECT_SECONDS = 5.0
-"""Default limit for making a connection, log-in included."""
+"""Default limit for making a connection, log-in included. May be changed: longer for servers that are far away."""
 CALL_SECONDS = 30.0
-"""Default time after which the reply to a call counts as lost and the connection is closed."""
+"""Default time after which the reply to a call counts as lost and the connection is closed. May be changed: longer
+detects a lost connection later, shorter gives up calls to a busy server. It must exceed the longest script."""
 OLDEST_VERSION = (7, 0)
-"""Oldest version of a server, in terms of Redis, that has all that the scripts need."""
+"""Oldest version of a server, in terms of Redis, that has all that the scripts need (flags of EVAL, HRANDFIELD). May
+only rise."""
 _REPLICAS_KNOWN_SECONDS = 3.0
-"""Time for which the number of replicas is cached."""
+"""Time for which the number of replicas is cached. May be changed: with a longer one, writes stay unconfirmed for
+longer after a first replica has joined; a shorter one sends more INFO."""
 _FAIL_FAST_SECONDS = 3.0
-"""Longest wait for a node of a cluster that sends nothing (`ClientOptions.fail_fast_seconds`)."""
+"""Longest wait for a node of a cluster that sends nothing (`ClientOptions.fail_fast_seconds`). May be changed: longer
+holds up work on other nodes longer; a shorter one than a script or a fork takes fails calls that would be answered."""
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
-"""Pauses between attempts to reconnect in the background: the first, doubling to the longest."""
+"""Pauses between attempts to reconnect in the background: the first, doubling to the longest. May be changed: shorter
+ones notice a server that is back earlier, and try a dead one more often."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
     """Credentials, TLS and time limits of a client."""
 
+    # Empty user and password: no log-in. Database 0 is the server's default.
     user: str = ""
     password: str = ""
     database: int = 0
@@ -84,6 +95,7 @@ class ValkeyClient:
         """Monotonic time of the last failure to connect or reply. Other servers are preferred for a while."""
         self._on_late_reply = None if on_late_reply is None else partial(on_late_reply, self)
         self._options = options
+        # Nodes of a cluster are reconnected in the background, so that calls to the others need not wait for one.
         in_background = options.fail_fast_seconds is not None
         self._connections = {
             name: _SharedConnection(self.connect, on_reconnect, in_background=in_background)
@@ -157,11 +169,12 @@ class ValkeyClient:
         return connection
 
     async def _log_in(self, connection: ValkeyConnection) -> None:
+        """Send the credentials, the number of the database, and a PING, which fails while the server loads its data."""
         options = self._options
         commands: list[bytes] = []
         if options.password or options.user:
-            who: tuple[str, ...] = (options.user, options.password) if options.user else (options.password,)
-            commands.append(pack(("AUTH", *who)))
+            credentials: tuple[str, ...] = (options.user, options.password) if options.user else (options.password,)
+            commands.append(pack(("AUTH", *credentials)))
         if options.database:
             commands.append(pack(("SELECT", options.database)))
         commands.append(pack(("PING",)))
@@ -201,11 +214,11 @@ class ValkeyClient:
         Raises FrontierUnavailable or ServerUnsuitable when it does not answer on the new connection.
         """
         connections = [shared.connection for shared in self._connections.values() if shared.connection is not None]
-        before = [(connection, connection.progress) for connection in connections if connection.has_pending]
+        progress_before = [(connection, connection.progress) for connection in connections if connection.has_pending]
         fresh = await self.connect()
         await fresh.close()
         await asyncio.sleep(grace_seconds)
-        return any(connection.has_pending and connection.progress == then for connection, then in before)
+        return any(connection.has_pending and connection.progress == before for connection, before in progress_before)
 
     async def disconnect(self) -> None:
         """Close the connections; pending calls raise FrontierUnavailable. The next call makes new connections."""
@@ -251,6 +264,7 @@ class _SharedConnection:
         self._in_background = in_background
         self._lock = asyncio.Lock()
         self._failure: FrontierUnavailable | None = None
+        """Last failure while the background task tries to connect: calls raise it. None: `get` may connect."""
         self._reconnecting: asyncio.Task[None] | None = None
 
     @property
@@ -280,13 +294,15 @@ class _SharedConnection:
             raise FrontierUnavailable(self._failure.detail)
 
     async def _make(self) -> ValkeyConnection:
+        """Open the connection. Callers of `get` receive it only after `on_reconnect`."""
         connection = await self._open()
-        again, self.connection = self.connection is not None, connection
-        if again and self._on_reconnect is not None:
+        replaces_another, self.connection = self.connection is not None, connection
+        if replaces_another and self._on_reconnect is not None:
             self._on_reconnect()
         return connection
 
     async def _reconnect(self) -> None:
+        """Try to connect until that succeeds, or fails for a reason that the next caller has to see."""
         pause = _FIRST_PAUSE_SECONDS
         while True:
             await asyncio.sleep(pause)
@@ -310,8 +326,10 @@ class _SharedConnection:
                 await self.connection.close()
 
 
+# How the files of a folder of scripts are found and joined. A change here must be made in all those files.
 _INCLUDE = re.compile(r"^-- include (\w+)[ \t]*$", re.MULTILINE)
 _COMMENT = re.compile(r"^[ \t]*(?:--.*)?\n", re.MULTILINE)
+"""Empty lines, and comments on lines of their own. Comments behind code stay. The first line, `#!lua`, must stay."""
 _SUFFIX = ".lua"
 _INCLUDES_FOLDER = "include"
 
@@ -360,6 +378,9 @@ def _read_sources(folder: Traversable) -> dict[str, str]:
 
 
 def _assemble(name: str, source: str, includes: dict[str, str], done: set[str], above: tuple[str, ...]) -> str:
+    """Return the source with its includes. `done`: names that the command has already, grows here. `above`: the files
+    through which this one was reached."""
+
     def included(match: re.Match[str]) -> str:
         other = match[1]
         if other in above:

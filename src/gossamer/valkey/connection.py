@@ -1,6 +1,11 @@
 """One pipelined connection to a Valkey or Redis server, and the translation of its errors into Gossamer's.
 
 Commands are sent as they come; replies arrive in the same order.
+
+Safe to change: the two times below, the codes and the texts of errors, each as described. Must hold: every command that
+is written has its place in `_pending`, in the order of writing, until its reply is read, even if its caller has gone;
+one place too few or too many would give every later caller the reply of another. So a connection on which a reply may
+be lost is ended and never used again.
 """
 
 import asyncio
@@ -58,6 +63,7 @@ class ValkeyConnection(asyncio.Protocol):
         self.server = server
         self._fail_fast_seconds = fail_fast_seconds
         self.alive = False
+        """True from the time the connection is made until it ends."""
         self.unresponsive = False
         """True while the pending calls have failed and no data has arrived since."""
         self._call_seconds = call_seconds
@@ -72,10 +78,12 @@ class ValkeyConnection(asyncio.Protocol):
         self._collected: list[Reply] = []
         """Replies so far of the first pending call, if that has several commands."""
         self._chunks = self._replies = 0
+        """Numbers of chunks of data and of replies that were received."""
         self._timer: asyncio.TimerHandle | None = None
         self._last_received = 0.0
         """Time of the last data, on the event loop's clock."""
         self._subscriber: Callable[[Reply | None], None] | None = None
+        """Gets all replies instead of `_pending`, once the connection subscribes."""
         self._disconnected = self._loop.create_future()
 
     @property
@@ -108,6 +116,7 @@ class ValkeyConnection(asyncio.Protocol):
         return self._enqueue(b"".join(packed), len(packed), extra_seconds)
 
     def _enqueue(self, packed: bytes, count: int, extra_seconds: float) -> "asyncio.Future[Reply]":
+        """Write the commands at the end of this turn of the event loop. `count`: see `_pending`."""
         if not self.alive:
             raise FrontierUnavailable(f"{self.server}: the connection has ended")
         if self.unresponsive:
@@ -124,6 +133,7 @@ class ValkeyConnection(asyncio.Protocol):
         return future
 
     def _next_check(self, left: float) -> float:
+        """Return the seconds until `_check_deadlines` runs, when the first pending call has `left` seconds."""
         return left if self._on_late_reply is None else min(left, _LATE_SECONDS)
 
     def subscribe(self, packed: bytes, subscriber: Callable[[Reply | None], None]) -> None:
@@ -142,6 +152,7 @@ class ValkeyConnection(asyncio.Protocol):
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def _check_deadlines(self) -> None:
+        """Judge the first pending call: its deadline has passed, its reply is late, or the server is silent."""
         timer, self._timer = self._timer, None
         if not self._pending or not self.alive:
             return
@@ -163,6 +174,7 @@ class ValkeyConnection(asyncio.Protocol):
             self._fail_pending()
 
     def _fail_pending(self) -> None:
+        """Fail the pending calls, but keep their places: their replies may still come, and must be read."""
         self.unresponsive = True
         detail = f"{self.server}: no answer within {self._fail_fast_seconds:g} s"
         for future, _, _ in self._pending:
@@ -270,7 +282,7 @@ _TEMPORARY_ERRORS = frozenset(
     {"LOADING", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "TRYAGAIN", "MISCONF", "NOREPLICAS", "UNBLOCKED"}
 )
 """Codes of errors that pass by themselves, or when a person makes room on the disk: the call may be repeated. Codes may
-be added if a repetition can help: callers repeat without a limit."""
+be added if a repetition can help: callers repeat without a limit. The servers define all codes below."""
 
 _STALE_SLOTS_ERRORS = frozenset({"CLUSTERDOWN", "MASTERDOWN", "READONLY"})
 """Codes of errors after which another node may serve the slot. A code that is missing here delays a failover; one too

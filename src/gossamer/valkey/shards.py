@@ -2,6 +2,14 @@
 
 `Shards` is the interface of this package: it runs scripts and commands by key, and subscribes to channels. Nothing here
 repeats a call that may have been carried out.
+
+Words: a shard is a part of the frontier whose keys have one hash tag, and so lie on one server; a slot is the unit that
+a cluster moves between servers; the data epoch is counted up whenever confirmed writes may be
+lost.
+
+Safe to change: _PING_SECONDS, _REDIRECTS and the texts of errors. Must hold: a call is sent again only after a reply
+that proves that it was not carried out; the data epoch is checked after the last await before sending, so that a call
+never goes to a server that has lost what the caller relies on; commands and their WAIT share one connection.
 """
 
 import asyncio
@@ -31,7 +39,8 @@ from gossamer.valkey.topology import Topology, check_server, read_redirect
 _log = logging.getLogger(__name__)
 
 _PING_SECONDS = 3.0
-"""A subscribed connection on which nothing arrives for this time gets a PING; after twice this time it is given up."""
+"""A subscribed connection on which nothing arrives for this time gets a PING; after twice this time it is given up. May
+be changed: longer misses messages for longer, shorter sends more PINGs."""
 _PING = pack((b"PING",))
 _GAP: Reply = [b"gap"]
 """Stands in a subscription's queue where messages may have been missed."""
@@ -93,7 +102,8 @@ async def _next(connection: ValkeyConnection, received: "asyncio.Queue[Reply | N
 
 _ASKING: Final = pack(("ASKING",))
 _REDIRECTS = 5
-"""Attempts of a call that servers redirect or refuse before carrying it out."""
+"""Attempts of a call that servers redirect or refuse before carrying it out. May be more; two are needed to load a
+script, a third where its slot has moved."""
 CONFIRM_KEY = "confirmed"
 """Suffix of the key that `call_confirmed` writes: its first key with this suffix. The key expires after 1 ms."""
 
@@ -180,6 +190,7 @@ class Shards:
         FrontierError for a script that failed.
         """
         packed = pack((b"EVALSHA", script.sha, len(keys), *keys, *args))
+        # The common case, with as little work as possible. Whatever is unusual takes the longer way of `_route`.
         client = self._topology.ready_client(keys[0])
         connection = client.ready_connection if client is not None else None
         if connection is not None:
@@ -196,6 +207,7 @@ class Shards:
         return replies[0]
 
     def _check_data_epoch(self, since: int | None) -> None:
+        """Raise FrontierForgot if another data epoch has begun. No await may come between this and the sending."""
         if since is not None and since != self._topology.data_epoch:
             raise FrontierForgot
 
@@ -343,6 +355,7 @@ class Shards:
         return answers
 
     async def _refusal(self, client: ValkeyClient, error: ReplyError, doing: str) -> FrontierError:
+        """Return the error to raise for an error reply that is no redirect."""
         if means_stale_slots(error):
             self._topology.mark_stale(client)
         if error_code(error) != "OOM":

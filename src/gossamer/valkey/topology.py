@@ -1,6 +1,10 @@
 """Servers behind an address: a single one, or the primaries of a cluster with the slots that they serve.
 
 Also checks that a server can hold a frontier (`check_server`).
+
+Safe to change: the times below, each as described, the order in which nodes are asked, and the texts of warnings.
+Must hold: `data_epoch` grows before any call is sent to a server that may have lost writes; slots that are read replace
+the whole map at once; a background check never raises.
 """
 
 import asyncio
@@ -70,6 +74,7 @@ def serves_slot(nodes: bytes, name: str, slot: int) -> bool:
 
 
 def _endpoint(host: bytes | str | None, port: int, replied_by: Endpoint) -> Endpoint:
+    """Return the socket of a node as a server names it. No host, or `?`, means the node that replied."""
     name = host.decode() if isinstance(host, bytes) else host or ""
     return Endpoint(host=replied_by.host if name in ("", "?") else name.strip("[]"), port=port)
 
@@ -100,11 +105,14 @@ class Topology:
         self._clients: dict[Endpoint, ValkeyClient] = {}
         self._seeds = [self.client(endpoint) for endpoint in address.endpoints]
         self._owners: list[Endpoint | None] = []
+        """Map of slots: the server of each; empty until it is read. A single server needs none."""
         self._stale = address.cluster
+        """True: read the map before the next call. Always False for a single server."""
         self._slots_read_at = 0.0
         """Monotonic time at which the map of slots was last read."""
         self._refreshing = asyncio.Lock()
         self._turn = 0
+        """Counts up, so that servers take turns where any of them will do."""
         self._checking: asyncio.Task[None] | None = None
         self.has_replicas = False
         """True once any primary was seen with a replica, which may replace it."""
@@ -183,6 +191,7 @@ class Topology:
             self._stale = self.address.cluster
 
     async def _refresh(self) -> None:
+        """Read the map of slots from the first node that has one. Callers that wait meanwhile share the result."""
         async with self._refreshing:
             if not self._stale and self._owners:
                 return
@@ -246,6 +255,7 @@ class Topology:
             self._checking = asyncio.get_running_loop().create_task(check(client))
 
     async def _check_connection(self, late: ValkeyClient) -> None:
+        """Disconnect a server that no longer knows our connection, so that the next call makes a new one."""
         with contextlib.suppress(FrontierError, TimeoutError):
             async with asyncio.timeout(_ASK_SECONDS):
                 lost = await late.has_lost_connection(grace_seconds=_GRACE_SECONDS)
@@ -254,6 +264,7 @@ class Topology:
                 await late.disconnect()
 
     async def _check_slots(self, late: ValkeyClient) -> None:
+        """Read the map from another node; disconnect the late one if it no longer serves any slot."""
         for client in self._clients_to_ask():
             if client is late:
                 continue
@@ -291,6 +302,7 @@ class Topology:
         return 2 * (1 + sum(votes)) > len(primaries)
 
     async def _close_unknown_clients(self) -> None:
+        # Seeds stay: they may be the only nodes that can be asked after an outage.
         known = {owner for owner in self._owners if owner} | set(self.address.endpoints)
         for endpoint in self._clients.keys() - known:
             await self._clients.pop(endpoint).close()

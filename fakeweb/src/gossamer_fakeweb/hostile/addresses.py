@@ -1,4 +1,9 @@
-"""Spellings of addresses that a crawler of the public internet must not connect to, and pages that lead there."""
+"""Spellings of addresses that a crawler of the public internet must not connect to, and pages that lead there.
+
+Spellings may be added, at the end of `_BROKEN`: a spelling's place in FORMS is the number of its host
+(`bad-private-redirect-7.test`), which reports of failures name. None may be removed: filters differ in those that they
+miss.
+"""
 
 from gossamer.fakeweb.answer import Answer, redirect
 from gossamer_fakeweb.hostile.case import Asked, Case, Cases, links
@@ -9,24 +14,30 @@ _LOOPBACK = (
     "127.000.000.001", "%31%32%37.0.0.1", "127%2e0%2e0%2e1", "１２７.０.０.１", "127。0。0。1", "127｡0｡0｡1",
     "①②⑦.⓪.⓪.①", "0x7f%2e1", "１２７.1", "127\u00ad.0.0.1",
 )  # fmt: skip
+"""127.0.0.0/8 as C libraries and browsers read it: octal, hexadecimal, in fewer parts, escaped, in other digits."""
 _THIS = ("0", "0.0.0.0", "0x0", "00", "0.0.0.1", "0.", "0.1", "000.000.000.000")
+"""0.0.0.0/8, which many systems take for this machine."""
 _PRIVATE = (
     "10.0.0.1", "10.1", "167772161", "0xa.1", "012.0.0.1", "10.255.255.255", "172.16.0.1", "172.31.255.254",
     "0xac.0x10.1", "192.168.0.1", "192.168.1", "0xc0a80001", "3232235521", "0300.0250.0.1", "192.168.0.1.",
 )  # fmt: skip
+# 169.254.0.0/16. Cloud providers serve the secrets of a machine there.
 _LINK_LOCAL = (
     "169.254.169.254", "2852039166", "0xa9fea9fe", "0xA9.0xFE.0xA9.0xFE", "0251.0376.0251.0376", "169.254.43518",
     "169.16689662", "169.254.169.254.", "169。254。169。254", "169.254.170.2", "169.254.0.1",
 )  # fmt: skip
+# Reserved by IANA: shared, benchmarks, documentation, multicast, future use.
 _OTHER_IPV4 = (
     "100.64.0.1", "100.100.100.200", "100.127.255.254", "1681915905", "192.0.0.1", "192.0.0.192", "192.0.2.1",
     "192.88.99.1", "198.18.0.1", "198.19.255.254", "198.51.100.7", "203.0.113.9", "224.0.0.1", "239.255.255.250",
     "240.0.0.1", "255.255.255.255", "4294967295", "0xffffffff",
 )  # fmt: skip
+# With user and password before the host, which may look like another host.
 _USERINFO = (
     "user:pw@127.0.0.1", "8.8.8.8@127.0.0.1", "8.8.8.8:80@127.0.0.1", "example.com%40127.0.0.1@127.0.0.1",
     "@127.0.0.1", ":@10.0.0.1", "a@b@169.254.169.254", "[::1]@127.0.0.1",
 )  # fmt: skip
+# Loopback, mapped and translated IPv4 (RFC 4291, 6052, 8215, 3056, 4380, 5214), local and reserved networks.
 _IPV6 = (
     "[::1]", "[0:0:0:0:0:0:0:1]", "[0000::0001]", "[::]", "[0:0:0:0:0:0:0:0]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]",
     "[::FFFF:127.0.0.1]", "[0:0:0:0:0:ffff:127.0.0.1]", "[::ffff:10.0.0.1]", "[::ffff:a9fe:a9fe]",
@@ -41,6 +52,7 @@ _IPV6 = (
 )  # fmt: skip
 _ZONES = ("[fe80::1%25lo]", "[fe80::1%lo]", "[::1%25lo]", "[::1%lo]", "[fe80::1%251]")
 _NAMES = ("localhost", "LOCALHOST", "localhost.", "ｌｏｃａｌｈｏｓｔ", "local%68ost", "loc\u00adalhost")
+# Hosts that are none, or end earlier than they seem to.
 _BROKEN = (
     "127.0.0.1%00.example.test", "127.0.0.1%0d%0aX-A:b", "127.0.0.1%20", "127.0.0.256", "127.0.0.1.1", "0x7g.1",
     "08.0.0.1", "[::1", "::1", "[::ffff:127.1]", "[::1].example.test", "[v1.127]", "127.0.0.1\\", "127.0.0.1#@8.8.8.8",
@@ -56,7 +68,8 @@ internet, a name of one, or no host at all."""
 
 
 def form_url(form: str, port: int, path: str = "/") -> str:
-    """A URL with this host. Where a form holds the end of its host, the port stands before that."""
+    """Return a URL with this host. Where a form contains the end of the host (`\\`, `#`, `?`, `/`), the port stands
+    before that."""
     for mark in "\\#?/":
         host, found, rest = form.partition(mark)
         if found:
@@ -100,7 +113,7 @@ def _base(asked: Asked) -> Answer:
 
 
 def _hops(asked: Asked) -> Answer:
-    """By way of two honest hosts."""
+    """Redirect over two hosts of this web, and then to a private address."""
     if asked.copy < 2:
         return redirect(f"{asked.base(f'bad-private-hops-{asked.copy + 1}.test')}/")
     return redirect(f"http://169.254.169.254:{asked.private_port}/latest/meta-data/")

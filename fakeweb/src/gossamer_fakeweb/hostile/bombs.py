@@ -1,4 +1,8 @@
-"""Bodies that are small on the wire and enormous when they are unpacked, or costly to unpack."""
+"""Bodies that are small on the wire and enormous when they are unpacked, or costly to unpack.
+
+Cases may be added freely; they are built once, when they are first needed, in a second or two together. The sizes may
+be raised: they must stay above every limit of a crawler (its largest body, its memory), or a case proves nothing.
+"""
 
 import gzip
 import struct
@@ -11,16 +15,21 @@ from gossamer_fakeweb.hostile.case import Asked, Case, Cases
 
 MIB = 1024 * 1024
 _PAGE = b"<p>" + b"boom " * 200
+"""Harmless page inside bodies whose packing is the attack."""
 _STORED = 30_000
+"""Bytes in each block of the endless stream: a multiple of 6, at most 65,535 (RFC 1951, 3.2.4)."""
 
 
 def repeated(mebibytes: int, wbits: int, filling: bytes = b"\0") -> bytes:
-    """So many MiB of one byte, deflated. Made of one MiB repeated, so that a gigabyte costs no time to pack."""
+    """Return so many MiB of the byte `filling`, deflated. One MiB is packed and repeated, so a gigabyte takes no time.
+
+    `wbits`: format, as in zlib: 31 gzip, 15 zlib, -15 bare deflate.
+    """
     packer = zlib.compressobj(9, wbits=-15)
     head = packer.compress(filling * MIB) + packer.flush(zlib.Z_FULL_FLUSH)
     raw = head * mebibytes + packer.flush()
     if wbits == 31:
-        # The checksum is wrong, which only who unpacks all of it can tell.
+        # The checksum is wrong, which is noticed only after everything is unpacked.
         return b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + raw + struct.pack("<II", 0, mebibytes * MIB % 2**32)
     return raw if wbits < 0 else b"\x78\x9c" + raw + bytes(4)
 
@@ -43,16 +52,17 @@ def _zstd(body: bytes) -> bytes:
 
 
 def _zstd_window() -> bytes:
-    """A frame that wants a window of 3.75 TiB."""
+    """Return a frame that asks for a window of 3.75 TiB."""
     return b"\x28\xb5\x2f\xfd\x00\xf8" + b"\x01\x00\x00" + _zstd(_PAGE)
 
 
 def _zstd_content_size() -> bytes:
-    """A frame that announces an exabyte, and holds one byte."""
+    """Return a frame that announces an exabyte and contains one byte."""
     return b"\x28\xb5\x2f\xfd\xe0" + struct.pack("<Q", 2**60) + struct.pack("<I", 1 << 3 | 1)[:3] + b"x"
 
 
 def _packed(about: str, encoding: str, make: Callable[[], bytes], *more: tuple[str, str]) -> Case:
+    """Return a case with the body that `make` returns, under this Content-Encoding. `more`: further headers."""
     body = cache(make)
 
     def answer(asked: Asked) -> Answer:
@@ -63,12 +73,14 @@ def _packed(about: str, encoding: str, make: Callable[[], bytes], *more: tuple[s
 
 
 def _endless(asked: Asked) -> Answer:
+    """Return a gzip stream of stored blocks (uncompressed ones) without a last one."""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\n\r\n"
     stored = b"\0" + struct.pack("<HH", _STORED, _STORED ^ 0xFFFF) + b"boom!\n" * (_STORED // 6)
     return Answer(script=(Send(head + b"\x1f\x8b\x08\0\0\0\0\0\0\xff"), Send(stored, times=0)))
 
 
 def _transferred(asked: Asked) -> Answer:
+    """Return a bomb that is packed by Transfer-Encoding instead of Content-Encoding."""
     bomb = repeated(1024, 31)
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"
     return Answer(script=(Send(head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(bomb), bomb)),))

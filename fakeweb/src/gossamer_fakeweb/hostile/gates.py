@@ -1,4 +1,8 @@
-"""Ports that are hostile before a request can be made: at the connection, in the TLS handshake, by a word too early."""
+"""Gates: ports that are hostile before a request can be made, at the connection or in the TLS handshake.
+
+Gates may be added to KINDS freely. Fixed: their names (tests list what a crawler must record for each), and that they
+listen on the loopback address on free ports.
+"""
 
 import asyncio
 import socket
@@ -9,20 +13,27 @@ from typing import Any, NamedTuple, cast
 from gossamer.errors import FakeWebFailed
 from gossamer.fakeweb.answer import Reset, Send, Silence, Step, perform
 
-_LINGER_NOT = struct.pack("ii", 1, 0)
-_RECORD = b"\x16\x03\x03"
+_NO_LINGER = struct.pack("ii", 1, 0)
+"""Value of SO_LINGER with which closing sends a reset (socket(7))."""
+_HANDSHAKE_RECORD = b"\x16\x03\x03"
+"""First bytes of a TLS record with a part of the handshake (RFC 8446, 5.1); its length follows."""
+_FILLING_CONNECTIONS = 4
+"""Connections that fill the queue of the deaf gate. Linux queues one more than `listen` asks for; more do no harm."""
 
 
 class GateKind(NamedTuple):
     """Behaviour of a port towards a client that connects."""
 
     about: str
+    """Description for people."""
     script: tuple[Step, ...]
+    """Steps performed on each connection, which is then closed."""
     scheme: str = "http"
+    """Scheme of the URL with which a crawler is sent here."""
     awaits: bool = False
-    """It begins when the client has sent something; else at once."""
+    """True: the script begins when the client has sent something; False: at once."""
     deaf: bool = False
-    """The queue of connections is full: the kernel accepts no client."""
+    """True: the queue of connections is full, so the kernel accepts no client."""
 
 
 KINDS: Mapping[str, GateKind] = {
@@ -42,20 +53,22 @@ KINDS: Mapping[str, GateKind] = {
     ),
     "gate-tls-alert": GateKind("a TLS alert", (Send(b"\x15\x03\x03\x00\x02\x02\x28"),), "https", awaits=True),
     "gate-tls-half": GateKind(
-        "half a TLS greeting", (Send(_RECORD + b"\x40\x00\x02\x00\x3f\xfc"), Silence()), "https", awaits=True
+        "half a TLS greeting", (Send(_HANDSHAKE_RECORD + b"\x40\x00\x02\x00\x3f\xfc"), Silence()), "https", awaits=True
     ),
     "gate-tls-slow": GateKind(
         "a TLS greeting at a byte a second",
-        (Send(_RECORD + b"\x40\x00"), Send(b"\x02", times=0, pause_seconds=1.0)),
+        (Send(_HANDSHAKE_RECORD + b"\x40\x00"), Send(b"\x02", times=0, pause_seconds=1.0)),
         "https",
         awaits=True,
     ),
-    "gate-tls-noise": GateKind("noise in the TLS handshake", (Send(_RECORD * 9999, times=0),), "https", awaits=True),
+    "gate-tls-noise": GateKind(
+        "noise in the TLS handshake", (Send(_HANDSHAKE_RECORD * 9999, times=0),), "https", awaits=True
+    ),
 }
 
 
 class Gates:
-    """The ports of `KINDS`, on one address, for the time they are open."""
+    """The ports of `KINDS` on one address, from `open` to `close`."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -63,10 +76,10 @@ class Gates:
         self._sockets: list[socket.socket] = []
         self._open: set[_Gate] = set()
         self.ports: dict[str, int] = {}
-        """By name, once they are open."""
+        """Port of each gate by its name; empty before `open`."""
 
     async def open(self) -> None:
-        """Listen, on any free port each. Raises `FakeWebFailed`."""
+        """Listen, on a free port for each gate. Raises `FakeWebFailed`."""
         loop = asyncio.get_running_loop()
         try:
             for name, kind in KINDS.items():
@@ -80,7 +93,7 @@ class Gates:
             raise FakeWebFailed(f"a gate on {self._address}: {error.strerror}") from error
 
     def close(self) -> None:
-        """Close them all, connections too. May be repeated."""
+        """Close all gates and their connections. May be called again."""
         for server in self._servers:
             server.close()
         for gate in list(self._open):
@@ -89,13 +102,13 @@ class Gates:
             held.close()
 
     def _listen_deaf(self) -> int:
-        """A port whose queue we fill ourselves and never empty."""
+        """Return a port whose queue of connections this process fills itself and never empties."""
         listening = socket.socket()
         listening.bind((self._address, 0))
         listening.listen(0)
         self._sockets.append(listening)
         port = int(listening.getsockname()[1])
-        for _ in range(4):
+        for _ in range(_FILLING_CONNECTIONS):
             filling = socket.socket()
             filling.setblocking(False)
             filling.connect_ex((self._address, port))
@@ -138,27 +151,29 @@ class _Gate(asyncio.Protocol):
             self._task.cancel()
 
     def write(self, data: bytes) -> None:
-        """See `Wire`."""
+        """Implement `Wire`."""
         self._transport.write(data)
 
     async def drained(self) -> None:
-        """See `Wire`."""
+        """Implement `Wire`."""
         if self._clogged:
             self._unclogged = asyncio.get_running_loop().create_future()
             await self._unclogged
 
     def abort(self) -> None:
-        """End it with a reset."""
+        """End the connection with a TCP reset."""
         connected: Any = self._transport.get_extra_info("socket")
         if connected is not None:
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self._transport.abort()
 
     def _begin(self) -> None:
+        """Start the script."""
         self._task = asyncio.get_running_loop().create_task(perform(self._kind.script, self))
         self._task.add_done_callback(self._performed)
 
     def _performed(self, task: "asyncio.Task[bool]") -> None:
+        """End the connection as the script requires."""
         if task.cancelled():
             return
         if task.result():

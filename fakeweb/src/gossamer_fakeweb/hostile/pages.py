@@ -1,4 +1,8 @@
-"""Pages that are costly to read: too many links, too deep, in no charset or in several."""
+"""Pages that are costly to read: too many links, too deep, in no charset or in several.
+
+Cases may be added freely. The numbers may be raised; lower ones prove less, because simple parsers survive them. The
+names are fixed, and the texts beside them are only for people.
+"""
 
 import random
 from collections.abc import Callable
@@ -7,23 +11,26 @@ from functools import cache
 from gossamer_fakeweb.hostile.case import Case, Cases, always, page
 
 _BYTES = 2_000_000
-"""Size of most of them: about what a browser still parses."""
-_ROBOTS_NO = b"<meta name=robots content=nofollow>"
+"""Size of most pages: about what a browser still parses. Must stay below the largest body that crawlers accept, or
+they would not parse it."""
+_NOFOLLOW = b"<meta name=robots content=nofollow>"
+"""Asks the crawler to follow no link, so that a case tests the extraction of links only."""
 
 
 def _filled(
     about: str, piece: bytes, before: bytes = b"", after: bytes = b"", *, content_type: str | None = "text/html"
 ) -> Case:
-    """The piece again and again."""
+    """Return a case whose page repeats the piece up to _BYTES."""
     return _made(about, lambda: before + piece * (_BYTES // len(piece)) + after, content_type=content_type)
 
 
 def _counted(about: str, piece: bytes, times: int, before: bytes = b"") -> Case:
-    """The piece with a number in it for `%d`."""
+    """Return a case whose page repeats the piece, with the number of the repetition for `%d`."""
     return _made(about, lambda: before + b"".join(piece % number for number in range(times)))
 
 
 def _made(about: str, make: Callable[[], bytes], *, content_type: str | None = "text/html") -> Case:
+    """Return a case with the page that `make` returns, which is built once, when it is first needed."""
     body = cache(make)
     return Case(about, lambda asked: page(body(), content_type=content_type))
 
@@ -32,19 +39,20 @@ def _noise() -> bytes:
     return random.Random(1).randbytes(5_000_000)
 
 
+# Text whose reading shows the charset that was chosen.
 _GREETING = "<html><p>Grüße, привет, こんにちは</p></html>"
 
 SIZES: Cases = {
-    "links-many": _counted("100,000 links", b'<a href="/l/%d">x</a>\n', 100_000, _ROBOTS_NO),
+    "links-many": _counted("100,000 links", b'<a href="/l/%d">x</a>\n', 100_000, _NOFOLLOW),
     "links-followed": _counted("100,000 links to follow", b'<a href="/l/%d">x</a>\n', 100_000),
     "links-everywhere": _counted(
-        "30,000 links, each to a site of its own", b'<a href="http://w%d.invalid/">x</a>\n', 30_000, _ROBOTS_NO
+        "30,000 links, each to a site of its own", b'<a href="http://w%d.invalid/">x</a>\n', 30_000, _NOFOLLOW
     ),
     "links-long-base": _counted(
         "100,000 links relative to a long URL",
         b'<a href="l/%d">x</a>',
         100_000,
-        _ROBOTS_NO + b"<base href='/" + b"b" * 1500 + b"/'>",
+        _NOFOLLOW + b"<base href='/" + b"b" * 1500 + b"/'>",
     ),
     "links-huge-base": _counted(
         "links relative to a URL of 200,000 bytes",
@@ -52,13 +60,13 @@ SIZES: Cases = {
         50_000,
         b"<base href='/" + b"b" * 200_000 + b"/'>",
     ),
-    "links-dots": _counted("links with 1,000 dots each", b'<a href="' + b"../" * 500 + b'%d">x</a>', 1200, _ROBOTS_NO),
+    "links-dots": _counted("links with 1,000 dots each", b'<a href="' + b"../" * 500 + b'%d">x</a>', 1200, _NOFOLLOW),
     "links-huge": _counted("links of 100,000 bytes", b'<a href="/' + b"x" * 100_000 + b'%d">x</a>', 20),
     "links-idn": _counted(
         "40,000 names of odd letters",
         b"<a href='http://%b%%d.test/'>" % ("ü" * 15).encode(),
         40_000,
-        _ROBOTS_NO,
+        _NOFOLLOW,
     ),
     "links-schemes": _counted(
         "links to files and scripts",

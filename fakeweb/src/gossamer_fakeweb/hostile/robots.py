@@ -1,4 +1,8 @@
-"""Hosts whose robots.txt is the attack; the page behind it is harmless."""
+"""Hosts whose robots.txt is the attack; the page behind it is harmless.
+
+Cases may be added freely; their names are fixed: tests list whether a crawler may fetch the page behind each (RFC
+9309). The sizes may be raised; below 500 KiB, the least that a crawler must read, a file would be no attack.
+"""
 
 from functools import cache
 
@@ -12,10 +16,12 @@ _PAGE = html("<html><p>Behind the robots.txt</p></html>")
 
 
 def _robots(about: str, robots: Answering) -> Case:
+    """Return a case with this robots.txt and the harmless page."""
     return Case(about, lambda asked: _PAGE, robots)
 
 
 def _fixed(about: str, answer: Answer) -> Case:
+    """Return a case whose robots.txt is always this answer."""
     return _robots(about, lambda asked: answer)
 
 
@@ -24,7 +30,7 @@ def _scripted(about: str, *script: Step, status: int = 200) -> Case:
 
 
 def _lines(about: str, piece: bytes, times: int) -> Case:
-    """A text of the piece with a number in it."""
+    """Return a case whose robots.txt repeats the piece, with the number of the repetition for `%d`."""
 
     @cache
     def text() -> bytes:

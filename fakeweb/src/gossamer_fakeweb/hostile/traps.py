@@ -1,13 +1,20 @@
-"""Webs without end: every page links to new pages, or every redirect leads to another one."""
+"""Webs without end: every page links to new pages, or every redirect leads to another one.
+
+Cases may be added freely; their names are fixed. Addresses are made from the request alone: the server stores nothing,
+however far a crawler goes, and a repeated crawl meets the same addresses.
+"""
 
 from gossamer.fakeweb.answer import Answer, html, plain, redirect
 from gossamer_fakeweb.hostile.case import Asked, Case, Cases, always, links
 
-_FOLLOWED = 20
+_LINKS_A_PAGE = 20
+"""Links on most endless pages. May be changed: more let a trap grow faster."""
+_REDIRECT_STEPS = 30
+"""Redirects before the page of `redirect-steps`. Must exceed the redirects that crawlers follow (commonly 20)."""
 
 
 def _digest(text: str) -> int:
-    """64 bits that depend on the text alone: the same web each time."""
+    """Return 64 bits that depend on the text alone."""
     number = 0xCBF29CE484222325  # FNV-1a
     for byte in text.encode():
         number = (number ^ byte) * 0x100000001B3 % 2**64
@@ -16,12 +23,12 @@ def _digest(text: str) -> int:
 
 def _calendar(asked: Asked) -> Answer:
     month = int(asked.path.rpartition("=")[2]) if asked.path.rpartition("=")[2].isdecimal() else 0
-    return links(*(f"/calendar?month={month + step}" for step in range(1, _FOLLOWED)))
+    return links(*(f"/calendar?month={month + step}" for step in range(1, _LINKS_A_PAGE)))
 
 
 def _sessions(asked: Asked) -> Answer:
     token = _digest(asked.path)
-    return links(*(f"/page/{number}?sid={token + number:x}" for number in range(_FOLLOWED)))
+    return links(*(f"/page/{number}?sid={token + number:x}" for number in range(_LINKS_A_PAGE)))
 
 
 def _deeper(asked: Asked) -> Answer:
@@ -40,7 +47,7 @@ def _queries(asked: Asked) -> Answer:
 
 def _subdomains(asked: Asked) -> Answer:
     token = _digest(asked.host)
-    return links(*(f"{asked.base(f'h{token + number:x}.bad-subdomains.test')}/" for number in range(_FOLLOWED)))
+    return links(*(f"{asked.base(f'h{token + number:x}.bad-subdomains.test')}/" for number in range(_LINKS_A_PAGE)))
 
 
 def _soft(asked: Asked) -> Answer:
@@ -69,13 +76,13 @@ def _ring(asked: Asked) -> Answer:
 
 
 def _chain(asked: Asked) -> Answer:
-    """Over one host after the other, for ever."""
+    """Redirect to the next copy of the host, for ever."""
     return redirect(f"{asked.base(f'bad-redirect-hosts-{asked.copy + 1}.test')}/")
 
 
 def _steps(asked: Asked) -> Answer:
     hop = int(asked.path[1:]) if asked.path[1:].isdecimal() else 0
-    return redirect(f"/{hop + 1}") if hop < 30 else html("<p>Here at last</p>")
+    return redirect(f"/{hop + 1}") if hop < _REDIRECT_STEPS else html("<p>Here at last</p>")
 
 
 def _cookies(asked: Asked) -> Answer:

@@ -1,4 +1,8 @@
-"""All hostile hosts together: which there are, and what each answers."""
+"""All hostile hosts together: their names, and the answers of each.
+
+Safe to change: the text of the index page; kinds may be added to KINDS. Fixed: the host names, which the documentation
+and the tests of hostile webs use, and that an answer depends on nothing but the request.
+"""
 
 from collections.abc import Mapping
 
@@ -11,6 +15,7 @@ from gossamer_fakeweb.hostile.case import Asked, Case, Cases, robots_of
 INDEX = "hostile.test"
 """The host that lists the others."""
 
+# Names of kinds, as docs/howto/fakeweb.md lists them. The gates are one more kind: they are ports, not hosts.
 KINDS: Mapping[str, Cases] = {
     "wire": wire.CASES,
     "bombs": bombs.CASES,
@@ -20,26 +25,28 @@ KINDS: Mapping[str, Cases] = {
     "private": addresses.CASES,
 }
 CASES: Cases = {name: case for cases in KINDS.values() for name, case in cases.items()}
+"""All cases by name; a name must not be in two kinds."""
 NUMBERED = ("private-redirect", "robots-to")
-"""Cases that come in as many copies as there are private addresses to lead to."""
+"""Cases with a copy for each spelling of a private address (`addresses.FORMS`), to which that copy leads."""
 
 
 class Hostile:
     """The hostile half of a web. Its answers depend on nothing but the request."""
 
     def __init__(self, *, port: int, private_port: int = 0, gate_ports: Mapping[str, int] | None = None) -> None:
-        """`port`: of the web; `private_port`: where links to private addresses lead, 0: the same."""
+        """`port`: of the web; `private_port`: port in links to private addresses, 0: the same. `gate_ports`: see
+        below."""
         self._port = port
         self._private_port = private_port or port
         self.gate_ports = dict(gate_ports or {})
-        """Ports of the gates, by name."""
+        """Ports of the gates (see gates.py) by name, which only the list shows."""
 
     def serves(self, host: str) -> bool:
-        """Return whether this lower-case host name is one of them."""
+        """Return whether this lower-case host name is that of a hostile host."""
         return host == INDEX or _case_of(host) is not None
 
     def answer(self, host: str, path: str) -> Answer:
-        """The answer for a path of a host that is served."""
+        """Return the answer for a path on a host."""
         if host == INDEX:
             return self._index() if path == "/" else plain("Not found.\n", status=404)
         found = _case_of(host)
@@ -57,7 +64,7 @@ class Hostile:
             robots_of(case, asked)
 
     def places(self) -> list[HostilePlace]:
-        """Every case, the gates too; of numbered ones each copy."""
+        """Return every case, with each copy of the numbered ones, and every gate."""
         found = []
         for kind, cases in KINDS.items():
             for name, case in cases.items():
@@ -80,7 +87,8 @@ class Hostile:
 
 
 def _case_of(host: str) -> tuple[Case, int] | None:
-    """The case and its copy for `bad-NAME.test` or `bad-NAME-7.test`, and hosts below that."""
+    """Return the case and the number of its copy for `bad-NAME.test` or `bad-NAME-7.test`, and for hosts below that.
+    None: no such case."""
     labels = host.split(".")
     if len(labels) < 2 or labels[-1] != "test" or not labels[-2].startswith("bad-"):
         return None

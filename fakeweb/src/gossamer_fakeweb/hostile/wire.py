@@ -1,23 +1,31 @@
-"""Hosts that break HTTP itself: they stall, reset, lie about lengths, or never come to an end."""
+"""Hosts that break HTTP itself: they stall, reset, lie about lengths, or never come to an end.
+
+Cases may be added freely; their names are fixed. The bytes are the test: each case goes wrong in one place of an answer
+(RFC 9112), so change a case only to make that clearer.
+"""
 
 from gossamer.fakeweb.answer import Answer, Reset, Send, Silence, Step
 from gossamer_fakeweb.hostile.case import Case, Cases, always
 
+# Beginnings of answers: headers still open; closed, with chunks to follow; closed, with a million bytes to follow.
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 LONG = OK + b"Content-Length: 1000000\r\n\r\n"
 PIECE = b"<p>and on and on</p>\r\n" * 3000
 SLOW_SECONDS = 1.0
-"""Between two bytes of those who send a byte at a time."""
+"""Pause between two bytes of hosts that send a byte at a time. Must stay below the idle limits of crawlers (seconds
+without data), so that only a limit for the whole answer ends them."""
 
 
 def scripted(about: str, *steps: Step | bytes, status: int = 200) -> Case:
-    """Return a case that performs these steps for every path; bytes are sent once."""
+    """Return a case that performs these steps for every path; bytes are sent once. `status`: for the log, 0: none is
+    sent."""
     script = tuple(Send(step) if isinstance(step, bytes) else step for step in steps)
     return always(about, Answer(status=status, script=script))
 
 
 def _slow(data: bytes) -> Send:
+    """Return a step that sends the data again and again, with a pause in between."""
     return Send(data, times=0, pause_seconds=SLOW_SECONDS)
 
 

@@ -1,8 +1,12 @@
 #!lua
--- Queue the URLs that the run has not seen.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 single: 1 where there is one shard  7 crawl (msgpack)
---       8 digest of the terms  9 limits (msgpack) and terms (opaque)
+-- Queue the URLs that the run has not seen. (Run: one life of a crawl, from its first request to its end. Generation:
+-- number of the set of URLs that it has seen, which later runs continue.) include/add_urls.lua does the work.
+-- May be changed: arguments and reply, together with additions.py and include/add_urls.lua: each release loads its own
+-- scripts. Except the answer of a named call: it is stored, and another release may read it within the hour.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 token (16 characters that stand for the crawl)  4 run  5 generation
+--       6 single: 1 where there is one shard  7 crawl (msgpack)
+--       8 digest of the terms (options of the submission)  9 limits (msgpack) and terms (opaque)
 --       10 version at which the home shard confirmed the run just now, else 0
 --       11 call: "", or a name under which the answer is kept for an hour, until a call with the same name and another
 --       number  12 number of the call: repeated with the same number, it changes nothing and gets the same answer

@@ -1,10 +1,13 @@
 #!lua
--- Queue the URLs of many submissions, each as `add` does.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 single: 1 where there is one shard  4 retention ms
---       then for each: token, run, generation, crawl (msgpack), digest of the terms, limits (msgpack) and terms
---       (opaque), version at which the home shard confirmed the run just now, spiders whose part has ended:
---       "slink,eother", number of arguments of its batches, and those, as in `add`
+-- Queue the URLs of many submissions, each as `add` does, in one step.
+-- May be changed: arguments and reply, together with submissions.py, which also bounds the size of a call. The batches
+-- inside must stay as `add` takes them: include/add_urls.lua reads both.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 single: 1 where there is one shard  4 retention ms
+--       then for each: token (16 characters that stand for its crawl), run, generation, crawl (msgpack), digest of
+--       the terms (options of the submission), limits (msgpack) and terms (opaque), version at which the home shard
+--       confirmed the run just now, spiders whose part has ended: "slink,eother", number of arguments of its batches,
+--       and those, as in `add`
 -- Returns for each what `add` does; a submission that is "closed" or "purging" has changed nothing
 -- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, call:{name},
 --         clock, d:{token}, egresses, ending, event, events, expiries, groups, h:{token}, idle, idle-until, n,

@@ -1,7 +1,12 @@
 #!lua flags=allow-oom
--- Move domains to where a changed default policy says, some at a time; to be repeated until all are done.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 most domains a call
+-- Move domains to where a changed default policy says, some at a time; to be repeated until all are done. A domain with
+-- waiting requests stands in the ready set of a band (range of priorities), or aside where it is switched off; a group
+-- is "<pool>|<spider>".
+-- May be changed: most domains a call (policies.py), which only makes a call longer.
+-- Must hold: the form of the cursor, which is stored so that any process can go on, and the order of the walk. A domain
+-- that is moved twice is where it belongs; one that is left out waits under the old policy.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 most domains a call
 -- Returns 1 when there is more to do, else 0
 -- Touches a:{pool}|{spider}|{domain}, applying-policy, c:{token}, clock, egresses, groups, n, off:{pool}|{spider},
 --         per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, w:{scope},

@@ -1,7 +1,12 @@
 #!lua flags=allow-oom
--- Block a domain for a while (Retry-After), or note the delay that robots.txt asks for between two hits.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 domain  4 blocked for ms, or ""  5 crawl delay ms, or ""  6 life of the crawl delay, ms
+-- Block a domain for a while (Retry-After), or note the delay that robots.txt asks for between two hits (fetches). A
+-- block is only ever extended; the latest delay counts.
+-- May be changed: DAY upwards; the arguments, together with frontier.py: each release loads its own scripts.
+-- Must hold: the stored form { blocked until, delay }, which budgets.lua reads; hits are kept for the new delay
+-- (keep_hits) before domains are placed again, or a hit of just now would not count.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 domain  4 blocked for ms, or ""  5 crawl delay ms, or ""
+--       6 life of the crawl delay, ms
 -- Returns 1
 -- Touches a:{pool}|{spider}|{domain}, c:{token}, clock, egresses, groups, n, off:{pool}|{spider},
 --         per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, w:{scope},

@@ -1,7 +1,12 @@
 #!lua flags=allow-oom
 -- Tell a process the shard's time, and correct that time when a process has noticed that the server's clock was set.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 process  4 the time that the process expects now, ms; "" in its first call
+-- docs/adr/0009-the-shards-time.md gives the reasons.
+-- May be changed: LIFE and LIST_LIFE upwards. A LIFE below a few comparisons (policy/timing.py, every few seconds)
+-- forgets the processes that agree; a shorter LIST_LIFE overlooks a clock that was set back while no process ran.
+-- Must hold: each correction counts up `corrections`, so that one step of the clock is corrected once, and `forgot` is
+-- set whenever keys may have expired too early: hits that are forgotten would be spent again.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 process  4 the time that the process expects now, ms; "" in its first call
 --       5 ms by which the process wants the time corrected, or ""  6 number of corrections that it knows of
 -- Returns { time in ms, number of corrections, ms by which this call corrected the time: "0" when it did not }
 -- Touches clock, clocks
@@ -20,6 +25,7 @@ local function latest_of_others()
   return tonumber((row[1] == process and row[4] or row[1] ~= process and row[2]) or 0)
 end
 
+-- Moves the shard's time by this much. Less than 0: the server's clock was set forward.
 local function correct(ms)
   if ms < 0 then -- keys with a time to live were lost
     redis.call("HSET", clock, "forgot", string.format("%.3f", now + ms))

@@ -1,7 +1,11 @@
 #!lua flags=allow-oom
--- Give a new egress address its own view of the domains whose budget is per address, some at a time.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 egress  4 cursor, "" to begin  5 most domains a call
+-- Give a new egress address (from which requests leave) ready sets of its own for the domains whose budget is per
+-- address, some at a time. A group is "<pool>|<spider>".
+-- May be changed: most domains a call and the form of the cursor, both together with leaseholder.py.
+-- Must hold: the address counts as enrolled only after the last domain. Until then its time in `egresses` is negative,
+-- and `lease` asks its next worker to begin again.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 egress  4 cursor, "" to begin  5 most domains a call
 -- Returns the next cursor, "" at the end (the egress then counts as enrolled)
 -- Touches a:{pool}|{spider}|{domain}, c:{token}, clock, egresses, groups, n, off:{pool}|{spider},
 --         per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, w:{scope},

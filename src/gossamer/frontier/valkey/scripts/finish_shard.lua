@@ -2,10 +2,14 @@
 -- Finish a run on one shard if all that was added here is done, and has been for as long as the run stays idle. From
 -- then on the shard refuses additions until the home shard was asked, so that the sum over all shards stands still
 -- while the home shard decides. A shard that was touched and not yet added to is finished too: the addition may be
--- under way.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 single: 1 where there is one shard  7 crawl (msgpack)
---       8 version of the home shard's record before anything was summed
+-- under way. (Run: one life of a crawl, from its first request to its end. Home shard: the one that decides when a run
+-- ends. Generation: number of the set of URLs that the crawl has seen.)
+-- May be changed: arguments and reply, together with runs.py: each release loads its own scripts.
+-- Must hold: `closed` only grows, and is stored before the reply. An addition that the home shard confirmed at that
+-- version or earlier is refused (add_urls.lua); without that, a run could end with requests in its queues.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 token  4 run  5 generation  6 single: 1 where there is one shard
+--       7 crawl (msgpack)  8 version of the home shard's record before anything was summed
 -- Returns { } while there is work, else { the time, each spider that had requests here, how many of them were
 --         dropped as expired, ... }; only the time where the shard is in a later run
 -- Touches app:{appid}, backlog, c:{token}, clock, d:{token}, ending, idle-until, n, old, opened, purge, t:{token},

@@ -1,7 +1,17 @@
 #!lua flags=allow-oom
--- Lease requests that are due to a worker.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 worker  4 call number  5 limit  6 pool  7 egress  8 retention ms
+-- Lease requests that are due to a worker. In one step they leave their queues, their hits (fetches, as the rate limits
+-- count them) are charged for the times at which they are to start, and the leases are stored for `settle`.
+-- Words: token: 16 characters that stand for a crawl; terms: the options that one submission carries; group:
+-- "<pool>|<spider>", the workers that may lease a request; agenda: the queues of a domain in a group, the next one
+-- first; band: one of five ranges of priorities; scope: what shares one rate limit; egress: the address that requests
+-- leave from. What is not defined here comes from the includes.
+-- May be changed: the numbers that bound one call or one read (MOST_DOMAINS, MOST_DROPPED, each count after LIMIT,
+-- math.min(64, ...) and math.min(free, 1000)): more make a call longer, fewer need more calls. Arguments and reply,
+-- together with session.py and leaseholder.py: each release loads its own scripts.
+-- Must hold: the fields of a stored lease (see `taken`), the ids, and the field `last`. `settle`, `reclaim` and
+-- `request_redirect` of another release read them, and workers hold the ids.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 worker  4 call number  5 limit  6 pool  7 egress  8 retention ms
 --       9 wait: 1 to be woken when less than the limit was found
 --       10 joins: 1 in the worker's first call to this shard  11... spiders, the first is served first
 -- Returns { "stale" } where the worker is not registered, or
@@ -36,7 +46,7 @@ local worker, number, limit, pool, egress = ARGV[3], ARGV[4], tonumber(ARGV[5]),
 local retention = tonumber(ARGV[8])
 local leases_key = BASE .. "l:" .. worker
 local CALL = 2 ^ 20 -- ids that a call may give; session.py computes with the same
--- What one call may cost. Both may be changed: the next call goes on.
+-- Domains that one call looks at, and requests that it drops. Tuning only: the next call goes on.
 local MOST_DOMAINS, MOST_DROPPED = 1000, 2000
 
 if not is_registered(worker)
@@ -50,7 +60,8 @@ redis.call("ZADD", BASE .. "workers", now, worker)
 local leases, crawl_rows, terms_rows, starved, idle = {}, {}, {}, {}, {}
 local shown, last_shown = {}, {}
 
--- Returns an entry as a worker gets it: with the number of deaths, without the names.
+-- Returns an entry (a packed request, see entries.lua) as a worker gets it: with the number of workers that died while
+-- they held it, without their names.
 local function entry_for_worker(entry)
   local flags = string.byte(entry, 1)
   if flags < SUSPECT then
@@ -93,15 +104,16 @@ local function show_lease(called, id, lease)
   end
 end
 
--- Ids are named by the worker's own call, not by a counter of this shard: after a failover that lost some of its last
--- steps, a counter would give an id again that the worker holds for another request. A worker's calls are numbered
--- through all its names: it may settle what it held under an earlier name under its new one.
+-- Ids must come from the number of the worker's call, not from a counter of this shard: after a failover that lost some
+-- of its last steps, a counter would give an id again that the worker holds for another request. A worker's calls are
+-- numbered through all its names: it may settle what it held under an earlier name under its new one.
 local function lease_id(first, index)
   return string.format("%.0f", first + index)
 end
 
--- A repeated call, whose reply was lost, gets the same answer, from the leases themselves. An earlier call than the
--- last one was delayed on its way, and its answer came long since: its ids have been used.
+-- A repeated call, whose reply was lost, must get the same answer, or its leases would be held by a worker that does
+-- not know them. It gets it from the leases themselves. An earlier call than the last one was delayed on its way, and
+-- its answer came long since: its ids have been used.
 local last_call = redis.call("HGET", leases_key, "last")
 if last_call then
   local done, first, count, called = string.match(last_call, "^(%d+) (%d+) (%d+) (%S+)$")
@@ -142,7 +154,8 @@ end
 
 local dropped = 0
 -- Of each lease: { run, token, priority, spider, domain, scope, entry, fingerprint of its last hop, answer to that,
--- start, even gap }
+-- start, even gap }. Stored in this order: a change needs another FORMAT in identity.py. A hop is a redirect for which
+-- the worker asked for a hit (`request_redirect`).
 local taken = {}
 
 -- Sets a domain's queues of this crawl aside until a page of its budget comes back.
@@ -199,7 +212,8 @@ local function take_entries(crawl, spider, domain, priority, scope, hits, entrie
 end
 
 -- Leases what is free at the head of one queue. Returns true where the domain may have more. `second`: the queue behind
--- it.
+-- it. Must leave share, counters, agenda and the record of hits up to date: the next queue of the domain is judged
+-- by them.
 local function take(group, spider, domain, lease_egress, policy, token, priority, second)
   local crawl = crawl_of(token)
   if not crawl or end_reason(crawl, spider) then
@@ -345,10 +359,13 @@ local function lease_from_band(group, spider, band, lease_egress)
   end
 end
 
+-- The time of an egress is written once an hour at most, which spares a write in each call. Must stay well below the
+-- week after which `sweep` forgets an egress. A negative time: `enroll_egress` has not given it its ready sets yet.
 local enrolled = tonumber(redis.call("ZSCORE", BASE .. "egresses", egress) or 0)
 if math.abs(enrolled) < now - 3600000 then
   redis.call("ZADD", BASE .. "egresses", enrolled > 0 and now or -now, egress)
 end
+-- All spiders of a band come before the next band: priority counts for more than the order of the spiders.
 for band = 1, BANDS do
   for i = 11, #ARGV do
     local group = pool .. "|" .. ARGV[i]
@@ -387,6 +404,7 @@ if #taken < limit then
   if ARGV[9] == "1" then
     local key = BASE .. "wait:" .. pool
     redis.call("ZADD", key, next_due == INF and "inf" or next_due, worker)
+    -- The hour may be changed: an idle worker asks again long before.
     redis.call("PEXPIRE", key, 3600000)
   end
 end

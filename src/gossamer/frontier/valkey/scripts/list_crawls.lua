@@ -1,8 +1,10 @@
 #!lua flags=allow-oom
--- A page of the crawls that this shard is home to.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 application, or "" for all  4 cursor, "" to begin  5 crawls to return (approximate)
---       6 running: 1 for those that run
+-- Return a page of the crawls that this shard is home to (whose ends it decides).
+-- May be changed: MOST_STEPS: more fill a page where few crawls match, and make a call longer. The form of the cursor,
+-- too; a client that is reading pages then has to begin again.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 application, or "" for all  4 cursor, "" to begin  5 crawls to return
+--       (approximate)  6 running: 1 for those that run
 -- Returns { next cursor, "" at the end, { crawls as the client packed them } }
 -- Touches apps, clock, crawls:{appid}, h:{token}, running:{spider}|{appid}, running:|{appid}
 -- include shard

@@ -1,8 +1,14 @@
 #!lua flags=allow-oom
--- Move a crawl's page budget between shards. Each rebalance has a number, and a step of an older one changes nothing.
--- So two clients that rebalance at once, or one that died half-way, never grant a page twice.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 step  4 token  5 run  6 number of the rebalance
+-- Move a crawl's page budget (the most pages that it fetches) between shards. Each rebalance has a number, and a step
+-- of an older one changes nothing. So two clients that rebalance at once, or one that died half-way, never grant a page
+-- twice.
+-- May be changed: MOST_GRANTED and the quarter. More pages at once need fewer rebalances, and leave fewer to the
+-- others.
+-- Must hold: the order begin, return (all shards), grant, take (runs.py); no shard's quota falls below what it has
+-- reserved, and all quotas together stay within max_pages.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 step  4 token (16 characters that stand for the crawl)  5 run
+--       6 number of the rebalance
 --   begin  (home shard)  -> a new number, or 0 when the run is over
 --   return (each shard)  gives up what it has not reserved -> { quota it keeps, pages fetched, 1 if something waits }
 --   grant  (home shard)  7 max_pages, then shard, quota it keeps, ... of all shards, the one that asks first
@@ -56,6 +62,7 @@ local quota = tonumber(ARGV[7])
 if last == number and quota > crawl.quota then
   redis.call("HSET", crawl.key, "Q", quota)
   crawl.quota = quota
+  -- As many domains as one call may move; later calls and leases that end move the others. May be changed.
   end_starving_of_some(crawl, 100)
   write_all()
 end

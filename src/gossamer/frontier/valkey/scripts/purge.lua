@@ -1,8 +1,12 @@
 #!lua flags=allow-oom
--- Unlink the queues of crawls (or of spiders' parts) that ended early, some at a time. What this has not reached yet, a
--- lease discards.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 most domains a call
+-- Unlink the queues of crawls (or of spiders' parts of them) that ended early, some at a time. What this has not
+-- reached yet, a lease discards. The requests were counted as dropped when the crawl ended (drop_waiting.lua), so none
+-- is counted here, and a process may die between two calls.
+-- May be changed: most domains a call (runs.py), which only makes a call longer.
+-- Must hold: the crawl stays in `purge` until the cursor has come round; a new run of it waits for that
+-- (begin_run.lua).
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 most domains a call (approximate)
 -- Returns 1 when there is more to do, else 0
 -- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, clock,
 --         d:{token}, egresses, groups, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, purge, purging,

@@ -1,8 +1,11 @@
 #!lua flags=allow-oom
--- The records of many crawls.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 kind: h (home record), c (counters) or d (shares of domains)  4 most fields of each
---       5... tokens
+-- Return the records of many crawls. (Token: 16 characters that stand for a crawl. Home record: its state and run.
+-- Shares: by domain, its pages and queues there.)
+-- May be changed: most fields of each (queries.py): more take longer and show more domains. The limit holds for shares
+-- only; the others must come whole, because queries.py adds up their fields.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 kind: h (home record), c (counters) or d (shares of domains)
+--       4 most fields of each  5... tokens
 -- Returns of each { field, value, ... }; of a record with more fields, that many or a few more
 -- Touches c:{token}, clock, d:{token}, h:{token}
 -- include shard

@@ -1,8 +1,15 @@
 #!lua flags=allow-oom
 -- Put what dead workers, or one that leaves, still hold back in front of its queues. Some leases at a time; to be
--- repeated until none is left.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 heartbeat ms  4 retention ms  5 most leases a call  6 worker that leaves, or ""
+-- repeated until none is left. A process may die between two calls: `dead` lists the workers until no lease is left.
+-- Words: token: 16 characters that stand for a crawl; scope: what shares one rate limit; entry: a packed request, which
+-- carries the names of the workers that were declared dead while they held it.
+-- May be changed: DOUBT and MOST_NAMES upwards, the page of 100 workers; most leases a call (maintenance.py), which
+-- only makes a call longer.
+-- Must hold: a worker leaves `workers` before any of its leases goes back, or it could still settle a request that
+-- another worker has; and the stored form of an entry (entries.lua).
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 heartbeat ms (a worker that is silent for longer is dead)  4 retention ms
+--       5 most leases a call  6 worker that leaves, or ""
 --       7 until when silent workers are declared dead: a time of the shard, 0: not at all, "": whenever this runs
 --       8 number of deaths after which a request is given up
 -- Returns { requests put back, 1 when there are more, the shard's time, tokens idle on this shard ... }
@@ -30,6 +37,8 @@ local DOUBT = 5
 -- A request that silences this many workers is their cause, even if all of them call again later. May be more: names of
 -- workers take room in the entry.
 local MOST_NAMES = 10
+-- How long a death counts against the requests that the worker held. May be longer; if it is shorter than a request
+-- waits in its queue, a request that kills workers is not recognised.
 local WEEK = 604800000
 
 -- Declare silent workers dead. From here on the calls of a dead worker find it unregistered, so it no longer works on
@@ -48,7 +57,7 @@ if leaver ~= "" and is_registered(leaver) then
   redis.call("ZADD", BASE .. "dead", now, leaver)
 end
 
--- Returns the entry after this worker was declared dead with it.
+-- Returns the entry with the name of this worker, which was declared dead while it held the request.
 local function add_death(entry, worker)
   local flags = string.byte(entry, 1)
   local names, rest = names_in(entry)
@@ -67,6 +76,7 @@ end
 
 local reclaimed_crawls, count = {}, 0
 
+-- Puts the request of one lease in front of its queue, or drops it where its crawl has ended.
 local function put_back(packed, worker)
   local run, token, priority, spider, domain, scope, entry = cmsgpack.unpack(packed)
   release(scope, domain)

@@ -1,7 +1,11 @@
 #!lua flags=allow-oom
--- Ask for a hit for a redirect inside the lease's domain, and mark its target as seen by this request.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 worker  4 lease id  5 fingerprint of the target  6 new tail of the entry
+-- Ask for a hit for a redirect inside the lease's domain, and mark its target as seen by this request. (Hit: a fetch as
+-- the rate limit counts it. Entry: the packed request; its tail is the URL and what follows.)
+-- Must hold: the numbers of the answers, the last of which is stored in the lease for a repeated call, and which
+-- leaseholder.py reads; the lease keeps the fields and the order of lease.lua. The target is marked, the hit is charged
+-- and the answer is stored in one step: a repeated call must not find its own target seen, or charge twice.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 worker  4 lease id  5 fingerprint of the target  6 new tail of the entry
 -- Returns -1 unknown worker or lease, 0 another request has seen the target, 1 granted (a hit is charged), 2 wait
 -- Touches a:{pool}|{spider}|{domain}, app:{appid}, backlog, c:{token}, clock, deaths, egresses, groups, l:{worker},
 --         n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band},

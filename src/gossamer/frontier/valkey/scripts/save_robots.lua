@@ -1,8 +1,12 @@
 #!lua
 -- Share an origin's robots.txt, and end the claim on it. A domain may have any number of origins (hosts, ports), so all
 -- its records together are bounded: the oldest make room.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 domain  4 origin  5 record  6 its life, ms  7 bytes that a domain's records may take
+-- May be changed: OVERHEAD, an estimate, and the bytes of a domain (frontier.py).
+-- Must hold: scores of `robots-of` only grow while the key exists, and each record is also in that index: a record
+-- that is not there is never removed to make room.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 domain  4 origin  5 record  6 its life, ms
+--       7 bytes that a domain's records may take
 -- Returns how many records made room
 -- Touches clock, robots-claim:{origin}, robots-of:{domain}, robots:{origin}
 -- include shard

@@ -2,8 +2,11 @@
 -- Set or remove a domain's policy, or the default. A domain is moved at once to where its policy now says. After a
 -- change of the default all domains have to be, some at a time: `applying-policy` notes that, so that any process can
 -- go on with it.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 domain, or "" for the default  4 policy (msgpack map), or "" to remove
+-- Must hold: the fields of the hash, and the packed policy (codec.py packs it, policies.lua reads it). The policy is
+-- stored before domains are moved, and `applying-policy` in the same step as a new default, or a process that dies
+-- would leave domains where the old policy put them. The version grows with every change.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 domain, or "" for the default  4 policy (msgpack map), or "" to remove
 --       5 optional: the policy that must be there ("": none), or the new one already
 -- Returns the new version of all policies on this shard, 0 when another policy is there
 -- Touches a:{pool}|{spider}|{domain}, applying-policy, c:{token}, clock, egresses, groups, n, off:{pool}|{spider},

@@ -1,7 +1,14 @@
 #!lua flags=allow-oom
--- Report the outcomes of leases.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 worker  4 retention ms
+-- Report the outcomes of leases (requests that a worker holds). Each lease is deleted and its request counted as done
+-- or queued again in one step, so a repeated settlement finds no lease, answers 0 and changes nothing.
+-- Words: token: 16 characters that stand for a crawl; scope: what shares one rate limit; hit: a fetch as the rate limit
+-- counts it; entry: a packed request; tail: its URL and what follows; terms: the options that one submission carries.
+-- May be changed: RETRY_PENALTY; arguments and reply, together with session.py and leaseholder.py: each release loads
+-- its own scripts.
+-- Must hold: one settlement ends one lease and adds exactly one to what is done, or puts the request back. A run is
+-- finished when as much is done as was added.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 worker  4 retention ms
 --       then for each lease: id, outcome (fetched, failed, dropped, retry, postponed, returned, forwarded), reason,
 --       delay ms, new tail or "", number of drop counts, and for each of those: reason, count
 -- Returns { "stale" } where the worker is not registered, or
@@ -32,6 +39,8 @@
 -- include drop_waiting
 -- include check_finished
 local RETRY_PENALTY = 10 -- a retry has so much less priority
+-- May be any number from -72000 to -60000 (-MAX_PRIORITY): below that, the scores of queues on an agenda would reach
+-- those of resting queues (RESTING in agendas.lua).
 local LOWEST_PRIORITY = -65000
 local worker, retention = ARGV[3], tonumber(ARGV[4])
 local leases_key = BASE .. "l:" .. worker
@@ -40,8 +49,8 @@ if not is_registered(worker) then
 end
 redis.call("ZADD", BASE .. "workers", now, worker)
 
--- Returns a hit that was to start then and never did. A hit that does not matter any more is left alone: the hits that
--- came after it belong to other requests.
+-- Gives a hit back that was to start at `start` and never did. A hit that does not matter any more is left alone: the
+-- hits that came after it belong to other requests.
 local function refund(scope, policy, budgets, start)
   local record = record_of(scope)
   local at, size, slot = HITS, #record, record[KEEP] / SLOTS

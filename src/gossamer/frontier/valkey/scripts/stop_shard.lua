@@ -1,10 +1,16 @@
 #!lua flags=allow-oom
 -- End a run, or one spider's part of it, on one shard: nothing of it is leased or added from here on, and what waits is
 -- counted as dropped at once. A shard that was touched and not yet added to is told too: the addition may be under way.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 single: 1 where there is one shard  7 crawl (msgpack)
---       8 state letter: s stopped, e expired, b page budget used up, f finished  9 spider, or "" for the run
---       10 retention ms  11 number of the stop that this carries out, or 0
+-- (Run: one life of a crawl, from its first request to its end. Part: what one spider does of it. Generation: number of
+-- the set of URLs that the crawl has seen.)
+-- May be changed: arguments and reply, together with runs.py: each release loads its own scripts.
+-- Must hold: the letters, which are stored. Any process may repeat this call, also after another one died: the numbers
+-- of a stop and its purged requests are stored so that a repetition returns the same sum. `stop_crawl` comes before it
+-- on the home shard, `confirm_stop` only after it on all shards.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 token  4 run  5 generation  6 single: 1 where there is one shard
+--       7 crawl (msgpack)  8 state letter: s stopped, e expired, b page budget used up, f finished  9 spider, or "" for
+--       the run 10 retention ms  11 number of the stop that this carries out, or 0
 -- Returns { requests purged for that stop so far, by any client that told this shard of it, the same for this end by
 --         any stop, token if the crawl is idle on this shard },
 --         or { -1 } when the queues of an earlier run have to be purged first

@@ -1,7 +1,13 @@
 #!lua flags=allow-oom
--- Remove what has outlived its retention, some keys at a time; to be repeated until all is done.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 most keys a call  4 retention ms
+-- Remove what has outlived its retention, some keys at a time; to be repeated until all is done. A process may die
+-- between two calls: each list names what is left. (Token: 16 characters that stand for a crawl. Group:
+-- "<pool>|<spider>". Egress: the address that requests leave from.)
+-- May be changed: most keys a call (maintenance.py), HOUR, WEEK and the counts after LIMIT; larger ones make a call
+-- longer or keep rows longer. WEEK must stay well above the hour after which `lease` renews the time of an egress.
+-- Must hold: a crawl's row in `ending` goes last, after its seen-set, and only once its queues are purged: they are
+-- found through d:{token}, which goes with the crawl.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 most keys a call  4 retention ms
 -- Returns 1 when there is more to do now, else 0
 -- Touches a:{pool}|{spider}|{domain}, apps, c:{token}, clock, crawls:{appid}, d:{token}, egresses, ending, event,
 --         events, expiries, groups, h:{token}, idle, idle-until, later, off:{pool}|{spider}, old, opened,

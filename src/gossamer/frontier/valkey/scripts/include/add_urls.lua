@@ -1,4 +1,10 @@
--- How URLs are added to a run: dropped where the seen-set has them, else queued, in one step.
+-- How URLs are added to a run (one life of a crawl, from its first request to its end): dropped where the seen-set has
+-- them, else queued, in one step. Terms: the options that one submission carries. Entry: a packed request, as
+-- entries.lua describes it. Home shard: the one that decides when a run ends. Part: what one spider does of a run.
+-- May be changed: CALL_LIFE upwards; the order of the arguments, together with add.lua, add_many.lua and additions.py.
+-- Must hold: a refusal ("closed", "purging") comes before anything is written; a fingerprint is marked and its request
+-- queued in one call, or a client that dies would leave URLs that count as seen and are never fetched; the answer of a
+-- named call is stored in that call, or a repetition would find its own URLs seen.
 -- include mark_seen
 -- include queues
 -- include terms
@@ -9,8 +15,9 @@
 -- include known_terms
 
 -- Bytes. A hash with a longer value is stored in another form, which takes several times the memory
--- (hash-max-listpack-value).
+-- (hash-max-listpack-value). Tuning only: smaller puts more terms into a key of their own.
 local SHORT = 64
+-- Must stay longer than a client repeats a call.
 local CALL_LIFE = 3600000 -- ms that the answer of a named call is kept
 
 -- Returns the answer that this call got before; nil where it did not, or where it has no name.
@@ -99,6 +106,7 @@ local function queued_in(share)
   return total
 end
 
+-- Returns the 7 bytes before each tail, as entries.lua and codec.py read them. Depth stops at 65535.
 local function entry_header(extended, depth, terms_number)
   return string.char(extended, 0, math.floor(math.min(depth, 65535) / 256), math.min(depth, 65535) % 256,
     math.floor(terms_number / 65536), math.floor(terms_number / 256) % 256, terms_number % 256)

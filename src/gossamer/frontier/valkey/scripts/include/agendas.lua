@@ -1,9 +1,12 @@
 -- Agendas: which queue of a domain is next. A member is "<token>|<priority>", and its score puts the queue of the
--- highest priority first and, among those, the one that has waited longest for its turn.
+-- highest priority first and, among those, the one that has waited longest for its turn. A group is "<pool>|<spider>".
+-- May be changed: the number of queues that crawls_with_other_rates looks at; fewer let a slow crawl hold up others.
+-- Fixed, because agendas are stored: the form of a member, and RESTING.
 -- include places
 -- include crawls
 
--- Scores from here on: queues that rest until the time above it (see resting.lua).
+-- Scores from here on: queues that rest until the time above it (see resting.lua). Must stay above the scores of all
+-- queues that do not rest: 72000 * TURNS (queues.lua).
 local RESTING = 5e15
 
 local groups = {}
@@ -50,7 +53,7 @@ local function is_shared(group, domain)
   return second ~= nil
 end
 
--- Every change of an agenda goes through here.
+-- Changes an agenda. Every change must go through here, or `heads` would be out of date.
 local function change_agenda(command, group, domain, ...)
   group_parts(group).heads[domain] = nil
   return redis.call(command, agenda_key(group, domain), ...)

@@ -1,10 +1,13 @@
--- Budgets: how many hits a domain allows in a rolling window, and how many requests in flight. Times in milliseconds.
+-- Budgets: how many hits (fetches) a domain allows in a rolling window, and how many requests in flight. Times in
+-- milliseconds. Several budgets may hold at once; a hit must fit into each.
+-- May be changed: the concurrency that a rate implies (last lines). Fixed: a stored block is { blocked until, delay }.
+-- A budget must never come out larger than what the operator or robots.txt asks for.
 -- include policies
 
 local blocks = {}
 local NO_BLOCK = { 0, 0 }
 
--- Returns { blocked until, crawl delay }, from Retry-After and robots.txt. Not to be changed.
+-- Returns { blocked until, crawl delay }, from Retry-After and robots.txt. Cached, so callers must not change it.
 local function block_of(domain)
   local block = blocks[domain]
   if not block then
@@ -15,6 +18,8 @@ local function block_of(domain)
   return block
 end
 
+-- Returns a budget whose number of hits is multiplied by `scale`; below one hit, its window is stretched instead.
+-- `moderated`: its hits are evenly spaced.
 local function scaled_budget(hits, window, scale, moderated)
   local effective = hits * scale
   if effective >= 1 then
@@ -76,6 +81,7 @@ local function concurrency_of(policy, crawl, budgets)
   if requested then
     return requested
   end
+  -- Twice the hits of a second, from 1 to 16, so that slow answers do not hold up a fast domain. Tuning only.
   local rate = INF
   for _, budget in ipairs(budgets) do
     rate = math.min(rate, budget.hits * 1000 / budget.window)

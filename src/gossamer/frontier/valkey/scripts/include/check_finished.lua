@@ -1,10 +1,13 @@
--- The check whether a run is finished, after requests of it have come to their end.
+-- The check whether a run (one life of a crawl, from its first request to its end) is finished, after requests of it
+-- have come to their end. Token: 16 characters that stand for a crawl. Home shard: the one that decides when it ends.
+-- Must hold: added == done is compared when all counts of this call are made; and the run ends here only where the home
+-- record is on this shard and names no other. Otherwise requests may wait on shards that are not asked.
 -- include idle
 -- include finishing
 
--- Notes that all requests of this crawl on this shard are done, where they are. A run that is to stay idle for a while
--- begins that now (`idle_over`: it has been idle for long enough). Else, where the crawl ever touched this shard only,
--- the run is finished here and now; or the caller has to look at the other shards. Returns true for the latter.
+-- Finishes the run if nothing of it is left, and the crawl never touched another shard. A run that has to stay idle for
+-- a while first begins that now (`idle_over`: it has been idle for long enough). Returns true where nothing is left on
+-- this shard and the caller has to ask the others.
 local function check_finished(token, retention, idle_over)
   local crawl = crawl_of(token)
   if not crawl or crawl.added ~= crawl.done or (crawl.state ~= "r" and crawl.state ~= "b") then

@@ -1,4 +1,6 @@
--- Requests that are dropped together, because their crawl or their spider's part has ended.
+-- Requests that are dropped together, because their crawl or their spider's part of it has ended.
+-- Must hold: the fields are counted and deleted in one step, so that each request is dropped once; and `purge` lists
+-- the crawl, or its queues would stay. The first letters of the fields are stored: p by priority, q queued, l later.
 -- include counters
 
 -- Counts everything that waits (of one spider, or nil: of all) as dropped for a reason, at once. The queues are

@@ -1,4 +1,7 @@
--- Finishing a run of which nothing is left, on the crawl's home shard.
+-- Finishing a run (one life of a crawl) of which nothing is left, on the crawl's home shard, which alone decides that.
+-- Part: what one spider does of a run. Token: 16 characters that stand for a crawl.
+-- Must hold: the letters and fields, which are stored; the events are recorded in the call that ends the run, so that
+-- each end is reported once, whichever process dies afterwards.
 -- include run_end
 -- include unlist
 -- include events

@@ -1,6 +1,8 @@
--- Hits: handed out where the windows have room, and charged.
+-- Hits (fetches, as the rate limits count them): handed out where the windows have room, and charged. What free_hits
+-- returns must be charged in the same call, before the record is asked again. windows.lua describes the stored record.
 -- include windows
 -- Hits that start within this many ms of the first one are handed out with it, so that a worker need not ask for each.
+-- May be changed: longer gives one worker more of a domain's hits, shorter costs more calls.
 local AHEAD = 20
 
 -- Returns the hits that may be handed out at this moment, at most `most`: { starts, debts after each, spacing }.

@@ -1,9 +1,12 @@
--- Additions to the seen-set of a crawl.
+-- Additions to the seen-set of a crawl: the fingerprints (64-bit hashes) of all requests ever added. seen.lua tells how
+-- the set is split into buckets.
+-- Must hold: the number of buckets is written in the call that splits one, or fingerprints would be looked for in the
+-- wrong bucket and pages fetched twice. So grow_seen comes after the additions of a call, before write_all.
 -- include counters
 -- include seen
 
 -- Fingerprints in a bucket on average. A bucket that waits for its split holds up to twice that, which must stay below
--- 512 (set-max-intset-entries).
+-- 512 (set-max-intset-entries). A smaller number would make the next addition split all of a large set at once.
 local MEAN_BUCKET = 200
 
 -- Sets or (nil) removes the field of a seen-set of one.
@@ -40,6 +43,7 @@ local function mark_seen(crawl, fingerprint)
   return false
 end
 
+-- Moves part of the next bucket in turn into a new last one.
 local function split_bucket(crawl)
   local index = crawl.buckets
   local _, level = bucket_of("0", index)

@@ -1,5 +1,8 @@
 -- Where the domains of a group stand. A group is "<pool>|<spider>": the workers that may lease its requests. The key
--- `groups` lists the groups.
+-- `groups` lists the groups. A ready set holds the domains of a band (range of priorities) by the time of their next
+-- hit; with an egress (address that requests leave from), as that address sees them.
+-- Fixed, because domains are stored by them: the bounds and the number of the bands, the names of the keys, the order
+-- of the places (the cursors of `apply_default_policy` and `backlog_domains` count them).
 local BANDS = 5
 
 -- Returns the band of a priority; the domains of band 1 are served first.

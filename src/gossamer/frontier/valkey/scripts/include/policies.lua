@@ -1,5 +1,8 @@
 -- Domain policies: what the operator says about a domain, over the operator's default, over the built-in values.
-local BUILT_IN_HITS, BUILT_IN_WINDOW = 1, 1000 -- as BUILT_IN in model/crawl.py; the window in ms
+-- May be changed: the built-in values, together with BUILT_IN_POLICY in model/crawl.py, which people are shown. Fixed:
+-- the names of a policy's fields and values (codec.py packs them), and the names of scopes, under which hits are
+-- stored: a new name would forget the hits of the last window.
+local BUILT_IN_HITS, BUILT_IN_WINDOW = 1, 1000 -- as BUILT_IN_POLICY in model/crawl.py; the window in ms
 
 local policies, default_policy = {}, nil
 
@@ -30,6 +33,7 @@ end
 local plain_policy -- of every domain that has no policy of its own
 local all_plain -- whether no domain has one
 
+-- Reads the policies of many domains with one command.
 local function load_policies(domains)
   if not default_policy then
     local row = redis.call("HMGET", BASE .. "policy", "*", "version")
@@ -53,6 +57,7 @@ local function load_policies(domains)
   end
 end
 
+-- Returns the policy in force for a domain.
 local function policy_of(domain)
   local policy = policies[domain]
   if not policy then

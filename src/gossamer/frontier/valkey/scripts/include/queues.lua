@@ -1,4 +1,7 @@
--- Queues: the entries of one crawl, spider, domain and priority.
+-- Queues: the entries (packed requests) of one crawl, spider, domain and priority. A domain's agenda lists its queues
+-- in the order in which they are served; a group is "<pool>|<spider>". Token: 16 characters that stand for a crawl.
+-- Must hold: the names of the keys, the form of the scores, and that a queue, its share and its counters change
+-- together: `purge` and `lease` find queues through shares, and runs end by the counters.
 -- include shares
 -- include ready
 
@@ -6,6 +9,8 @@ local function queue_key(token, spider, domain, priority)
   return BASE .. "q:" .. token .. "|" .. spider .. "|" .. domain .. "|" .. priority
 end
 
+-- Part of stored scores. Larger, and a score of the lowest priority (LOWEST_PRIORITY in settle.lua) would reach
+-- RESTING.
 local TURNS = 2 ^ 36 -- turns before the scores of two priorities would overlap
 local turn
 

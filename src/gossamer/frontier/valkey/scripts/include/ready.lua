@@ -1,4 +1,9 @@
--- Ready sets: which domain of a group is next. A domain's score is the time from which on it may be leased.
+-- Ready sets: which domain of a group ("<pool>|<spider>") is next. A domain's score is the time from which on it may be
+-- leased; "inf" where a request in flight must end first. Band: one of five ranges of priorities; agenda: a domain's
+-- queues, the next one first; scope: what shares one rate limit; egress: the address that requests leave from.
+-- Must hold: a domain with work stands where its policy and the head of its agenda say, with a time that is not too
+-- late, or its requests wait for ever. A time that is too early costs one look: `lease` computes it again. So code
+-- that changes an agenda, a budget or a block must call place_domain or update_domain afterwards.
 -- include writes
 -- include agendas
 -- include windows
@@ -25,7 +30,7 @@ end
 
 local ready_rows = {}
 
--- Writes what set_ready gathered. To be called before the ready sets are read or taken from.
+-- Writes what set_ready gathered. Must be called before the ready sets are read or taken from: they lack it until then.
 local function write_ready()
   for key, rows in pairs(ready_rows) do
     call_on_key("ZADD", key, rows)
@@ -54,7 +59,7 @@ local function park(scope, group)
 end
 
 -- Returns when this group may next lease from the domain through this egress; INF while a request in flight must end
--- first. `token`, `idle-until`: the head of the domain's agenda.
+-- first. `token`, `resting`: the head of the domain's agenda, and until when it rests, if it does.
 local function due_of(group, spider, domain, egress, token, resting)
   local policy = policy_of(domain)
   if policy.drops then
@@ -105,6 +110,7 @@ local function leave_band(group, band, egress, domain)
   redis.call("ZREM", ready_key(group, band, egress), domain)
 end
 
+-- Notes the domain's time in the ready set of a band, and that work of its pool is due then.
 local function set_ready(group, band, egress, domain, at)
   local key = ready_key(group, band, egress)
   local rows = ready_rows[key] or {}

@@ -1,5 +1,6 @@
 -- The seen-set of a crawl: linear hashing over many small sets of integers (W. Litwin, 1980). So each stays an intset,
--- which takes about 10 bytes a URL, and no insertion pays for more than a split or two.
+-- which takes about 10 bytes a URL, and no insertion pays for more than a split or two. bucket_of must never change: it
+-- finds the fingerprints that are stored.
 -- include crawls
 
 -- Returns the bucket of a fingerprint, and the size of the table's last full level. The hash comes from the decimal

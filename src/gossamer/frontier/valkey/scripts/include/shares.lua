@@ -1,8 +1,11 @@
--- Shares: what a crawl has on a domain. `info` shows them by domain, and `purge` finds the queues through them.
+-- Shares: what a crawl has on a domain. `info` shows them by domain, and `purge` finds the queues through them, so a
+-- queue without its row would stay for ever. Token: 16 characters that stand for a crawl.
+-- Rows are read once, changed in memory and written by write_all: a script that returns without it loses the changes.
 -- include counters
 
 -- A share's row: pages reserved, pages fetched, then spider, priority and count for each of its queues. A priority
--- "l-10" counts requests of priority -10 that are to be queued later: they are in no queue.
+-- "l-10" counts requests of priority -10 that are to be queued later: they are in no queue. Stored: a change needs
+-- another FORMAT in identity.py.
 local RESERVED, FETCHED, FIRST_QUEUE = 1, 2, 3
 local shares = {} -- by token, then domain
 
@@ -72,7 +75,7 @@ local function count_app_domain(share, spider, count)
   end
 end
 
--- Takes the queue at this place out of the row.
+-- Takes the queue whose three fields begin at `at` out of the row. Their order does not matter.
 local function remove_queue(share, spider, at)
   local row = share.row
   local last = #row
@@ -111,6 +114,7 @@ local function change_share(share, spider, priority, count)
   end
 end
 
+-- Returns how many requests the row counts for this queue.
 local function share_count(share, spider, priority)
   local row = share.row
   for i = FIRST_QUEUE, #row, 3 do

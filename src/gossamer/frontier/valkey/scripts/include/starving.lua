@@ -1,4 +1,7 @@
--- Starving: queues that wait for a page of a budget.
+-- Starving: queues that wait for a page of a budget (of their crawl, or of the crawl on their domain). They are on no
+-- agenda, so nothing leases them; z:{token} names their domains. Token: 16 characters that stand for a crawl.
+-- Must hold: a domain leaves z:{token} in the call that puts its queues back, or they would wait for ever.
+-- May be changed: the hundred domains of one call; those that are left come back with the next page or by maintenance.
 -- include queues
 
 -- Puts the queues of a starved domain back on the agenda.

@@ -1,4 +1,7 @@
--- Ending a crawl, or one spider's part of it, early: on the crawl's home shard, before its shards are told.
+-- Ending a crawl, or one spider's part of it, early: on the crawl's home shard (which decides when it ends), before its
+-- shards are told. Token: 16 characters that stand for a crawl.
+-- Must hold: this comes before any `stop_shard`, and the version is the one that `stopping` gets: `confirm_stop`
+-- deletes the note only if no other end came meanwhile. So a stop whose process died is carried out by maintenance.
 -- include run_end
 -- include unlist
 

@@ -1,4 +1,8 @@
--- Rolling windows of hits. One small record for each scope holds the hits that still matter. Times in milliseconds.
+-- Rolling windows of hits (fetches). One small record for each scope (what shares one rate limit) holds the hits that
+-- still matter. Times in milliseconds.
+-- May be changed, without another format: LINGER, SLOTS, EARLY, CATCH_UP, each as described at its line. Fixed: the
+-- order of a record's fields, which is stored. A change here must never allow more hits in a window than before; the
+-- tests of politeness measure that on real servers.
 -- include writes
 -- include budgets
 
@@ -11,7 +15,7 @@ local DEBT, IN_FLIGHT, IDLE, PARKED, KEEP, HITS = 1, 2, 3, 4, 5, 6
 -- be longer, not shorter than that takes.
 local LINGER = 2000
 -- A window never holds more pairs of time and count than this. Beyond it, hits of one slot share the slot's latest
--- time, which makes the crawl slower and never faster.
+-- time, which makes the crawl slower and never faster. More take memory and time in each lease.
 local SLOTS = 128
 local records, changed = {}, {} -- by scope
 
@@ -55,9 +59,11 @@ end
 writers[#writers + 1] = write_records
 
 -- A hit is handed out before it starts, so that the time until a worker asks again costs none: the first one of a
--- domain up to this many ms before. The worker waits until then.
+-- domain up to this many ms before. The worker waits until then. Longer holds requests back from other workers; shorter
+-- costs more calls.
 local EARLY = 10
--- Shortest gap between two hits while missed ones are made up for, as a share of the even gap.
+-- Shortest gap between two hits while missed ones are made up for, as a share of the even gap. Promised to users as "a
+-- tenth shorter" (`elastic` in model/crawl.py), so it may only rise, up to 1 (nothing is made up for).
 local CATCH_UP = 0.9
 
 -- Returns how many hits are free in a budget's rolling window that ends at `at`, and when the next one is free if none
