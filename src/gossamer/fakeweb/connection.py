@@ -2,7 +2,8 @@
 
 Safe to change: _PIPELINE and _CONTROL_BODY_BYTES. Must hold: one answer at a time, in the order of the requests; every
 request that the journal (the access log) began is ended there once, when the kernel has all of its answer or the
-connection is gone. Tests judge crawlers by these times, so no buffer may come between.
+connection is gone. Tests judge crawlers by these times, so no buffer may hold data back from the
+kernel.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ _ENDINGS_WITHOUT_STATUS = frozenset({Ending.REFUSE})
 _NO_LINGER = struct.pack("ii", 1, 0)
 """Value of SO_LINGER with which closing sends a reset (socket(7))."""
 _BAD_REQUEST = Answer(status=400, headers=(("Content-Type", "text/plain"),), body=b"Not HTTP/1.1.\n")
+# Endings as the log names them.
 _HOWS = {ending: How(ending.value) for ending in Ending}
 
 
@@ -94,7 +96,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        # No buffer between us and the kernel: an answer has ended when the kernel has taken all of it.
+        # No buffer between this program and the kernel: an answer has ended when the kernel has taken all of it.
         self._transport.set_write_buffer_limits(high=0)
         self._server.connections.add(self)
         self._server.idle.clear()

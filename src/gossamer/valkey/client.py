@@ -4,8 +4,8 @@ Connections are made when they are first needed, and again after they broke.
 
 Safe to change: the time limits below, each as described, and the texts of errors. Fixed: calls that end with WAIT have
 a connection of their own; a connection that replaces another is reported before any call is sent on it, because what
-was learned before may be lost; nothing here repeats a call. Assembly of scripts: their digests change with their text,
-which is harmless, since every process loads its own.
+was learned before may be lost; nothing here repeats a call. How scripts are assembled may be changed, too: that changes
+their digests, but every process loads the scripts of its own release.
 """
 
 import asyncio

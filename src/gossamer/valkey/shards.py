@@ -4,8 +4,7 @@
 repeats a call that may have been carried out.
 
 Words: a shard is a part of the frontier whose keys have one hash tag, and so lie on one server; a slot is the unit that
-a cluster moves between servers; the data epoch is counted up whenever confirmed writes may be
-lost.
+a cluster moves between servers; the data epoch is counted up whenever confirmed writes may be lost.
 
 Safe to change: _PING_SECONDS, _REDIRECTS and the texts of errors. Must hold: a call is sent again only after a reply
 that proves that it was not carried out; the data epoch is checked after the last await before sending, so that a call

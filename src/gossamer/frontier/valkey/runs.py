@@ -26,7 +26,7 @@ _FINISHED = [(LETTERS[CrawlState.FINISHED], "")]
 _BUDGET_USED = [("b", "")]
 
 _PURGE_STEP = 100
-"""Queues that one call deletes. More make the call longer."""
+"""Domains whose queues one call deletes (approximate). More make the call longer."""
 _EVENTS_AT_ONCE = 500
 _PUBLISHER_MS = 5000
 """Time after its last call for which a publisher is the only one that gets a shard's events."""

@@ -112,8 +112,9 @@ local function entry_header(extended, depth, terms_number)
     math.floor(terms_number / 65536), math.floor(terms_number / 256) % 256, terms_number % 256)
 end
 
--- Adds one batch, whose arguments begin at ARGV[at]. `first_position`: of its first URL. Returns where the next batch
--- begins.
+-- Adds one batch, whose arguments begin at ARGV[at]: spider, domain, priority, depth, unfiltered, extended, number of
+-- URLs, then the fingerprint and the tail of each (see add.lua). `first_position`: the place of its first URL among
+-- all of the call. Returns where the next batch begins.
 local function add_batch(crawl, addition, answer, at, first_position)
   local spider, domain, priority, depth = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   local unfiltered, extended, count = ARGV[at + 4] == "1", tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
