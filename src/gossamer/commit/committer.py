@@ -1,4 +1,12 @@
-"""Commits finished pages in batches: write the records, add the outlinks, settle the leases."""
+"""Commits finished pages in batches: writes the records, adds the outlinks, settles the leases.
+
+The frontier is the store of the requests that wait, divided into shards by domain. A lease is its loan of a request to
+this worker. To settle a lease is to report the outcome, after which no worker fetches the page again.
+
+Safe to change: the sizes and waits below, and how links are grouped into calls. Fixed: the order of the three steps,
+the unlimited retries, and the names of additions (`_call_id`), because pages would be lost or added twice after a
+crash.
+"""
 
 import asyncio
 import contextlib
@@ -19,8 +27,11 @@ from gossamer.model.request import Batch, Lease, Settlement
 from gossamer.sinks.base import Sink
 
 _PAGE_BYTES = 2048
+"""Estimate of the memory that a page without links takes after its records are written. Must stay above 0, and should
+not be too low: `CommitLimits.waiting_bytes` would be exceeded."""
 LINK_BYTES = 300
-"""Memory that one link takes besides its characters, in all places that hold it on its way to the frontier."""
+"""Estimate of the memory that one link takes besides its characters, in all places that hold it on its way to the
+frontier. Too low a value makes a worker exceed its limits of memory, too high a one makes it wait early."""
 
 LinksAddedCallback = Callable[[Collection[int]], None]
 """Called when the frontier has added the outlinks, with the fingerprints that it rejected. Rejected ones are not in the
@@ -29,11 +40,16 @@ frontier's seen-set; all others are."""
 
 @dataclass(slots=True)
 class FinishedLease:
-    """Result of the work on one lease. The outlinks are added under the lease's run and terms."""
+    """Result of the work on one lease.
+
+    The outlinks are added under the lease's run (one life of a crawl, from its first request to its end) and terms (the
+    options that its submission carried).
+    """
 
     settlement: Settlement
     outputs: Sequence[Output] = ()
     batches: list[Batch] = field(default_factory=list)
+    """Outlinks."""
     on_links_added: LinksAddedCallback | None = None
     size: int = 0
     """Approximate memory that the result takes, in bytes."""
@@ -42,10 +58,11 @@ class FinishedLease:
 
     def links_size(self) -> int:
         """Return an upper estimate of the memory in bytes that the result takes after its records are written."""
-        batches = self.batches
-        payloads = sum(len(payload or b"") for batch in batches for payload in batch.payloads or ())
-        urls = sum(LINK_BYTES + len(url) for batch in batches for url in batch.urls)
-        return _PAGE_BYTES + urls + payloads
+        size = _PAGE_BYTES
+        for batch in self.batches:
+            size += sum(LINK_BYTES + len(url) for url in batch.urls)
+            size += sum(len(payload or b"") for payload in batch.payloads or ())
+        return size
 
     def release_outputs(self) -> None:
         """Release the outputs, which are durable now or discarded. May be repeated."""
@@ -57,7 +74,7 @@ class FinishedLease:
 
 @dataclass(slots=True, eq=False)
 class _LinkGroup:
-    """Outlinks on one shard, of one spider's pages under the same terms. They are added in one call."""
+    """Outlinks on one shard, of one spider's pages under the same run and terms. They are added in one call."""
 
     run: Run
     terms: Terms
@@ -66,14 +83,18 @@ class _LinkGroup:
     page: FinishedLease
     """First of the pages. What the frontier rejects is counted in its settlement."""
     data_epoch: int | None = None
-    """Era of the frontier in which it added them; None: not yet."""
+    """Data epoch in which the frontier added the links; None: not yet. It increases when the frontier may have lost
+    what it confirmed; the links are then added again."""
     rejected: Collection[int] = frozenset()
     """Fingerprints of links that are not in the frontier's seen-set."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Outlinks:
-    """Outlinks of a batch of pages, merged into as few calls to the frontier as possible."""
+    """Outlinks of a batch of pages, merged into as few calls to the frontier as possible.
+
+    The caller keeps the pages in memory as long as this object: they are known by `id()`.
+    """
 
     def __init__(
         self,
@@ -89,18 +110,23 @@ class Outlinks:
         self._groups: list[_LinkGroup] = []
         self._groups_of_page: dict[int, list[_LinkGroup]] = {}
         """By the page's id()."""
-        for run, terms, group in _group_by_terms(pages):
-            by_shard: dict[int, list[Batch]] = {}
-            for batch in _merge_batches(group):
-                by_shard.setdefault(frontier.shard_of(batch.domain), []).append(batch)
-            groups: dict[int, _LinkGroup] = {}
-            for page in group:
-                mine = self._groups_of_page[id(page)] = []
-                for shard in {frontier.shard_of(batch.domain) for batch in page.batches}:
-                    if shard not in groups:
-                        groups[shard] = _LinkGroup(run, terms, shard, by_shard[shard], page)
-                    mine.append(groups[shard])
-            self._groups += groups.values()
+        for run, terms, some_pages in _group_by_terms(pages):
+            self._form_groups(run, terms, some_pages)
+
+    def _form_groups(self, run: Run, terms: Terms, pages: Sequence[FinishedLease]) -> None:
+        """Form one group for each shard that these pages link to."""
+        shard_of = self._frontier.shard_of
+        batches: dict[int, list[Batch]] = {}
+        for batch in _merge_batches(pages):
+            batches.setdefault(shard_of(batch.domain), []).append(batch)
+        groups: dict[int, _LinkGroup] = {}
+        for page in pages:
+            groups_of_page = self._groups_of_page[id(page)] = []
+            for shard in {shard_of(batch.domain) for batch in page.batches}:
+                if shard not in groups:
+                    groups[shard] = _LinkGroup(run, terms, shard, batches[shard], page)
+                groups_of_page.append(groups[shard])
+        self._groups += groups.values()
 
     def add_all(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Start one task for each group of links. It ends when the group's shard has answered."""
@@ -130,19 +156,20 @@ class Outlinks:
 
     async def _add(self, group: _LinkGroup) -> None:
         if group.data_epoch != self._frontier.data_epoch:
-            async with group.lock:
+            async with group.lock:  # several tasks may need the same group
                 await self._retrier.call_frontier(
                     partial(self._add_once, group), shard=group.shard, on_failure=self._on_failure
                 )
 
     async def _add_once(self, group: _LinkGroup) -> None:
+        # Read before the call: a loss during the call must make the links be added again.
         data_epoch = self._frontier.data_epoch
         if group.data_epoch == data_epoch:
             return
         added = await self._frontier.add(group.run, group.terms, group.batches)
         if added.rejected:
             group.rejected = {group.batches[batch].fingerprints[position] for batch, position in added.rejected}
-        if group.data_epoch is None:
+        if group.data_epoch is None:  # else the links may be duplicates of this page's own, from the first addition
             _count_rejected(group.page, added)
         group.data_epoch = data_epoch
 
@@ -152,7 +179,7 @@ def _count_rejected(page: FinishedLease, added: AddResult) -> None:
     drops = Counter(page.settlement.drops)
     drops.update(added.rejected_by_reason)
     drops["duplicate"] += added.duplicates
-    page.settlement.drops = +drops or None
+    page.settlement.drops = +drops or None  # `+` removes the counts of 0
 
 
 def _group_by_terms(pages: Iterable[FinishedLease]) -> list[tuple[Run, Terms, list[FinishedLease]]]:
@@ -175,7 +202,7 @@ def _merge_batches(pages: Iterable[FinishedLease]) -> list[Batch]:
 
     A URL that several pages link to is sent once; its repeats count as duplicates of the later pages.
     """
-    merged: dict[tuple[str, str, int, int], dict[int, str]] = {}
+    merged: dict[tuple[str, str, int, int], dict[int, str]] = {}  # by the first four fields of Batch
     unmergeable: list[Batch] = []
     for page in pages:
         for number, batch in enumerate(page.batches):
@@ -190,39 +217,45 @@ def _merge_batches(pages: Iterable[FinishedLease]) -> list[Batch]:
             if len(known) < expected:
                 drops = page.settlement.drops = page.settlement.drops or {}
                 drops["duplicate"] = drops.get("duplicate", 0) + expected - len(known)
-    whole = [Batch(*key, urls=list(known.values()), fingerprints=list(known)) for key, known in merged.items()]
-    return whole + unmergeable
+    batches = [Batch(*key, urls=list(known.values()), fingerprints=list(known)) for key, known in merged.items()]
+    return batches + unmergeable
 
 
 def _call_id(lease: Lease, number: int, batch: Batch) -> str:
-    """Return the name of the call that adds a page's `number`th batch. It is the same when the page is read again after
-    a crash, so that the frontier adds the batch once."""
+    """Return the name of the call that adds a page's `number`th batch.
+
+    It must be the same when the page is read again after a crash, so that the frontier, which remembers it for an hour,
+    adds the batch once. So it may depend only on the request and the links.
+    """
     content = (lease.request_id, number, batch.spider, batch.depth, batch.priority, batch.urls, batch.payloads)
     return hashlib.blake2b(msgspec.msgpack.encode(content), digest_size=16).hexdigest()
 
 
 _BATCH_WAIT_SECONDS = 0.05
 """Time that pages whose links are added wait for the rest of their batch, so that all are settled in one call. May be
-tuned: longer waits save calls and delay settlements."""
+tuned: longer waits save calls and delay settlements. Only with several shards."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitLimits:
-    """Sizes of the committer's batches and queues. All may be tuned."""
+    """Sizes of the committer's batches and queues. All may be tuned: larger ones take memory and save calls."""
 
     batch_pages: int = 64
+    """With `batch_bytes`: largest batch. A larger one repeats more work after a crash."""
     batch_bytes: int = 4 * 1024 * 1024
     linger_seconds: float = 0.01
-    """Time that an incomplete batch waits for more pages."""
+    """Time that an incomplete batch waits for more pages. Longer: larger batches, later settlements."""
     queue_pages: int = 512
-    """With `queue_bytes`: pages that may be queued before `put` waits."""
+    """With `queue_bytes`: pages that may be queued before `put` waits. Should exceed a batch."""
     queue_bytes: int = 64 * 1024 * 1024
     waiting_bytes: int = 64 * 1024 * 1024
-    """Approximate memory for links of written pages that wait for an unreachable shard."""
+    """Approximate memory for links of written pages that wait for an unreachable shard. When it is used up, the next
+    batches keep their slots, and the worker stops until the shard answers."""
 
 
 _BATCHES_IN_PROGRESS = 2
-"""The disk writes of one batch overlap the frontier's round trips of the other."""
+"""The disk writes of one batch overlap the frontier's round trips of the other. May be changed: 1 is slower, more take
+memory."""
 
 
 class Committer:
@@ -262,14 +295,15 @@ class Committer:
         self._queue: list[FinishedLease] = []
         self._queued_bytes = 0
         self._in_progress = 0
-        self._slots = asyncio.Semaphore(_BATCHES_IN_PROGRESS)
+        """Pages of the batches that are being committed."""
+        self._batch_slots = asyncio.Semaphore(_BATCHES_IN_PROGRESS)
         self._not_empty = asyncio.Event()
         self._batch_ready = asyncio.Event()
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._drained = asyncio.Event()
         self._drained.set()
-        self._no_lingering = False
+        self._stopped_lingering = False
 
     @property
     def pending(self) -> int:
@@ -300,7 +334,7 @@ class Committer:
 
     def stop_lingering(self) -> None:
         """Commit incomplete batches at once from now on."""
-        self._no_lingering = True
+        self._stopped_lingering = True
         self._batch_ready.set()
 
     async def run(self) -> None:
@@ -308,14 +342,14 @@ class Committer:
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._not_empty.wait()
-                if not self._batch_ready.is_set() and not self._no_lingering:
+                if not self._batch_ready.is_set() and not self._stopped_lingering:
                     await self._linger()
-                await self._slots.acquire()
+                await self._batch_slots.acquire()
                 batch = self._take()
                 if batch:
                     group.create_task(self._commit(batch))
                 else:
-                    self._slots.release()
+                    self._batch_slots.release()
                 del batch  # otherwise its pages would stay in memory until the next batch
 
     async def _linger(self) -> None:
@@ -327,6 +361,7 @@ class Committer:
             timer.cancel()
 
     def _take(self) -> list[FinishedLease]:
+        """Take the next batch from the queue. Empty: the leases of all taken pages were reclaimed."""
         batch: list[FinishedLease] = []
         taken = size = 0
         for finished in self._queue:
@@ -336,12 +371,12 @@ class Committer:
             size += finished.size
             if self._holder.holds(finished.settlement.lease):
                 batch.append(finished)
-            else:  # its lease was reclaimed: another worker has it now
+            else:  # reclaimed: another worker has the request now, and writes the records
                 finished.release_outputs()
         del self._queue[:taken]
         self._queued_bytes -= size
         self._in_progress += len(batch)
-        if not self._no_lingering:
+        if not self._stopped_lingering:
             self._batch_ready.clear()
         if len(self._queue) >= self._batch_pages or self._queued_bytes >= self._batch_bytes:
             self._batch_ready.set()
@@ -349,6 +384,7 @@ class Committer:
         return batch
 
     def _update_events(self) -> None:
+        """Set the events that depend on the queue, after pages have left it."""
         if len(self._queue) < self._queue_pages and self._queued_bytes < self._queue_bytes:
             self._has_room.set()
         if not self._queue:
@@ -357,11 +393,12 @@ class Committer:
                 self._drained.set()
 
     async def _commit(self, batch: list[FinishedLease]) -> None:
+        """Carry out the three steps for a batch, and release its slot."""
         try:
             await self._write(batch)
         except BaseException:
-            self._slots.release()
-            self._finish(batch)
+            self._batch_slots.release()
+            self._mark_settled(batch)
             raise
         if self._frontier.shard_count > 1:
             await self._settle_sharded(batch)
@@ -369,9 +406,10 @@ class Committer:
         try:
             await self._settle_on(0, batch, Outlinks(batch, self._frontier, self._retrier))
         finally:
-            self._slots.release()
+            self._batch_slots.release()
 
     async def _write(self, batch: Sequence[FinishedLease]) -> None:
+        """Step 1: return when the records are durable."""
         try:
             if outputs := [output for finished in batch for output in finished.outputs]:
                 await self._retrier.write_output(lambda: self._sink.write(outputs))
@@ -380,30 +418,29 @@ class Committer:
                 finished.release_outputs()
 
     async def _settle_sharded(self, batch: Sequence[FinishedLease]) -> None:
-        """Settle a batch. Once a shard has failed, the batch waits beside the following ones, while `waiting_bytes`
-        allow it."""
-        failed = asyncio.Event()
-        outlinks = Outlinks(batch, self._frontier, self._retrier, failed.set)
-        settling = asyncio.ensure_future(self._settle_by_shard(batch, outlinks, failed.set))
-        failing = asyncio.ensure_future(failed.wait())
-        size = 0
+        """Steps 2 and 3 with several shards. Once a shard has failed, the batch leaves its slot to the next one, while
+        `waiting_bytes` allow it, and waits."""
+        shard_failed = asyncio.Event()
+        outlinks = Outlinks(batch, self._frontier, self._retrier, shard_failed.set)
+        settling = asyncio.ensure_future(self._settle_by_shard(batch, outlinks, shard_failed.set))
+        failure = asyncio.ensure_future(shard_failed.wait())
+        reserved_bytes = 0  # above 0: the slot is released
         try:
-            await asyncio.wait((settling, failing), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((settling, failure), return_when=asyncio.FIRST_COMPLETED)
             if not settling.done():
                 size = sum(finished.links_size() for finished in batch)
-                if self._waiting_links_bytes + size > self._waiting_bytes:
-                    size = 0
-            if size:
-                self._waiting_links_bytes += size
-                self._slots.release()
+                if self._waiting_links_bytes + size <= self._waiting_bytes:
+                    reserved_bytes = size
+                    self._waiting_links_bytes += size
+                    self._batch_slots.release()
             await settling
         finally:
             settling.cancel()
-            failing.cancel()
-            if size:
-                self._waiting_links_bytes -= size
+            failure.cancel()
+            if reserved_bytes:
+                self._waiting_links_bytes -= reserved_bytes
             else:
-                self._slots.release()
+                self._batch_slots.release()
 
     async def _settle_by_shard(
         self, batch: Sequence[FinishedLease], outlinks: Outlinks, on_failure: Callable[[], None]
@@ -413,19 +450,19 @@ class Committer:
             adding: Collection[asyncio.Task[None]] = outlinks.add_all(group)
             if adding:
                 _, adding = await asyncio.wait(adding, timeout=_BATCH_WAIT_SECONDS)
-            left = list(batch)
-            while left:
+            waiting = list(batch)
+            while waiting:
                 ready: dict[int, list[FinishedLease]] = {}
-                waiting = []
-                for page in left:
+                not_ready = []
+                for page in waiting:
                     if outlinks.all_added(page):
                         ready.setdefault(page.settlement.lease.shard, []).append(page)
                     else:
-                        waiting.append(page)
+                        not_ready.append(page)
                 for shard, pages in ready.items():
                     group.create_task(self._settle_on(shard, pages, outlinks, on_failure))
-                left = waiting
-                if left:
+                waiting = not_ready
+                if waiting:
                     _, adding = await asyncio.wait(adding, return_when=asyncio.FIRST_COMPLETED)
 
     async def _settle_on(
@@ -435,10 +472,12 @@ class Committer:
         outlinks: Outlinks,
         on_failure: Callable[[], None] | None = None,
     ) -> None:
+        """Settle pages whose leases are on this shard, after all their links are added."""
         settlements = [page.settlement for page in pages]
 
         async def settle() -> None:
             while True:
+                # Read first: the settlement is refused if the frontier may have lost the links since.
                 data_epoch = self._frontier.data_epoch
                 await outlinks.ensure_added(pages)
                 with contextlib.suppress(FrontierForgot):
@@ -448,10 +487,11 @@ class Committer:
         try:
             await self._retrier.call_frontier(settle, shard=shard, on_failure=on_failure)
         finally:
-            self._finish(pages)
+            self._mark_settled(pages)
         if self.on_committed:
             self.on_committed(pages)
 
-    def _finish(self, pages: Sequence[FinishedLease]) -> None:
+    def _mark_settled(self, pages: Sequence[FinishedLease]) -> None:
+        """Count pages as no longer pending: settled, or given up with an error."""
         self._in_progress -= len(pages)
         self._update_events()

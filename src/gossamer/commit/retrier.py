@@ -1,4 +1,8 @@
-"""Retries of calls that the frontier or an output cannot serve now."""
+"""Retries of calls that the frontier (the store of the requests that wait) or an output cannot serve now.
+
+Safe to change: the texts of the messages, and the pauses (`outage_pause`). Fixed: there is no limit on retries, because
+giving up would lose pages. Any other error must be raised at once: the same call would fail again.
+"""
 
 import asyncio
 import random
@@ -11,17 +15,23 @@ from gossamer.telemetry.logs import Troubles
 
 T = TypeVar("T")
 
+# Names of troubles. People see them in logs and metrics: document a change.
+_FRONTIER = "frontier"
+_OUTPUT = "output"
+
 
 class Retrier:
     """Repeats a call until it succeeds, with growing, jittered pauses, and reports each outage once.
 
-    An outage of the frontier or a full disk pauses a crawl; nothing is lost and the crawl does not end.
+    An outage of the frontier or a full disk pauses a crawl; nothing is lost and the crawl does not end. Tasks of one
+    event loop may share a retrier.
     """
 
     def __init__(self, troubles: Troubles) -> None:
         self._troubles = troubles
         self._unreachable_shards: set[int | None] = set()
-        """Shards whose last call failed; None stands for calls that do not concern a single shard."""
+        """Shards (parts of the frontier) whose last call failed; None stands for calls that concern no single shard.
+        The frontier's trouble ends when the set is empty."""
 
     @property
     def troubles(self) -> list[str]:
@@ -31,7 +41,7 @@ class Retrier:
     @property
     def is_waiting(self) -> bool:
         """True while a call to the frontier or an output is being repeated."""
-        return not {"frontier", "output"}.isdisjoint(self._troubles.current)
+        return not {_FRONTIER, _OUTPUT}.isdisjoint(self._troubles.current)
 
     async def call_frontier(
         self,
@@ -42,7 +52,8 @@ class Retrier:
     ) -> T:
         """Return the result of `call`, repeated while the frontier is unavailable or full; other errors are raised.
 
-        `shard`: the only shard that the call concerns; None: no single one. `on_failure` is called before each pause.
+        A failed call may have been carried out, so a repeat must be harmless. `shard`: the only shard that the call
+        concerns; None: no single one. `on_failure` is called before each pause.
         """
         failures = 0
         while True:
@@ -50,10 +61,10 @@ class Retrier:
                 result = await call()
             except FrontierUnavailable as error:
                 self._unreachable_shards.add(shard)
-                self._troubles.begin("frontier", _sentence(error, "Waiting for it."))
+                self._troubles.begin(_FRONTIER, _join(error, "Waiting for it."))
             except FrontierFull as error:
                 self._unreachable_shards.add(shard)
-                self._troubles.begin("frontier", _sentence(error, "Waiting for room; nothing is lost."))
+                self._troubles.begin(_FRONTIER, _join(error, "Waiting for room; nothing is lost."))
             except Exception:  # the frontier answered, with an error
                 self._note_reply(shard)
                 raise
@@ -66,10 +77,11 @@ class Retrier:
             await asyncio.sleep(outage_pause(failures, random=random.random()))
 
     def _note_reply(self, shard: int | None) -> None:
+        """Record that a call to the shard was answered. The trouble ends with the last unreachable shard."""
         if self._unreachable_shards:
             self._unreachable_shards.discard(shard)
             if not self._unreachable_shards:
-                self._troubles.end("frontier", "The frontier is back; going on.")
+                self._troubles.end(_FRONTIER, "The frontier is back; going on.")
 
     async def write_output(self, write: Callable[[], Awaitable[None]]) -> None:
         """Return when the output has accepted the records. Raises OutputClosed when it never will."""
@@ -77,18 +89,19 @@ class Retrier:
         while True:
             try:
                 await write()
-            except OutputClosed:  # records already in a closed pipe must not be repeated, and no reader is left
+            except OutputClosed:  # a kind of SinkError, but no reader is left, and a repeat could write records twice
                 raise
             except SinkFull as error:
-                self._troubles.begin("output", _sentence(error, "Waiting for room; nothing is lost."))
+                self._troubles.begin(_OUTPUT, _join(error, "Waiting for room; nothing is lost."))
             except SinkError as error:
-                self._troubles.begin("output", _sentence(error, "Waiting until it can be written; nothing is lost."))
+                self._troubles.begin(_OUTPUT, _join(error, "Waiting until it can be written; nothing is lost."))
             else:
-                self._troubles.end("output", "The output can be written again; going on.")
+                self._troubles.end(_OUTPUT, "The output can be written again; going on.")
                 return
             failures += 1
             await asyncio.sleep(outage_pause(failures, random=random.random()))
 
 
-def _sentence(error: GossamerError, then: str) -> str:
-    return f"{str(error).rstrip('.')}. {then}"
+def _join(error: GossamerError, sentence: str) -> str:
+    """Return the error's message as a sentence, and another one behind it."""
+    return f"{str(error).rstrip('.')}. {sentence}"

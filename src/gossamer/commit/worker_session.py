@@ -1,8 +1,12 @@
 """A worker's session with the frontier: heartbeats, reclaims, and waiting for work.
 
-The session has its own tasks for each shard, so that an unreachable shard delays no other. `dead_after_seconds` is
-everywhere the worker's lifetime without a heartbeat (the setting `worker.heartbeat`), not the time between two
-heartbeats, which is that lifetime divided by HEARTBEATS_BEFORE_DEATH.
+The frontier is the store of the requests that wait, divided into shards. Workers lease requests from it. A worker that
+sends no heartbeat to a shard for `dead_after_seconds` (the setting `worker.heartbeat`) counts as dead there, and other
+workers reclaim its leases. The session has its own tasks for each shard, so that an unreachable shard delays no other.
+
+Safe to change: the random variations and the pauses, within the limits that stand beside them. Fixed: a living worker
+must send HEARTBEATS_BEFORE_DEATH heartbeats in `dead_after_seconds` even while its event loop is blocked, and may
+declare others dead only when its LivenessJudge allows it. Otherwise pages would be fetched twice.
 """
 
 import asyncio
@@ -18,8 +22,9 @@ from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.policy.timing import HEARTBEATS_BEFORE_DEATH, LivenessJudge
 
 MAX_STALL_SECONDS = 600.0
-"""Time after which an event loop that stands still counts as stuck for good: the thread then sends no more heartbeats,
-and other workers reclaim the worker's leases. May be changed, but must exceed the longest blocking call of a spider."""
+"""Time after which an event loop that stands still counts as stuck for good: HeartbeatThread then sends no more
+heartbeats, and other workers reclaim the worker's leases. May be changed, but must exceed the longest blocking call of
+a spider; a longer time delays the requests of a worker that is stuck."""
 _JITTER = 0.1
 """Share by which intervals vary at random, so that workers do not act at the same moment. May be changed between 0 and
 0.4: HeartbeatThread must not take the longest interval for a stall."""
@@ -30,7 +35,9 @@ class HeartbeatThread:
 
     The session calls `mark_alive` before each of its own heartbeats. The thread steps in when such a call is half an
     interval late. It checks twice in an interval, so it sends its first heartbeat at most two intervals after the last
-    one of the session. That is in time only if HEARTBEATS_BEFORE_DEATH is at least 3.
+    one of the session. That is in time only if HEARTBEATS_BEFORE_DEATH is at least 3. Both factors (of
+    `_check_seconds` and `_late_seconds`) may be smaller, at more work, but `_late_seconds` must exceed the interval
+    with its jitter.
     """
 
     def __init__(self, frontier: Frontier, holder: Leaseholder, *, dead_after_seconds: float) -> None:
@@ -41,6 +48,7 @@ class HeartbeatThread:
         self._check_seconds = interval / 2
         self._late_seconds = 1.5 * interval
         self._alive_at = time.monotonic()
+        """Time of the last call of `mark_alive`. Two threads use it: one writes, the other only reads."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gossamer-heartbeat", daemon=True)
 
@@ -58,6 +66,7 @@ class HeartbeatThread:
         self._stopped.set()
 
     def _run(self) -> None:
+        """Body of the thread. It uses an event loop of its own, because the worker's is blocked."""
         while not self._stopped.wait(self._check_seconds):
             if self._is_late():
                 asyncio.run(self._send_heartbeats())
@@ -117,7 +126,8 @@ class WorkerSession:
     async def wait_for_work(self, *, at_most_seconds: float, empty_leases: int) -> None:
         """Wait until the frontier announces work, `progress` is set, or `at_most_seconds` have passed.
 
-        `empty_leases`: number of calls in a row that leased nothing, up to now.
+        `empty_leases`: number of calls in a row that leased nothing, up to now. After the second one, announced work
+        could not be leased again: then this pauses, which prevents a busy loop.
         """
         if self.progress.is_set():
             return
@@ -128,10 +138,8 @@ class WorkerSession:
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if waits[0].done() and empty_leases > 1 and not self.progress.is_set():
-                # Announced work could not be leased, again. A pause of up to 50 ms prevents a busy loop. It may be
-                # shorter; a longer one would delay work that can be leased.
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(0.001 * 2 ** min(empty_leases, 6), 0.05)):
+                    async with asyncio.timeout(_pause_after_empty(empty_leases)):
                         await self.progress.wait()
         finally:
             for wait in waits:
@@ -139,7 +147,7 @@ class WorkerSession:
             await asyncio.gather(*waits, return_exceptions=True)
 
     async def wait_until_reachable(self) -> None:
-        """Return when some shard of the frontier answers again, even if it has declared this worker dead."""
+        """Return when some shard of the frontier answers again, even one that has declared this worker dead."""
         await self._retrier.call_frontier(self._holder.ping)
 
 
@@ -170,8 +178,9 @@ class _ShardSession:
     async def send_heartbeats(self) -> None:
         """Send heartbeats until cancelled: one per interval, and one when another worker is due to be declared dead.
 
-        The reply to a heartbeat tells when the next worker will count as dead. Each living worker therefore notices a
-        death within about a second and reclaims the leases; if several do, only the first finds any.
+        The reply to a heartbeat contains the time until the next worker will count as dead. Each living worker
+        therefore notices a death within about a second and reclaims the leases; if several do, only the first finds
+        any.
         """
         # 0: the first heartbeat is sent soon, because only `dead_after_seconds` after its first reply may this worker
         # declare others dead (see LivenessJudge).
@@ -180,7 +189,7 @@ class _ShardSession:
             interval = _varied(self._dead_after_seconds / HEARTBEATS_BEFORE_DEATH)
             await asyncio.sleep(min(interval, seconds_left + _reclaim_delay()))
             self._before_heartbeat()
-            seconds_left = self._dead_after_seconds
+            seconds_left = self._dead_after_seconds  # unless the reply announces an earlier death
             with contextlib.suppress(FrontierUnavailable):
                 seconds_left = await self._send_heartbeat()
                 if seconds_left <= 0:
@@ -194,7 +203,7 @@ class _ShardSession:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_varied(self._dead_after_seconds)):
                     await self._death_noticed.wait()
-            self._death_noticed.clear()
+            self._death_noticed.clear()  # before the work: a death that is noticed during it causes another round
             with contextlib.suppress(FrontierUnavailable):
                 await self._reclaim()
 
@@ -211,13 +220,23 @@ class _ShardSession:
         return seconds_left
 
     async def _reclaim(self) -> None:
+        """Run the shard's maintenance once."""
         may_declare_dead = self._judge.may_declare_dead(asyncio.get_running_loop().time())
         if await self._frontier.maintain(declare_dead=may_declare_dead, shard=self._shard):
             self._on_reclaimed()
 
 
 def _varied(seconds: float) -> float:
+    """Return this time, varied at random by at most _JITTER."""
     return seconds * random.uniform(1 - _JITTER, 1 + _JITTER)
+
+
+def _pause_after_empty(empty_leases: int) -> float:
+    """Return the pause in seconds after so many calls in a row that leased nothing: 1 ms doubling to 50 ms.
+
+    It may be shorter, at more calls; a longer one delays work that can be leased.
+    """
+    return min(0.001 * 2.0 ** min(empty_leases, 6), 0.05)
 
 
 def _reclaim_delay() -> float:

@@ -1,7 +1,16 @@
-"""Interface of the frontier: the URLs that wait, who fetches them, and how fast a domain may be fetched.
+"""Interface of the frontier: the store of the URLs that wait, which leases them to workers and limits how fast each
+domain is fetched.
+
+Words: the frontier is divided into *shards* by domain; a crawl's state is on its *home shard*. A *run* is one life of a
+crawl, from its first request until nothing is left; its *parts* are the shares of single spiders. *Terms* are the
+options of one submission. A *lease* is the loan of a request to one worker, until the worker *settles* it. A *hit* is a
+request that counts against a domain's rate limit. The *egress* is the public address that requests leave from. A *pool*
+is a group of workers with requests of their own.
 
 Every call is one atomic step per shard and may be repeated. Every call may raise FrontierUnavailable (repeat it) and
-FrontierIncompatible; calls that add requests may raise FrontierFull.
+FrontierIncompatible; calls that add requests may raise FrontierFull. Callers rely on these promises and on those of the
+docstrings; tests/contract/frontier checks them. Numbers in the docstrings (such as "20 s") are constants of
+frontier/valkey and may change with them. Values of the enumerations may change only where their docstring allows it.
 """
 
 from collections import Counter
@@ -27,11 +36,11 @@ class AddResult:
     duplicates: int = 0
     rejected: dict[tuple[int, int], str] = field(default_factory=dict)
     """(batch, position) of every URL that was dropped, and the reason: `budget` (domain_max_pending), `stopped`,
-    `expired`. These URLs are not in the seen-set and may be found again."""
+    `expired`. These URLs are not in the seen-set and may be found again. The reasons are stored, so they are fixed."""
     duplicate_positions: list[tuple[int, int]] = field(default_factory=list)
     """(batch, position) of every duplicate. For seeds only."""
     has_other_terms: bool = False
-    """Some duplicates are URLs that were queued under other terms. For seeds only."""
+    """True: some duplicates are URLs that were queued under other terms. For seeds only."""
 
     @property
     def rejected_by_reason(self) -> dict[str, int]:
@@ -49,7 +58,7 @@ class Submission:
     expires: float | None = None
     """When the parts of the spiders of `batches` expire, in epoch seconds; 0: never. None: unchanged."""
     fresh: bool = False
-    """A finished crawl begins a run with an empty seen-set; a running crawl is joined."""
+    """True: a finished crawl begins a run with an empty seen-set; a running crawl is joined."""
     idempotency_key: str = ""
     """Key of a fresh submission, the same on every repetition within an hour: all of them begin or join one run. Empty:
     no key."""
@@ -63,13 +72,13 @@ class SubmissionResult:
     """The run that the submission joined."""
     added: AddResult
     joined_running: bool = False
-    """The submission asked for a fresh run, and joined the one that is running."""
+    """True: the submission asked for a fresh run, and joined the one that is running."""
     exceeds_earlier_terms: bool = False
-    """This run took in some of its duplicates under a smaller maxdepth or a narrower scope."""
+    """True: this run took in some of its duplicates under a smaller maxdepth or a narrower scope."""
 
 
 class RedirectPermit(StrEnum):
-    """Answer to a worker that wants to follow a redirect inside a domain."""
+    """Answer to a worker that wants to follow a redirect inside a domain. The values are free: nothing stores them."""
 
     GRANTED = "granted"
     """A hit was charged: fetch the target now."""
@@ -93,7 +102,6 @@ class Leaseholder(Protocol):
     @property
     def worker(self) -> str:
         """The worker's name. The names of its sessions begin with it."""
-        ...
 
     async def lease(self, *, limit: int) -> list[Lease]:
         """Return at most `limit` requests that are due. Empty means 'none now', not 'finished'.
@@ -102,7 +110,6 @@ class Leaseholder(Protocol):
 
     def holds(self, lease: Lease) -> bool:
         """Return whether the worker still holds this lease: it is not settled, and was not given to another worker."""
-        ...
 
     async def settle(self, settlements: Sequence[Settlement], *, data_epoch: int | None = None) -> list[SettleResult]:
         """Report outcomes; returns one answer for each, in order. May run beside `lease`. May be repeated.
@@ -135,7 +142,6 @@ class Leaseholder(Protocol):
 
     def session_name(self, shard: int) -> str:
         """Return the name of the worker's current session on the shard."""
-        ...
 
     async def heartbeat(self, shard: int | None = None) -> float:
         """Send a heartbeat to a shard (None: to all). `lease` and `settle` send one to their shards, too.
@@ -161,23 +167,28 @@ class RunFinished(FrontierError):
 
 
 class Lane(StrEnum):
-    """A kind of worker: Gossamer's own (fast), or a Scrapy process."""
+    """A kind of worker: Gossamer's own (fast), or a Scrapy process. A spider runs in one lane or in both.
+
+    The values are in keys of running frontiers, so they are fixed.
+    """
 
     FAST = "fast"
     SCRAPY = "scrapy"
 
 
 class ClaimResult(IntEnum):
-    """Answer to a claim of a task that one process does once in a crawl."""
+    """Answer to a claim of a task that one process does once in a crawl. The values are those of claim.lua."""
 
     HELD_BY_OTHER = -1
     """Another process is doing it."""
     DONE = 0
+    """The task is done: the caller does not do it."""
     GRANTED = 1
+    """The caller does the task."""
 
 
 class SpiderRegistry(Protocol):
-    """The spiders that processes have announced, each with the lanes that run it.
+    """The spiders that processes have announced, each with the lanes (kinds of worker) that run it.
 
     The lane decides which requests are duplicates. Requests to a spider that only Scrapy runs are remembered by
     Scrapy's default fingerprint, all others by method, canonical URL and body. A process that does not know yet that a
@@ -191,12 +202,11 @@ class SpiderRegistry(Protocol):
         """Read the announcements again if one of these spiders is not known, or after 10 s."""
 
     def lanes(self, name: str) -> frozenset[Lane]:
-        """Return the lanes that had announced the spider when the announcements were last read."""
-        ...
+        """Return the lanes that had announced the spider when the announcements were last read. Empty: it is not
+        known."""
 
     def names(self) -> frozenset[str]:
         """Return all spiders that were announced when the announcements were last read."""
-        ...
 
     def fingerprint(
         self,
@@ -210,28 +220,27 @@ class SpiderRegistry(Protocol):
         """Return the fingerprint of a request to a spider, a signed 64-bit number.
 
         `url` is canonical. `query_order` comes from the terms of the request; only the fast lane uses it."""
-        ...
 
 
 class Frontier(Protocol):
-    """Client of the whole frontier: submits requests, reads its state, steers crawls, opens workers' leaseholders."""
+    """Client of the whole frontier: submits requests, reads its state, steers crawls, opens workers' leaseholders.
+
+    An implementation may be used by the tasks of one event loop; another loop needs a `clone`.
+    """
 
     @property
     def secret(self) -> int:
         """Key of the fingerprints (unsigned 64-bit), made once per frontier. A frontier that lost its data may get
         another one."""
-        ...
 
     @property
     def reclaimed(self) -> int:
         """Number of requests that this client has taken back from dead workers."""
-        ...
 
     @property
     def lost_shards(self) -> int:
         """Number of times this process found a shard without its data, because its server restarted without them or a
         person deleted them. `check_data` and `maintain` look. The frontier remains usable, but empty."""
-        ...
 
     async def check_data(self) -> None:
         """Check on every shard whether its data are there, and count those without in `lost_shards`."""
@@ -239,16 +248,13 @@ class Frontier(Protocol):
     @property
     def spiders(self) -> SpiderRegistry:
         """The spiders that processes have announced."""
-        ...
 
     @property
     def shard_count(self) -> int:
         """Number of shards. A call that concerns one shard does not wait for the others."""
-        ...
 
     def shard_of(self, domain: str) -> int:
         """Return the shard that a domain lives on."""
-        ...
 
     @property
     def data_epoch(self) -> int:
@@ -256,7 +262,6 @@ class Frontier(Protocol):
         whenever the frontier may have lost some of what it confirmed last (its server was restarted from an older file,
         or a replica took over). Mostly nothing was lost. A cache of the frontier's content must not rely on answers of
         an earlier data epoch."""
-        ...
 
     async def open_crawl(
         self,
@@ -315,7 +320,6 @@ class Frontier(Protocol):
 
         A claim that is not repeated for 20 s is free again. Returns one answer for each, in order. The frontier
         remembers the tasks for 30 days after the last call, and forgets them when a fresh run begins."""
-        ...
 
     async def open_leaseholder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> Leaseholder:
         """Return a leaseholder for a worker that takes these spiders' requests in this pool and fetches from the egress
@@ -329,7 +333,6 @@ class Frontier(Protocol):
     def clone(self) -> "Frontier":
         """Return the same frontier over connections of its own, for the event loop of another thread. The caller closes
         it. It connects when it is first used, also where some shards do not answer."""
-        ...
 
     async def maintain(self, *, declare_dead: bool = True, shard: int | None = None) -> int:
         """Run the periodic maintenance of a shard (None: of all): reclaim leases of dead workers, finish idle crawls,
@@ -338,8 +341,8 @@ class Frontier(Protocol):
         Returns the number of reclaimed requests. Steps that also concern a shard that does not answer are left for
         later.
 
-        `declare_dead`: declare workers dead that were silent for a heartbeat. A process that has just started, or was
-        itself cut off from the frontier a moment ago, passes False (see `LivenessJudge`)."""
+        `declare_dead`: declare workers dead that have sent no heartbeat for too long. A process that has just started,
+        or was itself cut off from the frontier a moment ago, passes False (see `LivenessJudge`)."""
 
     async def crawl_info(self, crawl: CrawlId) -> CrawlInfo | None:
         """Return a crawl's state and counters, at the same cost for any size. None: no such crawl, or past its
@@ -353,17 +356,14 @@ class Frontier(Protocol):
         one.
 
         The cost does not grow with the number of crawls; running crawls are listed apart."""
-        ...
 
     async def app_info(self, appid: str, *, spider: str = "") -> AppInfo:
         """Return how much of an application waits, for one spider (empty: all). The cost does not grow with its
         crawls."""
-        ...
 
     async def first_domains(self, crawls: Sequence[CrawlId], *, limit: int) -> list[list[DomainInfo]]:
         """Return for each crawl at most `limit` of the domains where requests wait. The domains of a stopped crawl are
         listed until their queues are deleted."""
-        ...
 
     async def crawl_domains(
         self, crawl: CrawlId, *, cursor: str = "", limit: int = 100
@@ -441,8 +441,8 @@ class Frontier(Protocol):
         for a run whose parts all ended by themselves, for a run to which nothing was ever added, and for a stop after
         the end. For a part that expired, `purged` counts all its requests that were dropped for that.
 
-        `publisher`: name of a caller that publishes the events; for 5 s after the call, every other publisher gets no
-        events of that shard."""
+        `publisher`: name of a caller that publishes the events; for 5 s after a call that returned some, every other
+        publisher gets no events of that shard."""
 
     async def acknowledge_events(self, events: Sequence[CrawlEvent]) -> None:
         """Delete events that have been published. May be repeated."""
@@ -473,7 +473,7 @@ class Frontier(Protocol):
         meanwhile: its change is not overwritten, and changes made up to then stay. Read the policies and repeat."""
 
     async def block_domain(self, domain: str, *, seconds: float) -> None:
-        """Lease no request of this domain to any worker for so long (Retry-After). Never shortens a block."""
+        """Lease no request of this domain to any worker for `seconds` (Retry-After). Never shortens a block."""
 
     async def set_crawl_delay(self, domain: str, *, seconds: float) -> None:
         """Set the delay between two hits that robots.txt requests; it is kept for a day."""
@@ -482,7 +482,7 @@ class Frontier(Protocol):
         """Return the shared record of an origin's robots.txt. None: not known."""
 
     async def claim_robots(self, domain: str, origin: str, *, seconds: float) -> bool:
-        """Claim the fetch of a robots.txt. True: the caller is to fetch it, and no other caller will for so long."""
+        """Claim the fetch of a robots.txt. True: the caller is to fetch it, and no other caller will for `seconds`."""
 
     async def save_robots(self, domain: str, origin: str, record: bytes, *, ttl_seconds: float) -> None:
         """Share a record and release the claim. A domain's records take at most about 8 MiB together: beyond that the

@@ -1,11 +1,14 @@
 """Domain policies under several editors."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from gossamer.control import domains
 from gossamer.errors import FrontierUnavailable, PoliciesChanged
+from gossamer.frontier.valkey import codec
+from gossamer.frontier.valkey.keys import KeyPattern
 from gossamer.model.crawl import DomainPolicy
 
 from .pair import Pair
@@ -87,3 +90,33 @@ async def test_an_edit_beside_a_replacement_is_never_lost(pair: Pair) -> None:
     assert all(policies[name] in (DomainPolicy(hits=1), DomainPolicy(hits=1, scale=0.5)) for name in names)
     await edit(names[0])
     assert (await frontier.domain_policy(names[0])).scale == 0.5
+
+
+async def test_the_default_is_that_of_the_first_shard_while_the_others_have_an_older_one(stage: Stage) -> None:
+    frontier = await stage.frontier()
+    await frontier.set_domain_policy(None, DomainPolicy(hits=2))
+    newer = codec.pack_policy(DomainPolicy(hits=3))
+    await frontier._commands.call_confirmed(0, "set_policy", "", newer)  # the editor then dies
+    assert (await frontier.domain_policies())[0] == DomainPolicy(hits=3) == await frontier.domain_policy(None)
+    await domains.replace_all(frontier, "default: {hits: 4}")
+    assert (await frontier.domain_policies())[0] == DomainPolicy(hits=4)
+    await stage.leave()
+
+
+async def test_an_editor_of_the_default_that_was_held_up_overwrites_no_later_edit(stage: Stage) -> None:
+    slow, fast = await stage.frontier(), await stage.frontier()
+    set_first, held_up = slow._commands.call_confirmed, DomainPolicy(hits=2)
+
+    async def set_then_wait(*arguments: Any) -> Any:
+        reply = await set_first(*arguments)
+        await fast.set_domain_policy(None, DomainPolicy(hits=3), expected=held_up)
+        return reply
+
+    slow._commands.call_confirmed = set_then_wait  # type: ignore[method-assign, assignment]
+    await slow.set_domain_policy(None, held_up, expected=DomainPolicy())
+    fields = [
+        await fast._commands.plain(s, "HGET", keys.key(KeyPattern.POLICY), "*")
+        for s, keys in enumerate(fast._commands.keys)
+    ]
+    assert fields == [codec.pack_policy(DomainPolicy(hits=3))] * stage.shards
+    await stage.leave()

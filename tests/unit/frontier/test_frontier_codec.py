@@ -1,5 +1,6 @@
 """What the servers keep, read back; and what another version wrote there, named as such."""
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -57,3 +58,21 @@ def test_parts_are_read_whatever_their_bytes() -> None:
         assert codec.unpack_number(parts[1]) == 70_000
     with pytest.raises(FrontierIncompatible, match="version"):
         codec.unpack_parts(b"\x01\x02\x03", 2)
+
+
+def test_leases_of_one_run_share_it_until_its_crawl_is_changed() -> None:
+    token = CRAWL.id.token.encode()
+    entry = struct.pack(">BBHBH", 0, 0, 0, 0, 1) + b"http://a.test/"
+    rows: list[Any] = [*ROW, entry, 0, 0]
+    terms = [token, b"1", msgspec.msgpack.encode(Terms())]
+    decoder = codec.LeaseDecoder()
+
+    def run_of(crawl: Crawl) -> Run:
+        [lease] = decoder.decode(0, rows, [token, b"7", codec.pack_crawl(crawl)], terms, worker="w-1", charged=0.0)
+        return lease.run
+
+    first = run_of(CRAWL)
+    assert first == Run(CRAWL, 1, 7)
+    assert run_of(CRAWL) is first
+    changed = msgspec.structs.replace(CRAWL, rate=Rate(9, 1.0))
+    assert run_of(changed) == Run(changed, 1, 7)

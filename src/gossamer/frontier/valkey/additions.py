@@ -1,4 +1,12 @@
-"""Opens crawls and adds requests, with a cache of what the frontier's shards know of a run already."""
+"""Opens crawls and adds requests, with a cache of what the frontier's shards know of a run already.
+
+A run is one life of a crawl, from its first request until nothing is left; terms are the options of one submission. A
+request goes to the shard of its domain. The home record of a crawl, on its home shard, lists the shards of the run.
+
+Safe to change: the sizes below. Fixed: a shard is listed in the home record
+before it gets requests, or a finish or a stop would miss them; and a repeated addition has the names and numbers of
+the first one, or its URLs would count as duplicates of themselves.
+"""
 
 import secrets
 from collections import OrderedDict
@@ -18,10 +26,12 @@ from gossamer.model.request import Batch
 from gossamer.policy.cache import BoundedCache
 
 URLS_A_CALL = 1280
-"""URLs that one call adds, which takes the server a few milliseconds. More make the call longer."""
+"""URLs that one call adds, which takes the server a few milliseconds. May be tuned: more make the call longer, and the
+shard executes no other call meanwhile."""
 _CACHED_RUNS = 10_000
 _CACHED_TERMS_BYTES = 2 * 1024 * 1024
-"""Bounds of the caches of runs and packed terms. Smaller ones take less memory, and ask or pack more often."""
+"""Bounds of the caches of runs and packed terms. May be changed freely: smaller ones take less memory, and ask or pack
+more often."""
 
 Group = list[tuple[int, int, Batch]]
 """Content of one call: (index of the batch, offset in it, part of the batch)."""
@@ -40,25 +50,26 @@ class _AddCall(NamedTuple):
 class _AdditionNames:
     """Names of additions whose answer is not known yet, so that a repeated addition gets its first answer.
 
-    A later addition takes a free name again. So the servers keep no more answers than there are additions under way,
-    and those that were given up in the last hour.
+    A later addition uses a free name again, with another number. So the servers keep only the answers of additions
+    under way, and of those that were given up in the last hour.
     """
 
     def __init__(self) -> None:
         self._client = secrets.token_hex(8)
+        """Distinguishes the names of this process from those of others."""
         self._free: list[str] = []
-        self._names = 0
-        self._number = 0
+        self._name_count = 0
+        self._last_number = 0
 
     def begin(self, first: Batch) -> None:
         """Name an addition by its first batch. A repeated one has its name already."""
         if first.attempt is not None:
             return
         if not self._free:
-            self._free.append(f"{self._client}.{self._names}")
-            self._names += 1
-        self._number += 1
-        first.attempt = (self._free.pop(), self._number)
+            self._free.append(f"{self._client}.{self._name_count}")
+            self._name_count += 1
+        self._last_number += 1
+        first.attempt = (self._free.pop(), self._last_number)
 
     def end(self, first: Batch) -> None:
         """Free the name of an addition whose answer is known."""
@@ -74,14 +85,16 @@ class RequestAdder:
         self._commands = commands
         self._retention_ms = retention_ms
         self._touched: OrderedDict[tuple[str, int, int], set[int]] = OrderedDict()
-        """By run: the shards that the run's home record lists."""
+        """By run (token, generation, number): the shards that the run's home record lists."""
         self._ended: dict[tuple[str, int, int], str] = {}
-        """By run: spiders whose part has ended, each behind the letter of how, joined by commas."""
+        """By run: spiders whose part has ended, as open_run.lua returns them and add.lua takes them: each behind the
+        letter of its end (see `runs.LETTERS`), joined by commas."""
         self._cache_epoch = 0
         self._fresh_keys: dict[str, str] = {}
         """By crawl: idempotency key of a fresh run whose opening is not answered yet."""
         self._names = _AdditionNames()
         self._packed: BoundedCache[int, tuple[Terms, codec.PackedTerms]] = BoundedCache(_CACHED_TERMS_BYTES)
+        """By the `id()` of the terms, which are kept, so that no other object gets this id."""
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
@@ -96,7 +109,7 @@ class RequestAdder:
     ) -> Run:
         check_names(crawl.pool, *(expires or ()))
         token = crawl.id.token
-        # The key is kept until the call is answered, so that a repeated call is not refused because of the run that the
+        # The key is kept until the call is answered. Else a repeated call would be refused because of the run that the
         # first one began.
         if fresh and not idempotency_key:
             idempotency_key = self._fresh_keys.setdefault(token, secrets.token_hex(8))
@@ -125,8 +138,8 @@ class RequestAdder:
     ) -> tuple[Run, int]:
         """Open a crawl on its home shard; returns the run, and the version of the home record that confirms it.
 
-        `touch`: shards to list in the home record. `expected`: number of the only run that may be joined; 0: any.
-        `age_ms`: age of the process that joins; negative: unknown.
+        `touch`: shards to list in the home record. `key`: idempotency key of a fresh run. `expected`: number of the
+        only run that may be joined; 0: any. `age_ms`: age of the process that joins; negative: unknown.
         """
         token = crawl.id.token
         home = home_shard(token, self._commands.count)
@@ -138,6 +151,7 @@ class RequestAdder:
         data_epoch = self._commands.shards.data_epoch
         while (reply := await self._commands.call_confirmed(home, "open_run", *arguments))[0] == b"stopping":
             await carry_out_stop(self._commands, token, retention_ms=self._retention_ms)
+        # The fields of a reply are described at the head of open_run.lua.
         if reply[0] == b"refused":
             state = reply[1].decode()
             can_finish = fresh and state == CrawlState.RUNNING
@@ -147,7 +161,9 @@ class RequestAdder:
         if reply[0] == b"finished":
             raise RunFinished(run)
         run_key = (token, run.generation, run.number)
-        self._touched.setdefault(run_key, set()).update(touch if data_epoch == self._commands.shards.data_epoch else ())
+        known = self._touched.setdefault(run_key, set())
+        if data_epoch == self._commands.shards.data_epoch:  # else the home shard may have lost this already
+            known.update(touch)
         self._ended[run_key] = ",".join(spider.decode() for spider in reply[5:])
         if len(self._touched) > _CACHED_RUNS:
             oldest, _ = self._touched.popitem(last=False)
@@ -172,6 +188,7 @@ class RequestAdder:
         return result
 
     async def _add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool) -> AddResult:
+        """Add the batches, after `begin` has named the addition."""
         result = AddResult()
         by_shard: dict[int, list[tuple[int, Batch]]] = {}
         for index, batch in enumerate(batches):
@@ -179,24 +196,28 @@ class RequestAdder:
             if batch.unfiltered and not batch.call:
                 batch.call = secrets.token_hex(8)
             by_shard.setdefault(shard_of(batch.domain, self._commands.count), []).append((index, batch))
-        # The home record lists the shards that a run touched before these have requests of it.
+        # First list the shards in the home record; only then may they get requests of the run.
         self._drop_old_cache()
         listed = self._touched.get((run.crawl.id.token, run.generation, run.number), ())
-        if new := [shard for shard in by_shard if shard not in listed]:
-            confirmed = await self._confirm(run, new, seeds=seeds)
+        if unlisted := [shard for shard in by_shard if shard not in listed]:
+            confirmed = await self._confirm(run, unlisted, seeds=seeds)
             if confirmed is None:
                 _reject(result, [(index, 0, batch) for index, batch in enumerate(batches)])
                 return result
             run, _ = confirmed
         calls = {shard: _split_into_calls(batches[0].attempt, part) for shard, part in by_shard.items()}
-        single = sum(map(len, calls.values())) == 1
-        await gather_all(self._add_shard(run, terms, shard, few, result, seeds, single) for shard, few in calls.items())
-        if not single and result.added == 0:  # a last call, because only now is it known that no URL was new
+        is_only_call = sum(map(len, calls.values())) == 1
+        await gather_all(
+            self._add_shard(run, terms, shard, some, result, seeds, is_only_call) for shard, some in calls.items()
+        )
+        if not is_only_call and result.added == 0:
+            # Only now is it known that no URL was new. A last call says so: the run may have nothing left to do.
             await self._add_shard(run, terms, next(iter(calls)), [_AddCall([], "", 0)], result, False, True)
         return result
 
     async def _confirm(self, run: Run, touch: Sequence[int], *, seeds: bool) -> tuple[Run, int] | None:
-        """Confirm the run on its home shard. None: the run is over, and the URLs are late outlinks."""
+        """Confirm the run on its home shard, which then lists these shards; returns the run and the version of the home
+        record. None: the run is over, and the URLs are late outlinks."""
         try:
             return await self._open(run.crawl, touch=touch, expected=0 if seeds else run.number)
         except CrawlRefused:
@@ -207,8 +228,13 @@ class RequestAdder:
     async def _add_shard(
         self, run: Run, terms: Terms, shard: int, calls: list[_AddCall], result: AddResult, seeds: bool, last: bool
     ) -> None:
+        """Add to one shard, one call after the other, and enter the replies in the result.
+
+        `last`: True for a call after which nothing more comes and before which no URL was new.
+        """
         for call in calls:
-            version = 0
+            version = 0  # of the home record that confirms the run; 0: not asked
+            # "closed": the shard refuses, because the run is being finished or is over, until the home shard was asked.
             while (reply := await self._call(run, terms, shard, call, version, last=last, seeds=seeds))[0] == b"closed":
                 confirmed = await self._confirm(run, [shard], seeds=seeds)
                 if confirmed is None:
@@ -224,6 +250,7 @@ class RequestAdder:
     async def _call(
         self, run: Run, terms: Terms, shard: int, call: _AddCall, version: int, *, last: bool, seeds: bool
     ) -> Any:
+        """Return the reply of add.lua, which reads these arguments by position."""
         packed = self.pack_terms(terms)
         token = run.crawl.id.token
         arguments: list[Argument] = [
@@ -264,22 +291,27 @@ class RequestAdder:
         return packed
 
 
-def _split_into_calls(addition: tuple[str, int] | None, part: list[tuple[int, Batch]]) -> list[_AddCall]:
-    """Split one shard's batches into calls. A batch with a name of its own gets calls of its own."""
-    name, number = addition or ("", 0)
-    groups = _groups([pair for pair in part if not pair[1].call])
-    calls = [_AddCall(group, f"{name}.{index}", number) for index, group in enumerate(groups)]
-    for pair in part:
-        if pair[1].call:
-            calls += [_AddCall(group, f"{pair[1].call}.{group[0][1]}", 0) for group in _groups([pair])]
+def _split_into_calls(attempt: tuple[str, int] | None, indexed: list[tuple[int, Batch]]) -> list[_AddCall]:
+    """Split one shard's batches, each with its index, into calls. A batch with a name of its own gets calls of its own.
+
+    `attempt`: name and number of the addition. The same batches must be split into the same calls when the addition is
+    repeated: each call has the name of the addition and its place, or the name of the batch and its offset in it.
+    """
+    name, number = attempt or ("", 0)
+    groups = _groups([(index, batch) for index, batch in indexed if not batch.call])
+    calls = [_AddCall(group, f"{name}.{place}", number) for place, group in enumerate(groups)]
+    for index, batch in indexed:
+        if batch.call:
+            for group in _groups([(index, batch)]):
+                [(_, offset, _)] = group
+                calls.append(_AddCall(group, f"{batch.call}.{offset}", 0))
     return calls
 
 
-def _groups(part: list[tuple[int, Batch]]) -> list[Group]:
-    return [
-        [(part[index][0], offset, batch) for index, offset, batch in group]
-        for group in codec.split_batches([batch for _, batch in part], URLS_A_CALL)
-    ]
+def _groups(indexed: list[tuple[int, Batch]]) -> list[Group]:
+    """Split batches into groups that one call may add."""
+    groups = codec.split_batches([batch for _, batch in indexed], URLS_A_CALL)
+    return [[(indexed[position][0], offset, part) for position, offset, part in group] for group in groups]
 
 
 # --- replies ----------------------------------------------------------------------------------------------------------
@@ -294,18 +326,19 @@ def refusal(crawl: Crawl, reply: Sequence[bytes]) -> str:
 def record_added(result: AddResult, reply: Sequence[Any], parts: Sequence[tuple[int, int, Batch]]) -> bool:
     """Add an "ok" reply of `add` to the result. `parts`: what was sent, as (index of the batch, offset in it, part).
 
-    Returns whether the shard became idle."""
-    _, new, duplicates, idle, known, rejected, strange = reply
-    result.has_other_terms |= bool(strange)
+    Returns whether the shard became idle: the run may have finished."""
+    _, new, duplicates, is_idle, duplicate_positions, rejected, has_other_terms = reply
+    result.has_other_terms |= bool(has_other_terms)
     result.added += new
     result.duplicates += duplicates
-    if known or rejected:
+    if duplicate_positions or rejected:
+        # The reply counts the URLs of all parts from 0.
         places = [(index, offset + k) for index, offset, batch in parts for k in range(len(batch.urls))]
-        result.duplicate_positions += [places[position] for position in known]
+        result.duplicate_positions += [places[position] for position in duplicate_positions]
         result.rejected.update(
             (places[position], reason.decode()) for position, reason in zip(rejected[::2], rejected[1::2], strict=True)
         )
-    return bool(idle)
+    return bool(is_idle)
 
 
 def _reject(result: AddResult, group: Group) -> None:

@@ -1,12 +1,16 @@
 """Binary formats of the values that this package and its Lua scripts exchange and store.
 
-Running frontiers have values of these formats: a change needs a change of the scripts, and another `FORMAT` in
-`identity`.
+An entry is a waiting request as it lies in a queue. Terms are the options of one submission.
+
+Fixed: all formats, the order of fields and arguments included. Running frontiers have values of these formats, so a
+change needs a change of the scripts, and another `FORMAT` in `identity`. Safe to change: how batches are split into
+calls (`split_batches`), and the estimates of memory.
 """
 
 import hashlib
 import secrets
 import struct
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,19 +21,25 @@ import msgspec
 from gossamer.errors import BadInput, FrontierIncompatible
 from gossamer.model.crawl import Crawl, CrawlId, DomainPolicy, Order, Rate, Run, Terms
 from gossamer.model.request import MAX_PAYLOAD_BYTES, Batch, Lease, request_id
+from gossamer.policy.cache import BoundedCache
 
+# Parts of an entry; entries.lua has the same. An entry is a header, then either the URL, or (if it is extended) a tail
+# header, the URL and a payload.
 _HEADER = struct.Struct(">BBHBH")  # flags, attempt, depth, number of the terms (high byte, low bytes)
 _TAIL = struct.Struct(">8sH")  # identity, length of the URL
 _EXTENDED = 1  # flag: the URL is behind a tail header, and a payload may follow
-_SUSPECT = 8  # flag of a stored entry with which workers died: their names follow the header
-_GROUP_PAYLOAD_BYTES = 4 * MAX_PAYLOAD_BYTES
-"""Bounds the time that one call takes the server: more bytes make it longer. At least `MAX_PAYLOAD_BYTES`."""
+_SUSPECT = 8  # flag of a stored entry with which workers died: length and text of their names follow the header
+_SUSPECT_LENGTH_BYTES = 2
 _NO_IDENTITY = bytes(8)
 """Stored identity of an entry that only its spider and URL distinguish."""
 
+_GROUP_PAYLOAD_BYTES = 4 * MAX_PAYLOAD_BYTES
+"""Payload that one call adds (about). May be tuned: more bytes make a call longer, and the shard executes no other call
+meanwhile. Must be at least MAX_PAYLOAD_BYTES, or a request could not be added."""
+
 
 class _CrawlRow(msgspec.Struct, array_like=True, frozen=True):
-    """Stored form of a crawl."""
+    """Stored form of a crawl: an array in this order, whose first three fields scripts read, too."""
 
     appid: str
     crawlid: str
@@ -61,27 +71,30 @@ class PackedTerms:
     """Terms of one submission as scripts take them."""
 
     digest: bytes
-    """Distinguishes the terms of a crawl."""
+    """Name of these terms among those of their crawl: equal terms are stored once."""
     blob: bytes
     """The limits that scripts read, then the terms."""
 
 
 def pack_terms(terms: Terms) -> PackedTerms:
+    """Return terms as scripts take them. Equal terms must give equal bytes."""
     blob = _pack(terms)
     limits = _pack((terms.expires * 1000 or 0, _limit(terms.domain_max_pages), _limit(terms.domain_max_pending)))
     return PackedTerms(hashlib.blake2b(blob, digest_size=8).hexdigest().encode(), limits + blob)
 
 
 def _limit(value: int | None) -> int | bool:
+    """Return a limit as scripts read it: false means none."""
     return False if value is None else value
 
 
 def terms_memory_bytes(blob: bytes) -> int:
-    """Estimate how many bytes terms take in memory, packed and unpacked."""
+    """Estimate how many bytes terms take in memory, packed and unpacked. For the bounds of caches only."""
     return 1000 + 9 * len(blob)
 
 
 def unpack_terms(blob: bytes) -> Terms:
+    """Return the terms in a blob without limits before them."""
     with decoding("a submission's terms"):
         return _decode_terms(blob)
 
@@ -103,6 +116,7 @@ def pack_crawl(crawl: Crawl) -> bytes:
 
 
 def unpack_crawl(blob: bytes) -> Crawl:
+    """Return a crawl from its stored form."""
     with decoding("a crawl"):
         row = _decode_crawl_row(blob)
     return Crawl(
@@ -122,6 +136,8 @@ def hash_fields(row: Sequence[bytes]) -> dict[bytes, bytes]:
 
 
 def pack_policy(policy: DomainPolicy) -> bytes:
+    """Return the stored form of a policy, which scripts read by these names. Equal policies must give equal bytes,
+    because set_policy.lua compares them."""
     fields = {
         "hits": policy.hits,
         # Rounded, so that a decoded policy packs to the same bytes.
@@ -138,6 +154,7 @@ def pack_policy(policy: DomainPolicy) -> bytes:
 
 
 def unpack_policy(blob: bytes) -> DomainPolicy:
+    """Return a policy from its stored form."""
     with decoding("a domain's policy"):
         row = msgspec.msgpack.decode(blob)
         if "window" in row:
@@ -146,8 +163,11 @@ def unpack_policy(blob: bytes) -> DomainPolicy:
 
 
 def pack_tail(url: str, payload: bytes | None, identity: bytes) -> bytes:
-    """Return an extended entry without its header: 8 bytes of identity, URL, payload. Empty `identity`: only spider and
-    URL distinguish the entry."""
+    """Return an extended entry without its header: identity, URL, payload.
+
+    `identity`: 8 bytes, or empty where spider and URL distinguish the entry. Raises BadInput for a payload that is too
+    large.
+    """
     if payload is not None and len(payload) > MAX_PAYLOAD_BYTES:
         raise BadInput(f"a request's payload is {len(payload)} bytes, at most {MAX_PAYLOAD_BYTES} fit: {url[:200]}")
     encoded = url.encode()
@@ -155,8 +175,8 @@ def pack_tail(url: str, payload: bytes | None, identity: bytes) -> bytes:
 
 
 def batch_arguments(batch: Batch) -> list[bytes | str | int]:
-    """Return the arguments of the `add` scripts for one batch. Entries are extended where one has a payload, or must be
-    added even when seen."""
+    """Return the arguments of the `add` scripts for one batch, which these read by position. All its entries are
+    extended where one has a payload, or where they are added even when seen."""
     payloads = batch.payloads
     extended = batch.unfiltered or (payloads is not None and any(p is not None for p in payloads))
     head: list[bytes | str | int] = [
@@ -168,24 +188,24 @@ def batch_arguments(batch: Batch) -> list[bytes | str | int]:
         1 if extended else 0,
         len(batch.urls),
     ]
+    # Fingerprint and tail of each URL in turn. A tail is the URL, or an extended entry without its header.
     rest: list[bytes | str | int] = [b""] * (2 * len(batch.urls))
     rest[::2] = batch.fingerprints
     if not extended:
         rest[1::2] = batch.urls
-    else:
-        for index, url in enumerate(batch.urls):
-            identity = (
-                secrets.token_bytes(8)
-                if batch.unfiltered
-                else batch.fingerprints[index].to_bytes(8, "big", signed=True)
-            )
-            rest[2 * index + 1] = pack_tail(url, payloads[index] if payloads else None, identity)
+        return head + rest
+    for index, url in enumerate(batch.urls):
+        if batch.unfiltered:
+            identity = secrets.token_bytes(8)
+        else:
+            identity = batch.fingerprints[index].to_bytes(8, "big", signed=True)
+        rest[2 * index + 1] = pack_tail(url, payloads[index] if payloads else None, identity)
     return head + rest
 
 
 def split_batches(batches: Sequence[Batch], max_urls: int) -> Iterator[list[tuple[int, int, Batch]]]:
-    """Yield groups of (index of the batch, offset in it, part) that one call may add. A group has at most `max_urls`
-    URLs and about `_GROUP_PAYLOAD_BYTES` of payload."""
+    """Yield groups of (index of the batch, offset in it, part of it) that one call may add, in order. A group has at
+    most `max_urls` URLs and about `_GROUP_PAYLOAD_BYTES` of payload."""
     group: list[tuple[int, int, Batch]] = []
     room, bytes_left = max_urls, _GROUP_PAYLOAD_BYTES
     for index, batch in enumerate(batches):
@@ -214,6 +234,8 @@ def _fitting(payloads: Sequence[bytes | None], bytes_left: int) -> tuple[int, in
 
 
 def _part(batch: Batch, first: int, end: int) -> Batch:
+    """Return the batch with its URLs from `first` up to `end` only. The part has no name of its own: its caller names
+    the call."""
     if first == 0 and end == len(batch.urls):
         return batch
     return Batch(
@@ -229,13 +251,15 @@ def _part(batch: Batch, first: int, end: int) -> Batch:
 
 
 def decode_entry(entry: bytes) -> tuple[int, int, int, int, str, bytes | None, bytes]:
-    """Return (deaths, attempt, depth, number of the terms, URL, payload, identity)."""
+    """Return (deaths, attempt, depth, number of the terms, URL, payload, identity) of an entry: a tuple, because this
+    runs for every leased request."""
     flags, attempt, depth, high, low = _HEADER.unpack_from(entry)
     number = high << 16 | low
     deaths = flags >> 1 & 3
-    rest = 7
+    rest = _HEADER.size
     if flags & _SUSPECT:  # only in stored entries: names of workers come first
-        rest = 9 + int.from_bytes(entry[7:9])
+        names = rest + _SUSPECT_LENGTH_BYTES
+        rest = names + int.from_bytes(entry[rest:names])
     if not flags & _EXTENDED:
         return deaths, attempt, depth, number, entry[rest:].decode(), None, b""
     identity, length = _TAIL.unpack_from(entry, rest)
@@ -252,11 +276,17 @@ def decode_entry(entry: bytes) -> tuple[int, int, int, int, str, bytes | None, b
     )
 
 
+def entry_url(entry: bytes) -> str:
+    """Return the URL of an entry."""
+    _, _, _, _, url, _, _ = decode_entry(entry)
+    return url
+
+
 def unpack_parts(raw: bytes, count: int) -> list[bytes]:
     """Return the bytes of each of `count` consecutive msgpack values; strings without their header, because they may be
     binary. Raises FrontierIncompatible when there are fewer or more values."""
     with decoding("a request"):
-        parts = _decode_raws(bytes((0x90 | count,)) + raw)
+        parts = _decode_raws(bytes((0x90 | count,)) + raw)  # 0x90: header of an array of up to 15 values
         if len(parts) != count:
             raise ValueError(f"{len(parts)} parts, not {count}")
         return [_unwrapped(bytes(part)) for part in parts]
@@ -268,26 +298,31 @@ def unpack_number(part: bytes) -> int:
         return int(msgspec.msgpack.decode(part))
 
 
+_STRING_HEADER_BYTES = {0xD9: 2, 0xDA: 3, 0xDB: 5} | dict.fromkeys(range(0xA0, 0xC0), 1)
+"""By first byte of a msgpack string: the length of its header. Fixed by msgpack."""
+
+
 def _unwrapped(part: bytes) -> bytes:
-    kind = part[0]
-    if 0xA0 <= kind <= 0xBF:
-        return part[1:]
-    return part[{0xD9: 2, 0xDA: 3, 0xDB: 5}.get(kind, 0) :]
+    """Return a string without its header, any other value as it is."""
+    return part[_STRING_HEADER_BYTES.get(part[0], 0) :]
 
 
 LEASE_ROW = 9
-"""Number of fields of a lease in a reply of `lease.lua`."""
+"""Number of fields of a lease in a reply of `lease.lua`, in the order that `decode_lease` describes."""
 
 
 def decode_lease(shard: int, row: Sequence[Any], run: Run, terms: Terms, *, worker: str, charged: float) -> Lease:
-    """Return a lease from its row of a reply: id, token, run, spider, domain, priority, entry, start and even gap in
-    us."""
+    """Return a lease from its row of a reply: id, token, run, spider, domain, priority, entry, then in microseconds the
+    time from the call to the request's start, and the even gap (negative: its domain is blacklisted).
+
+    `worker`: name of the session that leased it. `charged`: when its hit was charged, on the process's monotonic clock.
+    """
     try:  # not `decoding`: this runs for every request
         deaths, attempt, depth, _, url, payload, identity = decode_entry(row[6])
     except (struct.error, UnicodeDecodeError) as exc:
         raise FrontierIncompatible(f"a request in it cannot be read ({exc}); use the version that wrote it") from exc
     spider = row[3].decode()
-    spacing: int = row[8]
+    spacing_us: int = row[8]
     return Lease(
         id=int(row[0]),
         shard=shard,
@@ -306,6 +341,74 @@ def decode_lease(shard: int, row: Sequence[Any], run: Run, terms: Terms, *, work
         identity=identity,
         charged=charged,
         ahead_seconds=row[7] / 1_000_000,
-        spacing_seconds=spacing / 1_000_000 if spacing > 0 else 0.0,
-        blacklisted=spacing < 0,
+        spacing_seconds=spacing_us / 1_000_000 if spacing_us > 0 else 0.0,
+        blacklisted=spacing_us < 0,
     )
+
+
+_CACHED_RUNS = 5000
+_CACHED_TERMS_BYTES = 5 * 1024 * 1024
+"""Bounds of the caches of decoded runs and terms. May be changed freely: smaller ones take less memory, and decode more
+often."""
+
+
+class LeaseDecoder:
+    """Decodes the leases in replies of lease.lua. Leases of the same run have the same Run object, leases of the same
+    submission the same Terms object: the committer groups links by these."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[tuple[bytes, bytes], tuple[bytes, bytes, Run]] = OrderedDict()
+        """By token and number: generation, packed crawl (its rate may be changed), and the run."""
+        self._terms: BoundedCache[tuple[bytes, bytes], Terms] = BoundedCache(_CACHED_TERMS_BYTES)
+        """By token and packed terms."""
+
+    def decode(
+        self,
+        shard: int,
+        rows: Sequence[bytes],
+        crawls: Sequence[bytes],
+        terms: Sequence[bytes],
+        *,
+        worker: str,
+        charged: float,
+    ) -> list[Lease]:
+        """Return the leases of a reply, which has each crawl and each submission's terms once.
+
+        `rows`: LEASE_ROW fields for each lease. `crawls`: token, generation and crawl of each. `terms`: token, number
+        and terms of each.
+        """
+        generations_and_crawls: dict[bytes, tuple[bytes, bytes]] = {
+            crawls[i]: (crawls[i + 1], crawls[i + 2]) for i in range(0, len(crawls), 3)
+        }
+        terms_by_number: dict[tuple[bytes, int], Terms] = {}
+        for i in range(0, len(terms), 3):
+            terms_by_number[terms[i], int(terms[i + 1])] = self._decode_terms(terms[i], terms[i + 2])
+        leases = []
+        for i in range(0, len(rows), LEASE_ROW):
+            row = rows[i : i + LEASE_ROW]
+            _, token, number, _, _, _, entry, _, _ = row
+            terms_number = entry[4] << 16 | entry[5] << 8 | entry[6]  # as in _HEADER
+            run = self._decode_run(token, number, *generations_and_crawls[token])
+            leases.append(
+                decode_lease(shard, row, run, terms_by_number[token, terms_number], worker=worker, charged=charged)
+            )
+        return leases
+
+    def _decode_run(self, token: bytes, number: bytes, generation: bytes, blob: bytes) -> Run:
+        key = (token, number)
+        known = self._runs.get(key)
+        if known is not None and known[0] == generation and known[1] == blob:
+            return known[2]
+        run = Run(unpack_crawl(blob), int(number), int(generation))
+        self._runs[key] = generation, blob, run
+        if len(self._runs) > _CACHED_RUNS:
+            self._runs.popitem(last=False)
+        return run
+
+    def _decode_terms(self, token: bytes, blob: bytes) -> Terms:
+        key = (token, blob)
+        terms = self._terms.get(key)
+        if terms is None:
+            terms = unpack_terms(blob)
+            self._terms.put(key, terms, terms_memory_bytes(blob))
+        return terms

@@ -1,7 +1,12 @@
-"""Calls of scripts and commands on the shards of one frontier.
+"""Calls of Lua scripts and plain commands on the shards of one frontier. A shard is one of the parts into which the
+frontier's keys are divided; several may be on one server.
 
 Also keeps each shard's time even: a call whose shard shows another time than this process expects is not carried out,
 because the server's clock was set or the call was held up.
+
+Fixed: every script gets the shard's prefix as its only key, and first the time and the frontier's prefix as arguments
+(include/shard.lua reads them). Safe to change: how the clocks are compared, as long as two processes never correct the
+same change of a clock twice. The tolerances are in policy/timing.py and shard.lua.
 """
 
 import asyncio
@@ -25,22 +30,32 @@ Argument = bytes | str | int | float
 T = TypeVar("T")
 
 _WRONG_TIME = b"CLOCK"
-"""Answer of a script that did nothing, because the shard's time is not what the caller expected."""
+"""Answer of a script (shard.lua) that did nothing, because the shard's time is not what the caller expected."""
+
+# First argument of a script, as shard.lua reads it. In tests that set the time, it is that time instead.
+_ANY_TIME = ""
+_EXPECTED_TIME = "~"
+"""Prefix of the time that the caller expects, in ms."""
 
 log = logging.getLogger("gossamer.frontier")
 
 
 class ScriptCommands:
-    """Scripts and commands of one frontier. `clock` (epoch seconds) replaces the servers' clocks, for tests only."""
+    """Scripts and commands of one frontier."""
 
     def __init__(self, shards: Shards, *, prefix: str, count: int, clock: Callable[[], float] | None = None) -> None:
+        """`clock` (epoch seconds) replaces the servers' clocks, for tests only."""
         self.shards = shards
+        """Connections to the servers."""
         self.prefix = prefix
+        """Prefix of all keys and channels of the frontier."""
         self.count = count
+        """Number of shards."""
         self.keys = [ShardKeys(prefix, shard) for shard in range(count)]
         self._bases = [[keys.base] for keys in self.keys]
         self._clock = clock
         self._process = secrets.token_hex(8)
+        """Name under which the shards note the agreement of this process's clock with theirs."""
         self._server_clocks = [ServerClock() for _ in range(count)]
         self._clock_locks = [asyncio.Lock() for _ in range(count)]
 
@@ -59,7 +74,8 @@ class ScriptCommands:
     async def call_confirmed(self, shard: int, script: str, *arguments: Argument, since: int | None = None) -> Any:
         """Run a script, and wait until its writes are on a replica where there is one.
 
-        `since`: a data epoch; raises FrontierForgot when a later one has begun."""
+        `since`: a data epoch, which ends when the frontier may have lost confirmed writes. Raises FrontierForgot,
+        without a call, when a later one has begun."""
         return await self._call_on_time(
             shard,
             lambda now: self.shards.call_confirmed(
@@ -90,26 +106,30 @@ class ScriptCommands:
             await self._compare_clocks(shard, since=called_at)
             called_at = _steady()
         expected = clock.expected(called_at)
-        assert expected is not None
-        reply = await call(f"~{expected * 1000:.3f}")
+        assert expected is not None  # after the comparison
+        reply = await call(f"{_EXPECTED_TIME}{_ms(expected)}")
         if reply != _WRONG_TIME:
             return reply
-        await self._compare_clocks(shard, since=called_at, again=True)
-        return await call("")
+        await self._compare_clocks(shard, since=called_at, even_if_not_due=True)
+        return await call(_ANY_TIME)
 
-    async def _compare_clocks(self, shard: int, *, since: float, again: bool = False) -> None:
-        """Compare the shard's time with this process's clock, unless another call has done so `since`."""
+    async def _compare_clocks(self, shard: int, *, since: float, even_if_not_due: bool = False) -> None:
+        """Compare the shard's time with this process's clock, unless another call has done so `since`.
+
+        The lock makes concurrent calls share one comparison. `corrections` (the number of corrections of the shard's
+        time that this process knows of) makes the shard refuse a correction that another process has made already.
+        """
         clock = self._server_clocks[shard]
         async with self._clock_locks[shard]:
-            if not clock.is_due(since) and not (again and clock.compared_at <= since):
+            if not clock.is_due(since) and not (even_if_not_due and clock.compared_at <= since):
                 return
             sent = _steady()
-            server_time, corrections, corrected = await self._read_time(shard, clock.expected(sent), "", 0)
+            server_time, corrections, corrected = await self._read_time(shard, clock.expected(sent))
             wanted = clock.compare(sent=sent, received=_steady(), server_time=server_time, corrections=corrections)
             if wanted:
                 sent = _steady()
                 server_time, corrections, corrected = await self._read_time(
-                    shard, clock.expected(sent), f"{wanted * 1000:.3f}", corrections
+                    shard, clock.expected(sent), _ms(wanted), corrections
                 )
                 clock.adopt(sent=sent, received=_steady(), server_time=server_time, corrections=corrections)
         if corrected:
@@ -119,13 +139,21 @@ class ScriptCommands:
             )  # fmt: skip
 
     async def _read_time(
-        self, shard: int, expected: float | None, wanted: str, corrections: int
+        self, shard: int, expected: float | None, wanted: str = "", corrections: int = 0
     ) -> tuple[float, int, float]:
-        """Return the shard's time (s), the number of its corrections, and by how much it was corrected now (s)."""
-        arguments: list[Argument] = ["", self.prefix, self._process]
-        arguments += ["" if expected is None else f"{expected * 1000:.3f}", wanted, corrections]
+        """Return the shard's time (s), the number of its corrections, and by how much it was corrected now (s).
+
+        `wanted`: ms by which to correct it; empty: not at all.
+        """
+        arguments: list[Argument] = [_ANY_TIME, self.prefix, self._process]
+        arguments += ["" if expected is None else _ms(expected), wanted, corrections]
         reply = await self.shards.call(shard, SCRIPTS["clock"], self._bases[shard], arguments)
         return float(reply[0]) / 1000, reply[1], float(reply[2]) / 1000
+
+
+def _ms(seconds: float) -> str:
+    """Return seconds as scripts take times: milliseconds in decimal."""
+    return f"{seconds * 1000:.3f}"
 
 
 def _steady() -> float:

@@ -1,5 +1,11 @@
-"""The frontier on Valkey or Redis. Most operations are one Lua script on one shard; those that span shards are in
-`runs.py`."""
+"""The frontier on Valkey or Redis: the store of the requests that wait, which leases them to workers.
+
+Its keys are divided into shards: a domain's queues are on the shard of the domain, the state of a crawl is on the
+crawl's home shard. Most operations are one Lua script on one shard; those that span shards are in `runs.py`.
+
+This class only hands each call to the module that carries it out. Safe to change: the numbers below, within their
+limits. Fixed: the signatures, which are those of `Frontier`, and which shard has what (`shard_of`, `home_shard`).
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -24,11 +30,12 @@ from gossamer.model.request import Batch
 from gossamer.valkey.shards import Shards
 
 _MAX_TERMS = 100
-"""Maximum number of terms that `crawl_terms` returns. May be changed freely: more make the call slower."""
+"""Maximum number of terms (the options of one submission) that `crawl_terms` returns. May be changed freely: more make
+the call slower. `Frontier.crawl_terms` names the 100, too."""
 _CLAIM_MS = 20_000
-"""Life of a claim that its owner does not renew. May be longer, which delays the start items of a process that died.
-Must stay well above `_RENEW_SECONDS` in `scrapy/start.py` (5 s), or two processes handle the same item.
-`Frontier.claim` and `StartClaims` name the 20 s, too."""
+"""Life of a claim (of a task that is done once in a crawl) that its owner does not renew. May be longer, which delays
+the start items of a process that died. Must stay well above `_RENEW_SECONDS` in `scrapy/start.py` (5 s), or two
+processes handle the same item. `Frontier.claim` and `StartClaims` name the 20 s, too."""
 _CLAIMS_KEPT_MS = 30 * 86400 * 1000
 """Life of the record of a crawl's claims after the last change. May be longer; if it is shorter, a crawl that is
 resumed later repeats its start items. `Frontier.claim` and `KeyPattern.ONCE` name the 30 days, too."""
@@ -48,7 +55,7 @@ frontier runs."""
 
 
 class ValkeyFrontier:
-    """Implements Frontier. Made by `connect`."""
+    """Implements Frontier, where the methods are described. Made by `connect`."""
 
     def __init__(
         self,
@@ -87,9 +94,9 @@ class ValkeyFrontier:
     ) -> Self:
         """Join the frontier at this address, or create it.
 
-        `shards`: number of shards; None: that of the existing frontier, or 1 for a new one. `dead_after_seconds`: a
-        worker whose last call is longer ago counts as dead; workers send heartbeats more often. All processes of a
-        frontier should have the same value. `retention_seconds`: how long a finished crawl is kept.
+        `shards`: number of shards; None: that of the existing frontier, or 1 for a new one. It cannot be changed later.
+        `dead_after_seconds`: a worker whose last call is longer ago counts as dead; workers send heartbeats more often.
+        All processes of a frontier should have the same value. `retention_seconds`: how long a finished crawl is kept.
         `stop_marker_seconds`: how long new requests for a stopped crawl are refused. `clock`: for tests only. Raises
         FrontierUnavailable, FrontierIncompatible, and BadInput for an invalid address.
         """
@@ -187,6 +194,7 @@ class ValkeyFrontier:
         )
 
     async def set_crawl_limits(self, run: Run, *, rate: Rate | None, concurrency: int | None) -> Run:
+        # The crawl is stored on every shard that the run touched, and on its home shard.
         crawl = msgspec.structs.replace(run.crawl, rate=rate, concurrency=concurrency)
         token = crawl.id.token
         home = await runs.read_home(self._commands, token)
@@ -307,6 +315,7 @@ class ValkeyFrontier:
     ) -> int:
         token = crawl.token
         home = home_shard(token, self._commands.count)
+        # The home shard records the stop first, so that maintenance carries it out if this process dies.
         known = await self._commands.call_confirmed(
             home, "stop_crawl", token, state.value, spider or "", self._stop_marker_ms, self._retention_ms
         )
@@ -380,7 +389,7 @@ class ValkeyFrontier:
 
     async def save_robots(self, domain: str, origin: str, record: bytes, *, ttl_seconds: float) -> None:
         shard = shard_of(domain, self._commands.count)
-        ttl_ms = max(1, int(ttl_seconds * 1000))
+        ttl_ms = max(1, int(ttl_seconds * 1000))  # the server refuses 0
         await self._commands.call(shard, "save_robots", domain, origin, record, ttl_ms, _ROBOTS_BYTES_A_DOMAIN)
 
     async def release_robots_claim(self, domain: str, origin: str) -> None:

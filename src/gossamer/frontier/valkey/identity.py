@@ -1,13 +1,17 @@
 """Facts that every process of a frontier shares: its secret, its shards' ids, and which spiders run where.
 
-The fingerprints of requests depend on the secret and on the spiders. The ids tell a frontier that lost its data.
+The frontier's keys are divided into shards. The fingerprints of requests, by which duplicates are found, depend on the
+secret and on the spiders. A shard whose id has changed has lost its data.
+
+Safe to change: the times below. Fixed: how fingerprints are computed (`fingerprint` below), because all processes must
+compute the same ones and running frontiers have stored them; and that FORMAT is checked before the first write.
 """
 
 import asyncio
 import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Self
+from typing import NamedTuple, Self
 
 from gossamer.errors import FrontierIncompatible
 from gossamer.frontier.base import Lane
@@ -19,12 +23,25 @@ from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
 from gossamer.valkey.shards import Shards
 
 FORMAT = "3"
-"""Version of the keys and of what they hold. Increase it with every change that an older version could not read; a
-frontier of another format is refused before the first write."""
+"""Number of the format of the stored keys and values. Increase it with every change that an older version could not
+read; a frontier of another format is refused before the first write."""
 
 _ANNOUNCED_MS = 30 * 86400 * 1000
+"""Time for which an announced spider is known. May be changed, but must exceed the time between two announcements of a
+running process: else its spiders count as unknown meanwhile. `SpiderRegistry.announce` and `KeyPattern.SPIDERS` name
+the 30 days, too."""
 _REFRESH_SECONDS = 10.0
-"""Longest time for which announcements of spiders are not read again. A shorter one only costs more calls."""
+"""Longest time for which announcements are not read again. May be changed: shorter costs more calls, longer delays the
+discovery of another lane's spiders. `SpiderRegistry.refresh` names the 10 s, too."""
+
+
+class _ShardMeta(NamedTuple):
+    """Facts that are stored on a shard (KeyPattern.META)."""
+
+    format: str
+    shard_count: int
+    secret: int
+    id: bytes
 
 
 class FrontierIdentity:
@@ -38,7 +55,9 @@ class FrontierIdentity:
     def __init__(self, commands: ScriptCommands, secret: int, ids: Sequence[bytes]) -> None:
         self._commands = commands
         self._ids = list(ids)
+        """By shard."""
         self.secret = secret
+        """Key of the fingerprints, written on every shard; shard 0's counts."""
         self.lost_shards = 0
         """Number of times this process found a shard without its data."""
 
@@ -46,20 +65,21 @@ class FrontierIdentity:
     async def open(
         cls, connection: Shards, *, prefix: str, shards: int | None, clock: Callable[[], float] | None
     ) -> tuple[ScriptCommands, Self]:
-        """Open the frontier, or create it with so many shards (None: as it is, or 1). Raises FrontierIncompatible."""
+        """Open the frontier, or create it with so many shards (None: as many as it has; a new one gets 1). Raises
+        FrontierIncompatible. Shard 0 is opened first: it decides the number of shards and the secret."""
         first = ScriptCommands(connection, prefix=prefix, count=1, clock=clock)
-        stored_format, stored_count, secret, first_id = await _open_shard(first, 0, shards or 1, secrets.randbits(64))
-        if stored_format.decode() != FORMAT:
+        meta = await _open_shard(first, 0, shards or 1, secrets.randbits(64))
+        if meta.format != FORMAT:
             raise FrontierIncompatible(
-                f"its format is {stored_format.decode()}, this Gossamer writes {FORMAT}; use the version that made it, "
+                f"its format is {meta.format}, this Gossamer writes {FORMAT}; use the version that made it, "
                 f"or another prefix than {prefix!r}"
             )
-        count = int(stored_count)
+        count = meta.shard_count
         if shards is not None and count != shards:
             raise FrontierIncompatible(f"it was made with {count} shards, not {shards}; leave the number out")
         commands = ScriptCommands(connection, prefix=prefix, count=count, clock=clock)
-        others = await asyncio.gather(*(_open_shard(commands, s, count, int(secret)) for s in range(1, count)))
-        return commands, cls(commands, int(secret), [first_id, *(shard_id for *_, shard_id in others)])
+        others = await asyncio.gather(*(_open_shard(commands, s, count, meta.secret) for s in range(1, count)))
+        return commands, cls(commands, meta.secret, [one.id for one in (meta, *others)])
 
     async def check(self) -> None:
         """Check the id of every shard. Raises what `compare` raises, and FrontierUnavailable."""
@@ -72,34 +92,33 @@ class FrontierIdentity:
         """Compare a shard's id with the known one.
 
         A shard with another id or none was emptied. It is counted and opened again, with the secret that this process
-        knows unless another process was faster; and the next data epoch begins, because caches of the shard's content
-        are wrong. Raises FrontierIncompatible where another process created the frontier anew with another number of
+        knows unless another process was faster. The next data epoch begins, because caches of the shard's content are
+        wrong. Raises FrontierIncompatible where another process created the frontier anew with another number of
         shards or format.
         """
         if shard_id == self._ids[shard]:
             return
         count = self._commands.count
-        stored_format, stored_count, secret, current = await _open_shard(self._commands, shard, count, self.secret)
-        if (stored_format.decode(), int(stored_count)) != (FORMAT, count):
+        meta = await _open_shard(self._commands, shard, count, self.secret)
+        if (meta.format, meta.shard_count) != (FORMAT, count):
             raise FrontierIncompatible(
-                f"it lost its data and was made anew with {int(stored_count)} shards, not {count}; start again"
+                f"it lost its data and was made anew with {meta.shard_count} shards, not {count}; start again"
             )
-        if current != self._ids[shard]:  # else a concurrent check has counted it
-            self._ids[shard] = current
+        if meta.id != self._ids[shard]:  # else a concurrent check has counted it
+            self._ids[shard] = meta.id
             self.lost_shards += 1
             self._commands.shards.begin_data_epoch()
             if shard == 0:
-                self.secret = int(secret)
+                self.secret = meta.secret
 
 
-async def _open_shard(
-    commands: ScriptCommands, shard: int, count: int, secret: int
-) -> tuple[bytes, bytes, bytes, bytes]:
-    """Return format, number of shards, secret and id of the shard. Writes those that are missing."""
+async def _open_shard(commands: ScriptCommands, shard: int, count: int, secret: int) -> _ShardMeta:
+    """Return the facts that are stored on a shard. Writes those that are missing: this format, `count`, `secret`, and a
+    new id. Nothing is written on a shard of another format."""
     stored_format, stored_count, stored_secret, shard_id = await commands.call_confirmed(
         shard, "meta", FORMAT, count, secret, secrets.token_hex(8)
     )
-    return stored_format, stored_count, stored_secret, shard_id
+    return _ShardMeta(stored_format.decode(), int(stored_count), int(stored_secret), shard_id)
 
 
 class ValkeySpiderRegistry:
@@ -109,6 +128,7 @@ class ValkeySpiderRegistry:
         self._commands = commands
         self._identity = identity
         self._announced: dict[str, frozenset[Lane]] = {}
+        """By spider, as last read."""
         self._read_at = float("-inf")
 
     async def announce(self, lane: Lane, names: Collection[str]) -> None:
@@ -142,13 +162,13 @@ class ValkeySpiderRegistry:
         return fingerprint(url, seed=seed, method=method, body=body)
 
     async def _call(self, *announcement: str) -> None:
-        """Announce spiders (lane, names...; empty: none) and read all announcements."""
+        """Announce spiders (a lane, then their names; nothing: none) and read all announcements."""
         fast, scrapy = (
             {name.decode() for name in names}
             for names in await self._commands.call(0, "announce_spiders", _ANNOUNCED_MS, *announcement)
         )
         self._announced = {
-            name: frozenset(lane for lane, known in ((Lane.FAST, fast), (Lane.SCRAPY, scrapy)) if name in known)
+            name: frozenset(lane for lane, names in ((Lane.FAST, fast), (Lane.SCRAPY, scrapy)) if name in names)
             for name in fast | scrapy
         }
         self._read_at = time.monotonic()

@@ -1,13 +1,17 @@
 """Names of the frontier's keys: each pattern once, with the type of its value and when it expires.
 
-The Lua scripts build the same names from the shard's base. A change of a pattern or of what a key holds needs a change
-of the scripts, and another `FORMAT` in `identity`, because running frontiers have keys of the old form. Only the names
-of the Python constants may be changed freely. `shard_of` and `home_shard` must never change: they find existing data.
+The frontier's keys are divided into shards. The Lua scripts build the same names from the shard's base. A change of a
+pattern or of what a key holds needs a change of the scripts, and another `FORMAT` in `identity`, because running
+frontiers have keys of the old form. Only the names of the Python constants may be changed freely. `shard_of` and
+`home_shard` must never change: they find existing data.
 
 The scripts set the lifetimes, or receive them as arguments (milliseconds) from the Python module that runs the script.
 Each may be changed there without another format; the docstrings below name them, too.
 
 Words of the patterns:
+- run: one life of a crawl, from its first request until nothing is left. Its generation is the number of its seen-set.
+- terms: the options of one submission, which its requests and their links share.
+- pool: a group of workers with requests of their own. Egress: the public address that requests leave from.
 - part: one spider's share of a crawl, which may expire or be stopped by itself.
 - lane: the kind of process that runs a spider (Gossamer's worker, or Scrapy).
 - band: one of five ranges of priorities (`band_of` in places.lua); domains of a lower band are served first.
@@ -257,6 +261,7 @@ _LARGE_KEYS = (KeyPattern.COUNTERS, KeyPattern.SHARES, KeyPattern.HOME, KeyPatte
 """Keys that make up most of a crawl's memory, from which `crawl_token` reads the crawl. TERMS, STARVED and ONCE are
 left out because they are small; more patterns may be added freely if their names begin with the token."""
 _LARGE_KINDS = "|".join(pattern.kind for pattern in _LARGE_KEYS)
+# Matches the braces of `ShardKeys.base`, and the 16 characters of a token.
 _CRAWL_KEY = re.compile(rf":\{{\d+\}}:(?:{_LARGE_KINDS}):([\w=-]{{16}})".encode())
 
 
@@ -278,7 +283,8 @@ def home_shard(token: str, shard_count: int) -> int:
 
 
 def check_names(*names: str) -> None:
-    """Raise BadInput for a name of a pool, spider or egress that would make keys ambiguous."""
+    """Raise BadInput for a name of a pool, spider or egress that would make keys ambiguous. Must not allow more: `|`
+    separates the names in keys, `,` in lists of spiders."""
     for name in names:
         if fault := name_error(name):
             raise BadInput(fault)

@@ -1,4 +1,13 @@
-"""A worker's client of the frontier: leases requests from many shards as if they were one, and settles them."""
+"""A worker's client of the frontier: leases requests from many shards as if they were one, and settles them.
+
+The frontier is the store of the requests that wait; its keys are divided into shards by domain. A lease is the loan of
+a request to a worker until the worker settles it (reports the outcome). A hit is a request that counts against the rate
+limit of its domain; the shard charges it with the lease. `session.py` has what the worker knows of one shard.
+
+Safe to change: the numbers below, within their limits, and the order in which shards are asked. Fixed: a slow or
+unreachable shard must not delay the others; a lease whose hit was charged is either returned by `lease` or put back;
+and a hit is never used later than `is_late` allows, or sites would see requests too close together.
+"""
 
 import asyncio
 import contextlib
@@ -7,7 +16,7 @@ import os
 import secrets
 import socket
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -18,39 +27,50 @@ from gossamer.frontier.valkey.commands import Argument, ScriptCommands
 from gossamer.frontier.valkey.keys import check_names, shard_of
 from gossamer.frontier.valkey.runs import rebalance_budget, try_finish
 from gossamer.frontier.valkey.session import SETTLEMENTS_A_CALL, BackgroundSteps, ShardSession, forwarded
-from gossamer.model.crawl import Run, Terms
+from gossamer.model.crawl import Run
 from gossamer.model.request import MAX_DEATHS, Lease, Settlement, SettleResult
-from gossamer.policy.cache import BoundedCache
-from gossamer.policy.timing import is_late
+from gossamer.policy.timing import HEARTBEATS_BEFORE_DEATH, is_late
 
 _NO_EGRESS = "default"
-"""Name of an egress address that has none. It is in keys of running frontiers."""
+"""Name of an egress (the public address that requests leave from) that has no name. It is in keys of running
+frontiers, so it must not change."""
 _SHARDS_AT_ONCE = 8
-"""Shards that are asked concurrently. More find requests sooner where there are many shards, at more calls."""
-_CACHED_RUNS = 5000
-_CACHED_TERMS_BYTES = 5 * 1024 * 1024
-"""Bounds of the caches of decoded runs and terms. Smaller ones take less memory, and decode more often."""
+"""Shards that are asked concurrently. May be changed: more find requests sooner where there are many shards, at more
+calls."""
 _SOON_SECONDS = 0.001
-"""Shortest wait that `charge_hit` returns: also when a hit was charged, but its reply came too late to use it."""
+"""Shortest wait that `charge_hit` returns: also when a hit was charged, but its reply came too late to use it. Must
+stay above 0, which means that the request may be sent."""
 _NEAR_SECONDS = 0.003
-"""A frontier whose replies take no longer is asked when requests are due; one further away so much earlier."""
+"""A frontier whose replies take no longer is asked when requests are due; one further away is asked earlier by the
+difference. May be changed: larger makes requests start later, smaller makes more calls find nothing due."""
 _ASK_AGAIN_SECONDS = 30.0
 """A shard that has nothing due is asked again after so long, also without an announcement: between the nodes of a
-cluster the announcement may be lost, and it is sent once. Must be shorter than the hour for which a shard remembers who
-waits."""
+cluster the announcement may be lost, and it is sent once. May be shorter, at more calls; must be shorter than the hour
+for which a shard remembers which workers wait."""
 _GATHER_SECONDS = 0.02
-"""Time for which the first reply of a shard waits for those of others. Not longer, because a leased request may have to
-start within this time."""
+"""Time for which the first reply of a shard waits for those of others. May be shorter, at more calls of `lease`; not
+longer, because a leased request may have to start within this time."""
 _LATE_SECONDS = 0.5
-"""Longest wait for a shard while no request was leased. From then on calls do not wait for it."""
+"""Longest wait for a shard while no request was leased. From then on calls do not wait for it. May be changed: longer
+delays a worker when a shard hangs; it must exceed a normal round trip."""
 _LEAVE_SECONDS = 5.0
-"""Longest wait for a shard when closing. The reaper takes back the leases that it does not put back in time."""
+"""Longest wait for a shard when closing. May be changed: the leases that are not put back in time are reclaimed later,
+as those of a dead worker."""
 _LEASES_A_STEP = 200
+_DOMAINS_A_STEP = 500
+"""Leases put back, and domains enrolled for an egress (about), per call. May be changed freely: more make the call
+longer, and the shard executes no other call meanwhile."""
 _BUDGET_RETRY_SECONDS = 1.0
+"""Pause between two requests for a share of a crawl's page budget. May be changed: shorter costs calls to all shards of
+the crawl, longer delays its last pages."""
+_NO_DEATHS = 0
+"""Argument of reclaim.lua: declare no worker dead."""
+_PERMITS = (RedirectPermit.SEEN, RedirectPermit.GRANTED, RedirectPermit.WAIT)
+"""By the answer of request_redirect.lua: 0, 1, 2."""
 
 
 class ValkeyLeaseholder:
-    """Implements Leaseholder. Made by `ValkeyFrontier.open_leaseholder`."""
+    """Implements Leaseholder, where the methods are described. Made by `ValkeyFrontier.open_leaseholder`."""
 
     def __init__(
         self,
@@ -82,12 +102,12 @@ class ValkeyLeaseholder:
         self._leased: deque[Lease] = deque()
         """Leases that `lease` has not returned yet."""
         self._independent = commands.count > 1 and commands.shards.address.cluster
-        """The shards may be on several servers. Shards of one server answer together or not at all."""
+        """True: the shards may be on several servers. Shards of one server answer together or not at all."""
         self._leasing = False
+        """True while `lease` runs. A lease call that ends at another time sets `_woken`, so that `lease` runs again."""
         self._fault: Exception | None = None
-        """Unexpected error of a lease call, for the next `lease` to raise."""
-        self._runs: OrderedDict[tuple[bytes, bytes], Run] = OrderedDict()
-        self._terms: BoundedCache[tuple[bytes, bytes], Terms] = BoundedCache(_CACHED_TERMS_BYTES)
+        """Unexpected error of a lease call; the next `lease` raises it."""
+        self._decoder = codec.LeaseDecoder()
 
     async def start(self) -> None:
         """Begin to listen for announcements of new requests."""
@@ -100,7 +120,7 @@ class ValkeyLeaseholder:
         async for message in self._commands.shards.subscribe(channel, ready):
             if message is None:  # a gap: any shard may have announced requests
                 self._wake(self._sessions)
-            else:
+            else:  # the number of the shard
                 self._wake((self._sessions[int(message)],))
 
     def _wake(self, sessions: Iterable[ShardSession]) -> None:
@@ -128,7 +148,11 @@ class ValkeyLeaseholder:
         return leases
 
     async def _lease(self, limit: int) -> None:
-        """Lease requests into `_leased`, from one group of shards after the other until there are enough."""
+        """Lease requests into `_leased`, from one group of shards after the other until there are enough.
+
+        A shard that gave its whole share may have more, so it is asked again after the others. If nothing was leased,
+        wait for the calls that are still under way.
+        """
         await self._rebalance_starving()
         pending = deque(self._sessions_to_ask())
         while pending and (left := limit - len(self._leased)) > 0:
@@ -149,13 +173,13 @@ class ValkeyLeaseholder:
     def _sessions_to_ask(self) -> list[ShardSession]:
         """Return the sessions to lease from, in order. While some shards answer, the others are asked after pauses."""
         count = len(self._sessions)
-        turn = [self._sessions[(self._next_shard + i) % count] for i in range(count)]
-        if count > _SHARDS_AT_ONCE:
+        ordered = [self._sessions[(self._next_shard + i) % count] for i in range(count)]
+        if count > _SHARDS_AT_ONCE:  # fewer are asked together, so it costs no time to ask those with nothing due
             now = self._time()
-            turn = [session for session in turn if session.due <= now]
+            ordered = [session for session in ordered if session.due <= now]
         some_answer = any(session.responsive for session in self._sessions)
         now = time.monotonic()
-        return [s for s in turn if s.lease_task is None and not (some_answer and s.retry_at > now)]
+        return [s for s in ordered if s.lease_task is None and not (some_answer and s.retry_at > now)]
 
     async def _lease_from_group(self, group: Sequence[ShardSession], share: int) -> list[int]:
         """Lease `share` requests from each shard; returns how many each gave, 0 for one that has not answered yet."""
@@ -186,13 +210,15 @@ class ValkeyLeaseholder:
         return 0
 
     async def _lease_shard(self, session: ShardSession, limit: int) -> int:
+        """Make one lease call and process its reply; returns how many requests it leased."""
         announcements = session.announcements
         answer = await session.lease(limit, self._pool, self._egress, self._retention_ms)
         session.on_reply()
         if answer is None:  # its leases there are lost; the next call asks under the new name
             return 0
-        (_, due, rows, crawls, terms, starved, idle, enroll), name, charged = answer
-        leases = self._decode(session.shard, rows, crawls, terms, worker=name, charged=charged)
+        reply, name, charged = answer
+        _, due, rows, crawls, terms, starved, idle, enroll = reply  # see the head of lease.lua
+        leases = self._decoder.decode(session.shard, rows, crawls, terms, worker=name, charged=charged)
         session.held.update([lease.id for lease in leases])
         self._leased += leases
         count = len(rows) // codec.LEASE_ROW
@@ -200,7 +226,7 @@ class ValkeyLeaseholder:
             session.due = 0.0
         else:
             seconds = _ASK_AGAIN_SECONDS if due == b"" else min(float(due) / 1000, _ASK_AGAIN_SECONDS)
-            # Subtract the next call's way, so that it arrives when the requests are due.
+            # Subtract the time that the next call takes, so that it arrives when the requests are due.
             session.due = self._time() + seconds - max(0.0, session.round_trip_seconds - _NEAR_SECONDS)
         if len(self._sessions) > 1:
             for token in starved:
@@ -220,58 +246,12 @@ class ValkeyLeaseholder:
         session = self._sessions[lease.shard]
         return lease.worker == session.name and lease.id in session.held
 
-    def _decode(
-        self,
-        shard: int,
-        rows: Sequence[bytes],
-        crawls: Sequence[bytes],
-        terms: Sequence[bytes],
-        *,
-        worker: str,
-        charged: float,
-    ) -> list[Lease]:
-        generations_and_crawls: dict[bytes, tuple[bytes, bytes]] = {
-            crawls[i]: (crawls[i + 1], crawls[i + 2]) for i in range(0, len(crawls), 3)
-        }
-        terms_by_number: dict[tuple[bytes, int], Terms] = {}
-        for i in range(0, len(terms), 3):
-            terms_by_number[terms[i], int(terms[i + 1])] = self._decode_terms(terms[i], terms[i + 2])
-        leases = []
-        for i in range(0, len(rows), codec.LEASE_ROW):
-            row = rows[i : i + codec.LEASE_ROW]
-            token, number = row[1], row[2]
-            entry = row[6]
-            terms_number = entry[4] << 16 | entry[5] << 8 | entry[6]
-            run = self._decode_run(token, number, *generations_and_crawls[token])
-            leases.append(
-                codec.decode_lease(
-                    shard, row, run, terms_by_number[token, terms_number], worker=worker, charged=charged
-                )
-            )
-        return leases
-
-    def _decode_run(self, token: bytes, number: bytes, generation: bytes, blob: bytes) -> Run:
-        key = (token, number)
-        run = self._runs.get(key)
-        if run is None or run.generation != int(generation):
-            run = Run(codec.unpack_crawl(blob), int(number), int(generation))
-            self._runs[key] = run
-            if len(self._runs) > _CACHED_RUNS:
-                self._runs.popitem(last=False)
-        return run
-
-    def _decode_terms(self, token: bytes, blob: bytes) -> Terms:
-        key = (token, blob)
-        terms = self._terms.get(key)
-        if terms is None:
-            terms = codec.unpack_terms(blob)
-            self._terms.put(key, terms, codec.terms_memory_bytes(blob))
-        return terms
-
     async def _enroll_egress(self, session: ShardSession) -> None:
+        """Make the shard list the domains whose rate limit is per egress for this egress, which is new there."""
         cursor = ""
         while True:
-            cursor = (await self._commands.call(session.shard, "enroll_egress", self._egress, cursor, 500)).decode()
+            reply = await self._commands.call(session.shard, "enroll_egress", self._egress, cursor, _DOMAINS_A_STEP)
+            cursor = reply.decode()
             if not cursor:
                 session.due = 0.0
                 self._woken.set()
@@ -319,6 +299,7 @@ class ValkeyLeaseholder:
     async def _settle_some(
         self, shard: int, worker: str, settlements: Sequence[Settlement], data_epoch: int | None
     ) -> list[SettleResult]:
+        """Settle leases of one session in one call. The rows have the order that settle.lua reads."""
         rows: list[Argument] = []
         for s in settlements:
             tail = b"" if s.payload is None else codec.pack_tail(s.lease.url, s.payload, s.lease.identity)
@@ -350,8 +331,8 @@ class ValkeyLeaseholder:
 
     async def request_redirect(self, lease: Lease, *, fingerprint: int, payload: bytes) -> RedirectPermit:
         tail = codec.pack_tail(lease.url, payload, lease.identity)
-        answer, charged = await self._sessions[lease.shard].hop(lease.worker, lease.id, fingerprint, tail)
-        permit = (RedirectPermit.SEEN, RedirectPermit.GRANTED, RedirectPermit.WAIT)[answer]
+        answer, charged = await self._sessions[lease.shard].request_redirect(lease.worker, lease.id, fingerprint, tail)
+        permit = _PERMITS[answer]
         late = is_late(charged, lease.spacing_seconds, now=time.monotonic())
         return RedirectPermit.WAIT if permit is RedirectPermit.GRANTED and late else permit
 
@@ -402,9 +383,10 @@ class ValkeyLeaseholder:
         return await self._send_heartbeat(self._sessions[shard])
 
     async def _send_heartbeat(self, session: ShardSession) -> float:
-        # Not longer than until the next heartbeat is sent.
+        # Not longer than until the next heartbeat is sent, but at least a second.
+        seconds = self._dead_after_ms / 1000 / HEARTBEATS_BEFORE_DEATH
         try:
-            async with asyncio.timeout(max(1.0, self._dead_after_ms / 3000)):
+            async with asyncio.timeout(max(1.0, seconds)):
                 answer = await session.heartbeat(self._dead_after_ms)
         except TimeoutError:
             raise FrontierUnavailable(f"shard {session.shard} did not answer a heartbeat in time") from None
@@ -416,6 +398,7 @@ class ValkeyLeaseholder:
         return left_ms / 1000
 
     async def _put_back_not_held(self, session: ShardSession) -> None:
+        """Put back leases that the shard counts as this worker's, though the worker has settled them."""
         name, leases = await session.leases_not_held()
         for first in range(0, len(leases), SETTLEMENTS_A_CALL):
             some = leases[first : first + SETTLEMENTS_A_CALL]
@@ -444,35 +427,27 @@ class ValkeyLeaseholder:
 
     async def close(self) -> None:
         tasks = [session.lease_task for session in self._sessions if session.lease_task]
-        for task in (*tasks, *((self._listener,) if self._listener else ())):
+        for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._listener is not None:
+            self._listener.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._listener
             self._listener = None
         await self._background.close()
-        await asyncio.gather(*map(self._leave, self._joined()))
-
-    def _joined(self) -> list[ShardSession]:
-        return [session for session in self._sessions if session.joined]
+        await asyncio.gather(*map(self._leave, [session for session in self._sessions if session.joined]))
 
     async def _leave(self, session: ShardSession) -> None:
         """Put the session's leases back, as if it were dead. Leases that remain are reclaimed later."""
-        more = 1
+        more = True
         with contextlib.suppress(FrontierUnavailable, TimeoutError):
             async with asyncio.timeout(_LEAVE_SECONDS):
                 while more:
                     reply = await self._commands.call(
-                        session.shard,
-                        "reclaim",
-                        self._dead_after_ms,
-                        self._retention_ms,
-                        _LEASES_A_STEP,
-                        session.name,
-                        0,
-                        MAX_DEATHS,
-                    )
-                    more = reply[1]
-                    for token in reply[3:]:
+                        session.shard, "reclaim",
+                        self._dead_after_ms, self._retention_ms, _LEASES_A_STEP, session.name, _NO_DEATHS, MAX_DEATHS,
+                    )  # fmt: skip
+                    _, more, _, *idle = reply
+                    for token in idle:
                         await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)

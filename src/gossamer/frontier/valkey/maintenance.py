@@ -1,5 +1,13 @@
 """Periodic maintenance of a shard: reclaims leases of dead workers, finishes idle runs, resumes interrupted operations,
-and deletes what is past its retention."""
+and deletes what is past its retention.
+
+Any process may run it at any time, also several at once. A worker is declared dead when the shard has received no
+heartbeat from it for `dead_after_ms`; a lease is the loan of a request to a worker.
+
+Safe to change: the numbers below, within their limits, and the order of the steps in `_maintain_shard` after the check
+of the shard's id. Fixed: no worker is declared dead by a call that was delayed, because the heartbeats of living
+workers may have been delayed with it, and their pages would be fetched twice.
+"""
 
 import asyncio
 import time
@@ -28,14 +36,15 @@ _KEYS_A_STEP = 1000
 """Maximum numbers of leases reclaimed, runs finished and keys deleted per call. May be changed freely. Larger values
 make each call longer, and a shard executes no other call meanwhile."""
 
-_HUNG_HEARTBEATS = 1 / 3
-"""A call that takes longer than this share of a heartbeat shows that the server hung: no lease is reclaimed then. May
-be lower, which postpones more reclaims. Must stay below 1: a worker's heartbeats may be delayed as long as the call
+_HUNG_SHARE = 1 / 3
+"""A call that takes longer than this share of `dead_after_ms` shows that the server hung: no lease is reclaimed then.
+May be lower, which postpones more reclaims. Must stay below 1: a worker's heartbeats may be delayed as long as the call
 was."""
-_ARRIVAL_HEARTBEATS = 1 / 2
-"""Share of a heartbeat after which a call that declares workers dead comes too late. May be lower, which postpones more
-reclaims. Must stay below 1, for the same reason."""
+_ARRIVAL_SHARE = 1 / 2
+"""Share of `dead_after_ms` after which a call that declares workers dead comes too late. May be lower, which postpones
+more reclaims. Must stay below 1, for the same reason."""
 
+# Values of arguments, fixed by reclaim.lua.
 _NO_DEATHS = 0.0
 """Argument of the script `reclaim`: declare no worker dead, reclaim only the leases of those that are dead already."""
 _ANY_TIME = ""
@@ -64,12 +73,13 @@ class ShardMaintenance:
         return sum(await asyncio.gather(*(self._maintain_shard(one, declare_dead) for one in shards)))
 
     async def _maintain_shard(self, shard: int, declare_dead: bool) -> int:
+        """Maintain one shard; returns the number of reclaimed leases."""
         call = self._commands.call
         sent_at = time.monotonic()
         *pending, shard_id = await call(shard, "pending_work", self._retention_ms)
         # While a server hangs, it processes no heartbeats; those sent meanwhile may be queued behind this call.
-        hung = time.monotonic() - sent_at > self._dead_after_ms / 1000 * _HUNG_HEARTBEATS
-        await self._identity.compare(shard, shard_id)
+        hung = time.monotonic() - sent_at > self._dead_after_ms / 1000 * _HUNG_SHARE
+        await self._identity.compare(shard, shard_id)  # first: the shard may have lost its data
         reclaimed = 0 if hung else await self._reclaim(shard, declare_dead)
         await self._resume(shard, pending)
         while await finish_idle(self._commands, shard, limit=_RUNS_A_STEP, retention_ms=self._retention_ms):
@@ -109,12 +119,13 @@ class ShardMaintenance:
         if known is None or self._commands.has_own_clock:
             return _ANY_TIME
         shard_time, then = known
-        return shard_time + (time.monotonic() - then) * 1000 + self._dead_after_ms * _ARRIVAL_HEARTBEATS
+        return shard_time + (time.monotonic() - then) * 1000 + self._dead_after_ms * _ARRIVAL_SHARE
 
     async def _resume(self, shard: int, pending: Sequence[Any]) -> None:
         """Resume the operations that a process began and did not complete (`pending`: reply of the script
         `pending_work`)."""
         commands, retention_ms = self._commands, self._retention_ms
+        # The first four are tokens of crawls; the last two are 1 when there is something to do.
         stopping, idle, opened, starving, purging, applying_policy = pending
         for token in stopping:
             with postpone_if_unavailable():
@@ -124,7 +135,7 @@ class ShardMaintenance:
         for token in idle:
             with postpone_if_unavailable():
                 await try_finish(commands, token.decode(), retention_ms=retention_ms)
-        for token in opened:
+        for token in opened:  # runs that were opened long ago, and to which nothing was ever added
             with postpone_if_unavailable():
                 home = await read_home(commands, token.decode())
                 if home is not None and home.state is CrawlState.RUNNING:

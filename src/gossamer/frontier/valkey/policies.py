@@ -1,7 +1,12 @@
-"""The operator's policies: a domain's policy is on its shard; the default is on all shards, and shard 0's counts.
+"""The operator's policies: rules for fetching from a domain (rate, concurrency, blacklist), and a default for all.
 
+A domain's policy is on the shard (part of the frontier) that has its queues. The default is on all shards, and shard
+0's counts; the others have another one while a change is under way, or after one that was interrupted, until the next.
 A change of the default moves the waiting domains of every shard (`apply_default_policy`); maintenance resumes an
 interrupted move.
+
+Safe to change: _DOMAINS_A_STEP. Fixed: the names of stored fields, and that a new default is first set on shard 0,
+where it is compared with what the editor expects: otherwise editors could overwrite each other's changes.
 """
 
 import asyncio
@@ -15,32 +20,57 @@ from gossamer.model.crawl import DomainPolicy
 
 _DEFAULT = "*"
 _DOMAIN = "d:"
-"""Fields of the policy hash: the default, and prefix of a domain's."""
+"""Stored fields of the policy hash (policies.lua): the default, and the prefix of a domain's. The only other field is
+`version`. Must not change."""
 _DOMAINS_A_STEP = 300
-"""Domains that one call moves after a change of the default. More make the call longer."""
+"""Domains that one call moves after a change of the default (about). May be changed freely: more make each call longer,
+and a shard executes no other call meanwhile."""
 
 
 async def read_policy(commands: ScriptCommands, domain: str | None) -> DomainPolicy:
     """Return a domain's policy (None: the default); an empty one where none is set."""
     shard, field = (0, _DEFAULT) if domain is None else (shard_of(domain, commands.count), _DOMAIN + domain)
-    blob = await commands.plain(shard, "HGET", commands.keys[shard].key(KeyPattern.POLICY), field)
-    return DomainPolicy() if blob is None else codec.unpack_policy(blob)
+    blob = await _stored_policy(commands, shard, field)
+    return codec.unpack_policy(blob) if blob else DomainPolicy()
+
+
+async def _stored_policy(commands: ScriptCommands, shard: int, field: str) -> bytes:
+    """Return a packed policy. Empty: none is set."""
+    blob: bytes | None = await commands.plain(shard, "HGET", commands.keys[shard].key(KeyPattern.POLICY), field)
+    return blob or b""
 
 
 async def set_policy(
     commands: ScriptCommands, domain: str | None, policy: DomainPolicy | None, *, expected: DomainPolicy | None
 ) -> None:
-    """Set or (None) remove a policy. `expected`: raise PoliciesChanged unless it or the new policy is set. May be
-    repeated."""
-    wanted = [policy or DomainPolicy(), *([] if expected is None else [expected])]
-    arguments: list[Argument] = [b"" if p == DomainPolicy() else codec.pack_policy(p) for p in wanted]
-    name = domain or ""
+    """Set or (None) remove the policy of a domain (None: the default). May be repeated.
+
+    `expected`: raise PoliciesChanged unless this policy or the new one is set. None: replace any.
+    """
+    packed = _pack(policy or DomainPolicy())
+    expectation: list[Argument] = [] if expected is None else [_pack(expected)]
     shard = 0 if domain is None else shard_of(domain, commands.count)
-    if not await commands.call_confirmed(shard, "set_policy", name, *arguments):
+    if not await commands.call_confirmed(shard, "set_policy", domain or "", packed, *expectation):
         raise PoliciesChanged(domain or "the default policy")
     if domain is None:
-        await commands.everywhere("set_policy", "", arguments[0])
+        await _copy_default(commands)
         await asyncio.gather(*(apply_default_policy(commands, shard) for shard in range(commands.count)))
+
+
+async def _copy_default(commands: ScriptCommands) -> None:
+    """Copy the default of shard 0 to the other shards; again if another editor changed it meanwhile."""
+    default = await _stored_policy(commands, 0, _DEFAULT)
+    while True:
+        await asyncio.gather(*(commands.call(s, "set_policy", "", default) for s in range(1, commands.count)))
+        latest = await _stored_policy(commands, 0, _DEFAULT)
+        if latest == default:
+            return
+        default = latest
+
+
+def _pack(policy: DomainPolicy) -> bytes:
+    """Return the stored form. Empty: the policy sets nothing, and is not stored."""
+    return b"" if policy == DomainPolicy() else codec.pack_policy(policy)
 
 
 async def read_policies(commands: ScriptCommands) -> tuple[DomainPolicy, dict[str, DomainPolicy]]:
@@ -80,17 +110,17 @@ async def replace_policies(
 
 
 async def _read(commands: ScriptCommands) -> tuple[DomainPolicy, dict[str, DomainPolicy], int]:
-    """Return the default, the policies of domains, and the version."""
+    """Return the default, the policies of domains by name, and the version."""
     default, domains, version = DomainPolicy(), {}, 0
     for shard, keys in enumerate(commands.keys):
         row = codec.hash_fields(await commands.plain(shard, "HGETALL", keys.key(KeyPattern.POLICY)))
         for field_bytes, value in row.items():
             field = field_bytes.decode()
             if field == _DEFAULT:
-                default = codec.unpack_policy(value)
+                default = codec.unpack_policy(value) if shard == 0 else default  # see above: shard 0's counts
             elif field.startswith(_DOMAIN):
                 domains[field.removeprefix(_DOMAIN)] = codec.unpack_policy(value)
-            else:
+            else:  # the shard's `version`
                 version += int(value)
     return default, domains, version
 

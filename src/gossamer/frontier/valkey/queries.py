@@ -1,6 +1,11 @@
 """Reads of the frontier's state: crawls, domains, workers, backlogs, one URL. They change nothing.
 
-A page of a listing goes from shard to shard; its cursor is "<shard>:<position on that shard>".
+The frontier's keys are divided into shards by domain; the state of a crawl is on its home shard. A page of a listing
+goes from shard to shard; its cursor is "<shard>:<position on that shard>".
+
+Safe to change: the numbers below, and what the functions compute from what is stored. Fixed: the names and positions of
+stored fields, which keys.py and the scripts define. A cursor lives only from one page to the next, so its form may
+change, too.
 """
 
 import asyncio
@@ -18,21 +23,28 @@ from gossamer.frontier.valkey.session import worker_of
 from gossamer.model.crawl import CrawlId, CrawlState, Run, Terms
 from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, SpiderCounts, UrlInfo, WorkerInfo
 
-_TERMS_A_STEP = 200
+# May all be changed freely. Larger values per call make each call longer, and a shard executes no other call meanwhile;
+# larger values of the others find more, with more calls.
+_TERMS_A_CALL = 200
 _RECORDS_A_CALL = 100
-"""Records of crawls that one call reads. More make the call longer."""
+"""Records of crawls that one call reads."""
+_ENTRIES_A_CALL = 1000
+"""Entries of a queue, or retries, that one call reads."""
 _CRAWLS_LOOKED_AT = 2000
 """Crawls that are looked at for one page of those in one state."""
+_LEAST_CRAWLS_READ = 100
+"""Crawls that `list_crawls` reads together, where few are missing from a page: many may be in another state."""
 _ENTRIES_LOOKED_AT = 100_000
-"""Entries of each queue, and retries, that are searched for one URL."""
-_ENTRIES_A_CALL = 1000
-"""Entries that one call reads. More make the call longer."""
+"""Entries of each queue, and retries, that are searched for one URL. `Frontier.find_url` names the number, too."""
 _KEYS_SAMPLED = 128
 """Random keys that the search for the largest crawl looks at. A large crawl has one key for every few hundred URLs that
 it saw, and for every domain where some wait."""
 _CRAWLS_MEASURED = 3
 """Crawls with the most keys in the sample whose size is read."""
+_BYTES_SEEN, _BYTES_WAITING = 10, 100
+"""Estimated memory of a URL that is only remembered, and of one that waits. Only their ratio matters."""
 
+# Letters of the counters (KeyPattern.COUNTERS), and the attributes of SpiderCounts that they are added to.
 _COUNTERS = {b"a": "added", b"q": "queued", b"l": "later", b"h": "leased", b"f": "fetched"}
 _COUNTERS_BY_REASON = {b"F": "failed", b"D": "dropped", b"L": "links_dropped"}
 
@@ -78,7 +90,7 @@ async def list_crawls(
     found: list[CrawlInfo] = []
     looked_at = 0
     while True:
-        size = max(limit - len(found), min(limit, 100))
+        size = max(limit - len(found), min(limit, _LEAST_CRAWLS_READ))
         page, cursor = await list_crawl_ids(
             commands, appid=appid, cursor=cursor, limit=size, running=state is CrawlState.RUNNING
         )
@@ -100,6 +112,7 @@ async def crawl_infos(commands: ScriptCommands, crawls: Sequence[CrawlId]) -> li
     rows = await _read_records(commands, KeyPattern.COUNTERS, [(shard, crawls[index].token) for shard, index in places])
     for (_, index), row in zip(places, rows, strict=True):
         home, info, counters = homes[index], infos[index], codec.hash_fields(row)
+        # A shard that is still in an earlier run has nothing of this one.
         if home is not None and info is not None and counters.get(b"run") == home.fields[b"run"]:
             _add_counters(info, counters)
     for home, info in zip(homes, infos, strict=True):
@@ -109,6 +122,7 @@ async def crawl_infos(commands: ScriptCommands, crawls: Sequence[CrawlId]) -> li
 
 
 def _info_from_home(home: CrawlHome, crawl: CrawlId) -> CrawlInfo:
+    """Return what the home record says of a crawl, with counters of 0."""
     ended = home.fields.get(b"ended")
     return CrawlInfo(
         crawl=crawl,
@@ -129,7 +143,7 @@ def _add_counters(info: CrawlInfo, counters: Mapping[bytes, bytes]) -> None:
     info.seen += int(counters.get(b"n", 0))
     for field, value in counters.items():
         kind, _, rest = field.partition(b":")
-        if not rest:
+        if not rest:  # not a counter of a spider
             continue
         if kind in _COUNTERS:
             part = info.spiders.setdefault(rest.decode(), SpiderCounts())
@@ -164,6 +178,7 @@ async def app_info(commands: ScriptCommands, appid: str, *, spider: str) -> AppI
 
 
 async def _read_homes(commands: ScriptCommands, crawls: Sequence[CrawlId]) -> list[CrawlHome | None]:
+    """Return the home records of these crawls, in order; None for an unknown crawl."""
     places = [(home_shard(crawl.token, commands.count), crawl.token) for crawl in crawls]
     rows = await _read_records(commands, KeyPattern.HOME, places)
     return [decode_home(token, row) for (_, token), row in zip(places, rows, strict=True)]
@@ -198,7 +213,8 @@ async def _read_records(
 
 
 async def crawl_terms(commands: ScriptCommands, crawl: CrawlId, *, limit: int) -> list[Terms]:
-    """Return at most `limit` distinct terms of a crawl. Reads shard after shard until there are enough."""
+    """Return at most `limit` distinct terms (options of one submission) of a crawl. Reads shard after shard until there
+    are enough."""
     home = await read_home(commands, crawl.token)
     found: dict[bytes, None] = {}
     for shard in home.shards if home else ():
@@ -214,7 +230,7 @@ async def stored_terms(commands: ScriptCommands, shard: int, token: str, *, limi
     found = [] if first is None else [first]
     key = keys.key(KeyPattern.TERMS, token=token)
     while len(found) < limit:
-        cursor, row = await commands.plain(shard, "HSCAN", key, cursor, "COUNT", _TERMS_A_STEP)
+        cursor, row = await commands.plain(shard, "HSCAN", key, cursor, "COUNT", _TERMS_A_CALL)
         # The hash has number -> terms, and digest -> number.
         found += [row[i + 1] for i in range(0, len(row), 2) if not row[i].startswith(b"d")]
         if cursor == b"0":
@@ -260,22 +276,26 @@ def _waiting_domains(row: Sequence[bytes]) -> list[DomainInfo]:
     return [domain for domain in domains if domain.by_priority]
 
 
+_LATER = "l"
+"""Stored before the priority of requests that wait for a retry."""
+
+
 def decode_share(domain: bytes, row: bytes) -> DomainInfo:
-    """Decode a row of a crawl's shares: [reserved, fetched, spider, priority, count, ...]. The priority of requests
-    that wait for a retry begins with `l`."""
+    """Decode a row of a crawl's shares: [pages reserved, pages fetched, spider, priority, count, ...]. The priority of
+    requests that wait for a retry begins with `l`. The pages in the result are those reserved: fetched or under way."""
     with codec.decoding("a domain's record"):
         share = msgspec.msgpack.decode(row)
         found = DomainInfo(domain.decode(), pages=int(share[0]))
         for index in range(2, len(share), 3):
             spider, place, count = str(share[index]), str(share[index + 1]), int(share[index + 2])
-            priority = int(place.removeprefix("l"))
-            if place.startswith("l"):
+            priority = int(place.removeprefix(_LATER))
+            if place.startswith(_LATER):
                 found.later += count
             else:
                 found.queued += count
             found.by_priority[priority] = found.by_priority.get(priority, 0) + count
-            shares = found.by_spider.setdefault(spider, {})
-            shares[priority] = shares.get(priority, 0) + count
+            by_priority = found.by_spider.setdefault(spider, {})
+            by_priority[priority] = by_priority.get(priority, 0) + count
         return found
 
 
@@ -329,7 +349,11 @@ async def backlog_domains(
 async def find_url(
     commands: ScriptCommands, shard: int, run: Run, *, spider: str, domain: str, url: str, fingerprint: int
 ) -> UrlInfo:
-    """Look for a URL in the seen-set, then where its request can be: its queues, the retries, the workers' leases."""
+    """Look for a URL in the seen-set, then where its request can be: its queues, the retries, the workers' leases.
+
+    In this order a request that is leased meanwhile is still found. One that a worker puts back meanwhile may be
+    reported as done.
+    """
     seen = bool(await commands.call(shard, "is_seen", run.crawl.id.token, fingerprint))
     info = UrlInfo(seen=seen, place="unknown")
     blocked, due, clock_offset = await commands.call(shard, "domain_due", run.crawl.pool, spider, domain)
@@ -404,7 +428,7 @@ class _UrlSearch:
         return None
 
     def _is_in(self, entry: bytes) -> bool:
-        return self._url_bytes in entry and codec.decode_entry(entry)[4] == self._url
+        return self._url_bytes in entry and codec.entry_url(entry) == self._url
 
     def _is_retry(self, member: bytes) -> bool:
         """Compare a retry: token, run, priority, spider, domain, entry."""
@@ -455,8 +479,7 @@ async def largest_crawl(commands: ScriptCommands, shard: int) -> str:
 
 
 async def _measure_crawl(commands: ScriptCommands, token: str, shard: int) -> tuple[int, str]:
-    """Estimate a crawl's bytes on a shard (a waiting URL takes about ten times the bytes of one that is only
-    remembered), and describe it."""
+    """Estimate a crawl's bytes on a shard, and describe it. (0, ""): it is not there any more."""
     key = commands.keys[shard].key(KeyPattern.COUNTERS, token=token)
     counters = codec.hash_fields(await commands.plain(shard, "HGETALL", key))
     if b"crawl" not in counters:
@@ -464,4 +487,7 @@ async def _measure_crawl(commands: ScriptCommands, token: str, shard: int) -> tu
     seen = int(counters.get(b"n", 0))
     waiting = sum(int(count) for field, count in counters.items() if field.startswith((b"q:", b"l:")))
     crawl = codec.unpack_crawl(counters[b"crawl"]).id
-    return 10 * seen + 100 * waiting, f"{crawl} ({waiting:,} URLs wait and {seen:,} are remembered on this shard)"
+    return (
+        _BYTES_SEEN * seen + _BYTES_WAITING * waiting,
+        f"{crawl} ({waiting:,} URLs wait and {seen:,} are remembered on this shard)",
+    )

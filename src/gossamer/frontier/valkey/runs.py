@@ -1,8 +1,14 @@
 """The ends of runs: deciding that a run is finished, stopping it, expiring its parts, sharing out its page budget.
 
-These operations concern several shards, and the process that runs one may die between any two steps. So the home shard
-first records what is to be done (in `idle`, `stopping`, `opened`, `starving`) and keeps the record until every shard
-has done its part; maintenance resumes what is recorded.
+A run is one life of a crawl, from its first request until nothing is left of it; a part is one spider's share of a
+crawl. A crawl's requests are on the shards of their domains; its state is on its home shard.
+
+These operations concern several shards, and the process that runs one may die between any two steps. So a shard first
+records what is to be done (in `idle`, `stopping`, `opened`, `starving`) and keeps the record until every shard has done
+its part; maintenance resumes what is recorded.
+
+Safe to change: the numbers below, within their limits. Fixed: the order of the steps in each function, which a kill
+between any two of them relies on, and that every step may be repeated.
 """
 
 import asyncio
@@ -11,7 +17,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.valkey import codec
@@ -20,19 +26,32 @@ from gossamer.frontier.valkey.keys import KeyPattern, home_shard
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlState
 
 LETTERS = {CrawlState.STOPPED: "s", CrawlState.EXPIRED: "e", CrawlState.FINISHED: "f"}
-"""Letters by which scripts store how a run or a part ended."""
+"""Letters by which scripts store how a run or a part ended (end_reasons.lua). Must not change."""
+_BUDGET_USED = "b"
+"""Another stored letter: the run's page budget is used up. Must not change."""
 _STATES = {letter.encode(): state for state, letter in LETTERS.items()}
-_FINISHED = [(LETTERS[CrawlState.FINISHED], "")]
-_BUDGET_USED = [("b", "")]
+
+
+class End(NamedTuple):
+    """End of a run, or of one part of it."""
+
+    letter: str
+    spider: str = ""
+    """Spider whose part ends. Empty: the whole run ends."""
+
 
 _PURGE_STEP = 100
-"""Domains whose queues one call deletes (approximate). More make the call longer."""
 _EVENTS_AT_ONCE = 500
+"""Domains whose queues one call deletes (about), and events that one call deletes. May be changed freely (events up to
+1,000, a limit of the script): more make each call longer, and a shard executes no other call meanwhile."""
 _PUBLISHER_MS = 5000
-"""Time after its last call for which a publisher is the only one that gets a shard's events."""
+"""Time after its last call for which a publisher is the only one that gets a shard's events. Longer: events wait longer
+when the publisher dies. Must exceed the time that the publisher takes from one call to the next, or events are
+published twice. `Frontier.pending_events` names the 5 s, too."""
 _STOPS_AT_ONCE = 16
 _EXPIRING_SHARDS_AT_ONCE = 8
-"""Stops that one process carries out, and shards that it asks for expired parts, at a time. May be changed."""
+"""Stops that one process carries out, and shards that it asks for expired parts, at a time. May be changed freely: more
+end many crawls sooner, with more calls at once."""
 
 
 # --- the home record --------------------------------------------------------------------------------------------------
@@ -43,22 +62,28 @@ class CrawlHome:
     """A crawl's record on its home shard."""
 
     token: str
+    """The 16 characters that stand for the crawl in keys."""
     state: CrawlState
     run: int
+    """Number of the last run."""
     generation: int
+    """Number of the run's seen-set."""
     version: int
+    """Grows whenever a process asks this record before it adds requests, and with every stop. A run finishes only if
+    this has not grown since the decision began."""
     shards: list[int]
     """Shards that this run or an earlier one touched."""
     crawl: Crawl
     parts: dict[str, str]
-    """Spiders whose part has ended, each with the letter of how."""
+    """Spiders whose part has ended, each with its letter (LETTERS)."""
     expires: dict[str, float]
     """When the spiders' parts expire, in epoch seconds; 0: never."""
     fields: dict[bytes, bytes]
     """The record as the server sent it."""
 
     def arguments(self, commands: ScriptCommands) -> list[Argument]:
-        """Return the arguments that name the run to a script, with what the script needs to begin it."""
+        """Return the arguments that name the run to a script, with what the script needs to begin it. Scripts read them
+        by position."""
         return [self.token, self.run, self.generation, int(commands.count == 1), codec.pack_crawl(self.crawl)]
 
 
@@ -130,13 +155,10 @@ class StopResult:
 
 
 async def _sum_counter(commands: ScriptCommands, home: CrawlHome, name: str) -> tuple[int, bool]:
-    """Return the sum of a counter over all shards, and whether any shard knows the run."""
-    rows = await asyncio.gather(
-        *(
-            commands.plain(s, "HMGET", commands.keys[s].key(KeyPattern.COUNTERS, token=home.token), "run", name)
-            for s in home.shards
-        )
-    )
+    """Return the sum of a counter (`A`: requests added, `Z`: done) over all shards, and whether any shard knows the
+    run."""
+    keys = {shard: commands.keys[shard].key(KeyPattern.COUNTERS, token=home.token) for shard in home.shards}
+    rows = await asyncio.gather(*(commands.plain(shard, "HMGET", key, "run", name) for shard, key in keys.items()))
     values = [row[1] for row in rows if row[0] is not None and int(row[0]) == home.run]
     return sum(int(value or 0) for value in values), bool(values)
 
@@ -156,11 +178,12 @@ async def try_finish(commands: ScriptCommands, token: str, *, retention_ms: int,
     home = await read_home(commands, token)
     if home is None:
         return False
-    if home.state is CrawlState.FINISHED:  # the process that decided may have died before it told the shards
-        await end_on_shards(commands, home, _FINISHED, retention_ms=retention_ms)
+    finished = [End(LETTERS[CrawlState.FINISHED])]
+    if home.state is CrawlState.FINISHED:  # the process that decided may have died before it ended the run everywhere
+        await end_on_shards(commands, home, finished, retention_ms=retention_ms)
     if home.state is not CrawlState.RUNNING:  # `stopping` records the shards that do not know of a stop yet
         return False
-    done, known = await _sum_counter(commands, home, "Z")
+    done, known = await _sum_counter(commands, home, "Z")  # before `added`: see above
     added, _ = await _sum_counter(commands, home, "A")
     if done != added or not (known or even_if_empty):
         return False
@@ -170,6 +193,7 @@ async def try_finish(commands: ScriptCommands, token: str, *, retention_ms: int,
     )
     if not all(closed):
         return False
+    # Each shard's reply: its time, then each spider and the number of its expired requests.
     latest = max((float(row[0]) for row in closed), default=0.0)
     expired: Counter[bytes] = Counter()
     for row in closed:
@@ -181,7 +205,7 @@ async def try_finish(commands: ScriptCommands, token: str, *, retention_ms: int,
         "finish_run", token, home.run, home.version, retention_ms, f"{latest:.3f}", *spiders,
     ):  # fmt: skip
         return False
-    await end_on_shards(commands, home, _FINISHED, retention_ms=retention_ms)
+    await end_on_shards(commands, home, finished, retention_ms=retention_ms)
     return True
 
 
@@ -198,20 +222,19 @@ async def finish_idle(commands: ScriptCommands, shard: int, *, limit: int, reten
 
 
 async def end_on_shards(
-    commands: ScriptCommands, home: CrawlHome, ends: Sequence[tuple[str, str]], *, stop: int = 0, retention_ms: int
+    commands: ScriptCommands, home: CrawlHome, ends: Sequence[End], *, stop: int = 0, retention_ms: int
 ) -> StopResult:
-    """End the run or some of its parts on every shard. `ends`: (letter, spider or "" for the run) of each; `stop`:
-    number of the stop that is carried out."""
+    """End the run or some of its parts on every shard. `stop`: number of the stop that is carried out; 0: none, the run
+    ends by itself."""
     arguments = home.arguments(commands)
     result = StopResult()
 
     async def end_on(shard: int) -> None:
         purged = 0
         for letter, spider in ends:
-            end = (*arguments, letter, spider, retention_ms, stop)
-            call = partial(commands.call_confirmed, shard, "stop_shard", *end)
+            call = partial(commands.call_confirmed, shard, "stop_shard", *arguments, letter, spider, retention_ms, stop)
             reply = await call_after_purge(commands, shard, call, blocked=-1)
-            purged = int(reply[0])
+            purged = int(reply[0])  # of all ends of this stop on the shard up to now
             result.by_end[spider] = result.by_end.get(spider, 0) + int(reply[1])
             result.idle |= len(reply) > 2
         result.purged += purged
@@ -221,13 +244,16 @@ async def end_on_shards(
 
 
 async def carry_out_stop(commands: ScriptCommands, token: str, *, retention_ms: int) -> int:
-    """Carry out the stop that is recorded on the home shard; returns how many waiting requests it dropped."""
+    """Carry out the stop that is recorded on the home shard; returns how many waiting requests it dropped.
+
+    The last call, `confirm_stop`, deletes the record: it must come when all shards have done their part.
+    """
     home = await read_home(commands, token)
     result = StopResult()
     if home is not None:
-        ends = [(letter, spider) for spider, letter in home.parts.items()]
+        ends = [End(letter, spider) for spider, letter in home.parts.items()]
         if home.state is not CrawlState.RUNNING:
-            ends.append((LETTERS[home.state], ""))
+            ends.append(End(LETTERS[home.state]))
         stop = int(home.fields.get(b"stop", 0))
         result = await end_on_shards(commands, home, ends, stop=stop, retention_ms=retention_ms)
         if result.idle:
@@ -241,27 +267,28 @@ async def carry_out_stop(commands: ScriptCommands, token: str, *, retention_ms: 
 async def expire_due(
     commands: ScriptCommands, *, limit: int, stop_marker_ms: int, retention_ms: int, shard: int | None
 ) -> int:
-    """Stop as expired the parts that are due on a shard (None: on all); returns their number. Where one of a crawl's
-    shards does not answer, maintenance carries out the stop later."""
-    total, turn = 0, asyncio.Semaphore(_STOPS_AT_ONCE)
-    at, end = (0, commands.count) if shard is None else (shard, shard + 1)
+    """Stop as expired the parts that are due on a shard (None: on all); returns their number, about `limit` at most.
+    Where one of a crawl's shards does not answer, maintenance carries out the stop later."""
+    total, stop_slots = 0, asyncio.Semaphore(_STOPS_AT_ONCE)
+    next_shard, end = (0, commands.count) if shard is None else (shard, shard + 1)
 
     async def stop(token: bytes) -> None:
-        async with turn:
+        async with stop_slots:
             with postpone_if_unavailable():
                 await carry_out_stop(commands, token.decode(), retention_ms=retention_ms)
 
-    while at < end and total < limit:
-        several = limit - total >= _EXPIRING_SHARDS_AT_ONCE
-        shards = range(at, min(at + _EXPIRING_SHARDS_AT_ONCE, end) if several else at + 1)
+    while next_shard < end and total < limit:
+        ask_several = limit - total >= _EXPIRING_SHARDS_AT_ONCE
+        shards = range(next_shard, min(next_shard + (_EXPIRING_SHARDS_AT_ONCE if ask_several else 1), end))
         share = max(1, (limit - total) // len(shards))
         replies = await asyncio.gather(
             *(commands.call(s, "expire", share, stop_marker_ms, retention_ms) for s in shards)
         )
+        # Each reply: number of parts, 1 when there may be more, tokens of the crawls.
         total += sum(reply[0] for reply in replies)
         await asyncio.gather(*(stop(token) for reply in replies for token in reply[2:]))
         if not any(reply[1] for reply in replies):
-            at += len(shards)
+            next_shard += len(shards)
     return total
 
 
@@ -285,7 +312,7 @@ async def pending_events(
 
 
 def _decode_event(event_id: str, at: float, raw: bytes) -> CrawlEvent:
-    """Decode an event from consecutive msgpack values: kind, run, spider, purged, crawl."""
+    """Decode an event from consecutive msgpack values, in the stored order: kind, run, spider, purged, crawl."""
     kind, run, spider, purged, crawl = codec.unpack_parts(raw, 5)
     with codec.decoding("an event"):
         return CrawlEvent(
@@ -320,24 +347,27 @@ async def rebalance_budget(commands: ScriptCommands, token: str, shard: int, *, 
     """Move a share of a crawl's page budget to a shard whose requests wait for one, or end the run when all of the
     budget is used.
 
-    Returns True when requests on that shard need not wait any more.
+    Returns True when requests on that shard need not wait any more. The steps (begin, return, grant, take) carry the
+    number that `begin` gave out, so that a rebalance that was overtaken or died half-way grants no page twice.
     """
     home = await read_home(commands, token)
     if home is None or home.crawl.max_pages is None:
         return True
-    at, run, max_pages = home_shard(token, commands.count), home.run, home.crawl.max_pages
-    number = await commands.call(at, "page_budget", "begin", token, run, 0)
-    if number == 0:
+    run, max_pages = home.run, home.crawl.max_pages
+    at_home = home_shard(token, commands.count)
+    number = await commands.call(at_home, "page_budget", "begin", token, run, 0)
+    if number == 0:  # the run is over
         return True
     rows = await asyncio.gather(*(commands.call(s, "page_budget", "return", token, run, number) for s in home.shards))
+    # Each row: pages that the shard keeps of its share, pages that it has fetched.
     if sum(int(row[1]) for row in rows) >= max_pages:
-        await end_on_shards(commands, home, _BUDGET_USED, retention_ms=retention_ms)
+        await end_on_shards(commands, home, [End(_BUDGET_USED)], retention_ms=retention_ms)
         await try_finish(commands, token, retention_ms=retention_ms)
         return True
     kept = {s: int(row[0]) for s, row in zip(home.shards, rows, strict=True)}
     ordered = [shard, *(s for s in home.shards if s != shard)]
     pairs = [part for s in ordered for part in (s, kept.get(s, 0))]
-    quota = await commands.call(at, "page_budget", "grant", token, run, number, max_pages, *pairs)
+    quota = await commands.call(at_home, "page_budget", "grant", token, run, number, max_pages, *pairs)
     if quota <= kept.get(shard, 0):
         return False
     await commands.call(shard, "page_budget", "take", token, run, number, quota)

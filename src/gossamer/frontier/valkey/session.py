@@ -1,4 +1,12 @@
-"""A worker's session on one shard: its name there, the leases that it holds there, and whether the shard answers."""
+"""A worker's session on one shard: its name there, the leases that it holds there, and whether the shard answers.
+
+The frontier's keys are divided into shards. A lease is the loan of a request to a worker until the worker settles it
+(reports the outcome). A shard that received no heartbeat from a session for too long declares the session's name dead.
+
+Safe to change: the numbers below, within their limits. Fixed: the ids of leases (lease.lua computes the same); that a
+lease call without a reply is repeated with the same number, so that its leases are not lost; and that a name which was
+declared dead is never used again.
+"""
 
 import asyncio
 import logging
@@ -18,14 +26,17 @@ from gossamer.telemetry import logs as names
 log = logging.getLogger("gossamer.worker")
 
 SETTLEMENTS_A_CALL = 256
-"""Settlements that one call reports. More make the call longer."""
+"""Settlements that one call reports. May be changed up to about 4,000, a limit of the script: more make the call
+longer, and the shard executes no other call meanwhile."""
 _IDS_A_CALL = 2**20
 """Lease ids that belong to one lease call: an id is the call's number times this, plus the lease's place in the reply.
 Must be the `CALL` of `lease.lua`."""
+_MAY_WAIT = 1
+"""Argument of `lease.lua`: wake the worker when requests arrive, if it got fewer than it asked for."""
 
 
 def worker_of(session: str) -> str:
-    """Return the worker that a session name belongs to."""
+    """Return the worker that a session name belongs to: the part before the number that ShardSession adds."""
     return session.rpartition("-")[0]
 
 
@@ -47,7 +58,7 @@ class ShardSession:
         self._on_lost = on_lost
         self._spiders = list(spiders)
         self._names_used = 1
-        self.name = f"{worker}-1"
+        self.name = f"{worker}-{self._names_used}"
         """The worker's current name on this shard."""
         self._number = 0
         """Number of the last lease call. It grows through all names: no lease id is used twice."""
@@ -58,11 +69,12 @@ class ShardSession:
         self.round_trip_seconds = 0.0
         """Estimate of the round-trip time."""
         self.held: set[int] = set()
-        """Ids of unsettled leases of `name`."""
+        """Ids of unsettled leases of `name`. `renew` replaces the set, because calls under the old name may still be
+        changing it."""
         self.due = 0.0
-        """When the shard has requests again, as far as it announced."""
+        """When the shard has requests again, as far as it announced: a time of the leaseholder's clock."""
         self.announcements = 0
-        """Number of times the shard announced requests."""
+        """Number of times the shard announced requests. A change during a lease call means that more may be due."""
         self.lease_task: asyncio.Task[int] | None = None
         """The lease call under way."""
         self.late = False
@@ -70,8 +82,9 @@ class ShardSession:
         self.error: FrontierUnavailable | None = None
         """Failure of the last lease call. None: it was answered."""
         self._failures = 0
+        """Failed lease calls in a row."""
         self.retry_at = 0.0
-        """The shard is not asked before (monotonic)."""
+        """The shard is not asked before this monotonic time."""
         self.starving: dict[str, float] = {}
         """Crawls whose requests wait for a share of the page budget, and when to ask for one again."""
 
@@ -119,14 +132,17 @@ class ShardSession:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def lease(self, limit: int, pool: str, egress: str, retention_ms: int) -> tuple[Any, str, float] | None:
-        """Lease requests; returns the reply, the name that holds the leases, and when their hits were charged. None:
-        the name was declared dead, ask again."""
+        """Lease requests; returns the reply of lease.lua, the name that holds the leases, and when their hits were
+        charged. None: the name was declared dead, ask again.
+
+        A call after a failed one is its repetition: the shard returns the same leases, however long ago it was.
+        """
         if self._sent_at is None:
             self._number += 1
             self._sent_at = time.monotonic()
         name, sent_at = self.name, self._sent_at
         reply = await self._commands.call(
-            self.shard, "lease", name, self._number, limit, pool, egress, retention_ms, 1,
+            self.shard, "lease", name, self._number, limit, pool, egress, retention_ms, _MAY_WAIT,
             int(self._number == self._first), *self._spiders,
         )  # fmt: skip
         charged = self.charged_at(sent_at)
@@ -135,7 +151,7 @@ class ShardSession:
         if name != self.name:
             return None
         self._sent_at = None
-        self._spiders.append(self._spiders.pop(0))
+        self._spiders.append(self._spiders.pop(0))  # the first spider is served first: another one next time
         return reply, name, charged
 
     async def settle(
@@ -161,7 +177,7 @@ class ShardSession:
             held.difference_update(ids)
         return reply
 
-    async def hop(self, name: str, lease: int, fingerprint: int, tail: bytes) -> tuple[int, float]:
+    async def request_redirect(self, name: str, lease: int, fingerprint: int, tail: bytes) -> tuple[int, float]:
         """Request a hit for a redirect. Returns the answer of `request_redirect.lua`, and when the hit was charged.
         Raises LeaseLost."""
         sent_at = time.monotonic()
@@ -206,7 +222,8 @@ def forwarded(leases: Sequence[int]) -> list[Argument]:
 
 
 _STEP_WAIT_SECONDS = 0.25
-"""Longest wait of a caller for a step. A longer wait delays `lease` and `settle` more when a shard is unresponsive."""
+"""Longest wait of a caller for a step. May be changed: longer delays `lease` and `settle` more when a shard is
+unresponsive; shorter lets runs finish after the call that could finish them has returned."""
 
 
 class BackgroundSteps:
@@ -224,7 +241,8 @@ class BackgroundSteps:
     async def run(self, name: Hashable, step: Callable[[], Awaitable[object]]) -> None:
         """Run the step, and return when it has ended or takes longer than `_STEP_WAIT_SECONDS`.
 
-        A step of this name that is running already is repeated afterwards; then this returns at once.
+        A step of this name that is running already is repeated afterwards, because it may have read the state before
+        the caller's change; then this returns at once.
         """
         if name in self._running:
             self._again.add(name)
@@ -235,13 +253,14 @@ class BackgroundSteps:
             task.result()
 
     async def _repeat(self, name: Hashable, step: Callable[[], Awaitable[object]]) -> None:
+        """Run the step, again as long as it was requested meanwhile."""
         try:
             while True:
                 self._again.discard(name)
                 await step()
                 if name not in self._again:
                     break
-        except FrontierError:
+        except FrontierError:  # maintenance repeats the step
             pass
         finally:
             del self._running[name]

@@ -1,6 +1,12 @@
 """Submits many requests at once: one call to each home shard opens their runs, one call to each shard adds their URLs.
 
+A submission is a request to crawl some URLs, with its options (terms). A run is one life of a crawl, from its first
+request until nothing is left. The state of a crawl is on its home shard, its URLs are on the shards of their domains.
 A submission that does not fit into a call with others, or has to wait for something, is carried out alone.
+
+Safe to change: the sizes below, and which submissions are carried out alone (`_only_shard`): that only costs calls.
+Fixed: runs are opened before URLs are added, because the home shard must list a shard before it gets URLs of the run;
+and all calls of a part have ended before one of its errors is raised, because the caller then repeats all submissions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,15 +28,18 @@ from gossamer.policy.scope import covers
 
 _SUBMISSIONS_A_CALL = 100
 _BYTES_A_CALL = 1 << 20
-"""Bounds of a call, so that it takes the server a few milliseconds. More make it longer."""
-_SUBMISSIONS_A_PART = 2 * _SUBMISSIONS_A_CALL
-"""Submissions for each shard that are sent together. While the servers work on one part, the next is prepared."""
 _FINGERPRINTS_A_CALL = 5000
+"""Bounds of a call, so that it takes the server a few milliseconds. May be tuned: more make it longer, and the shard
+executes no other call meanwhile."""
+_SUBMISSIONS_A_PART = 2 * _SUBMISSIONS_A_CALL
+"""Submissions for each shard that are sent together. While the servers work on one part, the next is prepared. May be
+changed freely: larger parts take fewer calls and overlap less."""
 _TERMS_COMPARED = 100
 """Terms of a crawl that new ones are compared with. Terms beyond them count as narrower: in the worst case a finished
-crawl is fetched again."""
+crawl is fetched again. May be changed freely: more cost time, only for URLs that were submitted before."""
 _ANY_AGE_SECONDS = 1e12
-"""Longer than any run has been over: a process of this age belongs to the last run, so that no run begins."""
+"""Longer than any run has been over: a process of this age belongs to the last run, so that no run begins. May be any
+number above the retention of crawls."""
 
 T = TypeVar("T")
 
@@ -43,29 +52,36 @@ class _Opening:
 
     crawl: Crawl
     packed: bytes
+    """The crawl as scripts take it."""
     shards: set[int] = field(default_factory=set)
+    """Shards that get URLs of the run. The home shard lists them."""
     expires: dict[str, int] = field(default_factory=dict)
     """By spider, in epoch ms; 0: never."""
     run: Run | None = None
     """None: not opened yet, because queues of an earlier run are in the way, or the last run has finished."""
     version: int = 0
+    """Version of the home record that confirms the run."""
     ended: str = ""
-    """Spiders whose part has ended, each behind the letter of how, joined by commas."""
+    """Spiders whose part of the crawl has ended, as scripts take them: each behind the letter of its end (see
+    `runs.LETTERS`), joined by commas."""
     refused: str = ""
     """Reason why the crawl takes no requests. Empty: it does."""
 
     def request_expiry(self, spider: str, expires: float) -> None:
-        """Keep the latest time that any submission requests; never (0) is later than any."""
+        """Keep the latest time (epoch seconds) that any submission requests; never (0) is later than any."""
         at, known = round(expires * 1000), self.expires.get(spider)
-        self.expires[spider] = at if known is None else (at and known and max(at, known))
+        if known is None:
+            self.expires[spider] = at
+        else:
+            self.expires[spider] = 0 if 0 in (at, known) else max(at, known)
 
     def arguments(self, token: str) -> list[Argument]:
-        """Return the arguments of `open_runs` for this crawl."""
+        """Return the arguments of `open_runs` for this crawl, which the script reads by position."""
         expires = [part for pair in self.expires.items() for part in pair]
         return [token, self.packed, ",".join(map(str, sorted(self.shards))), len(self.expires), *expires]
 
     def record(self, reply: Sequence[bytes]) -> None:
-        """Record the reply of the home shard."""
+        """Record the reply of the home shard. After any other reply than these two, `run` stays None."""
         if reply[0] == b"refused":
             self.refused = refusal(self.crawl, reply)
         elif reply[0] == b"ok":
@@ -120,6 +136,7 @@ class RequestSubmitter:
     # --- together -----------------------------------------------------------------------------------------------------
 
     async def _submit_part(self, submissions: Sequence[Submission]) -> list[Answer]:
+        """Carry out some submissions: together where that is possible, then the others one by one."""
         part = _Part(submissions)
         self._plan_openings(part)
         await self._open_runs(part.openings)
@@ -129,6 +146,7 @@ class RequestSubmitter:
         return [part.answers[index] for index in range(len(submissions))]
 
     def _plan_openings(self, part: _Part) -> None:
+        """Sort the submissions: invalid ones are answered, others go to `alone` or, with an opening, to `places`."""
         for index, submission in enumerate(part.submissions):
             try:
                 shard = _only_shard(submission, self._commands.count)
@@ -149,6 +167,7 @@ class RequestSubmitter:
                     opening.request_expiry(batch.spider, submission.expires)
 
     async def _open_runs(self, openings: Mapping[str, _Opening]) -> None:
+        """Open the runs on their home shards, and record the replies."""
         by_home: dict[int, list[tuple[str, list[Argument]]]] = {}
         for token, opening in openings.items():
             home = home_shard(token, self._commands.count)
@@ -163,7 +182,7 @@ class RequestSubmitter:
         await gather_all(open_runs(home, group) for home, group in _split(by_home))
 
     def _plan_calls(self, part: _Part) -> dict[int, list[tuple[int, list[Argument]]]]:
-        """Return for each shard the indexes of its submissions, with the arguments of `add_many`."""
+        """Return for each shard the indexes of its submissions, each with its arguments for `add_many`."""
         calls: dict[int, list[tuple[int, list[Argument]]]] = {}
         for index, (shard, opening) in part.places.items():
             submission = part.submissions[index]
@@ -182,6 +201,7 @@ class RequestSubmitter:
         return calls
 
     async def _add(self, part: _Part, shard: int, group: Sequence[tuple[int, list[Argument]]]) -> None:
+        """Add the URLs of submissions (index, arguments) to one shard in one call."""
         head = (int(self._commands.count == 1), self._retention_ms)
         arguments = [argument for _, arguments in group for argument in arguments]
         replies = await self._call(shard, "add_many", *head, *arguments)
@@ -196,6 +216,7 @@ class RequestSubmitter:
                 await try_finish(self._commands, run.crawl.id.token, retention_ms=self._retention_ms)
 
     async def _call(self, shard: int, script: str, *arguments: Argument) -> Any:
+        """Run a script that adds. An error for a full server names the largest crawl."""
         try:
             return await self._commands.call_confirmed(shard, script, *arguments)
         except FrontierFull as exc:
@@ -210,14 +231,16 @@ class RequestSubmitter:
             part.answers[index] = exc
 
     async def _submit_one(self, submission: Submission) -> SubmissionResult:
+        """Open or join a run and add the URLs, unless the last run has finished and has seen them all."""
         crawl, terms, batches, at = submission.crawl, submission.terms, submission.batches, submission.expires
         expires = {} if at is None else {batch.spider: at for batch in batches}
-        fresh, may_begin = submission.fresh, submission.fresh
+        open_fresh = submission.fresh  # whether to ask for a fresh run
+        may_begin = submission.fresh  # whether a run may follow a finished one
         while True:
             try:
                 run = await self._adder.open_crawl(
                     crawl,
-                    fresh=fresh,
+                    fresh=open_fresh,
                     expires=expires,
                     process_age_seconds=None if may_begin else _ANY_AGE_SECONDS,
                     idempotency_key=submission.idempotency_key,
@@ -225,18 +248,21 @@ class RequestSubmitter:
                 break
             except RunFinished as finished:
                 verdict = await self._compare(finished.run, terms, batches)
-                repeated = (
-                    fresh  # the fresh run that an earlier attempt began; only what that run has not seen is added
-                )
-                if verdict is not _Verdict.NEW if repeated else verdict is _Verdict.KNOWN and not submission.fresh:
+                if open_fresh:  # the key's fresh run, which an earlier attempt began, has finished
+                    nothing_to_add = verdict is not _Verdict.NEW
+                    open_fresh = False
+                else:
+                    nothing_to_add = verdict is _Verdict.KNOWN and not submission.fresh
+                    open_fresh = submission.fresh or verdict is _Verdict.WIDER
+                if nothing_to_add:
                     return SubmissionResult(finished.run, _all_duplicates(batches))
-                fresh, may_begin = not repeated and (submission.fresh or verdict is _Verdict.WIDER), True
+                may_begin = True
             except CrawlRefused:
-                if not fresh:
+                if not open_fresh:
                     raise
-                fresh = may_begin = False  # a run is running: join it
+                open_fresh = may_begin = False  # a run is running: join it
         added = await self._adder.add(run, terms, batches, seeds=True)
-        return SubmissionResult(run, added, joined_running=submission.fresh and not fresh)
+        return SubmissionResult(run, added, joined_running=submission.fresh and not open_fresh)
 
     # --- comparing with earlier submissions ---------------------------------------------------------------------------
 
@@ -248,7 +274,7 @@ class RequestSubmitter:
             if not batch.unfiltered:
                 by_shard.setdefault(shard_of(batch.domain, self._commands.count), []).extend(batch.fingerprints)
 
-        async def compare(shard: int, fingerprints: Sequence[int]) -> tuple[int, bool]:
+        async def compare_on(shard: int, fingerprints: Sequence[int]) -> tuple[int, bool]:
             """Return how many the run has seen, and whether the submission's terms are wider."""
             seen, has_other_terms = 0, False
             for first in range(0, len(fingerprints), _FINGERPRINTS_A_CALL):
@@ -260,20 +286,21 @@ class RequestSubmitter:
                 has_other_terms |= bool(count) and not known_terms
             return seen, has_other_terms and await self._is_wider(shard, token, terms)
 
-        found = await gather_all(compare(shard, fingerprints) for shard, fingerprints in by_shard.items())
+        found = await gather_all(compare_on(shard, fingerprints) for shard, fingerprints in by_shard.items())
         if any(wider for _, wider in found):
             return _Verdict.WIDER
-        whole = sum(len(batch.urls) for batch in batches)
-        return _Verdict.KNOWN if sum(seen for seen, _ in found) == whole else _Verdict.NEW
+        url_count = sum(len(batch.urls) for batch in batches)
+        return _Verdict.KNOWN if sum(seen for seen, _ in found) == url_count else _Verdict.NEW
 
     async def _exceeds_earlier_terms(self, submission: Submission) -> bool:
+        """Return whether the submission asks for more than the earlier ones on some shard of its URLs."""
         shards = {shard_of(batch.domain, self._commands.count) for batch in submission.batches}
         token, terms = submission.crawl.id.token, submission.terms
         return any(await gather_all(self._is_wider(shard, token, terms) for shard in shards))
 
     async def _is_wider(self, shard: int, token: str, terms: Terms) -> bool:
         """Return whether the terms ask for more than all others under which the crawl queued anything on this shard."""
-        if terms.maxdepth == 0:
+        if terms.maxdepth == 0:  # only the URL itself is wanted
             return False
         blob = self._adder.pack_terms(terms).blob
         stored = await stored_terms(self._commands, shard, token, limit=_TERMS_COMPARED)
@@ -286,16 +313,17 @@ def _only_shard(submission: Submission, shard_count: int) -> int | None:
     because it goes to several shards or is too large, has a batch that may be added only once, or asks for a fresh
     run."""
     check_names(submission.crawl.pool)
-    shards, urls = set(), 0
+    shards: set[int] = set()
+    url_count = 0
     for batch in submission.batches:
         check_batch(batch)
         shards.add(shard_of(batch.domain, shard_count))
-        urls += URLS_A_CALL if batch.unfiltered else len(batch.urls)
-    return shards.pop() if len(shards) == 1 and urls < URLS_A_CALL and not submission.fresh else None
+        url_count += URLS_A_CALL if batch.unfiltered else len(batch.urls)
+    return shards.pop() if len(shards) == 1 and url_count < URLS_A_CALL and not submission.fresh else None
 
 
 def _add_arguments(opening: _Opening, run: Run, packed: codec.PackedTerms, submission: Submission) -> list[Argument]:
-    """Return the arguments of `add_many` for one submission."""
+    """Return the arguments of `add_many` for one submission, which the script reads by position."""
     batches: list[Argument] = []
     for batch in submission.batches:
         batches += codec.batch_arguments(batch)
@@ -320,9 +348,11 @@ def _split(calls: Mapping[int, list[tuple[T, list[Argument]]]]) -> Iterator[tupl
 
 
 def _byte_count(arguments: Iterable[Argument]) -> int:
+    """Return the size of the texts among the arguments, nearly that of all."""
     return sum([len(argument) for argument in arguments if isinstance(argument, (bytes, str))])
 
 
 def _all_duplicates(batches: Sequence[Batch]) -> AddResult:
+    """Return the result of an addition in which every URL was a duplicate."""
     places = [(index, position) for index, batch in enumerate(batches) for position in range(len(batch.urls))]
     return AddResult(duplicates=len(places), duplicate_positions=places)
