@@ -60,11 +60,11 @@ class ShardSession:
         self._names_used = 1
         self.name = f"{worker}-{self._names_used}"
         """The worker's current name on this shard."""
-        self._number = 0
+        self._call_number = 0
         """Number of the last lease call. It grows through all names: no lease id is used twice."""
-        self._first = 1
+        self._first_call = 1
         """Number of the first lease call under `name`."""
-        self._sent_at: float | None = None
+        self._unanswered_since: float | None = None
         """When the lease call without a reply was first sent. None: all were answered."""
         self.round_trip_seconds = 0.0
         """Estimate of the round-trip time."""
@@ -91,7 +91,7 @@ class ShardSession:
     @property
     def joined(self) -> bool:
         """True if the shard may know the current name."""
-        return self._number >= self._first
+        return self._call_number >= self._first_call
 
     @property
     def responsive(self) -> bool:
@@ -105,8 +105,8 @@ class ShardSession:
         log.warning("%s %s", names.WORKER_STALE, name)
         self._names_used += 1
         self.name = f"{self._worker}-{self._names_used}"
-        self._first = self._number + 1
-        self._sent_at = None
+        self._first_call = self._call_number + 1
+        self._unanswered_since = None
         self.held = set()
         self.due = 0.0
         self.starving = {}
@@ -137,20 +137,20 @@ class ShardSession:
 
         A call after a failed one is its repetition: the shard returns the same leases, however long ago it was.
         """
-        if self._sent_at is None:
-            self._number += 1
-            self._sent_at = time.monotonic()
-        name, sent_at = self.name, self._sent_at
+        if self._unanswered_since is None:
+            self._call_number += 1
+            self._unanswered_since = time.monotonic()
+        name, sent_at = self.name, self._unanswered_since
         reply = await self._commands.call(
-            self.shard, "lease", name, self._number, limit, pool, egress, retention_ms, _MAY_WAIT,
-            int(self._number == self._first), *self._spiders,
+            self.shard, "lease", name, self._call_number, limit, pool, egress, retention_ms, _MAY_WAIT,
+            int(self._call_number == self._first_call), *self._spiders,
         )  # fmt: skip
         charged = self.charged_at(sent_at)
         if reply[0] == b"stale":
             self.renew(name)
         if name != self.name:
             return None
-        self._sent_at = None
+        self._unanswered_since = None
         self._spiders.append(self._spiders.pop(0))  # the first spider is served first: another one next time
         return reply, name, charged
 
@@ -200,14 +200,14 @@ class ShardSession:
         if count >= 0:
             return count, left_ms
         # A shard that has not answered the first lease call may not know the worker yet.
-        if joined and self._sent_at is None:
+        if joined and self._unanswered_since is None:
             self.renew(name)
         return None
 
     async def leases_not_held(self) -> tuple[str, list[int]]:
         """Return the name, and its leases on the shard that the worker does not hold: they are settled, and a failover
         or a restore forgot that."""
-        name, answered = self.name, self._number - (self._sent_at is not None)
+        name, answered = self.name, self._call_number - (self._unanswered_since is not None)
         key = self._commands.keys[self.shard].key(KeyPattern.LEASES, worker=name)
         listed = [int(field) for field in await self._commands.plain(self.shard, "HKEYS", key) if field != b"last"]
         if name != self.name:

@@ -6,7 +6,7 @@ A submission that does not fit into a call with others, or has to wait for somet
 
 Safe to change: the sizes below, and which submissions are carried out alone (`_only_shard`): that only costs calls.
 Fixed: runs are opened before URLs are added, because the home shard must list a shard before it gets URLs of the run;
-and all calls of a part have ended before one of its errors is raised, because the caller then repeats all submissions.
+and all calls of a chunk have ended before one of its errors is raised, because the caller then repeats all submissions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,9 +31,9 @@ _BYTES_A_CALL = 1 << 20
 _FINGERPRINTS_A_CALL = 5000
 """Bounds of a call, so that it takes the server a few milliseconds. May be tuned: more make it longer, and the shard
 executes no other call meanwhile."""
-_SUBMISSIONS_A_PART = 2 * _SUBMISSIONS_A_CALL
-"""Submissions for each shard that are sent together. While the servers work on one part, the next is prepared. May be
-changed freely: larger parts take fewer calls and overlap less."""
+_SUBMISSIONS_A_CHUNK = 2 * _SUBMISSIONS_A_CALL
+"""Submissions for each shard that are sent together. While the servers work on one chunk, the next is prepared. May be
+changed freely: larger chunks take fewer calls and overlap less."""
 _TERMS_COMPARED = 100
 """Terms of a crawl that new ones are compared with. Terms beyond them count as narrower: in the worst case a finished
 crawl is fetched again. May be changed freely: more cost time, only for URLs that were submitted before."""
@@ -48,7 +48,7 @@ Answer = SubmissionResult | CrawlRefused | BadInput
 
 @dataclass(slots=True)
 class _Opening:
-    """A crawl whose run is opened once for all its submissions of a part. The first submission's crawl counts."""
+    """A crawl whose run is opened once for all its submissions of a chunk. The first submission's crawl counts."""
 
     crawl: Crawl
     packed: bytes
@@ -92,7 +92,7 @@ class _Opening:
 
 
 @dataclass(slots=True)
-class _Part:
+class _Chunk:
     """Submissions that are sent together, and what is known of each by its index."""
 
     submissions: Sequence[Submission]
@@ -125,9 +125,9 @@ class RequestSubmitter:
         self._retention_ms = retention_ms
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Answer]:
-        size = _SUBMISSIONS_A_PART * self._commands.count
-        parts = [submissions[first : first + size] for first in range(0, len(submissions), size)]
-        answers = [answer for part in await gather_all(map(self._submit_part, parts)) for answer in part]
+        size = _SUBMISSIONS_A_CHUNK * self._commands.count
+        chunks = [submissions[first : first + size] for first in range(0, len(submissions), size)]
+        answers = [answer for chunk in await gather_all(map(self._submit_chunk, chunks)) for answer in chunk]
         for submission, answer in zip(submissions, answers, strict=True):
             if isinstance(answer, SubmissionResult) and answer.added.has_other_terms:
                 answer.exceeds_earlier_terms = await self._exceeds_earlier_terms(submission)
@@ -135,33 +135,33 @@ class RequestSubmitter:
 
     # --- together -----------------------------------------------------------------------------------------------------
 
-    async def _submit_part(self, submissions: Sequence[Submission]) -> list[Answer]:
+    async def _submit_chunk(self, submissions: Sequence[Submission]) -> list[Answer]:
         """Carry out some submissions: together where that is possible, then the others one by one."""
-        part = _Part(submissions)
-        self._plan_openings(part)
-        await self._open_runs(part.openings)
-        calls = self._plan_calls(part)
-        await gather_all(self._add(part, shard, group) for shard, group in _split(calls))
-        await gather_all(self._submit_alone(part, index) for index in part.alone)
-        return [part.answers[index] for index in range(len(submissions))]
+        chunk = _Chunk(submissions)
+        self._plan_openings(chunk)
+        await self._open_runs(chunk.openings)
+        calls = self._plan_calls(chunk)
+        await gather_all(self._add(chunk, shard, group) for shard, group in _split(calls))
+        await gather_all(self._submit_alone(chunk, index) for index in chunk.alone)
+        return [chunk.answers[index] for index in range(len(submissions))]
 
-    def _plan_openings(self, part: _Part) -> None:
+    def _plan_openings(self, chunk: _Chunk) -> None:
         """Sort the submissions: invalid ones are answered, others go to `alone` or, with an opening, to `places`."""
-        for index, submission in enumerate(part.submissions):
+        for index, submission in enumerate(chunk.submissions):
             try:
                 shard = _only_shard(submission, self._commands.count)
             except BadInput as exc:
-                part.answers[index] = exc
+                chunk.answers[index] = exc
                 continue
             if shard is None:
-                part.alone.append(index)
+                chunk.alone.append(index)
                 continue
             token = submission.crawl.id.token
-            opening = part.openings.get(token)
+            opening = chunk.openings.get(token)
             if opening is None:
-                opening = part.openings[token] = _Opening(submission.crawl, codec.pack_crawl(submission.crawl))
+                opening = chunk.openings[token] = _Opening(submission.crawl, codec.pack_crawl(submission.crawl))
             opening.shards.add(shard)
-            part.places[index] = shard, opening
+            chunk.places[index] = shard, opening
             if submission.expires is not None:
                 for batch in submission.batches:
                     opening.request_expiry(batch.spider, submission.expires)
@@ -181,37 +181,37 @@ class RequestSubmitter:
 
         await gather_all(open_runs(home, group) for home, group in _split(by_home))
 
-    def _plan_calls(self, part: _Part) -> dict[int, list[tuple[int, list[Argument]]]]:
+    def _plan_calls(self, chunk: _Chunk) -> dict[int, list[tuple[int, list[Argument]]]]:
         """Return for each shard the indexes of its submissions, each with its arguments for `add_many`."""
         calls: dict[int, list[tuple[int, list[Argument]]]] = {}
-        for index, (shard, opening) in part.places.items():
-            submission = part.submissions[index]
+        for index, (shard, opening) in chunk.places.items():
+            submission = chunk.submissions[index]
             if opening.refused:
-                part.answers[index] = CrawlRefused(opening.refused)
+                chunk.answers[index] = CrawlRefused(opening.refused)
             elif opening.run is None:
-                part.alone.append(index)
+                chunk.alone.append(index)
             else:
                 packed = self._adder.pack_terms(submission.terms)
                 try:
                     arguments = _add_arguments(opening, opening.run, packed, submission)
                 except BadInput as exc:
-                    part.answers[index] = exc
+                    chunk.answers[index] = exc
                 else:
                     calls.setdefault(shard, []).append((index, arguments))
         return calls
 
-    async def _add(self, part: _Part, shard: int, group: Sequence[tuple[int, list[Argument]]]) -> None:
+    async def _add(self, chunk: _Chunk, shard: int, group: Sequence[tuple[int, list[Argument]]]) -> None:
         """Add the URLs of submissions (index, arguments) to one shard in one call."""
         head = (int(self._commands.count == 1), self._retention_ms)
         arguments = [argument for _, arguments in group for argument in arguments]
         replies = await self._call(shard, "add_many", *head, *arguments)
         for (index, _), reply in zip(group, replies, strict=True):
-            run = part.places[index][1].run
+            run = chunk.places[index][1].run
             if reply[0] != b"ok" or run is None:  # closed meanwhile, or an earlier run's queues are in the way
-                part.alone.append(index)
+                chunk.alone.append(index)
                 continue
-            result = part.answers[index] = SubmissionResult(run, AddResult())
-            batches = part.submissions[index].batches
+            result = chunk.answers[index] = SubmissionResult(run, AddResult())
+            batches = chunk.submissions[index].batches
             if record_added(result.added, reply, [(number, 0, batch) for number, batch in enumerate(batches)]):
                 await try_finish(self._commands, run.crawl.id.token, retention_ms=self._retention_ms)
 
@@ -224,11 +224,11 @@ class RequestSubmitter:
 
     # --- alone --------------------------------------------------------------------------------------------------------
 
-    async def _submit_alone(self, part: _Part, index: int) -> None:
+    async def _submit_alone(self, chunk: _Chunk, index: int) -> None:
         try:
-            part.answers[index] = await self._submit_one(part.submissions[index])
+            chunk.answers[index] = await self._submit_one(chunk.submissions[index])
         except (CrawlRefused, BadInput) as exc:
-            part.answers[index] = exc
+            chunk.answers[index] = exc
 
     async def _submit_one(self, submission: Submission) -> SubmissionResult:
         """Open or join a run and add the URLs, unless the last run has finished and has seen them all."""
