@@ -68,7 +68,7 @@ async def test_a_call_that_is_repeated_counts_from_the_first(holder: ValkeyLease
     """Its answer, lost with the connection, is given again."""
     await one(holder)
     link.slow(EACH_WAY_SECONDS)
-    holder._sessions[0]._sent_at = time.monotonic() - 5.0  # as a call that was never answered
+    holder._sessions[0]._unanswered_since = time.monotonic() - 5.0  # as a call that was never answered
     assert time.monotonic() - (await one(holder)).charged > 4.0
 
 
@@ -96,7 +96,7 @@ async def test_answers_to_a_name_that_was_declared_dead_change_nothing(holder: V
     link.stall()
     leasing = asyncio.create_task(holder.lease(limit=5))
     settling = asyncio.create_task(holder.settle([Settlement(lease, Outcome.FETCHED)]))
-    while holder._sessions[0]._sent_at is None:  # noqa: ASYNC110 - it has been sent then
+    while holder._sessions[0]._unanswered_since is None:  # noqa: ASYNC110 - it has been sent then
         await asyncio.sleep(0)
     frontier = await ValkeyFrontier.connect(f"redis://127.0.0.1:{link.server_port}", clock=lambda: time.time() + 3600)
     await frontier.maintain()
