@@ -50,7 +50,8 @@ class SharedThrottle:
     A hit is the permission to send one request to a domain; the frontier, which all processes share, grants hits at the
     domain's rate. A leased request (one from the frontier's queue) has its hit. All other requests wait here: images of
     a media pipeline, `engine.download`, requests that could not be stored, and leased requests that were held up until
-    their hit expired (mostly by a slow robots.txt that many requests wait for). Requests for robots.txt need no hit.
+    their hit expired (mostly by a slow robots.txt that many requests wait for). So does a request that is sent a second
+    time because its connection was lost. Requests for robots.txt need no hit.
     """
 
     def __init__(
@@ -80,9 +81,21 @@ class SharedThrottle:
         send_by = self._send_by(request)
         if send_by is not None and time.monotonic() <= send_by:
             return
-        target = _domain_and_path(request)
+        # Where the domain was paused after the lease, the request goes on its old hit: a closing spider would otherwise
+        # wait for it.
+        await self._wait_for_hit(request.url, until_paused=send_by is not None)
+
+    async def may_repeat(self, url: str) -> bool:
+        """Return True when a request may be sent a second time, on a new hit, because its connection was lost. False:
+        the domain is paused."""
+        return await self._wait_for_hit(url, until_paused=True)
+
+    async def _wait_for_hit(self, url: str, *, until_paused: bool) -> bool:
+        """Return True when a hit was granted, or none is needed. False: the domain is paused, and `until_paused` is
+        set."""
+        target = _domain_and_path(url)
         if target is None or target[1] == _ROBOTS_PATH:
-            return
+            return True
         domain, _ = target
         while True:
             # 0.0: a hit was granted. None: the domain is paused.
@@ -91,17 +104,15 @@ class SharedThrottle:
                 shard=self._frontier.shard_of(domain),
             )
             if wait == 0.0:
-                return
-            if wait is None and send_by is not None:
-                # The domain was paused after the lease. The request goes on its old hit: a closing spider would
-                # otherwise wait for it.
-                return
+                return True
+            if wait is None and until_paused:
+                return False
             seconds = _PAUSED_SECONDS if wait is None else min(wait, _MAX_WAIT_SECONDS)
             await asyncio.sleep(seconds * (1.0 + _MAX_JITTER * random.random()))
 
     async def process_response(self, request: Request, response: Response) -> Response:
         """Report the site's `Retry-After`, and the `Crawl-delay` of its robots.txt, to the whole cluster."""
-        target = _domain_and_path(request)
+        target = _domain_and_path(request.url)
         if target is None:
             return response
         domain, path = target
@@ -121,10 +132,10 @@ class SharedThrottle:
         return response
 
 
-def _domain_and_path(request: Request) -> tuple[str, str] | None:
+def _domain_and_path(text: str) -> tuple[str, str] | None:
     """Return the registered domain and the path. None for a URL that is not on the web (`data:`, `file:`, `s3:`)."""
     try:
-        url = canonical(request.url)
+        url = canonical(text)
     except BadUrl:
         return None
     path_start = url.index("/", len("https://"))  # also right for http://, where the host is at least as long

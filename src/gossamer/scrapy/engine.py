@@ -4,6 +4,8 @@
   requests scheduled. `ExecutionEngine._handle_downloader_output` returns a Deferred that fires at that moment, so
   `EngineAdapter` wraps that method, for one engine only.
 - The feed exporters, which keep items in buffers of the process.
+- The connection pools of the download handlers. Twisted, under Scrapy, sends a request again when the server closes a
+  kept connection before it answers, and no signal or middleware notices.
 
 `EngineAdapter.check_supported` runs at the start, so that an unsupported Scrapy is refused with its version.
 
@@ -22,12 +24,15 @@ from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage
 from scrapy.robotstxt import RobotParser
-from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.reactor import is_asyncio_reactor_installed
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+from twisted.web.client import HTTPConnectionPool, _RetryingHTTP11ClientProtocol
 
 from gossamer.errors import BadInput, SinkError
+from gossamer.fetch.connection import LostConnections
 
 ResultHandler = Callable[[Any, Request], "Deferred[None]"]
 """Handles a request's result: a Response, a Failure, or the Request that a middleware put in its place."""
@@ -51,6 +56,7 @@ class EngineAdapter:
             (engine.downloader, "active"),
             (engine.downloader, "per_slot_settings"),
             (engine.downloader.middleware, "_add_middleware"),
+            (engine.downloader.handlers, "_get_handler"),
         ):
             if not hasattr(owner, name):
                 raise BadInput(
@@ -85,6 +91,18 @@ class EngineAdapter:
     def add_downloader_middleware(self, middleware: object) -> None:
         """Add a downloader middleware, closer to the downloader than all others."""
         self._engine.downloader.middleware._add_middleware(middleware)
+
+    def charge_repeated_requests(self, may_repeat: Callable[[str], Coroutine[Any, Any, bool]]) -> None:
+        """Await `may_repeat(url)` before a request is sent again because the server closed the kept connection; where
+        it returns False, the request fails. After two such losses connections to that server are not reused.
+
+        Only pools of Twisted's HTTP/1.1 client are changed; other download handlers report the loss.
+        """
+        handlers = self._engine.downloader.handlers
+        for scheme in ("http", "https"):
+            pool = getattr(handlers._get_handler(scheme), "_pool", None)
+            if isinstance(pool, HTTPConnectionPool):
+                _charge_repeated_requests(pool, may_repeat)
 
     def share_robots(self) -> None:
         """Make every request that waits for a robots.txt obey it.
@@ -139,6 +157,60 @@ def _shared_robot_parser(
         return await maybe_deferred_to_future(copy)
 
     return robot_parser
+
+
+class _ChargedConnection(_RetryingHTTP11ClientProtocol):
+    """Kept connection. If the server closes it before it answers, the request is sent once more on a new one, after
+    `may_repeat` has allowed that."""
+
+    def __init__(
+        self,
+        kept: _RetryingHTTP11ClientProtocol,
+        may_repeat: Callable[[str], Coroutine[Any, Any, bool]],
+        on_loss: Callable[[], None],
+    ) -> None:
+        super().__init__(kept._clientProtocol, kept._newConnection)  # type: ignore[no-untyped-call]
+        self._may_repeat = may_repeat
+        self._on_loss = on_loss
+
+    def request(self, request: Any) -> "Deferred[Any]":
+        """Send the request; return its response."""
+        sent: Deferred[Any] = self._clientProtocol.request(request)
+        return sent.addErrback(self._on_failure, request)
+
+    def _on_failure(self, failure: Failure, request: Any) -> "Failure | Deferred[Any]":
+        if not self._shouldRetry(request.method, failure.value, request.bodyProducer):  # type: ignore[no-untyped-call]
+            return failure
+        self._on_loss()
+
+        # Callbacks and no coroutine from here on: the body must be read in the same turn of the event loop in which the
+        # response's head has come.
+        def repeat(allowed: bool) -> Any:
+            if not allowed:
+                return failure
+            return self._newConnection().addCallback(lambda connection: connection.request(request))
+
+        decision = deferred_from_coro(self._may_repeat(request.absoluteURI.decode("ascii")))
+        repeated: Deferred[Any] = decision.addCallback(repeat)
+        return repeated
+
+
+def _charge_repeated_requests(pool: HTTPConnectionPool, may_repeat: Callable[[str], Coroutine[Any, Any, bool]]) -> None:
+    original = pool.getConnection
+    losses = LostConnections()
+
+    def get_connection(key: Any, endpoint: Any) -> "Deferred[Any]":
+        if not losses.may_reuse(key):
+            return cast("Deferred[Any]", pool._newConnection(key, endpoint))
+
+        def charged(connection: Any) -> Any:
+            if isinstance(connection, _RetryingHTTP11ClientProtocol):
+                return _ChargedConnection(connection, may_repeat, lambda: losses.record(key))
+            return connection  # a new one, which is not lost in this way
+
+        return original(key, endpoint).addCallback(charged)
+
+    pool.getConnection = get_connection  # type: ignore[method-assign]
 
 
 async def _throttled(

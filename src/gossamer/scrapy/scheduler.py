@@ -213,17 +213,17 @@ class Scheduler(LeaseRunner, BaseScheduler):
         self._engine.throttle_start(self._wait_for_start_room, self._claims.claim_item)
         self._engine.disable_download_delays()
         self._engine.share_robots()
-        self._engine.add_downloader_middleware(
-            SharedThrottle(
-                self.frontier,
-                self.holder,
-                self._retrier,
-                run,
-                self._spider.name,
-                self._crawler.settings,
-                send_by=self._send_by,
-            )
+        throttle = SharedThrottle(
+            self.frontier,
+            self.holder,
+            self._retrier,
+            run,
+            self._spider.name,
+            self._crawler.settings,
+            send_by=self._send_by,
         )
+        self._engine.add_downloader_middleware(throttle)
+        self._engine.charge_repeated_requests(throttle.may_repeat)
 
     async def _announce(self) -> None:
         """Keep the spider's name announced, learn other spiders' names, and count what waits, until cancelled."""

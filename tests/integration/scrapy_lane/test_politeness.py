@@ -20,6 +20,7 @@ from tests.politeness.stall import Stall
 from tests.politeness.usage import Usage, usage
 from tests.politeness.verdict import hit_of
 from tests.servers.punctual import make_punctual
+from tests.servers.resetting import resetting_server
 from tests.servers.valkey import Server
 
 DEFAULT = DomainPolicy(hits=3, window_seconds=1.0)
@@ -94,6 +95,23 @@ async def test_three_processes_keep_to_every_budget(tmp_path: Path, server: Serv
         used += usage(timeline, hits, span=(begin, end), spiders=["links"], egresses=sorted({*EGRESSES}))
     print(f"{len(log)} requests, {used.share:.1%} of {used.allowed:.0f} request seconds")
     assert math.isfinite(used.used)
+
+
+async def test_a_server_that_resets_reused_connections_gets_no_more_than_its_budget(
+    tmp_path: Path, server: Server
+) -> None:
+    """Each repeated request takes another hit, and after two resets each request has its own connection."""
+    pages, hits = 20, 5
+    async with asking(tmp_path, server) as frontier:
+        await domains.replace_policy(frontier, "site0.test", DomainPolicy(hits=hits, window_seconds=1.0))
+        async with resetting_server(pages) as site:
+            seed = f"http://site0.test:{site.port}/"
+            with scraper(tmp_path, server, "links", [seed], RETRY_ENABLED="False") as running:
+                done = await asyncio.to_thread(running.finish)
+    assert len(done.items) == pages + 1
+    assert len(site.times) == pages + 1 + site.resets
+    assert all(site.times[at + hits] - site.times[at] > 0.8 for at in range(len(site.times) - hits))
+    assert site.resets == site.reused == 2
 
 
 async def _until(web: FakeWeb, requests: int) -> None:
