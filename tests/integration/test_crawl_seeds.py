@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.cli.commands.crawl import gather_seeds, prepare
+from gossamer.crawling.engine import prepare
+from gossamer.crawling.seeds import gather_seeds
 from gossamer.errors import BadInput
 from gossamer.fakeweb import WebSpec, plain, redirect, serve
 from gossamer.wiring.worker import make_resolver

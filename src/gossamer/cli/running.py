@@ -1,188 +1,28 @@
-"""Runs the work of commands: an event loop, a worker or several worker processes, and calls to a running cluster.
+"""Runs the work of commands in an event loop, and calls to a running cluster.
 
-Safe to change: the intervals and the numbers for garbage collection and memory, which only cost or save CPU time, and
-the sentences, except that tests wait for some. Fixed: what an interruption means. The first stops the work after the
-requests in flight, the second cancels the task; either must leave requests in the frontier, never lose one.
+Safe to change: the pauses and the numbers for garbage collection and memory, which only cost or save CPU time, and the
+sentences, except that tests wait for some.
 """
 
 import asyncio
-import contextlib
 import ctypes
 import gc
-import logging
 import random
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gossamer.cli import terminal
-from gossamer.cli.summary import Display, Snapshot, counted
 from gossamer.cli.terminal import Interruption
-from gossamer.errors import BadInput, BusUnavailable, FrontierError, FrontierUnavailable, OutputClosed, SinkError
-from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlId, Run
-from gossamer.model.info import CrawlInfo
+from gossamer.errors import BadInput, BusUnavailable, FrontierUnavailable
 from gossamer.policy.retry import retry_delay
 from gossamer.settings import Settings
-from gossamer.sinks.open import missing_folders
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles
-from gossamer.telemetry.tally import Tally
 from gossamer.valkey.datadir import running_address
-from gossamer.wiring.processes import WorkerProcesses
-from gossamer.wiring.worker import open_worker
 
 if TYPE_CHECKING:
     from gossamer.wiring.service import ServiceContext
-
-log = logging.getLogger("gossamer")
-
-_REFRESH_SECONDS = 0.5
-"""Interval at which progress is shown and the frontier (the store of requests) is checked for lost data. Tuning only:
-shorter costs calls to the frontier."""
-
-
-@dataclass(slots=True)
-class WorkResult:
-    """Counters of the workers of one command."""
-
-    tally: Tally
-    fault: str = ""
-    """The reason why an output is not finished; its records are kept until it can be. Empty: no such trouble."""
-
-
-class WorkRunner(Protocol):
-    """A worker of this process, or several worker processes."""
-
-    async def run(self) -> None:
-        """Work until the run is over or `stop` was called and the requests in flight are finished."""
-
-    def stop(self) -> None: ...
-
-    def tally(self) -> Tally:
-        """Return the counters since the start."""
-        ...
-
-
-async def work(
-    settings: Settings,
-    frontier: ValkeyFrontier,
-    address: str,
-    display: Display,
-    interruption: Interruption,
-    *,
-    pool: str,
-    spiders: Sequence[str],
-    run: Run | None = None,
-    bus: bool = False,
-) -> WorkResult:
-    """Work until `run`, one life of a crawl, is over (None: without end) or the command is interrupted.
-
-    `address`: that of the frontier, for worker processes. `pool`: the workers fetch the crawls in this pool. `spiders`
-    empty: all that are installed. `bus` True: pages go to the message bus of the settings. Raises GossamerError before
-    anything is fetched.
-    """
-    crawl = run.crawl.id if run else None
-    metrics_address = settings.worker.metrics
-    for folder in missing_folders(settings.crawl.output):
-        display.say(f"The folder {folder} does not exist; it is created for the output.")
-    if settings.worker.processes > 1 or bus:  # only worker processes open the bus
-        processes = WorkerProcesses(
-            settings, address, pool=pool, spiders=list(spiders), run=run, say=display.say, bus=bus
-        )
-        with _metrics_served(metrics_address, processes, frontier):
-            return WorkResult(await _attend(processes, frontier, display, interruption, crawl), processes.fault)
-    result: WorkResult | None = None
-    try:
-        async with open_worker(settings, frontier, pool=pool, spiders=spiders, run=run, say=display.say) as worker:
-            with _metrics_served(metrics_address, worker, frontier):
-                result = WorkResult(await _attend(worker, frontier, display, interruption, crawl))
-    except SinkError as error:
-        if result is None:
-            raise
-        result.fault = error.detail  # the work is done; only closing the outputs failed
-    return result
-
-
-@contextlib.contextmanager
-def _metrics_served(address: str, runner: WorkRunner, frontier: ValkeyFrontier) -> Iterator[None]:
-    """Serve the counters to Prometheus at this address. Empty: serve nothing."""
-    if not address:
-        yield
-        return
-    from gossamer.telemetry.metrics import Metrics  # imported late: its library takes time to load
-
-    metrics = Metrics()
-    metrics.add_tally(runner.tally)
-    metrics.add_lost_shards(lambda: frontier.lost_shards)
-    with metrics.serve(address):
-        yield
-
-
-async def _attend(
-    runner: WorkRunner, frontier: ValkeyFrontier, display: Display, interruption: Interruption, crawl: CrawlId | None
-) -> Tally:
-    """Run the work with progress and interruptions, and return its counters. `crawl` None: no crawl in particular."""
-    interruption.drain = runner.stop
-    cancelled = False
-    watching = asyncio.create_task(_watch(runner, frontier, display, crawl))
-    try:
-        await runner.run()
-    except asyncio.CancelledError:
-        if not interruption.was_interrupted:
-            raise
-        asyncio.current_task().uncancel()  # type: ignore[union-attr]  # or the summary could not await anything
-        cancelled = True
-        display.say("Stopped at once; requests in flight will be fetched again.")
-    except BaseExceptionGroup as group:
-        if group.subgroup(OutputClosed) is None:
-            raise
-        interruption.was_interrupted = True
-        display.say(
-            "The reader closed the output: stopped. Requests whose pages were not written stay in the frontier."
-        )
-    finally:
-        interruption.set_ending()
-        watching.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await watching
-    tally = runner.tally()
-    if tally.abandoned and not cancelled:
-        pages, they_are = counted(tally.abandoned, "page"), "it is" if tally.abandoned == 1 else "they are"
-        display.say(
-            f"{pages} could not be finished; nothing is lost, {they_are} fetched again when the crawl is resumed."
-        )
-        interruption.limit_time()  # an output that accepts nothing may not close either
-    return tally
-
-
-async def _watch(runner: WorkRunner, frontier: ValkeyFrontier, display: Display, crawl: CrawlId | None) -> None:
-    """Show progress, and check whether the frontier still has its data. Runs until it is cancelled."""
-    started = time.monotonic()
-    info: CrawlInfo | None = None
-    lost_shards = 0
-    while True:
-        with contextlib.suppress(FrontierError):
-            await frontier.check_data()
-            if crawl is not None:
-                info = await frontier.crawl_info(crawl)
-        if frontier.lost_shards > lost_shards:
-            _on_lost_data(runner, display, crawl)
-            lost_shards = frontier.lost_shards
-        display.update(Snapshot(runner.tally(), info, time.monotonic() - started))
-        await asyncio.sleep(_REFRESH_SECONDS)
-
-
-def _on_lost_data(runner: WorkRunner, display: Display, crawl: CrawlId | None) -> None:
-    """Stop a crawl whose frontier lost its data. A worker of a pool goes on, because others feed the frontier again."""
-    lost = "The frontier lost its data: its server was emptied, or restarted without them."
-    if crawl is None:
-        log.error("%s %s The worker goes on with the empty frontier.", logs.FRONTIER_LOST, lost)
-    else:
-        display.say(lost)
-        runner.stop()
 
 
 T = TypeVar("T")

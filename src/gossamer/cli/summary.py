@@ -9,14 +9,15 @@ import json
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from gossamer.cli import terminal
 from gossamer.cli.terminal import without_passwords
+from gossamer.crawling.engine import CrawlResult
+from gossamer.crawling.work import Snapshot
 from gossamer.model.crawl import CrawlState
-from gossamer.model.info import CrawlInfo
 from gossamer.model.request import DropReason
 from gossamer.telemetry.tally import Tally
 
@@ -29,18 +30,6 @@ _PLAIN_SECONDS = 10.0
 """Interval of progress lines where standard error is not a terminal. May be changed freely: shorter fills logs."""
 _RATE_SECONDS = 10.0
 """Time over which the rates of pages and bytes are measured. May be changed freely: shorter shows them less steady."""
-
-
-@dataclass(slots=True)
-class Snapshot:
-    """Progress at one moment."""
-
-    tally: Tally
-    """Counters of this command's workers."""
-    info: CrawlInfo | None
-    """State of the whole crawl, all machines. None: no crawl in particular, or its state is not known yet."""
-    seconds: float
-    """Time since the work began."""
 
 
 class Display:
@@ -177,40 +166,13 @@ _LOST_DATA_EXIT_CODE = 3
 """Exit code of a command whose frontier, the store of requests, lost its data. Scripts test for it; must not change."""
 
 
-@dataclass(slots=True)
-class Summary:
-    """Result of a command. `tally` and `seconds` are this command's share; `info` is the whole crawl, all machines."""
+class Summary(CrawlResult):
+    """Result of a command, as text for a person or JSON for a program."""
 
-    crawl_id: str
-    info: CrawlInfo | None
-    """None: the state of the crawl could not be read, or this is no crawl."""
-    tally: Tally
-    seconds: float
-    outputs: tuple[str, ...]
-    interrupted: bool = False
-    """True: the command was told to end before the crawl did."""
-    already_finished: bool = False
-    """True: the crawl had ended before this command, which fetched nothing."""
-    unwritten: bool = False
-    """True: an output could not be finished."""
-    lost: bool = False
-    """True: the frontier lost its data during the crawl."""
-    missing: dict[str, int] = field(default_factory=dict)
-    """Records that vanished from an output before this command started, by output. Later losses are in `tally`."""
-    pool: str = ""
-    """Pool of a worker that works for no crawl in particular. Empty: this is a crawl."""
-    notes: list[str] = field(default_factory=list)
-    """Sentences at the end of the summary."""
-
-    @property
-    def finished(self) -> bool:
-        """True: the crawl is finished or has expired."""
-        return self.info is not None and self.info.state in (CrawlState.FINISHED, CrawlState.EXPIRED)
-
-    @property
-    def missing_records(self) -> int:
-        """Number of records that were written and have vanished."""
-        return self.tally.missing + sum(self.missing.values())
+    @classmethod
+    def of(cls, result: CrawlResult) -> Self:
+        """Return the summary of a result."""
+        return cls(**{one.name: getattr(result, one.name) for one in fields(result)})
 
     def exit_code(self) -> int:
         """Return 0 finished, 1 no page could be fetched, an output could not be finished or records are missing, 3 the

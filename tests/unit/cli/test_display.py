@@ -5,7 +5,8 @@ import time
 
 from rich.console import Console
 
-from gossamer.cli.summary import Display, Snapshot, waiting_text
+from gossamer.cli.summary import Display, waiting_text
+from gossamer.crawling.work import Snapshot
 from gossamer.telemetry.tally import OriginWait, Tally
 
 

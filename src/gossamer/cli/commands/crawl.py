@@ -2,16 +2,12 @@
 
 The requests of a crawl are in the frontier, a Valkey server, so that the same command resumes an interrupted crawl.
 Safe to change: help texts (then regenerate docs/reference), sentences (tests quote some), and what the demo fetches.
-Fixed: flags, exit codes, and the order of the steps in `_Crawling`: a kill between two of them must leave a crawl that
-the same command resumes.
+Fixed: flags and exit codes. The crawl itself is run by `crawling/engine.py`.
 """
 
-import os
 import shlex
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,34 +16,15 @@ import typer
 
 from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.running import work
 from gossamer.cli.summary import Display, Summary
 from gossamer.cli.terminal import Interruption
-from gossamer.errors import BadInput, CrawlRefused, FetchError, FrontierError, SinkError
-from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, first_header
-from gossamer.fetch.resolve import Resolver, parse_override
-from gossamer.frontier.base import AddResult
-from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlState, Run
-from gossamer.model.info import CrawlInfo
-from gossamer.policy.urls import canonical, host, redirect_target
+from gossamer.crawling import engine
+from gossamer.errors import BadInput
+from gossamer.fetch.resolve import parse_override
 from gossamer.settings import Settings, load
 from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.open import check_outputs
 from gossamer.telemetry import logs
-from gossamer.telemetry.tally import Tally
-from gossamer.wiring.frontier import CrawlNote, connect, frontier_address, read_note, warn_of_memory_only, write_note
-from gossamer.wiring.plan import Plan, check_settings, find_private_hosts, make_plan
-from gossamer.wiring.worker import (
-    finish_outputs,
-    forget_written,
-    make_clients,
-    make_resolver,
-    missing_records,
-    missing_sentence,
-)
-from gossamer.worker.attempt import MAX_HOPS
-from gossamer.worker.spider import known_spiders
 
 
 @options.takes(
@@ -171,7 +148,8 @@ async def run_crawl(
 ) -> Summary:
     """Run a crawl to its end. Raises GossamerError before anything is started, or when the frontier cannot be used;
     Interrupted when the command was interrupted before anything was fetched."""
-    plan = await prepare(settings, urls, sources, crawl_id=crawl_id)
+    check_writable(settings.crawl.output)
+    plan = await engine.prepare(settings, urls, sources, crawl_id=crawl_id, say=terminal.say)
     name = plan.crawl.id.crawlid
     more = f" and {len(plan.seeds) - 1:,} more" if len(plan.seeds) > 1 else ""
     with (
@@ -180,278 +158,30 @@ async def run_crawl(
     ):
         interruption.message_before_work = "nothing was fetched; the same command starts again"
         interruption.exit_message = f"Stopped at once; nothing is lost. Resume with: {resume_command()}"
-        async with frontier_address(settings, name=f"gossamer crawl {name}", on_trouble=display.say) as address:
-            frontier = await connect(settings, address)
-            warn_of_memory_only(frontier, display.say)
-            try:
-                crawling = _Crawling(settings, plan, frontier, address, display, interruption)
-                return await crawling.run(fresh=fresh)
-            finally:
-                await frontier.close()
-
-
-async def prepare(settings: Settings, urls: Sequence[str], sources: Sequence[str], *, crawl_id: str | None) -> Plan:
-    """Return the plan of a crawl: its id, options and seeds, the URLs that it starts from.
-
-    Checks everything that can be checked before the start. `urls` and `sources`: see `gather_seeds`. Raises BadInput.
-    """
-    check_settings(settings)
-    for output in settings.crawl.output:
-        if output.startswith("memory://"):
-            raise BadInput(
-                f"--output: {output} would be gone with this process. Name a file, or - for standard output."
+        summary = Summary.of(
+            await engine.run_crawl(
+                settings, plan, fresh=fresh, observer=display, control=interruption, program="gossamer crawl"
             )
-    check_writable(settings.crawl.output)
-    resolver = make_resolver(settings)
-    try:
-        seeds = await gather_seeds(settings, resolver, urls, sources)
-        plan = make_plan(settings, seeds, crawl_id=crawl_id, now=time.time())
-        private = await find_private_hosts(
-            resolver,
-            plan.seeds,
-            allowed=settings.crawl.allow_private,
-            names=not settings.fetch.proxy.startswith("socks5h:"),  # such a proxy looks the names up itself
-            say=terminal.say,
         )
-        if private:  # made again, because the look-up needed the seeds of the first plan
-            plan = make_plan(settings, seeds, crawl_id=crawl_id, now=time.time(), private_hosts=private)
-        return plan
-    finally:
-        resolver.close()
+    if summary.already_finished:
+        summary.notes.append("To crawl it again, repeat the command with --fresh.")
+    elif summary.interrupted and not summary.finished and not summary.lost:
+        summary.notes.append(f"Resume with: {resume_command()}")
+    return summary
 
 
 def check_writable(outputs: Sequence[str]) -> None:
     """Check that pages can be written to these outputs. Raises BadInput."""
     if "-" in outputs and 1 in terminal.closed_at_start:
         raise BadInput("--output: - is standard output, which is closed. Use it open, or name a file.")
-    check_outputs(outputs)
-
-
-@dataclass(slots=True)
-class _Crawling:
-    """One run of `gossamer crawl`, connected to its frontier."""
-
-    settings: Settings
-    plan: Plan
-    frontier: ValkeyFrontier
-    address: str
-    """Address of the frontier, for worker processes."""
-    display: Display
-    interruption: Interruption
-
-    async def run(self, *, fresh: bool) -> Summary:
-        """Start or resume the crawl, and run it to its end. `fresh`: start it again if it is finished."""
-        identity = self.plan.crawl.id
-        before = await self.frontier.crawl_info(identity)
-        if before is not None and before.state in (CrawlState.FINISHED, CrawlState.EXPIRED) and not fresh:
-            return await self._already_finished(before)
-        if before is not None and before.state is CrawlState.RUNNING and fresh:
+    for output in outputs:
+        if output.startswith("memory://"):
             raise BadInput(
-                f"--fresh: the crawl {identity.crawlid} is not finished. Resume it without --fresh, or name another "
-                "--crawl-id."
+                f"--output: {output} would be gone with this process. Name a file, or - for standard output."
             )
-        run, added = await self._open(fresh=fresh)
-        if before is not None and before.state is CrawlState.RUNNING:
-            done = before.total().done
-            self.display.say(f"Resuming {identity.crawlid}: {done:,} done, {before.total().added - done:,} to do.")
-        elif not added.added:
-            self.display.say("All given URLs were added before.")
-        return await self._work(run)
-
-    async def _already_finished(self, info: CrawlInfo) -> Summary:
-        """Return the summary of a crawl that has ended. Finish outputs that an earlier command could not."""
-        crawl_id = self.plan.crawl.id.crawlid
-        note = read_note(self.settings.data_dir, crawl_id)
-        outputs = _existing(note.outputs) if note else ()
-        summary = Summary(crawl_id, info, Tally(), 0.0, outputs, already_finished=True)
-        summary.notes.append("To crawl it again, repeat the command with --fresh.")
-        try:
-            await finish_outputs(self.settings)
-        except SinkError as error:
-            summary.unwritten = True
-            summary.notes.insert(0, error.detail)
-        return summary
-
-    async def _open(self, *, fresh: bool) -> tuple[Run, AddResult]:
-        """Open a run, one life of the crawl, in the frontier, or continue the running one, and add the seeds.
-
-        Each step may be repeated: seeds that were added before count as duplicates. The note is written last, so that
-        it only names a crawl that exists.
-        """
-        plan = self.plan
-        try:
-            run = await self.frontier.open_crawl(plan.crawl, fresh=fresh, expires={plan.spider: plan.terms.expires})
-            rate, concurrency = plan.crawl.rate, plan.crawl.concurrency
-            if (run.crawl.rate, run.crawl.concurrency) != (rate, concurrency):
-                # The crawl is resumed: it takes the rate of the new command.
-                run = await self.frontier.set_crawl_limits(run, rate=rate, concurrency=concurrency)
-            added = AddResult()
-            for batches in plan.batches(self.frontier.secret):
-                result = await self.frontier.add(run, plan.terms, batches, seeds=True)
-                added.added += result.added
-                added.duplicates += result.duplicates
-            write_note(self.settings.data_dir, self._note(run))
-        except CrawlRefused as error:
-            raise CrawlRefused(f"{error.detail}; another --crawl-id starts a new one") from None
-        return run, added
-
-    async def _work(self, run: Run) -> Summary:
-        """Fetch until the run is over or the command is interrupted."""
-        settings, plan = self.settings, self.plan
-        missing = await missing_records(settings, run)
-        for path, records in missing.items():
-            self.display.say(missing_sentence(path, records))
-        if not settings.frontier:
-            # The workers of an earlier command ended with its embedded server. New workers trust silence only after a
-            # heartbeat; a resumed crawl need not wait for that.
-            await self.frontier.maintain()
-        started = time.monotonic()
-        result = await work(
-            settings, self.frontier, self.address, self.display, self.interruption,
-            pool=plan.crawl.pool, spiders=spiders_for(plan), run=run,
-        )  # fmt: skip
-        summary = Summary(
-            plan.crawl.id.crawlid,
-            None,
-            result.tally,
-            time.monotonic() - started,
-            settings.crawl.output,
-            interrupted=self.interruption.was_interrupted,
-            missing=missing,
-            unwritten=bool(result.fault),
-        )
-        await self._add_final_state(summary)
-        if result.fault:
-            summary.notes.append(result.fault)
-        if summary.finished:  # else the command that resumes the run needs what was written
-            forget_written(settings, run)
-        elif summary.interrupted and not summary.lost:
-            summary.notes.append(f"Resume with: {resume_command()}")
-        return summary
-
-    async def _add_final_state(self, summary: Summary) -> None:
-        """Add the state of the crawl in the frontier."""
-        try:
-            await self.frontier.check_data()
-            summary.info = await self.frontier.crawl_info(self.plan.crawl.id)
-        except FrontierError as error:
-            summary.notes.append(str(error))
-        if self.frontier.lost_shards:
-            summary.lost = True
-            summary.notes.append(
-                "The queued requests are gone. The same command starts the crawl again."
-                if summary.info is None
-                else "Some of the queued requests are gone. To fetch everything, start again with another --crawl-id."
-            )
-
-    def _note(self, run: Run) -> CrawlNote:
-        """Return what `gossamer why` needs to know of this crawl, with absolute paths."""
-        fetch = self.settings.fetch
-        return CrawlNote(
-            run=run,
-            terms=self.plan.terms,
-            spider=self.plan.spider,
-            outputs=tuple(
-                path if path == "-" or "://" in path else os.path.abspath(path) for path in self.settings.crawl.output
-            ),
-            resolve=fetch.resolve,
-            ca_file=os.path.abspath(fetch.ca_file) if fetch.ca_file else "",
-        )
-
-
-def _existing(outputs: Sequence[str]) -> tuple[str, ...]:
-    """Return the outputs of a note that still exist or cannot be checked, relative to this folder if they are in it."""
-    here = os.getcwd() + os.sep
-    return tuple(path.removeprefix(here) for path in outputs if path == "-" or "://" in path or os.path.exists(path))
-
-
-def spiders_for(plan: Plan) -> list[str]:
-    """Return the crawl's spider, then all others that are installed: a spider may send pages to any of them."""
-    return [plan.spider, *(name for name in known_spiders() if name != plan.spider)]
+    check_outputs(outputs)
 
 
 def resume_command() -> str:
     """Return this command line, quoted for a shell, without --fresh and with stars for passwords."""
     return terminal.without_passwords(shlex.join(["gossamer", *(part for part in sys.argv[1:] if part != "--fresh")]))
-
-
-_MAX_SEED_BYTES = 256 * 1024 * 1024
-"""Largest list of seeds. May be changed freely: the list is held in memory, and takes several times its size there."""
-
-
-async def gather_seeds(
-    settings: Settings, resolver: Resolver, urls: Sequence[str], sources: Sequence[str]
-) -> list[str]:
-    """Return `urls` and the URLs of all `sources` (files, URLs, or `-` for standard input), in order and as written.
-
-    Raises BadInput for a source that cannot be read or holds no URL.
-    """
-    found = list(urls)
-    for source in sources:
-        if source.startswith(("http://", "https://")):
-            found += _lines(await _fetch_seeds(settings, resolver, source), source)
-        elif source == "-":
-            found += _lines(sys.stdin.buffer.read(_MAX_SEED_BYTES + 1), "standard input")
-        else:
-            found += _lines(_read_seeds(source), source)
-    return found
-
-
-def _read_seeds(source: str) -> bytes:
-    """Return the content of a file, up to one byte more than the limit, by which `_lines` sees that it is too long."""
-    try:
-        with Path(source).open("rb") as file:
-            return file.read(_MAX_SEED_BYTES + 1)
-    except OSError as error:
-        raise BadInput(f"--seeds: {source} cannot be read: {error.strerror}. Name a file with URLs.") from None
-
-
-def _lines(content: bytes, source: str) -> list[str]:
-    """Return the URLs of a list, one per line; empty lines and those that begin with # are skipped."""
-    if len(content) > _MAX_SEED_BYTES:
-        raise BadInput(
-            f"--seeds: {source} is longer than {_MAX_SEED_BYTES // 2**20} MiB. Split it into several crawls."
-        )
-    lines = content.decode("utf-8-sig", "replace").splitlines()
-    urls = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    if not urls:
-        raise BadInput(f"--seeds: {source} holds no URL. Write one URL per line.")
-    return urls
-
-
-async def _fetch_seeds(settings: Settings, resolver: Resolver, source: str) -> bytes:
-    """Return the body of a URL, after its redirects."""
-    clients = make_clients(settings, resolver, body_bytes=_MAX_SEED_BYTES)
-    url = canonical(source)
-    private_host = host(url) if settings.crawl.allow_private else ""
-    headers = (("User-Agent", settings.fetch.user_agent), ("Accept", "text/plain,*/*;q=0.5"))
-    try:
-        for _ in range(MAX_HOPS + 1):
-            fetched = await clients.fetch(
-                FetchRequest(
-                    url,
-                    headers=headers,
-                    proxy=settings.fetch.proxy or None,
-                    insecure=settings.crawl.insecure,
-                    allow_private=host(url) == private_host,  # as for a seed: its own host, not where it redirects
-                )
-            )
-            target = first_header(fetched.headers, "location")
-            if fetched.status not in REDIRECT_STATUSES or target is None:
-                break
-            next_url = redirect_target(url, target)
-            if next_url is None:
-                raise BadInput(f"--seeds: {source} cannot be fetched: it redirects to {target[:200]!r}, no web page")
-            url = next_url
-    except FetchError as error:
-        raise BadInput(f"--seeds: {source} cannot be fetched: {error}") from None
-    finally:
-        await clients.close()
-    if fetched.status != 200 or fetched.truncated:
-        reason = (
-            f"it is longer than {_MAX_SEED_BYTES // 2**20} MiB"
-            if fetched.truncated
-            else f"the response was {fetched.status} {fetched.reason}"
-        )
-        raise BadInput(f"--seeds: {source} cannot be fetched: {reason}")
-    return fetched.body

@@ -20,9 +20,10 @@ import typer
 from gossamer.cli import options, terminal
 from gossamer.cli.commands.crawl import check_writable, print_summary
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.running import when_reachable, work
+from gossamer.cli.running import when_reachable
 from gossamer.cli.summary import Display, Summary
 from gossamer.cli.terminal import GRACE_SECONDS, Interruption, exit_within
+from gossamer.crawling.work import Assignment, work
 from gossamer.errors import BadInput, OutputClosed, SinkError
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import SHARED_POOL
@@ -123,11 +124,9 @@ async def _work(settings: Settings, address: str, pool: str, spiders: list[str],
                 settings,
                 frontier,
                 address,
-                display,
-                interruption,
-                pool=pool,
-                spiders=spiders,
-                bus=bool(settings.bus),
+                Assignment(pool, spiders, bus=bool(settings.bus)),
+                observer=display,
+                control=interruption,
             )
             return Summary(
                 f"of the pool {pool}",

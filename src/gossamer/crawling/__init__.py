@@ -1,0 +1,1 @@
+"""Crawls from a program: what `gossamer crawl` runs, without a terminal."""

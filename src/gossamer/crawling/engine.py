@@ -1,0 +1,259 @@
+"""Runs a crawl from its seeds to its end, for commands and for programs: prepares it, opens or resumes it, fetches.
+
+The requests of a crawl are in the frontier, a Valkey server, so that the same call resumes an interrupted crawl. This
+module prints nothing: an observer gets progress and sentences, and the result says what happened.
+
+Safe to change: sentences (tests quote some). Fixed: the order of the steps in `_Crawling`: a kill between two of them
+must leave a crawl that the same call resumes.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gossamer.crawling.seeds import gather_seeds
+from gossamer.crawling.work import Assignment, Observer, WorkControl, work
+from gossamer.errors import BadInput, CrawlRefused, FrontierError, SinkError
+from gossamer.frontier.base import AddResult
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import CrawlState, Run
+from gossamer.model.info import CrawlInfo
+from gossamer.settings import Settings
+from gossamer.sinks.open import check_outputs
+from gossamer.telemetry.tally import Tally
+from gossamer.wiring.frontier import CrawlNote, connect, frontier_address, read_note, warn_of_memory_only, write_note
+from gossamer.wiring.plan import Plan, check_settings, find_private_hosts, make_plan
+from gossamer.wiring.worker import finish_outputs, forget_written, make_resolver, missing_records, missing_sentence
+from gossamer.worker.spider import known_spiders
+
+
+@dataclass(slots=True)
+class CrawlResult:
+    """Result of a command or call. `tally` and `seconds` are its own share; `info` is the whole crawl, all machines."""
+
+    crawl_id: str
+    info: CrawlInfo | None
+    """None: the state of the crawl could not be read, or this is no crawl."""
+    tally: Tally
+    seconds: float
+    outputs: tuple[str, ...]
+    interrupted: bool = False
+    """True: the command was told to end before the crawl did."""
+    already_finished: bool = False
+    """True: the crawl had ended before this command, which fetched nothing."""
+    unwritten: bool = False
+    """True: an output could not be finished."""
+    lost: bool = False
+    """True: the frontier lost its data during the crawl."""
+    missing: dict[str, int] = field(default_factory=dict)
+    """Records that vanished from an output before this command started, by output. Later losses are in `tally`."""
+    pool: str = ""
+    """Pool of a worker that works for no crawl in particular. Empty: this is a crawl."""
+    notes: list[str] = field(default_factory=list)
+    """Sentences at the end of the summary."""
+
+    @property
+    def finished(self) -> bool:
+        """True: the crawl is finished or has expired."""
+        return self.info is not None and self.info.state in (CrawlState.FINISHED, CrawlState.EXPIRED)
+
+    @property
+    def missing_records(self) -> int:
+        """Number of records that were written and have vanished."""
+        return self.tally.missing + sum(self.missing.values())
+
+
+async def prepare(
+    settings: Settings,
+    urls: Sequence[str],
+    sources: Sequence[str],
+    *,
+    crawl_id: str | None,
+    say: Callable[[str], None] | None = None,
+) -> Plan:
+    """Return the plan of a crawl: its id, options and seeds, the URLs that it starts from.
+
+    Checks everything that can be checked before the start. `urls` and `sources`: see `gather_seeds`. `say` shows
+    a sentence to a person if there are many look-ups. Raises BadInput.
+    """
+    check_settings(settings)
+    check_outputs(settings.crawl.output)
+    resolver = make_resolver(settings)
+    try:
+        seeds = await gather_seeds(settings, resolver, urls, sources)
+        plan = make_plan(settings, seeds, crawl_id=crawl_id, now=time.time())
+        private = await find_private_hosts(
+            resolver,
+            plan.seeds,
+            allowed=settings.crawl.allow_private,
+            names=not settings.fetch.proxy.startswith("socks5h:"),  # such a proxy looks the names up itself
+            say=say,
+        )
+        if private:  # made again, because the look-up needed the seeds of the first plan
+            plan = make_plan(settings, seeds, crawl_id=crawl_id, now=time.time(), private_hosts=private)
+        return plan
+    finally:
+        resolver.close()
+
+
+async def run_crawl(
+    settings: Settings, plan: Plan, *, fresh: bool, observer: Observer, control: WorkControl, program: str
+) -> CrawlResult:
+    """Run a prepared crawl to its end, or until `control` interrupts it.
+
+    `fresh`: start the crawl again if it is finished. `program`: the caller, named to another command that wants the
+    same data directory. Raises GossamerError before anything is started, or when the frontier cannot be used.
+    """
+    name = f"{program} {plan.crawl.id.crawlid}"
+    async with frontier_address(settings, name=name, on_trouble=observer.say) as address:
+        frontier = await connect(settings, address)
+        warn_of_memory_only(frontier, observer.say)
+        try:
+            return await _Crawling(settings, plan, frontier, address, observer, control).run(fresh=fresh)
+        finally:
+            await frontier.close()
+
+
+@dataclass(slots=True)
+class _Crawling:
+    """One crawl of a command or program, connected to its frontier."""
+
+    settings: Settings
+    plan: Plan
+    frontier: ValkeyFrontier
+    address: str
+    """Address of the frontier, for worker processes."""
+    observer: Observer
+    control: WorkControl
+
+    async def run(self, *, fresh: bool) -> CrawlResult:
+        """Start or resume the crawl, and run it to its end. `fresh`: start it again if it is finished."""
+        identity = self.plan.crawl.id
+        before = await self.frontier.crawl_info(identity)
+        if before is not None and before.state in (CrawlState.FINISHED, CrawlState.EXPIRED) and not fresh:
+            return await self._already_finished(before)
+        if before is not None and before.state is CrawlState.RUNNING and fresh:
+            raise BadInput(
+                f"--fresh: the crawl {identity.crawlid} is not finished. Resume it without --fresh, or name another "
+                "--crawl-id."
+            )
+        run, added = await self._open(fresh=fresh)
+        if before is not None and before.state is CrawlState.RUNNING:
+            done = before.total().done
+            self.observer.say(f"Resuming {identity.crawlid}: {done:,} done, {before.total().added - done:,} to do.")
+        elif not added.added:
+            self.observer.say("All given URLs were added before.")
+        return await self._work(run)
+
+    async def _already_finished(self, info: CrawlInfo) -> CrawlResult:
+        """Return the result of a crawl that has ended. Finish outputs that an earlier command could not."""
+        crawl_id = self.plan.crawl.id.crawlid
+        note = read_note(self.settings.data_dir, crawl_id)
+        outputs = _existing(note.outputs) if note else ()
+        result = CrawlResult(crawl_id, info, Tally(), 0.0, outputs, already_finished=True)
+        try:
+            await finish_outputs(self.settings)
+        except SinkError as error:
+            result.unwritten = True
+            result.notes.insert(0, error.detail)
+        return result
+
+    async def _open(self, *, fresh: bool) -> tuple[Run, AddResult]:
+        """Open a run, one life of the crawl, in the frontier, or continue the running one, and add the seeds.
+
+        Each step may be repeated: seeds that were added before count as duplicates. The note is written last, so that
+        it only names a crawl that exists.
+        """
+        plan = self.plan
+        try:
+            run = await self.frontier.open_crawl(plan.crawl, fresh=fresh, expires={plan.spider: plan.terms.expires})
+            rate, concurrency = plan.crawl.rate, plan.crawl.concurrency
+            if (run.crawl.rate, run.crawl.concurrency) != (rate, concurrency):
+                # The crawl is resumed: it takes the rate of the new command.
+                run = await self.frontier.set_crawl_limits(run, rate=rate, concurrency=concurrency)
+            added = AddResult()
+            for batches in plan.batches(self.frontier.secret):
+                result = await self.frontier.add(run, plan.terms, batches, seeds=True)
+                added.added += result.added
+                added.duplicates += result.duplicates
+            write_note(self.settings.data_dir, self._note(run))
+        except CrawlRefused as error:
+            raise CrawlRefused(f"{error.detail}; another --crawl-id starts a new one") from None
+        return run, added
+
+    async def _work(self, run: Run) -> CrawlResult:
+        """Fetch until the run is over or the command is interrupted."""
+        settings, plan = self.settings, self.plan
+        missing = await missing_records(settings, run)
+        for path, records in missing.items():
+            self.observer.say(missing_sentence(path, records))
+        if not settings.frontier:
+            # The workers of an earlier command ended with its embedded server. New workers trust silence only after a
+            # heartbeat; a resumed crawl need not wait for that.
+            await self.frontier.maintain()
+        started = time.monotonic()
+        worked = await work(
+            settings,
+            self.frontier,
+            self.address,
+            Assignment(plan.crawl.pool, spiders_for(plan), run),
+            observer=self.observer,
+            control=self.control,
+        )
+        result = CrawlResult(
+            plan.crawl.id.crawlid,
+            None,
+            worked.tally,
+            time.monotonic() - started,
+            settings.crawl.output,
+            interrupted=self.control.was_interrupted,
+            missing=missing,
+            unwritten=bool(worked.fault),
+        )
+        await self._add_final_state(result)
+        if worked.fault:
+            result.notes.append(worked.fault)
+        if result.finished:  # else the command that resumes the run needs what was written
+            forget_written(settings, run)
+        return result
+
+    async def _add_final_state(self, result: CrawlResult) -> None:
+        """Add the state of the crawl in the frontier."""
+        try:
+            await self.frontier.check_data()
+            result.info = await self.frontier.crawl_info(self.plan.crawl.id)
+        except FrontierError as error:
+            result.notes.append(str(error))
+        if self.frontier.lost_shards:
+            result.lost = True
+            result.notes.append(
+                "The queued requests are gone. The same command starts the crawl again."
+                if result.info is None
+                else "Some of the queued requests are gone. To fetch everything, start again with another --crawl-id."
+            )
+
+    def _note(self, run: Run) -> CrawlNote:
+        """Return what `gossamer why` needs to know of this crawl, with absolute paths."""
+        fetch = self.settings.fetch
+        return CrawlNote(
+            run=run,
+            terms=self.plan.terms,
+            spider=self.plan.spider,
+            outputs=tuple(
+                path if path == "-" or "://" in path else os.path.abspath(path) for path in self.settings.crawl.output
+            ),
+            resolve=fetch.resolve,
+            ca_file=os.path.abspath(fetch.ca_file) if fetch.ca_file else "",
+        )
+
+
+def _existing(outputs: Sequence[str]) -> tuple[str, ...]:
+    """Return the outputs of a note that still exist or cannot be checked, relative to this folder if they are in it."""
+    here = os.getcwd() + os.sep
+    return tuple(path.removeprefix(here) for path in outputs if path == "-" or "://" in path or os.path.exists(path))
+
+
+def spiders_for(plan: Plan) -> list[str]:
+    """Return the crawl's spider, then all others that are installed: a spider may send pages to any of them."""
+    return [plan.spider, *(name for name in known_spiders() if name != plan.spider)]

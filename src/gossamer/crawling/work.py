@@ -1,0 +1,221 @@
+"""Runs a worker, or several worker processes, while an observer gets the progress and the caller may interrupt it.
+
+Safe to change: the interval, and the sentences, except that tests wait for some. Fixed: what an interruption means. The
+first stops the work after the requests in flight, the second cancels the task; either must leave requests in the
+frontier, never lose one.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gossamer.errors import FrontierError, OutputClosed, SinkError
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import CrawlId, Run
+from gossamer.model.info import CrawlInfo
+from gossamer.settings import Settings
+from gossamer.sinks.open import missing_folders
+from gossamer.telemetry import logs
+from gossamer.telemetry.tally import Tally
+from gossamer.wiring.processes import WorkerProcesses
+from gossamer.wiring.worker import open_worker
+
+log = logging.getLogger("gossamer")
+
+_REFRESH_SECONDS = 0.5
+"""Interval at which progress is shown and the frontier (the store of requests) is checked for lost data. Tuning only:
+shorter costs calls to the frontier."""
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Progress at one moment."""
+
+    tally: Tally
+    """Counters of this command's workers."""
+    info: CrawlInfo | None
+    """State of the whole crawl, all machines. None: no crawl in particular, or its state is not known yet."""
+    seconds: float
+    """Time since the work began."""
+
+
+class Observer(Protocol):
+    """Gets what a person may want to know while the work runs. It is called in the event loop and must not block."""
+
+    def say(self, sentence: str) -> None:
+        """Take a sentence that a person should know. It may hold a password in a URL."""
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Take the progress, which comes every half second."""
+
+
+class WorkControl(Protocol):
+    """The caller's means to interrupt the work, as Ctrl-C does."""
+
+    drain: Callable[[], None] | None
+    """Stops the work after the requests in flight. The work sets it; the caller calls it, in the event loop."""
+    was_interrupted: bool
+    """True: the work ends before the crawl does. The caller sets it before it calls `drain` or cancels the task. The
+    work sets it when the reader of an output went away."""
+
+    def set_ending(self) -> None:
+        """Record that the work is over: there is nothing left to interrupt."""
+
+    def limit_time(self) -> None:
+        """Record that what is left may hang, because an output accepts nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The requests that workers fetch, and where their pages go besides the outputs of the settings."""
+
+    pool: str
+    """The workers fetch the crawls in this pool."""
+    spiders: Sequence[str]
+    """Spiders whose requests the workers fetch. Empty: all that are installed."""
+    run: Run | None = None
+    """The work ends when this run, one life of a crawl, is over. None: it has no end."""
+    bus: bool = False
+    """True: pages also go to the message bus of the settings."""
+
+
+@dataclass(slots=True)
+class WorkResult:
+    """Counters of the workers of one command."""
+
+    tally: Tally
+    fault: str = ""
+    """The reason why an output is not finished; its records are kept until it can be. Empty: no such trouble."""
+
+
+class WorkRunner(Protocol):
+    """A worker of this process, or several worker processes."""
+
+    async def run(self) -> None:
+        """Work until the run is over or `stop` was called and the requests in flight are finished."""
+
+    def stop(self) -> None: ...
+
+    def tally(self) -> Tally:
+        """Return the counters since the start."""
+        ...
+
+
+async def work(
+    settings: Settings,
+    frontier: ValkeyFrontier,
+    address: str,
+    assignment: Assignment,
+    *,
+    observer: Observer,
+    control: WorkControl,
+) -> WorkResult:
+    """Work until the run of the assignment is over or the caller interrupts it.
+
+    `address`: that of the frontier, for worker processes. Raises GossamerError before anything is fetched.
+    """
+    pool, spiders, run, bus = assignment.pool, assignment.spiders, assignment.run, assignment.bus
+    crawl = run.crawl.id if run else None
+    metrics_address = settings.worker.metrics
+    for folder in missing_folders(settings.crawl.output):
+        observer.say(f"The folder {folder} does not exist; it is created for the output.")
+    if settings.worker.processes > 1 or bus:  # only worker processes open the bus
+        processes = WorkerProcesses(
+            settings, address, pool=pool, spiders=list(spiders), run=run, say=observer.say, bus=bus
+        )
+        with _metrics_served(metrics_address, processes, frontier):
+            return WorkResult(await _attend(processes, frontier, observer, control, crawl), processes.fault)
+    result: WorkResult | None = None
+    try:
+        async with open_worker(settings, frontier, pool=pool, spiders=spiders, run=run, say=observer.say) as worker:
+            with _metrics_served(metrics_address, worker, frontier):
+                result = WorkResult(await _attend(worker, frontier, observer, control, crawl))
+    except SinkError as error:
+        if result is None:
+            raise
+        result.fault = error.detail  # the work is done; only closing the outputs failed
+    return result
+
+
+@contextlib.contextmanager
+def _metrics_served(address: str, runner: WorkRunner, frontier: ValkeyFrontier) -> Iterator[None]:
+    """Serve the counters to Prometheus at this address. Empty: serve nothing."""
+    if not address:
+        yield
+        return
+    from gossamer.telemetry.metrics import Metrics  # imported late: its library takes time to load
+
+    metrics = Metrics()
+    metrics.add_tally(runner.tally)
+    metrics.add_lost_shards(lambda: frontier.lost_shards)
+    with metrics.serve(address):
+        yield
+
+
+async def _attend(
+    runner: WorkRunner, frontier: ValkeyFrontier, observer: Observer, control: WorkControl, crawl: CrawlId | None
+) -> Tally:
+    """Run the work with progress and interruptions, and return its counters. `crawl` None: no crawl in particular."""
+    control.drain = runner.stop
+    cancelled = False
+    watching = asyncio.create_task(_watch(runner, frontier, observer, crawl))
+    try:
+        await runner.run()
+    except asyncio.CancelledError:
+        if not control.was_interrupted:
+            raise
+        asyncio.current_task().uncancel()  # type: ignore[union-attr]  # or the summary could not await anything
+        cancelled = True
+        observer.say("Stopped at once; requests in flight will be fetched again.")
+    except BaseExceptionGroup as group:
+        if group.subgroup(OutputClosed) is None:
+            raise
+        control.was_interrupted = True
+        observer.say(
+            "The reader closed the output: stopped. Requests whose pages were not written stay in the frontier."
+        )
+    finally:
+        control.set_ending()
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+    tally = runner.tally()
+    if tally.abandoned and not cancelled:
+        one = tally.abandoned == 1
+        observer.say(
+            f"{tally.abandoned:,} page{'' if one else 's'} could not be finished; nothing is lost, "
+            f"{'it is' if one else 'they are'} fetched again when the crawl is resumed."
+        )
+        control.limit_time()  # an output that accepts nothing may not close either
+    return tally
+
+
+async def _watch(runner: WorkRunner, frontier: ValkeyFrontier, observer: Observer, crawl: CrawlId | None) -> None:
+    """Show progress, and check whether the frontier still has its data. Runs until it is cancelled."""
+    started = time.monotonic()
+    info: CrawlInfo | None = None
+    lost_shards = 0
+    while True:
+        with contextlib.suppress(FrontierError):
+            await frontier.check_data()
+            if crawl is not None:
+                info = await frontier.crawl_info(crawl)
+        if frontier.lost_shards > lost_shards:
+            _on_lost_data(runner, observer, crawl)
+            lost_shards = frontier.lost_shards
+        observer.update(Snapshot(runner.tally(), info, time.monotonic() - started))
+        await asyncio.sleep(_REFRESH_SECONDS)
+
+
+def _on_lost_data(runner: WorkRunner, observer: Observer, crawl: CrawlId | None) -> None:
+    """Stop a crawl whose frontier lost its data. A worker of a pool goes on, because others feed the frontier again."""
+    lost = "The frontier lost its data: its server was emptied, or restarted without them."
+    if crawl is None:
+        log.error("%s %s The worker goes on with the empty frontier.", logs.FRONTIER_LOST, lost)
+    else:
+        observer.say(lost)
+        runner.stop()
