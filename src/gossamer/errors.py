@@ -225,6 +225,8 @@ class NotSentInTime(FetchError):
     kind = "not_sent_in_time"
     connecting = False
     """True: making the connection took too long. The connection is kept for the next request."""
+    connect_seconds = 0.0
+    """Time that making the connection took; 0: it was there."""
 
 
 class ConnectionLost(FetchError):

@@ -267,7 +267,8 @@ class HttpClient:
             return
         self._pool.release(checkout.key, checkout.connection)
         error = NotSentInTime()
-        error.connecting = late <= checkout.connect_seconds + checkout.tls_seconds
+        error.connect_seconds = checkout.connect_seconds + checkout.tls_seconds
+        error.connecting = late <= error.connect_seconds
         raise error
 
     def _may_repeat(

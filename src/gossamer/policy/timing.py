@@ -101,6 +101,63 @@ class Pacing:
         return at
 
 
+_SLOW_HOST_SECONDS = 10.0
+"""Time for which a host is known to connect slowly. Must be long enough for a request that was given back to be leased
+again, or a host that always connects slowly is never fetched."""
+_MAX_SLOW_HOSTS = 10_000
+"""Slow hosts that are known at once. May be changed: when there are more, all are forgotten."""
+_FIRST_ALLOWANCE_SECONDS = 0.2
+"""First allowance of a slow host. A larger one is found sooner; after a stall of the process, requests that were
+connecting may come closer together by it."""
+
+_VARIATION = 1.25
+"""Allowance as a multiple of the time that connecting took, because it never takes the same. With less, more requests
+are given back; with more, they may come closer together after a stall."""
+
+
+class SlowHosts:
+    """Estimates how long connecting takes to hosts where requests were not sent in time because of it.
+
+    A request that is not sent leaves its connection to the next one. If that is lost meanwhile, the next request must
+    not be given back, too: a host that always connects slowly would never be fetched. Requests to such a host may
+    therefore be sent later, by the time that connecting usually takes: all are late by about the same time, so they
+    stay apart. One that takes much longer was held up, as all are by a stall of the process, and is not sent.
+    """
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, tuple[float, float, float]] = {}
+        """By host: the allowance in seconds, when it was raised last, and until when the host is known."""
+
+    def allowance(self, host: str, *, now: float) -> float:
+        """Return by how many seconds more a request to this host may be late; 0 for a host that connects in time."""
+        known = self._hosts.get(host)
+        if known is None:
+            return 0.0
+        if now < known[2]:
+            return known[0]
+        del self._hosts[host]
+        return 0.0
+
+    def on_late(self, host: str, *, took: float, allowed: float, began: float, now: float) -> None:
+        """Record that a request was not sent in time, because connecting took so long.
+
+        `allowed`: its allowance when it began. Of the requests that were connecting at once, only one raises the
+        allowance, so that a single stall does not raise it to its own length."""
+        seconds, raised_at, _ = self._hosts.get(host, (0.0, float("-inf"), 0.0))
+        if began >= raised_at:
+            seconds, raised_at = min(_VARIATION * took, 2 * allowed + _FIRST_ALLOWANCE_SECONDS), now
+        if len(self._hosts) >= _MAX_SLOW_HOSTS:
+            self._hosts.clear()
+        self._hosts[host] = seconds, raised_at, now + _SLOW_HOST_SECONDS
+
+    def on_connected(self, host: str, *, took: float, now: float) -> None:
+        """Record that a request was sent in time on a new connection. Does nothing for a host that is not known."""
+        known = self._hosts.get(host)
+        if known is not None:
+            seconds = known[0] if took > known[0] / 2 else _VARIATION * took
+            self._hosts[host] = seconds, known[1], now + _SLOW_HOST_SECONDS
+
+
 HEARTBEATS_BEFORE_DEATH = 3
 """Heartbeats that a worker sends in the time after which it is declared dead: one less may be lost. Every interval
 between heartbeats is computed from this. May be raised, which costs calls to the frontier; with less than 3, the pauses

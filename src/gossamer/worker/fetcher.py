@@ -8,7 +8,6 @@ again; robots.txt and the scope are checked for every URL; and the reasons, whic
 
 import asyncio
 import logging
-import math
 import random
 import time
 from dataclasses import dataclass
@@ -29,12 +28,12 @@ from gossamer.errors import (
 )
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClients
-from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchResponse, first_header
+from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, FetchResponse, first_header
 from gossamer.frontier.base import Frontier, Leaseholder, RedirectPermit
 from gossamer.model.record import Output
 from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome, Settlement, payload_size_error
 from gossamer.policy.retry import Retry, decide, parse_retry_after
-from gossamer.policy.timing import Pacing, is_late, send_by
+from gossamer.policy.timing import Pacing, SlowHosts, is_late, send_by
 from gossamer.policy.urls import host, redirect_target, registered_domain
 from gossamer.telemetry import logs as names
 from gossamer.telemetry.tally import Tally
@@ -51,11 +50,6 @@ _BLOCKING_STATUSES = (429, 503)
 _PUNCTUAL_SECONDS = 0.001
 """A request that is due within this time starts without a timer. Must stay far below the gaps between requests, which
 it may shorten."""
-_SLOW_HOST_SECONDS = 10.0
-"""Time for which a host is known to connect slowly. Must be long enough for a request that was given back to be leased
-again, or a host that always connects slowly is never fetched."""
-_MAX_SLOW_HOSTS = 10_000
-"""Slow hosts that are known at once. May be changed: when there are more, all are forgotten."""
 _LARGE_BYTES = 64 * 1024
 """Size from which a page counts in the budget of bytes; smaller pages are bounded well enough by their number. Also
 the part of a redirect's body that is kept. May be changed: a larger value leaves more memory uncounted."""
@@ -118,8 +112,7 @@ class Fetcher:
         self._retries = policy.retries
         self._retry_base_seconds = policy.retry_base_seconds
         self._budget = budget
-        self._slow_hosts: dict[str, float] = {}
-        """By host: time until which it is known to connect slowly."""
+        self._slow_hosts = SlowHosts()
         self._pacing = Pacing()
 
     async def process(self, lease: Lease) -> FinishedLease:
@@ -153,12 +146,7 @@ class Fetcher:
                 if await self._starts_late(attempt):
                     # Its robots.txt took long. Other requests waited for it too and would now all start at once.
                     return self._give_back(attempt)
-                send_before = send_by(attempt.start, attempt.lease.spacing_seconds)
-                if self._connects_slowly(attempt.url):
-                    send_before = math.inf
-                request = structs.replace(request, send_by=send_before)
-                timeout = attempt.context.terms.timeout_seconds
-                fetched = await self._clients.fetch(request, timeout, wait_for_room=True)
+                fetched = await self._send(attempt, request)
                 self._tally.bytes += fetched.received_bytes
                 if fetched.status in REDIRECT_STATUSES and first_header(fetched.headers, "location") is not None:
                     fetched = _without_long_body(fetched)
@@ -166,11 +154,7 @@ class Fetcher:
                     hidden = attempt.context.hidden_headers
                     attempt.wires.append(wire_of(fetched, request.body, time.time(), hidden=hidden))
                 finished = await self._handle_response(attempt, fetched)
-            except NotSentInTime as error:
-                if error.connecting:
-                    if len(self._slow_hosts) >= _MAX_SLOW_HOSTS:
-                        self._slow_hosts.clear()
-                    self._slow_hosts[host(attempt.url)] = time.monotonic() + _SLOW_HOST_SECONDS
+            except NotSentInTime:
                 return self._give_back(attempt)
             except BlockedAddress as error:
                 return self._drop(attempt, DropReason.BLOCKED_ADDRESS, str(error))
@@ -180,6 +164,23 @@ class Fetcher:
                 return self._fail(attempt, "bad_request", str(error))
             if finished is not None:
                 return finished
+
+    async def _send(self, attempt: Attempt, request: FetchRequest) -> FetchResponse:
+        """Send the attempt's next request, and return the response. Raises FetchError and BadInput."""
+        name, began = host(attempt.url), time.monotonic()
+        allowed = self._slow_hosts.allowance(name, now=began)
+        latest = send_by(attempt.start, attempt.lease.spacing_seconds) + allowed
+        timeout = attempt.context.terms.timeout_seconds
+        try:
+            fetched = await self._clients.fetch(structs.replace(request, send_by=latest), timeout, wait_for_room=True)
+        except NotSentInTime as error:
+            if error.connecting:
+                took, now = error.connect_seconds, time.monotonic()
+                self._slow_hosts.on_late(name, took=took, allowed=allowed, began=began, now=now)
+            raise
+        if took := fetched.timings.connect + fetched.timings.tls:
+            self._slow_hosts.on_connected(name, took=took, now=time.monotonic())
+        return fetched
 
     async def _starts_late(self, attempt: Attempt) -> bool:
         """Wait until the attempt's next request may start. Returns True if that is too late for its hit."""
@@ -328,22 +329,6 @@ class Fetcher:
             retry_after_seconds=retry_after,
         )
         return decision if isinstance(decision, Retry) else None
-
-    def _connects_slowly(self, url: str) -> bool:
-        """Return whether a request to this host was given back a moment ago because connecting took too long.
-
-        Its connection waits for the next request. If it is lost meanwhile, the next request must not be given back,
-        too: a host that always connects slowly would never be fetched.
-        """
-        if not self._slow_hosts:
-            return False
-        until = self._slow_hosts.get(host(url))
-        if until is None:
-            return False
-        if time.monotonic() < until:
-            return True
-        del self._slow_hosts[host(url)]
-        return False
 
     def _give_back(self, attempt: Attempt) -> FinishedLease:
         """Return the request to the front of its domain, for another hit. If the request was not sent under this lease,

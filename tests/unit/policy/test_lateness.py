@@ -1,9 +1,17 @@
 """What is usual follows a way that becomes longer, and is not taken in by one answer that was held up; what is late by
-little where requests follow each other quickly; and requests that were held up together."""
+little where requests follow each other quickly; requests that were held up together; and hosts that connect slowly."""
 
 import pytest
 
-from gossamer.policy.timing import START_WITHIN_SECONDS, Pacing, is_late, max_start_delay, round_trip_estimate, send_by
+from gossamer.policy.timing import (
+    START_WITHIN_SECONDS,
+    Pacing,
+    SlowHosts,
+    is_late,
+    max_start_delay,
+    round_trip_estimate,
+    send_by,
+)
 
 
 def test_the_first_answer_may_have_been_held_up() -> None:
@@ -84,3 +92,36 @@ def test_a_request_is_never_held_up_by_more_than_the_one_before_it(spacing: floa
         at = pacing.next_start("a.test", start, spacing, now=start)
         assert at is not None
         assert at - start < late
+
+
+def test_to_a_slow_host_requests_may_be_late_by_what_connecting_takes() -> None:
+    slow = SlowHosts()
+    now, tries = 100.0, 0
+    while (allowed := slow.allowance("a.test", now=now)) < 3.0:
+        slow.on_late("a.test", took=3.0, allowed=allowed, began=now, now=now + 3.0)
+        now, tries = now + 4.0, tries + 1
+    assert tries <= 5
+    assert slow.allowance("a.test", now=now) < 4.0
+    assert slow.allowance("b.test", now=now) == 0.0
+
+
+def test_requests_that_a_stall_held_up_together_raise_the_allowance_once() -> None:
+    slow = SlowHosts()
+    slow.on_late("a.test", took=0.4, allowed=0.2, began=100.0, now=100.4)
+    usual = slow.allowance("a.test", now=101.0)
+    assert 0.4 <= usual <= 0.5
+    for number in range(8):
+        slow.on_late("a.test", took=4.0, allowed=usual, began=101.0 + number / 20, now=105.0)
+    assert slow.allowance("a.test", now=105.1) < 1.5
+    slow.on_connected("a.test", took=0.4, now=105.5)
+    assert slow.allowance("a.test", now=105.6) <= 0.5
+
+
+def test_a_host_that_connects_in_time_again_is_forgotten() -> None:
+    slow = SlowHosts()
+    slow.on_late("a.test", took=0.4, allowed=0.0, began=100.0, now=100.4)
+    slow.on_connected("a.test", took=0.3, now=105.0)
+    assert slow.allowance("a.test", now=110.0) > 0.0
+    assert slow.allowance("a.test", now=116.0) == 0.0
+    slow.on_connected("a.test", took=0.3, now=117.0)
+    assert slow.allowance("a.test", now=117.0) == 0.0
