@@ -9,14 +9,14 @@ is never fetched.
 """
 
 import re
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable
 
 import msgspec
-from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from gossamer.errors import BadUrl
-from gossamer.extract.encoding import decode_as, is_utf8
-from gossamer.extract.flatten import flatten, is_costly
+from gossamer.extract.document import HtmlDocument
+from gossamer.extract.encoding import is_utf8
 from gossamer.extract.memory import HrefMemory
 from gossamer.policy.scope import LinkScope
 from gossamer.policy.urls import BaseUrl, fingerprint, host, join, registered_domain, with_sorted_query
@@ -72,10 +72,6 @@ def _encoded(character: str, charset: str) -> str:
     return "".join(f"%{byte:02X}" if byte > 0x7E or byte < 0x21 else chr(byte) for byte in data)
 
 
-MAX_PARSED_BYTES = 2 * 1024 * 1024
-"""Longer HTML is cut before parsing. May be changed: a larger value finds more links of long pages, and the parser's
-tree takes up to forty times as much memory."""
-
 MAX_URL_BYTES = 16 * 1024 * 1024
 """Bound on all new URLs of one page together, and on its anchor texts: many short hrefs on a page with a very long URL
 would take gigabytes. May be changed: a page near the bound takes this much memory, and links beyond it are dropped."""
@@ -90,10 +86,6 @@ KNOWN = "known"
 """Outcome of a link that needs no request, because its URL is in the frontier or is the page itself. It is also the
 reason in the statistics, so it must not change. Compared by identity, which is faster: use this object, not the
 text."""
-
-_PARSE_ONLY = int(LexborDocumentOptions.WO_EVENTS)
-"""Option of the parser. Without it the parser also changes the tree as a browser would after parsing. Links do not need
-that, and it takes half as long again."""
 
 
 class Links(msgspec.Struct):
@@ -161,13 +153,19 @@ class LinkExtractor:
         self._namespace = namespace
 
     def extract(
-        self, html: bytes | str, base_url: str, *, encoding: str | None = None, scope: LinkScope | None = None
+        self,
+        html: bytes | str | HtmlDocument,
+        base_url: str,
+        *,
+        encoding: str | None = None,
+        scope: LinkScope | None = None,
     ) -> Links:
         """Return the links of a page whose canonical URL is `base_url`. Never raises, whatever the page contains.
 
-        `encoding`: Python codec of the page, as `extract.encoding.decode` returns it; None: UTF-8. Bytes are decoded
-        with it. It is needed for a text, too, because the URL standard encodes queries in the page's encoding. `scope`:
-        replaces the extractor's own.
+        `html`: the page, or its document, whose tree other readers of the page use, too. `encoding`: Python codec of
+        the page, as `extract.encoding.decode` returns it; None: UTF-8. Bytes are decoded with it. It is needed for a
+        text and a document, too, because the URL standard encodes queries in the page's encoding. `scope`: replaces the
+        extractor's own.
         """
         active_scope = scope or self._scope
         if active_scope is None:  # a mistake of the caller, whatever the page
@@ -179,9 +177,11 @@ class LinkExtractor:
         hrefs: list[str] = []
         base: str | None = None
         nofollow_count = 0
-        for tree in _parsed(html, encoding, links):  # one tree, or several for a page that would be costly to parse
+        document = html if isinstance(html, HtmlDocument) else HtmlDocument(html, encoding)
+        links.cut = document.cut
+        for tree in document.trees():  # one tree, or several for a page that would be costly to parse
             if base is None:
-                base = _base_of(tree, base_url)
+                base = base_of(tree, base_url)
             has_areas = bool(tree.tags("area"))
             anchors = tree.css("a,area") if has_areas else tree.tags("a")
             head_hrefs += _head_hrefs(tree, links)
@@ -284,32 +284,7 @@ def _order_independent_fingerprint(url: str, *, seed: int) -> int:
     return fingerprint(with_sorted_query(url), seed=seed)
 
 
-def _parsed(html: bytes | str, encoding: str | None, links: Links) -> Iterator[LexborHTMLParser]:
-    """Parse the document, at most MAX_PARSED_BYTES of it: as a whole, or in pieces where that would cost too much. Sets
-    `links.cut`."""
-    if isinstance(html, bytes) and encoding is not None and not is_utf8(encoding):
-        links.cut = len(html) > MAX_PARSED_BYTES
-        html = decode_as(html[:MAX_PARSED_BYTES], encoding)
-    data = html if isinstance(html, bytes) else html[: MAX_PARSED_BYTES + 1].encode("utf-8", "replace")
-    if len(data) > MAX_PARSED_BYTES:
-        links.cut = True
-        data = data[:MAX_PARSED_BYTES]
-    if is_costly(data):
-        for piece in flatten(data):
-            yield _tree(piece)
-    else:
-        yield _tree(data)
-
-
-def _tree(html: bytes) -> LexborHTMLParser:
-    """Parse HTML. Returns an empty tree if the parser fails."""
-    try:
-        return LexborHTMLParser(html, options=_PARSE_ONLY)
-    except Exception:  # out of memory, or a limit of the parser: a hostile page has no links
-        return LexborHTMLParser(b"", options=_PARSE_ONLY)
-
-
-def _base_of(tree: LexborHTMLParser, page: str) -> str | None:
+def base_of(tree: LexborHTMLParser, page: str) -> str | None:
     """Return the document base URL of the HTML standard: that of the first `base href`, or the page's own if that is no
     http or https URL. None: the tree has no `base href`, but a later piece of the page may have one."""
     for base in tree.tags("base"):

@@ -8,7 +8,8 @@ from ada_url import join_url
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.extract.links import MAX_PARSED_BYTES, MAX_TEXT_LENGTH, LinkExtractor, Links
+from gossamer.extract.document import MAX_PARSED_BYTES
+from gossamer.extract.links import MAX_TEXT_LENGTH, LinkExtractor, Links
 from gossamer.extract.memory import HrefMemory
 from gossamer.policy.scope import LinkScope, compile_scope
 from gossamer.policy.urls import fingerprint, host, registered_domain

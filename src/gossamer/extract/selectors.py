@@ -1,0 +1,328 @@
+"""Compiles CSS and XPath selectors, and evaluates them: the fields of extraction rules and `Page.css` use them.
+
+CSS is matched by lexbor on the tree that links are taken from, XPath by lxml, an optional package. Selectors are
+checked before a crawl starts, so that none fails on its pages. Some selectors lexbor answers wrongly without an error:
+`_Scanner` refuses them by name, or rewrites them so that the answer is right (tests compare with another engine).
+
+Safe to change: messages and hints. Fixed: the meaning of accepted selectors, which stored rules of running crawls
+contain; and that XPath has no EXSLT expressions, whose backtracking a page could exploit.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
+
+from gossamer.errors import BadInput
+
+if TYPE_CHECKING:
+    from lxml import etree
+
+MAX_SELECTOR_LENGTH = 1000
+"""Longest selector. May be raised; with a lower value, workers refuse rules of running crawls."""
+
+MAX_SIBLING_SEARCHES = 3
+"""Number of `:has()` and `~` in one CSS selector, and of descendant steps in predicates of one XPath. Each may multiply
+the time by the number of elements. May be raised, at that risk; with a lower value, workers refuse rules of running
+crawls."""
+
+ITSELF = "."
+"""Selector of the element itself, where a selector is relative to one. Fixed: stored rules contain it."""
+
+_TEXT, _ALL, _ATTRIBUTE = "text", "all", "attr"
+_TOKEN = re.compile(
+    r"""
+    (?P<string>"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')
+    |(?P<escape>\\.)
+    |(?P<element>::[\w-]*+)
+    |(?P<function>:[\w-]++\()
+    |(?P<pseudo>:[\w-]++)
+    |(?P<of>(?<=\s)of(?=\s))
+    |(?P<combinator>\s*+[>+~]\s*+|\s++)
+    |(?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_LISTS = frozenset((":is(", ":where(", ":not(", ":has("))
+"""Functions that take selectors."""
+_WRONG = {
+    ":enabled": "lexbor matches nearly every element with it; write :not([disabled])",
+}
+"""Pseudo-classes that lexbor answers wrongly, and what to write instead. May be extended."""
+_HINTS = (
+    (re.compile(r":contains\("), '; for text, write :lexbor-contains("text")'),
+    (
+        re.compile(r":(first|last|eq|gt|lt)(?![\w-])"),
+        "; :first, :last and :eq() are no CSS, a field takes the first match",
+    ),
+    (re.compile(r"(^|,)\s*[>+~]|:scope"), "; selectors are relative already, without :scope or a leading >"),
+    (re.compile(r"=\s*[^\s\"'\]\w-]"), '; quote the value of the attribute: [href="/x"]'),
+)
+"""Reasons, by the part of a selector that cannot be parsed. May be extended freely."""
+
+
+@dataclass(frozen=True, slots=True)
+class CssSelector:
+    """A checked CSS selector, with the part of its matches that it asks for."""
+
+    text: str
+    """As written."""
+    css: str
+    """What lexbor matches, without the pseudo-element. Empty: only the element itself (`ITSELF`)."""
+    takes_text: bool = False
+    """True: `::text` asks for the texts directly in each match."""
+    takes_all_text: bool = False
+    """True: ` ::text`, after a space, asks for all texts in each match, those of elements inside it, too."""
+    attribute: str | None = None
+    """The attribute that `::attr(x)` asks for."""
+    is_list: bool = False
+    """True: an element may match more than one of the alternatives, and lexbor would list it for each."""
+
+    def select(self, node: LexborNode) -> list[LexborNode]:
+        """Return the matches: the node itself or elements in it, each once, in document order."""
+        if not self.css:
+            return [node]
+        found = node.css(self.css)
+        return list({match.mem_id: match for match in found}.values()) if self.is_list else found
+
+    def first(self, node: LexborNode) -> LexborNode | None:
+        """Return the first match. None: there is none."""
+        return node.css_first(self.css) if self.css else node
+
+    def values(self, node: LexborNode) -> list[str]:
+        """Return what the selector asks for, for all matches: texts, values of the attribute, or HTML."""
+        matches = self.select(node)
+        if self.takes_text:
+            nodes = (text for match in matches for text in _texts(match, deep=self.takes_all_text))
+            # A match may be inside another one, which then has the same texts.
+            return list({node.mem_id: node.text_content or "" for node in nodes}.values())
+        if self.attribute is not None:
+            found = (attribute_of(match, self.attribute) for match in matches)
+            return [value for value in found if value is not None]
+        return [match.html or "" for match in matches]
+
+
+def attribute_of(node: LexborNode, name: str) -> str | None:
+    """Return the value of an attribute, empty if it has none. None: the element lacks the attribute."""
+    attributes = node.attributes
+    return (attributes[name] or "") if name in attributes else None
+
+
+def _texts(node: LexborNode, *, deep: bool) -> Iterator[LexborNode]:
+    """Yield the text nodes directly in this element; `deep`: all those in it."""
+    for child in node.traverse(include_text=True) if deep else node.iter(include_text=True):
+        if child.tag == "-text":
+            yield child
+
+
+@lru_cache(maxsize=512)  # tuning only
+def compile_css(text: str) -> CssSelector:
+    """Return the checked selector. `::text` and `::attr(name)` may end it, or each of its alternatives.
+
+    Raises BadInput for one that cannot be parsed, and for one that lexbor would answer wrongly.
+    """
+    if text.strip() == ITSELF:
+        return CssSelector(text, "")
+    if len(text) > MAX_SELECTOR_LENGTH:
+        raise BadInput(f"the selector has {len(text):,} characters; at most {MAX_SELECTOR_LENGTH:,} are accepted")
+    alternatives = _Scanner(text).alternatives
+    asked = {alternative.asked for alternative in alternatives}
+    if len(asked) > 1:
+        raise BadInput(f"all alternatives of {text!r} must end with the same ::text or ::attr(), or none of them")
+    css = ", ".join(alternative.css for alternative in alternatives)
+    if not all(alternative.css for alternative in alternatives):
+        raise BadInput(f"the CSS selector {text!r} is empty, or one of its alternatives is")
+    try:
+        LexborHTMLParser("").css(css)
+    except (SelectolaxError, UnicodeError):
+        raise BadInput(f"cannot parse the CSS selector {text!r}{_hint(text)}") from None
+    kind, name = asked.pop() or ("", "")
+    return CssSelector(
+        text,
+        css,
+        takes_text=kind == _TEXT,
+        takes_all_text=kind == _TEXT and name == _ALL,
+        attribute=name if kind == _ATTRIBUTE else None,
+        is_list="," in css,
+    )
+
+
+def _hint(text: str) -> str:
+    return next((hint for part, hint in _HINTS if part.search(text)), "")
+
+
+@dataclass(slots=True)
+class _Alternative:
+    css: str = ""
+    asked: tuple[str, str] | None = None
+    """Kind and name of the pseudo-element."""
+
+
+class _Scanner:
+    """Splits a selector into its alternatives, and refuses or rewrites what lexbor answers wrongly.
+
+    lexbor loses matches where a compound begins with a function such as `:is()` and a combinator follows, and inside
+    `:has()`. Inside `:has()` it is refused; elsewhere `*` is put before it, which means the same.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._closers: list[str] = []
+        """Closing brackets that are expected, and with each, in `_functions`, the function that it closes."""
+        self._functions: list[str] = []
+        self._begins_compound = True
+        self._searches = 0
+        self.alternatives = [_Alternative()]
+        self._scan()
+
+    def _scan(self) -> None:
+        text = self._text
+        at, end = 0, len(text)
+        while at < end:
+            match = _TOKEN.match(text, at)
+            if match is None:
+                raise self._error("is not valid")
+            at = match.end()
+            kind, piece = match.lastgroup or "", match[0]
+            alternative = self.alternatives[-1]
+            if not self._closers and alternative.asked is not None and piece.strip() not in ("", ","):
+                raise self._error(f"has {piece.strip()!r} after ::{alternative.asked[0]}, which must come last")
+            if kind == "element":
+                at = self._pseudo_element(piece, at)
+            elif kind == "other" and piece == "," and not self._closers:
+                self.alternatives.append(_Alternative())
+                self._begins_compound = True
+            else:
+                alternative.css += self._checked(kind, piece)
+        if self._closers:
+            raise self._error(f"lacks a closing {self._closers[-1]}")
+        for alternative in self.alternatives:
+            alternative.css = alternative.css.strip()
+
+    def _checked(self, kind: str, piece: str) -> str:
+        """Return this piece as lexbor should get it. Keeps track of brackets and of the beginnings of compounds."""
+        begins = self._begins_compound
+        in_selector = not self._closers or self._functions[-1] in _LISTS or self._functions[-1].startswith(":nth")
+        if kind == "function":
+            self._closers.append(")")
+            self._functions.append(piece.lower())
+            return self._function(piece.lower(), piece, begins)
+        if kind == "pseudo" and piece.lower() in _WRONG:
+            raise self._error(f"has {piece}: {_WRONG[piece.lower()]}")
+        if kind == "other" and piece in "[(":
+            self._closers.append("]" if piece == "[" else ")")
+            self._functions.append(piece)
+        elif kind == "other" and piece in "])":
+            if not self._closers or self._closers.pop() != piece:
+                raise self._error(f"has a {piece} that nothing opens")
+            self._functions.pop()
+        elif kind == "combinator" and in_selector and "~" in piece:
+            self._search()
+        self._begins_compound = in_selector and (kind in ("combinator", "of") or piece == ",")
+        return piece
+
+    def _function(self, name: str, piece: str, begins: bool) -> str:
+        """Return the piece that opens a function, `:is(` for example."""
+        outer = self._functions[:-1]
+        if name == ":has(":
+            self._search()
+        self._begins_compound = name in _LISTS
+        if not begins:
+            return piece
+        if name in _LISTS and ":has(" in outer:
+            raise self._error(
+                f"has {name}…) at the beginning of a part of :has(…), which lexbor answers wrongly; write *{name}…)"
+            )
+        return f"*{piece}"
+
+    def _search(self) -> None:
+        self._searches += 1
+        if self._searches > MAX_SIBLING_SEARCHES:
+            raise self._error(f"has more than {MAX_SIBLING_SEARCHES} of :has() and ~, which would take too long")
+
+    def _pseudo_element(self, piece: str, at: int) -> int:
+        """Read `::text` or `::attr(name)`. Returns where the selector goes on."""
+        alternative = self.alternatives[-1]
+        if self._closers:
+            raise self._error(f"has {piece} inside brackets")
+        css = alternative.css.rstrip()
+        descendants = css != alternative.css
+        if not css or css[-1] in ">+~":
+            alternative.css += "*"
+            descendants = False
+        if piece == "::text":
+            alternative.asked = (_TEXT, _ALL if descendants else "")
+            return at
+        if descendants:  # `div ::attr(id)` asks for the attributes of a div and of the elements in it
+            alternative.css = f"{css}, {css} *"
+        argument = re.compile(r"\(\s*([\w:.-]+)\s*\)").match(self._text, at)
+        if piece != "::attr" or argument is None:
+            raise self._error(f"has {piece}, but only ::text and ::attr(name) are known")
+        alternative.asked = (_ATTRIBUTE, argument[1].lower())
+        return argument.end()
+
+    def _error(self, reason: str) -> BadInput:
+        return BadInput(f"the CSS selector {self._text!r} {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class XPathSelector:
+    """A compiled XPath expression."""
+
+    text: str
+    """As written."""
+    evaluate: "etree.XPath"
+
+    def select(self, element: Any) -> list[Any]:
+        """Return the matches: elements of lxml and texts. A number or truth value counts as one text."""
+        try:
+            found: Any = self.evaluate(element)
+        except Exception:  # lxml's limits, and functions that do not fit their arguments on this page: nothing found
+            return []
+        if isinstance(found, list):
+            return found
+        if isinstance(found, float) and found.is_integer():
+            found = int(found)
+        return [] if found in ("", None) else [found if isinstance(found, str) else str(found).lower()]
+
+
+_DESCENDANTS = re.compile(r"//|\b(?:descendant|descendant-or-self|ancestor|following|preceding)(?:-sibling)?\s*::")
+
+
+def compile_xpath(text: str) -> XPathSelector:
+    """Return the compiled expression. Raises BadInput for one that is not valid, and if lxml is not installed."""
+    if len(text) > MAX_SELECTOR_LENGTH:
+        raise BadInput(f"the XPath has {len(text):,} characters; at most {MAX_SELECTOR_LENGTH:,} are accepted")
+    try:
+        from lxml import etree
+    except ImportError:
+        raise BadInput("XPath needs lxml: pip install 'gossamer-crawl[xpath]'") from None
+    if sum(len(_DESCENDANTS.findall(predicate)) for predicate in _predicates(text)) > MAX_SIBLING_SEARCHES:
+        raise BadInput(
+            f"the XPath {text!r:.200} searches more than {MAX_SIBLING_SEARCHES} times in its predicates, which would "
+            "take too long"
+        )
+    try:
+        compiled = etree.XPath(text, regexp=False, smart_strings=False)
+        compiled(etree.Element("html"))  # finds unknown functions and prefixes
+    except (etree.XPathError, ValueError) as fault:
+        raise BadInput(f"cannot parse the XPath {text!r:.200}: {fault}") from None
+    return XPathSelector(text, compiled)
+
+
+def _predicates(text: str) -> list[str]:
+    """Return the parts in square brackets, without those inside them."""
+    found: list[str] = []
+    depth = start = 0
+    for match in re.finditer(r"\"[^\"]*\"|'[^']*'|[\[\]]", text):
+        if match[0] == "[":
+            depth += 1
+            start = match.end() if depth == 1 else start
+        elif match[0] == "]" and depth:
+            depth -= 1
+            if not depth:
+                found.append(text[start : match.start()])
+    return found
