@@ -1,4 +1,4 @@
-"""Finds the crawl that a URL belongs to, for `gossamer why`.
+"""Finds the crawl that a URL belongs to, for `gossamer why`, and lists crawls for a person, the running ones first.
 
 It looks in the frontier, which holds the requests of all crawls, and in the notes that commands leave in the data
 directory when they start a crawl. Nothing here changes either. Safe to change: the order in which crawls are tried, as
@@ -7,7 +7,7 @@ fingerprints.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,23 +116,29 @@ async def _candidates(
             yield known
     if crawl_id is not None and appid is not None:
         return
-    others = [
-        crawl for crawl in await _listed(frontier, appid) if crawl not in seen and crawl_id in (None, crawl.crawlid)
-    ]
+    listed, _ = await list_running_first(frontier, appid=appid, limit=_MAX_CRAWLS)
+    others = [info.crawl for info in listed if info.crawl not in seen and crawl_id in (None, info.crawl.crawlid)]
     found = await asyncio.gather(*(_known_crawl(frontier, data_dir, crawl) for crawl in others))
     for known in sorted(filter(None, found), key=_running_first):
         yield known
 
 
-async def _listed(frontier: ValkeyFrontier, appid: str | None) -> Sequence[CrawlId]:
-    """Return the first crawls that the frontier lists, at most _MAX_CRAWLS."""
-    found: list[CrawlId] = []
-    cursor = ""
-    while True:
-        page, cursor = await frontier.list_crawl_ids(appid=appid, cursor=cursor, limit=_MAX_CRAWLS)
-        found += page
-        if not cursor or len(found) >= _MAX_CRAWLS:
-            return found[:_MAX_CRAWLS]
+async def list_running_first(
+    frontier: ValkeyFrontier, *, appid: str | None = None, limit: int
+) -> tuple[list[CrawlInfo], bool]:
+    """Return at most `limit` crawls of an application (None: of all), and whether there are more. Crawls that do not
+    run are only left out if there is no room for them, however many have finished."""
+    found: dict[CrawlId, CrawlInfo] = {}
+    for state in (CrawlState.RUNNING, None):
+        cursor = ""
+        while True:
+            page, cursor = await frontier.list_crawls(appid=appid, state=state, cursor=cursor, limit=limit)
+            found |= {info.crawl: info for info in page if info.crawl not in found}
+            if len(found) >= limit and (cursor or state is not None or len(found) > limit):
+                return list(found.values())[:limit], True
+            if not cursor:
+                break
+    return list(found.values()), False
 
 
 def _running_first(crawl: KnownCrawl) -> tuple[bool, float]:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gossamer.cli import options
+from gossamer.cli.crawl_search import list_running_first
 from gossamer.cli.running import ask
 from gossamer.cli.summary import counted
 from gossamer.control import stats as statistics
@@ -82,8 +83,8 @@ def info(
 
 async def _all_crawls(cluster: ServiceContext) -> tuple[list[CrawlInfo], bool]:
     """Return the crawls, running ones first, and whether there are more than were read."""
-    crawls, cursor = await cluster.frontier.list_crawls(limit=_MAX_CRAWLS)
-    return sorted(crawls, key=lambda crawl: (crawl.state is not CrawlState.RUNNING, -crawl.started)), bool(cursor)
+    crawls, more = await list_running_first(cluster.frontier, limit=_MAX_CRAWLS)
+    return sorted(crawls, key=lambda crawl: (crawl.state is not CrawlState.RUNNING, -crawl.started)), more
 
 
 def _show_all(found: tuple[list[CrawlInfo], bool], *, as_json: bool) -> None:

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gossamer.cli import options
+from gossamer.cli.crawl_search import list_running_first
 from gossamer.cli.running import ask
 from gossamer.cli.summary import counted, duration_text
 from gossamer.control.stats import CRAWLER
@@ -123,8 +124,7 @@ class _ClusterPoller:
         counts = await self._cluster.counters.read(CRAWLER)
         snapshot = ClusterSnapshot(answers=sum(windows.get("lifetime", 0) for windows in counts.values()))
         snapshot.rate = self._rate(snapshot.answers)
-        crawls, cursor = await frontier.list_crawls(limit=_CRAWLS_READ)
-        snapshot.more_crawls = bool(cursor)
+        crawls, snapshot.more_crawls = await list_running_first(frontier, limit=_CRAWLS_READ)
         snapshot.crawls = sorted(crawls, key=_running_first)
         snapshot.backlog = await frontier.backlog()
         for backlog in snapshot.backlog:

@@ -1,0 +1,52 @@
+"""Commands see a crawl that runs however many others have finished."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gossamer.cli import crawl_search
+from gossamer.cli.crawl_search import find_crawl, list_running_first
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms
+from gossamer.valkey.embedded import EmbeddedValkey
+from tests.servers import crawls
+
+FINISHED, RUNNING, SHOWN = 40, 3, 6
+URL = "http://b.test/wanted"
+
+
+@pytest.fixture
+async def frontier(tmp_path: Path) -> AsyncIterator[ValkeyFrontier]:
+    async with EmbeddedValkey(tmp_path / "valkey", name="test", appendfsync="no") as server:
+        frontier = await ValkeyFrontier.connect(server.address, shards=2)
+        for number in range(FINISHED + RUNNING):
+            crawl = Crawl(id=CrawlId(f"app{number % 2}", f"c{number}"))
+            await crawls.open_crawl(frontier, [URL, f"http://a{number}.test/"], Terms(), crawl=crawl)
+            if number % 20 != 1:  # 1, 21 and 41 go on
+                await frontier.stop_crawl(crawl.id)
+        yield frontier
+        await frontier.close()
+
+
+async def test_running_crawls_are_listed_before_all_others(frontier: ValkeyFrontier) -> None:
+    listed, more = await list_running_first(frontier, limit=SHOWN)
+    assert [info.state is CrawlState.RUNNING for info in listed] == [True] * RUNNING + [False] * (SHOWN - RUNNING)
+    assert len({info.crawl for info in listed}) == SHOWN
+    assert more
+    listed, more = await list_running_first(frontier, limit=1)
+    assert ([info.state for info in listed], more) == ([CrawlState.RUNNING], True)
+    for limit in (FINISHED + RUNNING, 1000):
+        listed, more = await list_running_first(frontier, limit=limit)
+        assert (len(listed), more) == (FINISHED + RUNNING, False)
+    listed, _ = await list_running_first(frontier, appid="app0", limit=SHOWN)
+    assert {info.state for info in listed} == {CrawlState.STOPPED}
+
+
+async def test_a_url_is_explained_by_a_crawl_that_runs(
+    frontier: ValkeyFrontier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crawl_search, "_MAX_CRAWLS", SHOWN)
+    found, known = await find_crawl(frontier, tmp_path, URL, appid=None, crawl_id=None)
+    assert found.info is not None
+    assert (found.info.state, known is not None and known.place) == (CrawlState.RUNNING, "queued")
