@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -26,41 +26,28 @@ from pydantic_settings import (
 
 from gossamer import __version__
 from gossamer.errors import BadInput
-from gossamer.model.crawl import CONCURRENCY_RANGE
+from gossamer.service_settings import (
+    CENTURY_SECONDS,
+    SERVICE_IDLE_SECONDS,
+    KafkaSettings,
+    ServiceSettings,
+    TopicSettings,
+)
+from gossamer.service_settings import DOMAIN_MAX_PENDING as _DOMAIN_MAX_PENDING
+from gossamer.service_settings import Bytes as _Bytes
+from gossamer.service_settings import Concurrency as _Concurrency
+from gossamer.service_settings import Count as _Count
+from gossamer.service_settings import Depth as _Depth
+from gossamer.service_settings import MessageBytes as _MessageBytes
+from gossamer.service_settings import Retention as _Retention
+from gossamer.service_settings import Seconds as _Seconds
+from gossamer.service_settings import SecondsOrZero as _SecondsOrZero
+from gossamer.service_settings import SettingGroup as _Group
+from gossamer.service_settings import field_of as _setting
 
 CONFIG_FILE = "gossamer.toml"  # fixed: users have files of this name
 DEFAULT_USER_AGENT = f"gossamer/{__version__} (+https://pypi.org/project/gossamer-crawl/)"
 """Fixed: the word before the slash, which sites name in robots.txt."""
-SERVICE_IDLE_SECONDS = 5.0
-"""`crawl.idle_seconds` of a service's crawls where it is not set. May be changed freely: longer reports the end of a
-crawl later; shorter may end a crawl before its next request is fed."""
-STREAMS_BODY_BYTES = 4096
-"""`topics.max_inline_body` on streams where it is not set. May be changed freely: more fills the memory that holds the
-streams sooner; less makes consumers fetch more bodies from the blob store."""
-_DOMAIN_MAX_PENDING = 1_000_000
-"""May be changed freely: more lets an endless site fill the frontier's memory; less drops URLs of large sites."""
-_MAX_EXACT_INTEGER = 2**53 - 1  # the largest that Lua and JSON hold exactly: fixed
-_DAY_SECONDS = 86400.0
-CENTURY_SECONDS = 100 * 365 * _DAY_SECONDS  # must stay what the message of `parse_expires` (wiring/plan.py) says
-
-# A test compares the upper limits of what requests to a service have, too, with `crawl.json`.
-_Count = Annotated[int, Field(ge=1, le=_MAX_EXACT_INTEGER)]
-_Depth = Annotated[int, Field(ge=0, le=1_000_000)]
-_Concurrency = Annotated[int, Field(ge=CONCURRENCY_RANGE[0], le=CONCURRENCY_RANGE[1])]
-_Seconds = Annotated[float, Field(gt=0, le=_DAY_SECONDS)]
-_SecondsOrZero = Annotated[float, Field(ge=0, le=_DAY_SECONDS)]
-_Bytes = Annotated[int, Field(ge=1, le=2**40)]
-_MessageBytes = Annotated[int, Field(ge=1024, le=2**30)]
-_Retention = Annotated[float, Field(gt=0, le=CENTURY_SECONDS)]
-
-
-def _setting(default: Any, description: str) -> Any:
-    """Return the field of a setting."""
-    return Field(default=default, description=description)
-
-
-class _Group(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class CrawlSettings(_Group):
@@ -234,105 +221,6 @@ class EmbeddedSettings(_Group):
 
     fsync: Literal["always", "everysec", "no"] = _setting(
         "always", "When this server flushes its log to the disk. always: a crawl survives a power cut"
-    )
-
-
-class TopicSettings(_Group):
-    """Topics and messages on the bus."""
-
-    prefix: str = _setting(
-        "demo",
-        "First part of the name of every topic: <prefix>.incoming, <prefix>.crawled_firehose, "
-        "<prefix>.outbound_<appid> and so on",
-    )
-    group: str = _setting(
-        "demo-group", "Consumer group that reads the requests, the same for all services of a cluster"
-    )
-    firehose: bool = _setting(True, "Publish to crawled_firehose and outbound_firehose")
-    per_app: bool = _setting(True, "Publish to crawled_<appid> and outbound_<appid>")
-    wire: Literal["1.2", "1.0"] = _setting(
-        "1.2",
-        "Version of Scrapy Cluster whose format pages and answers have, on the bus and from /feed and /poll. Actions "
-        "from inbound_actions are always answered in the format of 1.0",
-    )
-    base64: bool = _setting(False, "Encode every body in base64, not only those that are not text")
-    max_inline_body: Annotated[int, Field(ge=0, le=2**40)] | None = _setting(
-        None,
-        "Largest body in bytes that is sent inside its message. A longer one goes to the blob store, and the message "
-        f"holds its address. Unset: {STREAMS_BODY_BYTES} on streams, on Kafka as much as the broker accepts",
-    )
-    blobs: str = _setting("", "Blob store for large bodies: a directory or an fsspec URL. Empty: blobs in data_dir")
-    retention: _Retention = _setting(24 * 3600.0, "Seconds that streams and the blob store keep what no consumer reads")
-    max_bytes: Annotated[int, Field(ge=2**20, le=2**50)] = _setting(
-        256 * 2**20,
-        "Largest size of one topic on streams in bytes. Beyond it, new requests are refused and the oldest pages are "
-        "deleted",
-    )
-
-
-class KafkaSettings(_Group):
-    """The Kafka client, where the bus is kafka://."""
-
-    options: dict[str, str] = _setting(
-        {},
-        "Options of librdkafka: security.protocol, sasl.mechanisms, compression.type and so on. They override "
-        "Gossamer's own, except for the few on which its promises depend: these are refused by name",
-    )
-    partitions: Annotated[int, Field(ge=1, le=10_000)] = _setting(8, "Partitions of each topic that is created")
-    replicas: Annotated[int, Field(ge=-1, le=100)] = _setting(
-        -1, "Replicas of each topic that is created. -1: the default of the broker"
-    )
-    max_message: Annotated[int, Field(ge=2**16, le=2**30)] = _setting(
-        8 * 2**20, "Largest message in bytes. Topics that are created allow this size"
-    )
-
-
-class ServiceSettings(_Group):
-    """The services and the REST API."""
-
-    host: str = _setting("127.0.0.1", "Address at which the API listens. Any but loopback requires service.token")
-    port: Annotated[int, Field(ge=0, le=65535)] = _setting(5343, "Port of the API. 0: a free one, shown at the start")
-    token: str = _setting(
-        "",
-        "Token that clients of the API have to send, as Authorization: Bearer <token>. Empty: no token, and the API "
-        "listens on loopback only",
-    )
-    metrics: str = _setting(
-        "",
-        "ADDRESS:PORT that serves /metrics, /readyz and /healthz without a token, for example 0.0.0.0:9091. Empty: the "
-        "API alone serves them",
-    )
-    max_body: _MessageBytes = _setting(2**20, "Largest request in bytes, to the API or bus")
-    max_requests: Annotated[float, Field(gt=0, le=10**6)] = _setting(
-        1000.0, "Requests per second that the API accepts from one client address, in bursts of up to twice as many"
-    )
-    # api/connections.py keeps an eighth free of running requests (so at least 8), and allows 1000 in all.
-    max_connections: Annotated[int, Field(ge=8, le=1000)] = _setting(
-        100, "Open connections to the API per client address. Event streams are counted separately"
-    )
-    trusted_proxies: tuple[str, ...] = _setting(
-        (), "Addresses or networks (CIDR) of proxies before the API, whose X-Forwarded-For header names the client"
-    )
-    feed_wait: Annotated[float, Field(ge=0, le=600)] = _setting(
-        5.0, "Seconds that POST /feed waits for an answer before it returns the id to poll for it"
-    )
-    answer_retention: _Retention = _setting(3600.0, "Seconds that an answer can be polled for")
-    max_depth: _Depth | None = _setting(None, "Largest maxdepth that a request may ask for. Unset: any")
-    max_domain_pages: _Count | None = _setting(None, "Largest domain_max_pages that a request may ask for. Unset: any")
-    domain_max_pending: _Count | None = _setting(
-        _DOMAIN_MAX_PENDING, "Largest number of URLs of a crawl that wait in the queue of one domain"
-    )
-    allow_default_policy: bool = _setting(
-        False, "Let domain requests for * change the default policy, which applies to every domain without its own"
-    )
-    policy_file: str = _setting(
-        "", "YAML file of domain policies that is watched. A change is in force within a second. Empty: none"
-    )
-    stats_interval: _SecondsOrZero = _setting(
-        60.0, "Seconds between two dumps of the statistics into the log, where log_format is json. 0: none"
-    )
-    batch: Annotated[int, Field(ge=1, le=100_000)] = _setting(
-        1000, "Requests that a service reads from the bus at once"
     )
 
 

@@ -38,7 +38,8 @@ from gossamer.policy.urls import (
     spider_seed,
     with_sorted_query,
 )
-from gossamer.settings import CENTURY_SECONDS, DEFAULT_USER_AGENT, Settings
+from gossamer.service_settings import CENTURY_SECONDS
+from gossamer.settings import DEFAULT_USER_AGENT, Settings
 from gossamer.worker.context import scope_of
 from gossamer.worker.spider import load_spider
 

@@ -26,11 +26,12 @@ from gossamer.errors import BadInput
 from gossamer.fetch.guard import parse_networks
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.messages.reader import MessageReader, RequestKind, RequestLimits
+from gossamer.service_settings import SERVICE_IDLE_SECONDS, STREAMS_BODY_BYTES
 from gossamer.services.intake import Intake
 from gossamer.services.maintenance import Expirer, Finisher, PolicyFile, Reaper
 from gossamer.services.reporter import OutboundPublisher, ServiceReporter
 from gossamer.services.role import Role, run_role
-from gossamer.settings import SERVICE_IDLE_SECONDS, STREAMS_BODY_BYTES, Settings
+from gossamer.settings import Settings
 from gossamer.sinks.bus import BusSink
 from gossamer.sinks.remote import BlobStore
 from gossamer.telemetry.logs import Troubles

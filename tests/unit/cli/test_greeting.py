@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from gossamer.cli.commands.up import greeting
-from gossamer.settings import Settings, TopicSettings
+from gossamer.service_settings import TopicSettings
+from gossamer.settings import Settings
 
 API = "http://127.0.0.1:5343"
 

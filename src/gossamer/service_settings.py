@@ -1,0 +1,144 @@
+"""Settings of a service: its bus, Kafka and the REST API; and the types that all groups of settings are made of.
+
+`settings.py` has the rest, and explains how settings are given. Safe to change: descriptions (one line, no full stop
+at the end), defaults, and ranges (`ge`, `le`) without a comment, which only catch mistakes. Then regenerate
+docs/reference. Fixed: the names of settings and the words that they accept, which stand in users' files.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gossamer.model.crawl import CONCURRENCY_RANGE
+
+SERVICE_IDLE_SECONDS = 5.0
+"""`crawl.idle_seconds` of a service's crawls where it is not set. May be changed freely: longer reports the end of a
+crawl later; shorter may end a crawl before its next request is fed."""
+STREAMS_BODY_BYTES = 4096
+"""`topics.max_inline_body` on streams where it is not set. May be changed freely: more fills the memory that holds the
+streams sooner; less makes consumers fetch more bodies from the blob store."""
+DOMAIN_MAX_PENDING = 1_000_000
+"""May be changed freely: more lets an endless site fill the frontier's memory; less drops URLs of large sites."""
+_MAX_EXACT_INTEGER = 2**53 - 1  # the largest that Lua and JSON hold exactly: fixed
+_DAY_SECONDS = 86400.0
+CENTURY_SECONDS = 100 * 365 * _DAY_SECONDS  # must stay what the message of `parse_expires` (wiring/plan.py) says
+
+# A test compares the upper limits of what requests to a service have, too, with `crawl.json`.
+Count = Annotated[int, Field(ge=1, le=_MAX_EXACT_INTEGER)]
+Depth = Annotated[int, Field(ge=0, le=1_000_000)]
+Concurrency = Annotated[int, Field(ge=CONCURRENCY_RANGE[0], le=CONCURRENCY_RANGE[1])]
+Seconds = Annotated[float, Field(gt=0, le=_DAY_SECONDS)]
+SecondsOrZero = Annotated[float, Field(ge=0, le=_DAY_SECONDS)]
+Bytes = Annotated[int, Field(ge=1, le=2**40)]
+MessageBytes = Annotated[int, Field(ge=1024, le=2**30)]
+Retention = Annotated[float, Field(gt=0, le=CENTURY_SECONDS)]
+
+
+def field_of(default: Any, description: str) -> Any:
+    """Return the field of a setting."""
+    return Field(default=default, description=description)
+
+
+class SettingGroup(BaseModel):
+    """A group of settings. Frozen; a setting that is not known is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+class TopicSettings(SettingGroup):
+    """Topics and messages on the bus."""
+
+    prefix: str = field_of(
+        "demo",
+        "First part of the name of every topic: <prefix>.incoming, <prefix>.crawled_firehose, "
+        "<prefix>.outbound_<appid> and so on",
+    )
+    group: str = field_of(
+        "demo-group", "Consumer group that reads the requests, the same for all services of a cluster"
+    )
+    firehose: bool = field_of(True, "Publish to crawled_firehose and outbound_firehose")
+    per_app: bool = field_of(True, "Publish to crawled_<appid> and outbound_<appid>")
+    wire: Literal["1.2", "1.0"] = field_of(
+        "1.2",
+        "Version of Scrapy Cluster whose format pages and answers have, on the bus and from /feed and /poll. Actions "
+        "from inbound_actions are always answered in the format of 1.0",
+    )
+    base64: bool = field_of(False, "Encode every body in base64, not only those that are not text")
+    max_inline_body: Annotated[int, Field(ge=0, le=2**40)] | None = field_of(
+        None,
+        "Largest body in bytes that is sent inside its message. A longer one goes to the blob store, and the message "
+        f"holds its address. Unset: {STREAMS_BODY_BYTES} on streams, on Kafka as much as the broker accepts",
+    )
+    blobs: str = field_of("", "Blob store for large bodies: a directory or an fsspec URL. Empty: blobs in data_dir")
+    retention: Retention = field_of(24 * 3600.0, "Seconds that streams and the blob store keep what no consumer reads")
+    max_bytes: Annotated[int, Field(ge=2**20, le=2**50)] = field_of(
+        256 * 2**20,
+        "Largest size of one topic on streams in bytes. Beyond it, new requests are refused and the oldest pages are "
+        "deleted",
+    )
+
+
+class KafkaSettings(SettingGroup):
+    """The Kafka client, where the bus is kafka://."""
+
+    options: dict[str, str] = field_of(
+        {},
+        "Options of librdkafka: security.protocol, sasl.mechanisms, compression.type and so on. They override "
+        "Gossamer's own, except for the few on which its promises depend: these are refused by name",
+    )
+    partitions: Annotated[int, Field(ge=1, le=10_000)] = field_of(8, "Partitions of each topic that is created")
+    replicas: Annotated[int, Field(ge=-1, le=100)] = field_of(
+        -1, "Replicas of each topic that is created. -1: the default of the broker"
+    )
+    max_message: Annotated[int, Field(ge=2**16, le=2**30)] = field_of(
+        8 * 2**20, "Largest message in bytes. Topics that are created allow this size"
+    )
+
+
+class ServiceSettings(SettingGroup):
+    """The services and the REST API."""
+
+    host: str = field_of("127.0.0.1", "Address at which the API listens. Any but loopback requires service.token")
+    port: Annotated[int, Field(ge=0, le=65535)] = field_of(5343, "Port of the API. 0: a free one, shown at the start")
+    token: str = field_of(
+        "",
+        "Token that clients of the API have to send, as Authorization: Bearer <token>. Empty: no token, and the API "
+        "listens on loopback only",
+    )
+    metrics: str = field_of(
+        "",
+        "ADDRESS:PORT that serves /metrics, /readyz and /healthz without a token, for example 0.0.0.0:9091. Empty: the "
+        "API alone serves them",
+    )
+    max_body: MessageBytes = field_of(2**20, "Largest request in bytes, to the API or bus")
+    max_requests: Annotated[float, Field(gt=0, le=10**6)] = field_of(
+        1000.0, "Requests per second that the API accepts from one client address, in bursts of up to twice as many"
+    )
+    # api/connections.py keeps an eighth free of running requests (so at least 8), and allows 1000 in all.
+    max_connections: Annotated[int, Field(ge=8, le=1000)] = field_of(
+        100, "Open connections to the API per client address. Event streams are counted separately"
+    )
+    trusted_proxies: tuple[str, ...] = field_of(
+        (), "Addresses or networks (CIDR) of proxies before the API, whose X-Forwarded-For header names the client"
+    )
+    feed_wait: Annotated[float, Field(ge=0, le=600)] = field_of(
+        5.0, "Seconds that POST /feed waits for an answer before it returns the id to poll for it"
+    )
+    answer_retention: Retention = field_of(3600.0, "Seconds that an answer can be polled for")
+    max_depth: Depth | None = field_of(None, "Largest maxdepth that a request may ask for. Unset: any")
+    max_domain_pages: Count | None = field_of(None, "Largest domain_max_pages that a request may ask for. Unset: any")
+    domain_max_pending: Count | None = field_of(
+        DOMAIN_MAX_PENDING, "Largest number of URLs of a crawl that wait in the queue of one domain"
+    )
+    allow_default_policy: bool = field_of(
+        False, "Let domain requests for * change the default policy, which applies to every domain without its own"
+    )
+    policy_file: str = field_of(
+        "", "YAML file of domain policies that is watched. A change is in force within a second. Empty: none"
+    )
+    stats_interval: SecondsOrZero = field_of(
+        60.0, "Seconds between two dumps of the statistics into the log, where log_format is json. 0: none"
+    )
+    batch: Annotated[int, Field(ge=1, le=100_000)] = field_of(
+        1000, "Requests that a service reads from the bus at once"
+    )
