@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -26,6 +26,7 @@ from pydantic_settings import (
 
 from gossamer import __version__
 from gossamer.errors import BadInput
+from gossamer.model.record import Destination, destination_fields
 from gossamer.service_settings import (
     CENTURY_SECONDS,
     SERVICE_IDLE_SECONDS,
@@ -53,10 +54,16 @@ DEFAULT_USER_AGENT = f"gossamer/{__version__} (+https://pypi.org/project/gossame
 class CrawlSettings(_Group):
     """A crawl that is started from the command line."""
 
-    output: tuple[str, ...] = _setting(
-        ("pages.jsonl",),
-        "Where to write the pages. The ending selects the format: .jsonl, .jsonl.gz, .jsonl.zst, .warc.gz or .parquet. "
-        "Also an fsspec URL, or - for standard output",
+    output: Annotated[tuple[Destination, ...], BeforeValidator(destination_fields)] = _setting(
+        (Destination("pages.jsonl"),),
+        "Where to write the pages and items. The ending selects the format: .jsonl, .jsonl.gz, .jsonl.zst, .csv, "
+        ".json, .sqlite, .parquet, .warc or .warc.gz. Also an fsspec URL, or - for standard output. An output may also "
+        'be a table with its records: {path = "items.csv", records = "items"}; records: pages, items or all',
+    )
+    csv_guard: bool = _setting(
+        False,
+        "Write a single quote before each cell of a CSV file that a spreadsheet would run as a formula. Use it if you "
+        "open the file in a spreadsheet",
     )
     depth: _Depth | None = _setting(
         None, "How many links away from the given URLs to go. 0: fetch only these. Unset: no limit"
@@ -131,6 +138,11 @@ class CrawlSettings(_Group):
         "Domain, with its subdomains, that gets the cookie and the secret headers, besides the registered domains of "
         "the given URLs",
     )
+
+    @property
+    def output_paths(self) -> tuple[str, ...]:
+        """The paths and URLs of the outputs."""
+        return tuple(output.path for output in self.output)
 
 
 class FetchSettings(_Group):

@@ -1,12 +1,15 @@
 """Writers are killed at any moment: what they called durable is there, and every standard reader reads the file."""
 
+import csv
 import json
 import random
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +22,8 @@ from gossamer.sinks.open import open_sinks
 from tests.integration.sink_writer import page
 
 WRITER = Path(__file__).with_name("sink_writer.py")
+ALL = [".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc", ".warc.gz", ".parquet", ".csv", ".json", ".sqlite"]
+SPOOLED = [".parquet", ".json"]
 READERS = {".jsonl": ["jq", "-e", ".type"], ".jsonl.gz": ["gzip", "-t"], ".jsonl.zst": ["zstd", "-tq"]}
 
 
@@ -34,6 +39,15 @@ def ids_in(path):
             records = [(r.rec_type, r.raw_stream.read()) for r in ArchiveIterator(stream, check_digests="raise")]
         assert records[0][0] == "warcinfo"
         return Counter(json.loads(body)["request_id"] for kind, body in records if kind == "metadata")
+    if path.suffix == ".csv":
+        with path.open(encoding="utf-8", newline="") as stream:
+            return Counter(row["request_id"] for row in csv.DictReader(stream, strict=True))
+    if path.suffix == ".json":
+        return Counter(record["request_id"] for record in json.loads(path.read_bytes()))
+    if path.suffix == ".sqlite":
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            return Counter(request_id for (request_id,) in connection.execute("SELECT request_id FROM pages"))
     if path.suffix != ".parquet":
         command = next(command for suffix, command in READERS.items() if path.name.endswith(suffix))
         subprocess.run([*command, str(path)], check=True, stdout=subprocess.DEVNULL)
@@ -43,7 +57,7 @@ def ids_in(path):
     return Counter(record.request_id for record in read_records(path))
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc", ".warc.gz", ".parquet"])
+@pytest.mark.parametrize("suffix", ALL)
 async def test_nothing_durable_is_lost_by_killed_writers(tmp_path, suffix):
     dice = random.Random(suffix)
     path, spool = tmp_path / f"pages{suffix}", tmp_path / "spool"
@@ -71,7 +85,7 @@ async def test_nothing_durable_is_lost_by_killed_writers(tmp_path, suffix):
     assert found["last"] == 1
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc", ".warc.gz", ".parquet"])
+@pytest.mark.parametrize("suffix", [suffix for suffix in ALL if suffix != ".sqlite"])
 async def test_a_writer_killed_in_the_middle_of_a_write_leaves_a_tail_that_the_next_one_cuts(tmp_path, suffix):
     """The kernel kills at an exact byte: the file may grow no further."""
     dice = random.Random(suffix)
@@ -81,7 +95,7 @@ async def test_a_writer_killed_in_the_middle_of_a_write_leaves_a_tail_that_the_n
     for generation in range(3):
         limit = size + dice.randint(1, 60_000)
         durable.update(write_until_killed(path, spool, f"w{generation}", limit))
-        (written,) = spool.rglob("spool.*") if suffix == ".parquet" else [path]
+        (written,) = spool.rglob("spool.*") if suffix in SPOOLED else [path]
         size = written.stat().st_size
         assert size == limit  # torn at a byte of the dice's choice
     sink = Fanout(open_sinks([str(path)], spool_dir=spool))
@@ -105,7 +119,7 @@ def limit_files(size):
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc.gz", ".parquet"])
+@pytest.mark.parametrize("suffix", [suffix for suffix in ALL if suffix != ".warc"])
 def test_processes_that_end_well_leave_one_whole_file(tmp_path, suffix):
     path = tmp_path / "deep" / f"pages{suffix}"
     writers = [start(path, tmp_path / "spool", f"w{number}", batches=15, body_bytes=5_000) for number in range(3)]

@@ -44,6 +44,10 @@ COMMANDS = {
 runs it, and its line in that list. To add a command, add a row here. A line repeats the first sentence of the command's
 own docstring, because `gossamer --help` imports none of the modules; a test compares the two."""
 
+_WITH_OUTPUTS = {"crawl", "up", "worker"}
+"""Commands with -o whose --items and --pages belong to the -o before them. Must be those that take `output` or
+`also_output` (cli/options.py)."""
+
 _CommandLineError: type[Exception] = next(
     error for error in typer.BadParameter.__mro__ if error.__name__ == "ClickException"
 )
@@ -59,6 +63,10 @@ def parse_and_run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code. A usage error is shown in one line. Raises GossamerError."""
     first_word = next((argument for argument in arguments if not argument.startswith("-")), None)
     app = load(first_word) if first_word in COMMANDS else _list_of_commands()
+    if first_word in _WITH_OUTPUTS:
+        from gossamer.cli.options import bind_records  # loaded with the command
+
+        arguments = bind_records(arguments)
     try:
         code = app(args=list(arguments), prog_name="gossamer", standalone_mode=False)
     except _CommandLineError as error:

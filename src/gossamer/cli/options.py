@@ -7,6 +7,7 @@ then regenerate docs/reference. Fixed: flags, which users' scripts hold.
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import typer
 
 from gossamer.errors import BadInput
 from gossamer.fetch.resolve import parse_override
+from gossamer.model.record import Destination
 from gossamer.settings import Settings, load, setting
 from gossamer.wiring.plan import MOST_NESTED, check_attrs
 
@@ -99,6 +101,47 @@ def attrs(typed: str) -> dict[str, Any]:
     return value
 
 
+_RECORDS_FLAGS = {"--items": "items", "--pages": "pages"}
+"""Flags that belong to the -o before them, with the records that its output takes. Fixed: scripts hold them."""
+_OUTPUT_OPTION = re.compile(r"-[a-zA-Z]*o|--output")
+_OUTPUT_WITH_VALUE = re.compile(r"-[a-zA-Z]*o.+|--output=.*", re.DOTALL)
+_MARK = "\0"
+"""Separates an output's path from its records between `bind_records` and `destinations`; no argument can hold it."""
+
+
+def bind_records(arguments: Iterable[str]) -> list[str]:
+    """Return the command line with each --items and --pages joined to the value of the -o before it.
+
+    The parser of the command line does not keep the order of different options. Flags without an -o before them stay.
+    """
+    bound: list[str] = []
+    last_output = -1  # index of the value of the last -o
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--":
+            bound += [argument, *rest]
+        elif argument in _RECORDS_FLAGS and last_output >= 0:
+            bound[last_output] += _MARK + _RECORDS_FLAGS[argument]
+        else:
+            bound.append(argument)
+            if _OUTPUT_OPTION.fullmatch(argument) and (value := next(rest, None)) is not None:
+                bound.append(value)
+                last_output = len(bound) - 1
+            elif _OUTPUT_WITH_VALUE.fullmatch(argument):
+                last_output = len(bound) - 1
+    return bound
+
+
+def destinations(typed: Iterable[str]) -> tuple[Destination, ...]:
+    """Parse the values of -o as `bind_records` leaves them."""
+    found = []
+    for text in typed:
+        path, *records = text.split(_MARK)
+        kinds = set(records)
+        found.append(Destination(path, ("all" if len(kinds) > 1 else kinds.pop()) if kinds else "auto"))  # type: ignore[arg-type]
+    return tuple(found)
+
+
 OPTIONS = {
     "depth": SettingOption("crawl.depth", ("--depth",), int, WHAT, "N"),
     "max_pages": SettingOption("crawl.max_pages", ("--max-pages",), int, WHAT, "N"),
@@ -118,11 +161,17 @@ OPTIONS = {
     "domain_concurrency": SettingOption("crawl.domain_concurrency", ("--domain-concurrency",), int, HOW_FAST, "N"),
     "concurrency": SettingOption("worker.concurrency", ("--concurrency",), int, HOW_FAST, "N"),
     "processes": SettingOption("worker.processes", ("--processes",), int, HOW_FAST, "N"),
-    "output": SettingOption("crawl.output", ("-o", "--output"), list[str], OUTPUT, "PATH", tuple),
+    "output": SettingOption(
+        "crawl.output", ("-o", "--output"), list[str], OUTPUT, "PATH", destinations,
+        help="Where to write the pages and items; may be repeated. The ending selects the format: .jsonl, .jsonl.gz, "
+        ".jsonl.zst, .csv, .json, .sqlite, .parquet, .warc or .warc.gz. Also an fsspec URL, or - for standard output. "
+        "Default: pages.jsonl.",
+    ),
     "also_output": SettingOption(
-        "crawl.output", ("-o", "--output"), list[str], OUTPUT, "PATH", tuple,
+        "crawl.output", ("-o", "--output"), list[str], OUTPUT, "PATH", destinations,
         help="Where to write the pages in addition to the bus, as for gossamer crawl.",
     ),
+    "csv_guard": SettingOption("crawl.csv_guard", ("--csv-guard",), bool, OUTPUT),
     "links": SettingOption("crawl.links", ("--links",), bool, OUTPUT),
     "attrs": SettingOption("crawl.attrs", ("--attrs",), str, OUTPUT, "JSON", attrs),
     "resolve": SettingOption("fetch.resolve", ("--resolve",), list[str], REQUESTS, "HOST:ADDRESS", overrides),
@@ -168,6 +217,19 @@ _CONFIG = inspect.Parameter(
 )
 
 
+def _records_parameter(name: str) -> inspect.Parameter:
+    """Return --items or --pages as a parameter of a command."""
+    option = typer.Option(
+        None,
+        f"--{name}",
+        help=f"Write only {name} to the -o before this option. Both options: pages and items. Neither: .csv, .json and "
+        ".sqlite take items if the crawl extracts any, else pages; the others take all.",
+        show_default=False,
+        rich_help_panel=OUTPUT,
+    )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=bool | None)
+
+
 def takes(*names: str) -> Callable[[Command], Command]:
     """Return a decorator that adds options from `OPTIONS`, and --config, to a command.
 
@@ -175,6 +237,9 @@ def takes(*names: str) -> Callable[[Command], Command]:
     positional and its keyword-only parameters.
     """
     added = [*(OPTIONS[name].parameter(name) for name in names), _CONFIG]
+    if "output" in names or "also_output" in names:
+        place = next(index for index, one in enumerate(added) if one.name.endswith("output")) + 1
+        added[place:place] = [_records_parameter(name) for name in ("items", "pages")]
 
     def decorate(command: Command) -> Command:
         signature = inspect.signature(command)
@@ -193,7 +258,10 @@ def load_settings(options: Mapping[str, Any]) -> Settings:
 
     `options`: the `**options` of a command with `takes`. Raises BadInput.
     """
-    values = {OPTIONS[name].setting: OPTIONS[name].value(typed) for name, typed in options.items() if name != "config"}
+    for name in ("items", "pages"):
+        if options.get(name):
+            raise BadInput(f"--{name} belongs to the -o before it. Write, for example, -o {name}.csv --{name}.")
+    values = {OPTIONS[name].setting: OPTIONS[name].value(typed) for name, typed in options.items() if name in OPTIONS}
     return load(values, config=options["config"])
 
 

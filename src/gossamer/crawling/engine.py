@@ -24,7 +24,14 @@ from gossamer.sinks.open import check_outputs
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.frontier import CrawlNote, connect, frontier_address, read_note, warn_of_memory_only, write_note
 from gossamer.wiring.plan import Plan, check_settings, find_private_hosts, make_plan
-from gossamer.wiring.worker import finish_outputs, forget_written, make_resolver, missing_records, missing_sentence
+from gossamer.wiring.worker import (
+    finish_outputs,
+    forget_written,
+    make_resolver,
+    missing_records,
+    missing_sentence,
+    table_options,
+)
 from gossamer.worker.spider import known_spiders
 
 
@@ -78,7 +85,7 @@ async def prepare(
     a sentence to a person if there are many look-ups. Raises BadInput.
     """
     check_settings(settings)
-    check_outputs(settings.crawl.output)
+    check_outputs(settings.crawl.output, tables=table_options(settings))
     resolver = make_resolver(settings)
     try:
         seeds = await gather_seeds(settings, resolver, urls, sources)
@@ -206,7 +213,7 @@ class _Crawling:
             None,
             worked.tally,
             time.monotonic() - started,
-            settings.crawl.output,
+            settings.crawl.output_paths,
             interrupted=self.control.was_interrupted,
             missing=missing,
             unwritten=bool(worked.fault),
@@ -241,7 +248,8 @@ class _Crawling:
             terms=self.plan.terms,
             spider=self.plan.spider,
             outputs=tuple(
-                path if path == "-" or "://" in path else os.path.abspath(path) for path in self.settings.crawl.output
+                path if path == "-" or "://" in path else os.path.abspath(path)
+                for path in self.settings.crawl.output_paths
             ),
             resolve=fetch.resolve,
             ca_file=os.path.abspath(fetch.ca_file) if fetch.ca_file else "",

@@ -3,9 +3,11 @@
 They have the fields that consumers of Scrapy Cluster know, and more. Names and types of fields must not change, because
 those consumers read them. A new field goes to the end of its class and, at the same place, into `required` of
 `messages/schemas/page.json` or `item.json` (a test compares). It also becomes a column of Parquet outputs, which then
-refuse to continue files that lack it. WireExchange and Output stay inside the process: free to change.
+refuse to continue files that lack it. WireExchange and Output stay inside the process: free to change. The words of
+`Destination.records` stand in users' settings and must stay.
 """
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -110,3 +112,39 @@ class Output(msgspec.Struct, kw_only=True):
     record: PageRecord | ItemRecord
     body: bytes = b""
     wires: tuple[WireExchange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """An output as a person names it."""
+
+    path: str
+    """A file, an fsspec URL, or `-` for standard output. The ending selects the format."""
+    records: Literal["auto", "pages", "items", "all"] = "auto"
+    """Records that the output takes. auto: its format decides."""
+
+    def __str__(self) -> str:
+        return self.path
+
+
+def destination_fields(value: Any) -> Any:
+    """Return outputs that a person named as a list of destinations or of dictionaries with their fields.
+
+    `value`: a path, a list of paths, of pairs of path and records or of dictionaries, or a dictionary of records by
+    path. Anything else is returned unchanged, for the check of the settings.
+    """
+    if isinstance(value, dict) and "path" not in value:
+        value = list(value.items())
+    elif _is_path(value) or isinstance(value, Destination | dict):
+        value = [value]
+    return [_fields(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _fields(value: Any) -> Any:
+    if _is_path(value):
+        return {"path": str(value)}
+    return {"path": str(value[0]), "records": value[1]} if isinstance(value, tuple) and len(value) == 2 else value
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) or hasattr(value, "__fspath__")

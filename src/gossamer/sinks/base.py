@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from gossamer.errors import SinkError, SinkFull
-from gossamer.model.record import Output
+from gossamer.model.record import ItemRecord, Output, PageRecord
 
 
 class Sink(Protocol):
@@ -73,6 +73,21 @@ class Fanout:
 def _most_severe(failures: Sequence[BaseException]) -> BaseException:
     """Return the failure that is hardest to solve: a bug before a SinkError, which is before a SinkFull."""
     return min(failures, key=lambda failure: (isinstance(failure, SinkError), isinstance(failure, SinkFull)))
+
+
+class RecordFilter:
+    """Sink that passes only pages, or only items, to another sink."""
+
+    def __init__(self, sink: Sink, kind: type[PageRecord] | type[ItemRecord]) -> None:
+        self.sink = sink
+        self.wants_wire = sink.wants_wire
+        self._kind = kind
+
+    async def write(self, outputs: Sequence[Output]) -> None:
+        await self.sink.write([output for output in outputs if isinstance(output.record, self._kind)])
+
+    async def close(self) -> None:
+        await self.sink.close()
 
 
 T = TypeVar("T")

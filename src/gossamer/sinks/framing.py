@@ -268,7 +268,7 @@ class PlainLines:
 
     def tail(self, fd: int, start: int, size: int, *, verify: bool) -> Tail:
         if verify:  # a record has no NUL, so zeros are what a power cut left
-            size = _first_nul(fd, max(start, size - RECENT), size)
+            size = first_nul(fd, max(start, size - RECENT), size)
         end = _after_last_newline(fd, start, size)
         # A whole record without its newline is the last line of another program, or of ours, torn at its last byte.
         if end < size and _is_json(read_at(fd, end, size - end)):
@@ -276,7 +276,7 @@ class PlainLines:
         return Tail(end)
 
 
-def _first_nul(fd: int, start: int, end: int) -> int:
+def first_nul(fd: int, start: int, end: int) -> int:
     """Return the offset of the first NUL; `end` if there is none."""
     offset = start
     for chunk in chunks_at(fd, start, end):

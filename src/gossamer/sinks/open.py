@@ -8,17 +8,21 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from gossamer.errors import BadInput, SinkError
+from gossamer.model.record import Destination, ItemRecord, PageRecord
 from gossamer.sinks.append import FileSink, Ledger, OnMissing
-from gossamer.sinks.base import Sink
+from gossamer.sinks.base import RecordFilter, Sink
 from gossamer.sinks.framing import FileFormat, GzipMembers, PlainLines, ZstdFrames
 from gossamer.sinks.jsonl import json_units
 from gossamer.sinks.remote import RemoteFile
 from gossamer.sinks.spool import (
+    Build,
     SpooledSink,
     build_parquet,
     check_parquet,
@@ -28,6 +32,16 @@ from gossamer.sinks.spool import (
     require_parquet,
 )
 from gossamer.sinks.stdout import StdoutSink
+from gossamer.sinks.tables import (
+    PAGE_COLUMNS,
+    CsvRows,
+    TableOptions,
+    array_end,
+    build_csv,
+    build_json,
+    check_csv,
+    csv_format,
+)
 from gossamer.sinks.warc import WarcRecords, warc_units, warcinfo_units
 
 _HEAD_BYTES = 64
@@ -36,6 +50,9 @@ each framing needs its whole magic number, and JSON Lines a few characters."""
 
 _NAME_CHARACTERS = 16
 """Characters of a hash that name a folder or a ledger. Fixed, like the names."""
+
+NO_TABLES = TableOptions()
+"""Options of a crawl without items."""
 
 JSONL_ZST = FileFormat(".jsonl.zst", ZstdFrames, json_units)
 """Also the format of the spools of Parquet files."""
@@ -50,90 +67,177 @@ FORMATS = (
     FileFormat(".warc.gz", GzipMembers, warc_units, warcinfo_units, wants_wire=True),
 )
 
-_PARQUET_MAGIC = b"PAR1"  # fixed by the format
+_PARQUET_MAGIC = b"PAR1"
+_SQLITE_MAGIC = b"SQLite format 3\0"
+"""First bytes of these files: fixed by the formats."""
 PARQUET = ".parquet"
-"""Suffix of the format that cannot be appended to: its records are collected in a spool (see `spool.py`). A documented
-name, like the suffixes above: it must not change."""
+CSV = ".csv"
+JSON = ".json"
+SQLITE = (".sqlite", ".sqlite3", ".db")
+"""Suffixes of the formats that are not a row of units. Documented names, like those above: they must not change."""
+TABLES = (CSV, JSON, *SQLITE)
+"""Formats that take either pages or items unless told otherwise."""
+ENDINGS = (*(file_format.suffix for file_format in FORMATS), PARQUET, *TABLES)
+"""All endings that select a format."""
+
+Named = str | Destination
+"""An output as a person names it; a text is its path."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """An output whose format and records are known."""
+
+    path: str
+    ending: str
+    """Empty: standard output."""
+    kind: Literal["pages", "items", "all"]
+
+    @property
+    def is_remote(self) -> bool:
+        return _is_url(self.path)
+
+
+def ending_of(path: str) -> str:
+    """Return the ending of a path or URL that selects its format. Raises `BadInput` for an unknown one."""
+    lower = path.lower()
+    for ending in ENDINGS:
+        if lower.endswith(ending):
+            return ending
+    raise BadInput(f"the output {path} has an unknown ending; known are {' '.join(ENDINGS)}, and - for standard output")
 
 
 def format_of(path: str) -> FileFormat | None:
-    """Return the format by the ending of a path or URL; None for Parquet. Raises `BadInput` for an unknown ending."""
-    ending = path.lower()
-    if ending.endswith(PARQUET):
-        return None
-    for file_format in FORMATS:
-        if ending.endswith(file_format.suffix):
-            return file_format
-    known = " ".join([file_format.suffix for file_format in FORMATS] + [PARQUET])
-    raise BadInput(f"the output {path} has an unknown ending; known are {known}, and - for standard output")
+    """Return the format by the ending of a path or URL, if batches can be appended to it whatever they hold; else None.
+
+    Raises `BadInput` for an unknown ending.
+    """
+    ending = ending_of(path)
+    return next((file_format for file_format in FORMATS if file_format.suffix == ending), None)
 
 
-def check_outputs(paths: Sequence[str]) -> None:
+def _resolve(output: Named, tables: TableOptions) -> _Opened:
+    """Return the format of an output and which records it takes. Raises `BadInput`."""
+    destination = Destination(output) if isinstance(output, str) else output
+    path, kind = destination.path, destination.records
+    ending = "" if path == "-" else ending_of(path)
+    if kind == "auto":
+        kind = ("items" if tables.has_items else "pages") if ending in TABLES else "all"
+    if kind == "all" and ending == CSV:
+        raise BadInput(f"the output {path} cannot hold both pages and items; name two files")
+    return _Opened(path, ending, kind)
+
+
+def check_outputs(outputs: Sequence[Named], *, tables: TableOptions = NO_TABLES) -> None:
     """Check, once before a crawl starts, whether these outputs can be written, as far as can be told without writing.
 
     This also contacts remote servers. Raises `BadInput` for an unknown ending or protocol, a missing library, a path
     that is not writable or a directory, a file of another format, an output that is named twice, or an unreachable
     server.
     """
-    if not paths:
+    if not outputs:
         raise BadInput("no output is named; try -o pages.jsonl")
     seen: set[str] = set()
-    for path in paths:
-        key = _output_key(path)
+    for output in outputs:
+        opened = _resolve(output, tables)
+        key = _output_key(opened.path)
         if key in seen:
-            raise BadInput(f"the output {path} is named twice")
+            raise BadInput(f"the output {output} is named twice")
         seen.add(key)
-        if path != "-":
-            if _is_url(path):
-                _check_remote(path)
-            else:
-                _check_local(_local_path(path))
+        if opened.is_remote:
+            _check_remote(opened)
+        elif opened.ending:
+            _check_local(_local_path(opened.path), opened, tables)
 
 
-def missing_folders(paths: Sequence[str]) -> list[Path]:
+def missing_folders(outputs: Sequence[Named]) -> list[Path]:
     """Return the folders of local outputs that do not exist yet. The first write makes them and their parents."""
+    paths = map(str, outputs)
     folders = (_local_path(path).parent for path in paths if path != "-" and not _is_url(path))
     return [folder for folder in dict.fromkeys(folders) if not folder.exists()]
 
 
 def open_sinks(
-    paths: Sequence[str], *, spool_dir: Path, run: str = "", on_missing: OnMissing | None = None
+    outputs: Sequence[Named],
+    *,
+    spool_dir: Path,
+    run: str = "",
+    on_missing: OnMissing | None = None,
+    tables: TableOptions = NO_TABLES,
 ) -> list[Sink]:
-    """Return a sink for each path, for this process; `-` is standard output. Files are opened at the first write.
+    """Return a sink for each output, for this process; `-` is standard output. Files are opened at the first write.
 
     `spool_dir`: folder for lock files and spools. It must be the same for all processes of a crawl, and when the crawl
     is resumed. Opening and closing a sink without a write finishes the spool that an earlier run left there.
 
     `on_missing` is called when records that were written are missing from a local file. They are noticed by a ledger: a
     file in `spool_dir` that counts the records written to one output. `run`: name of the run whose processes share a
-    ledger, also when the run is resumed; empty: each process counts only its own records, in memory. Raises `BadInput`
-    for an unknown ending or a missing library; `check_outputs` finds other problems.
+    ledger, also when the run is resumed; empty: each process counts only its own records, in memory. `tables` must be
+    the same for all processes and when the crawl is resumed. Raises `BadInput` for an unknown ending or a missing
+    library; `check_outputs` finds other problems.
     """
-    return [_open_sink(path, spool_dir, run, on_missing) for path in paths]
+    opened = [_resolve(output, tables) for output in outputs]
+    return [_filtered(_open_sink(output, spool_dir, run, on_missing, tables), output) for output in opened]
 
 
-def delete_ledgers(paths: Sequence[str], *, spool_dir: Path, run: str) -> None:
+def delete_ledgers(outputs: Sequence[Named], *, spool_dir: Path, run: str) -> None:
     """Delete the ledgers (see `open_sinks`) of a finished run, which will not be resumed."""
-    for path in paths:
+    for path in map(str, outputs):
         _ledger(_folder(path, spool_dir), run).delete()
 
 
-def _open_sink(path: str, spool_dir: Path, run: str, on_missing: OnMissing | None) -> Sink:
-    if path == "-":
+def _filtered(sink: Sink, output: _Opened) -> Sink:
+    if output.kind == "all":
+        return sink
+    return RecordFilter(sink, PageRecord if output.kind == "pages" else ItemRecord)
+
+
+def _open_sink(output: _Opened, spool_dir: Path, run: str, on_missing: OnMissing | None, tables: TableOptions) -> Sink:
+    if not output.ending:
         return StdoutSink(spool_dir)
-    file_format = format_of(path)
-    if file_format is None:
+    path = output.path
+    if output.ending == PARQUET:
         require_parquet()
     folder = _folder(path, spool_dir)
-    if _is_url(path):
+    if output.is_remote:
         remote = RemoteFile(path)
         remote.require_driver()
-        build = build_parquet if file_format is None else concatenate(file_format.framing())
-        return SpooledSink(remote.display_url, folder, file_format or JSONL_ZST, partial(finish_remote, remote, build))
+        appendable = format_of(path)
+        build = concatenate(appendable.framing()) if appendable else _build(output, tables)
+        return SpooledSink(remote.display_url, folder, appendable or JSONL_ZST, partial(finish_remote, remote, build))
+    if output.ending in SQLITE:
+        from gossamer.sinks.sqlite import SqliteSink  # imported late, as below: few crawls need SQLite
+
+        return SqliteSink(_local_path(path))
+    file_format = _appendable(output, tables)
     if file_format is None:
-        return SpooledSink(path, folder, JSONL_ZST, partial(finish_local, _local_path(path)))
+        finish = partial(finish_local, _local_path(path), _build(output, tables))
+        return SpooledSink(path, folder, JSONL_ZST, finish)
     ledger = _ledger(folder, run) if on_missing is not None else None
     return FileSink(_local_path(path), file_format, ledger=ledger, on_missing=on_missing)
+
+
+def _appendable(output: _Opened, tables: TableOptions) -> FileFormat | None:
+    """Return the format if batches can be appended to a local file: also of a CSV file whose columns are known."""
+    if output.ending != CSV:
+        return format_of(output.path)
+    columns = PAGE_COLUMNS if output.kind == "pages" else tables.columns
+    if columns is None:
+        return None
+    return csv_format(CsvRows("pages" if output.kind == "pages" else "items", columns, guard=tables.csv_guard))
+
+
+def _build(output: _Opened, tables: TableOptions) -> Build:
+    """Return how an output is built from its spool."""
+    if output.ending == PARQUET:
+        return build_parquet
+    if output.ending == CSV:
+        return build_csv("pages" if output.kind == "pages" else "items", tables)
+    if output.ending == JSON:
+        return build_json(output.kind)
+    from gossamer.sinks.sqlite import build_sqlite
+
+    return build_sqlite
 
 
 def _folder(path: str, spool_dir: Path) -> Path:
@@ -164,27 +268,35 @@ def _output_key(path: str) -> str:
     return path if path == "-" or _is_url(path) else os.path.realpath(_local_path(path))
 
 
-def _check_remote(url: str) -> None:
-    file_format = format_of(url)
-    if file_format is None:
+def _check_remote(output: _Opened) -> None:
+    if output.ending == PARQUET:
         require_parquet()
-    remote = RemoteFile(url)
+    remote = RemoteFile(output.path)
     remote.require_driver()
     try:
         head = remote.head(_HEAD_BYTES)
     except SinkError as exc:
         raise BadInput(f"the output cannot be reached: {exc.detail}") from exc
-    if head is None:
-        return
-    if not (file_format.framing().accepts(head) if file_format else _PARQUET_MAGIC.startswith(head[:4])):
+    if head and not _accepts(output, head):
         raise BadInput(
             f"the output {remote.display_url} exists and its contents are of another kind; name another file"
         )
 
 
-def _check_local(path: Path) -> None:
-    file_format = format_of(str(path))
-    if file_format is None:
+def _accepts(output: _Opened, head: bytes) -> bool:
+    """Return whether a file that begins with these bytes may have the format of the output."""
+    file_format = format_of(output.path)
+    if file_format is not None:
+        return file_format.framing().accepts(head)
+    if output.ending == CSV:
+        return b"\0" not in head
+    if output.ending == JSON:
+        return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"", b"[")
+    return (_PARQUET_MAGIC if output.ending == PARQUET else _SQLITE_MAGIC).startswith(head[:4])
+
+
+def _check_local(path: Path, output: _Opened, tables: TableOptions) -> None:
+    if output.ending == PARQUET:
         require_parquet()
     if path.is_dir():
         raise BadInput(f"the output {path} is a directory; name a file in it")
@@ -196,12 +308,26 @@ def _check_local(path: Path) -> None:
                 head = stream.read(_HEAD_BYTES)
         except OSError as exc:
             raise BadInput(f"the output {path} may not be written: {exc.strerror}") from exc
-        if file_format is None:
-            check_parquet(path)
-        elif not file_format.framing().accepts(head):
+        if head and not _accepts(output, head):
             raise BadInput(f"the output {path} exists and its contents are of another kind; name another file")
-    if not path.exists() or file_format is None:
+        if head or output.ending == PARQUET:
+            _check_contents(path, output, tables)
+    if not path.exists() or _appendable(output, tables) is None:
         _check_folder(path)
+
+
+def _check_contents(path: Path, output: _Opened, tables: TableOptions) -> None:
+    """Check whether records can be added to an existing file that has the right beginning. Raises `BadInput`."""
+    if output.ending == PARQUET:
+        check_parquet(path)
+    elif output.ending == CSV:
+        check_csv(path, output.kind, tables.columns)
+    elif output.ending == JSON:
+        array_end(path)
+    elif output.ending in SQLITE:
+        from gossamer.sinks.sqlite import check_sqlite
+
+        check_sqlite(path)
 
 
 def _check_folder(path: Path) -> None:

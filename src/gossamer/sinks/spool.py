@@ -1,4 +1,4 @@
-"""Outputs that cannot be appended to (Parquet, remote files): their records are collected in a local spool file.
+"""Outputs that cannot be appended to (Parquet, JSON, remote files): their records are collected in a local spool file.
 
 When the last writer closes, the output is built from the spool.
 
@@ -122,12 +122,12 @@ Build = Callable[[Path | None, Path, Path], bool]
 Returns False, without `out`, if the spool is in `existing` already."""
 
 
-def finish_local(target: Path, spool: Path) -> None:
-    """Build a Parquet file beside `target`, then replace `target` by it."""
+def finish_local(target: Path, build: Build, spool: Path) -> None:
+    """Build a file beside `target`, then replace `target` by it."""
     with translate_os_errors(target):
         make_folder(target.parent)
         out = target.with_name(f".{target.name}.part")
-        if build_parquet(target if target.exists() else None, spool, out):
+        if build(target if target.exists() else None, spool, out):
             out.replace(target)
             flush_folder(target.parent)
 

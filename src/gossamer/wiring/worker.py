@@ -32,9 +32,10 @@ from gossamer.model.crawl import SHARED_POOL, Run, Terms
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.settings import Settings
 from gossamer.sinks.append import FileSink, OnMissing
-from gossamer.sinks.base import Fanout, Sink
+from gossamer.sinks.base import Fanout, RecordFilter, Sink
 from gossamer.sinks.bus import BusSink
 from gossamer.sinks.open import delete_ledgers, open_sinks
+from gossamer.sinks.tables import TableOptions
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
@@ -56,6 +57,8 @@ _MIN_CONNECTIONS = 512
 new connections in crawls of many sites, more need open files."""
 _CONNECTIONS_PER_REQUEST = 2
 """Connections for each request in flight, if that is more than _MIN_CONNECTIONS. Must be at least 1."""
+_SPIDERS_WITHOUT_ITEMS = {"link", "wandering"}
+"""Spiders that only follow links. May be extended: a table gets the pages of their crawls unless told otherwise."""
 
 
 def make_resolver(settings: Settings) -> Resolver:
@@ -335,10 +338,17 @@ def _sink(settings: Settings, bus: BusSink | None, run: Run | None, on_missing: 
     return sinks[0] if len(sinks) == 1 else Fanout(sinks)
 
 
+def table_options(settings: Settings) -> TableOptions:
+    """Return how the tables of a crawl with these settings are written."""
+    return TableOptions(
+        has_items=settings.crawl.spider not in _SPIDERS_WITHOUT_ITEMS, csv_guard=settings.crawl.csv_guard
+    )
+
+
 async def finish_outputs(settings: Settings) -> None:
     """Finish outputs that an earlier command left in the spool, the folder of unfinished outputs. Raises SinkError."""
-    files = [path for path in settings.crawl.output if path != "-"]
-    for sink in open_sinks(files, spool_dir=_spool_dir(settings)):
+    files = [output for output in settings.crawl.output if output.path != "-"]
+    for sink in open_sinks(files, spool_dir=_spool_dir(settings), tables=table_options(settings)):
         await sink.close()
 
 
@@ -346,7 +356,7 @@ async def missing_records(settings: Settings, run: Run) -> dict[str, int]:
     """Return, by output, how many records of this run were written earlier and are gone. Each is reported once."""
     found: dict[str, int] = {}
     for sink in _open_outputs(settings, run, found.__setitem__):
-        if isinstance(sink, FileSink):
+        if isinstance(sink.sink if isinstance(sink, RecordFilter) else sink, FileSink):
             await sink.close()
     return found
 
@@ -365,7 +375,13 @@ def missing_sentence(path: str, records: int) -> str:
 def _open_outputs(settings: Settings, run: Run | None, on_missing: OnMissing) -> list[Sink]:
     """Return the outputs of the settings. `run` None: what vanishes from them is noticed only within this process."""
     name = _run_name(run) if run is not None else ""
-    return open_sinks(settings.crawl.output, spool_dir=_spool_dir(settings), run=name, on_missing=on_missing)
+    return open_sinks(
+        settings.crawl.output,
+        spool_dir=_spool_dir(settings),
+        run=name,
+        on_missing=on_missing,
+        tables=table_options(settings),
+    )
 
 
 def _run_name(run: Run) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.model.record import ItemRecord, PageRecord
-from gossamer.sinks.open import FORMATS, PARQUET
+from gossamer.sinks.open import ENDINGS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "records.md").read_text(encoding="utf-8")
 
@@ -18,5 +18,5 @@ def test_every_field_is_documented(heading, record):
 
 
 def test_every_kind_of_file_is_documented():
-    for suffix in [*(kind.suffix for kind in FORMATS), PARQUET]:
+    for suffix in ENDINGS:
         assert f"`{suffix}`" in PAGE

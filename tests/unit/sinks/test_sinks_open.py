@@ -17,7 +17,7 @@ def test_known_endings_in_folders_yet_to_be_made(tmp_path, ending):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["pages", "pages.json", "pages.csv", "pages.gz", "", "s3://bucket/pages.txt"])
+@pytest.mark.parametrize("name", ["pages", "pages.xls", "pages.tsv", "pages.gz", "", "s3://bucket/pages.txt"])
 def test_an_unknown_ending_names_the_known(name):
     with pytest.raises(BadInput, match=r"\.jsonl \.jsonl\.gz \.jsonl\.zst \.warc \.warc\.gz \.parquet"):
         check_outputs([name])

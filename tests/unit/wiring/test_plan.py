@@ -69,6 +69,7 @@ OTHER_CRAWLS: dict[str, Any] = {
 """What is asked of the pages: another value makes another crawl."""
 SAME_CRAWL: dict[str, Any] = {
     "output": ("x.jsonl",),
+    "csv_guard": True,
     "domain_max_pending": 5,
     "rate": "9/1",
     "domain_concurrency": 6,

@@ -25,14 +25,15 @@ from gossamer.settings import Settings, load
 from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.open import check_outputs
 from gossamer.telemetry import logs
+from gossamer.wiring.worker import table_options
 
 
 @options.takes(
     "depth", "max_pages", "domain_max_pages", "scope", "query_order", "allow_domain", "allow", "deny", "deny_extension",
     "sitemaps", "follow_nofollow", "spider", "priority", "expires", "rate", "domain_concurrency", "concurrency",
-    "processes", "output", "links", "attrs", "resolve", "allow_private", "ignore_robots", "insecure", "ca_file",
-    "user_agent", "header", "cookie", "secret_header", "headers_for", "proxy", "egress", "timeout", "retries",
-    "frontier", "data_dir",
+    "processes", "output", "csv_guard", "links", "attrs", "resolve", "allow_private", "ignore_robots", "insecure",
+    "ca_file", "user_agent", "header", "cookie", "secret_header", "headers_for", "proxy", "egress", "timeout",
+    "retries", "frontier", "data_dir",
 )  # fmt: skip
 def crawl(
     urls: Annotated[
@@ -83,7 +84,7 @@ def crawl(
     summary = run_loop(
         run_crawl(settings, urls or [], seeds or [], crawl_id=crawl_id, fresh=fresh, quiet=quiet or json)
     )
-    print_summary(summary, as_json=json, quiet=quiet, on_stderr="-" in settings.crawl.output)
+    print_summary(summary, as_json=json, quiet=quiet, on_stderr="-" in settings.crawl.output_paths)
     raise typer.Exit(summary.exit_code())
 
 
@@ -107,7 +108,8 @@ def demo(
 
     hosts = 5
     spec = WebSpec(hosts=hosts, pages=max(1, pages // hosts), cross_host_share=0.05, not_found=0.01, redirect_same=0.02)
-    records_before = sum(1 for _ in read_records(output)) if output.is_file() else 0
+    is_readable = ".jsonl" in output.name
+    records_before = sum(1 for _ in read_records(output)) if is_readable and output.is_file() else 0
     with FakeWeb.start(spec) as web:
         terminal.print_stderr(f"A web of {spec.hosts} sites with {spec.hosts * spec.pages:,} pages runs at {web.url()}")
         settings = load(
@@ -121,7 +123,7 @@ def demo(
         )
         summary = run_loop(run_crawl(settings, web.seeds(), [], crawl_id=f"demo-{web.port}", fresh=False, quiet=json))
     print_summary(summary, as_json=json, quiet=False, on_stderr=False)
-    if not json and output.is_file():
+    if not json and is_readable and output.is_file():
         terminal.print_stderr(f"\nSome of the pages in {output}, where each is one line of JSON:")
         for record in islice(read_records(output), records_before, records_before + _DEMO_RECORDS):
             terminal.print_stderr(f"  {_record_line(record)}")
@@ -148,7 +150,7 @@ async def run_crawl(
 ) -> Summary:
     """Run a crawl to its end. Raises GossamerError before anything is started, or when the frontier cannot be used;
     Interrupted when the command was interrupted before anything was fetched."""
-    check_writable(settings.crawl.output)
+    check_writable(settings)
     plan = await engine.prepare(settings, urls, sources, crawl_id=crawl_id, say=terminal.say)
     name = plan.crawl.id.crawlid
     more = f" and {len(plan.seeds) - 1:,} more" if len(plan.seeds) > 1 else ""
@@ -170,8 +172,9 @@ async def run_crawl(
     return summary
 
 
-def check_writable(outputs: Sequence[str]) -> None:
-    """Check that pages can be written to these outputs. Raises BadInput."""
+def check_writable(settings: Settings) -> None:
+    """Check that records can be written to the outputs of these settings. Raises BadInput."""
+    outputs = settings.crawl.output_paths
     if "-" in outputs and 1 in terminal.closed_at_start:
         raise BadInput("--output: - is standard output, which is closed. Use it open, or name a file.")
     for output in outputs:
@@ -179,7 +182,7 @@ def check_writable(outputs: Sequence[str]) -> None:
             raise BadInput(
                 f"--output: {output} would be gone with this process. Name a file, or - for standard output."
             )
-    check_outputs(outputs)
+    check_outputs(settings.crawl.output, tables=table_options(settings))
 
 
 def resume_command() -> str:

@@ -58,8 +58,8 @@ Spiders = Annotated[
 
 
 @options.takes(
-    "output", "bus", "prefix", "concurrency", "processes", "resolve", "allow_network", "ca_file", "egress", "frontier",
-    "data_dir",
+    "output", "csv_guard", "bus", "prefix", "concurrency", "processes", "resolve", "allow_network", "ca_file", "egress",
+    "frontier", "data_dir",
 )  # fmt: skip
 def worker(
     pool: Pool = SHARED_POOL,
@@ -87,7 +87,7 @@ def worker(
         check_bus(settings.bus)
         settings = bus_worker_settings(settings)
     if settings.crawl.output:
-        check_writable(settings.crawl.output)
+        check_writable(settings)
     for name in spider or []:
         load_spider(name)
     address = settings.frontier or running_address(settings.data_dir)
@@ -97,13 +97,13 @@ def worker(
             "with --data-dir the data directory of a gossamer that runs on this machine."
         )
     summary = run_loop(_work(settings, address, pool, spider or [], quiet=quiet or json))
-    print_summary(summary, as_json=json, quiet=quiet, on_stderr="-" in settings.crawl.output)
+    print_summary(summary, as_json=json, quiet=quiet, on_stderr="-" in settings.crawl.output_paths)
     raise typer.Exit(1 if summary.unwritten or summary.missing_records else 0)
 
 
 def _destinations(settings: Settings) -> str:
     """Return where the pages go. Without a bus, also the option that names one, in case it was forgotten."""
-    files = terminal.without_passwords(", ".join(settings.crawl.output))
+    files = terminal.without_passwords(", ".join(settings.crawl.output_paths))
     if not settings.bus:
         return f"{files} (to publish them to a service's consumers: --bus)"
     return ", ".join(filter(None, (f"the bus {terminal.without_passwords(settings.bus)}", files)))
@@ -133,7 +133,7 @@ async def _work(settings: Settings, address: str, pool: str, spiders: list[str],
                 None,
                 result.tally,
                 time.monotonic() - started,
-                (*settings.crawl.output, *([settings.bus] if settings.bus else [])),
+                (*settings.crawl.output_paths, *([settings.bus] if settings.bus else [])),
                 interrupted=True,  # nothing else ends this command
                 pool=pool,
                 unwritten=bool(result.fault),

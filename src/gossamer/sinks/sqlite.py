@@ -1,0 +1,286 @@
+"""SQLite files with the tables `pages` and `items`: the sink, and the build from a spool for remote files.
+
+Writing the same records again changes nothing: pages have the key `request_id`, and items `_request_id` and
+`_position`, the number of the item among those of its page.
+
+Fixed: the names of tables and key columns, which readers use; and that a batch is one transaction, because a batch is
+either durable or may be written again. Safe to change: the columns of pages in new files, and limits.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gossamer.errors import BadInput, SinkError, SinkFull
+from gossamer.model.record import ItemRecord, Output, PageRecord
+from gossamer.sinks.append import flush, flush_folder, make_folder, translate_os_errors
+from gossamer.sinks.base import SinkThread
+from gossamer.sinks.jsonl import encode_value, read_records, to_json_types
+from gossamer.sinks.tables import MAX_COLUMNS, OTHER_FIELDS, PAGE_URL, Record, item_fields
+
+PAGE_FIELDS = tuple(name for name in PageRecord.__struct_fields__ if name != "type")
+"""Columns of pages: the fields of their records, in which lists and objects are JSON text."""
+ITEM_KEYS = ("_request_id", "_position")
+"""First columns of items, which are their key. Fixed: tables of earlier versions have them."""
+ITEM_ORIGIN = ("_appid", "_crawlid", "_spiderid", "_attempt", "_timestamp", "_attrs")
+"""Columns with the other fields of an item's record. The underscore keeps them apart from the fields of items. More may
+be added: an existing table gets them."""
+_LOCK_SECONDS = 30.0
+"""Time to wait for another program that reads or writes the file, before the wait is reported. Free to change."""
+_ROWS_AT_ONCE = 1000
+"""Records of a spool that one transaction adds. Free to change."""
+_LARGEST_INTEGER = 2**63 - 1  # of SQLite: fixed
+
+
+class SqliteSink:
+    """Sink that writes each batch to a local SQLite file in one transaction. Other processes may write to the file.
+
+    Waits while another program holds the file's lock. A file that was moved or deleted meanwhile is made anew.
+    """
+
+    wants_wire = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._thread = SinkThread("sink-sqlite")
+        self._database: Database | None = None
+        self._file: os.stat_result | None = None
+
+    async def write(self, outputs: Sequence[Output]) -> None:
+        if outputs:
+            await self._thread.run(lambda: self._write(outputs))
+
+    async def close(self) -> None:
+        await self._thread.run(self._close)
+
+    def _write(self, outputs: Sequence[Output]) -> None:
+        with _translated_errors(self.path):
+            self._opened().add([output.record for output in outputs])
+
+    def _opened(self) -> "Database":
+        """Return the database that is at `path`."""
+        if self._database is not None and not self._is_at_path():
+            self._close()
+        if self._database is None:
+            make_folder(self.path.parent)
+            is_new = not self.path.exists()
+            self._database = Database(self.path)
+            self._file = self.path.stat()
+            if is_new:
+                flush_folder(self.path.parent)
+        return self._database
+
+    def _is_at_path(self) -> bool:
+        try:
+            return self._file is not None and os.path.samestat(self._file, self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    def _close(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+
+@contextmanager
+def _translated_errors(path: Path | str) -> Iterator[None]:
+    """Context that turns errors of SQLite and of the operating system into SinkFull or SinkError."""
+    try:
+        with translate_os_errors(path):
+            yield
+    except sqlite3.Error as exc:
+        full = getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        raise (SinkFull if full else SinkError)(f"{path}: {exc}") from exc
+
+
+class Database:
+    """An open SQLite file with the tables `pages` and `items`, which are made when they are needed. For one thread."""
+
+    def __init__(self, path: Path, *, durable: bool = True) -> None:
+        """`durable` False: the caller flushes the file to the disk after `close`."""
+        self._connection = sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None)
+        self._columns: dict[str, dict[str, str]] = {}
+        """By table: the columns by their names in lower case, because SQLite takes `A` and `a` for one column."""
+        self._schema_version = -1
+        # EXTRA also flushes the folder after the journal is deleted: else a power cut could undo the last transaction.
+        self._connection.execute(f"PRAGMA synchronous = {'EXTRA' if durable else 'OFF'}")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Add records in one transaction. The items of a page must follow each other, and replace earlier ones."""
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        try:
+            self._read_schema()
+            request_id: str | None = None
+            position = 0
+            for record in records:
+                if isinstance(record, PageRecord):
+                    self._insert("pages", _page_row(record))
+                    continue
+                if record.request_id != request_id:
+                    request_id, position = record.request_id, 0
+                    self._delete_items(request_id)
+                self._insert("items", _item_row(record, position))
+                position += 1
+            execute("COMMIT")
+        except BaseException:
+            self._schema_version = -1  # what this transaction changed is undone
+            with suppress(sqlite3.Error):
+                execute("ROLLBACK")
+            raise
+
+    def _delete_items(self, request_id: str) -> None:
+        """Delete the items of an earlier attempt of this request, which may have found more of them."""
+        if request_id and "items" in self._columns:
+            self._connection.execute("DELETE FROM items WHERE _request_id = ?", (request_id,))
+
+    def _insert(self, table: str, row: dict[str, Any]) -> None:
+        columns = self._columns.get(table) or self._create(table)
+        if any(columns.get(_lower(name)) != name for name in row):
+            row = self._with_columns(table, columns, row)
+        names = ", ".join(map(_quoted, row))
+        self._connection.execute(
+            f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({', '.join('?' * len(row))})",  # noqa: S608 (names are quoted)
+            [_value(value) for value in row.values()],
+        )
+
+    def _create(self, table: str) -> dict[str, str]:
+        if table == "pages":
+            names, key = PAGE_FIELDS, "request_id"
+        else:
+            names, key = (*ITEM_KEYS, PAGE_URL, *ITEM_ORIGIN), ", ".join(ITEM_KEYS)
+        self._connection.execute(f"CREATE TABLE {table} ({', '.join(map(_quoted, names))}, PRIMARY KEY ({key}))")
+        columns = self._columns[table] = {_lower(name): name for name in names}
+        return columns
+
+    def _with_columns(self, table: str, columns: dict[str, str], row: dict[str, Any]) -> dict[str, Any]:
+        """Return the row with the fields that can have no column in OTHER_FIELDS; add columns for the others."""
+        fitting: dict[str, Any] = {}
+        others: dict[str, Any] = {}
+        for name, value in row.items():
+            known = columns.get(_lower(name))
+            if known is None and name and "\0" not in name and len(columns) < MAX_COLUMNS and name.isprintable():
+                self._add_column(table, columns, name)
+                known = name
+            (fitting if known == name else others)[name] = value
+        if others:
+            if OTHER_FIELDS in fitting:
+                others[OTHER_FIELDS] = fitting[OTHER_FIELDS]
+            if OTHER_FIELDS not in columns:
+                self._add_column(table, columns, OTHER_FIELDS)
+            fitting[OTHER_FIELDS] = others
+        return fitting
+
+    def _add_column(self, table: str, columns: dict[str, str], name: str) -> None:
+        self._connection.execute(f"ALTER TABLE {table} ADD COLUMN {_quoted(name)}")
+        columns[_lower(name)] = name
+
+    def _read_schema(self) -> None:
+        """Read the columns of the tables, if they may have changed."""
+        version = self._connection.execute("PRAGMA schema_version").fetchone()[0]
+        if version != self._schema_version:
+            self._schema_version = version
+            self._columns = {}
+            for table in ("pages", "items"):
+                rows = self._connection.execute(f"PRAGMA table_info({table})").fetchall()
+                if rows:
+                    self._columns[table] = {_lower(row[1]): row[1] for row in rows}
+
+
+def _page_row(record: PageRecord) -> dict[str, Any]:
+    row = {name: getattr(record, name) for name in PAGE_FIELDS}
+    row["request_id"] = record.request_id or None  # NULL, as a key, replaces no other row
+    return row
+
+
+def _item_row(record: ItemRecord, position: int) -> dict[str, Any]:
+    origin = {"_request_id": record.request_id or None, "_position": position}
+    origin |= {name: getattr(record, name[1:]) for name in ITEM_ORIGIN}
+    fields = item_fields(record)
+    if not fields.keys().isdisjoint(origin):
+        others = {name: fields.pop(name) for name in origin if name in fields}
+        fields[OTHER_FIELDS] = others | ({OTHER_FIELDS: fields[OTHER_FIELDS]} if OTHER_FIELDS in fields else {})
+    return origin | fields
+
+
+def _lower(name: str) -> str:
+    return name.lower()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _value(value: object) -> object:
+    """Return a value that SQLite can store. Arrays and objects become JSON text."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return to_json_types(value)
+        return value
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int):
+        return value if -_LARGEST_INTEGER <= value <= _LARGEST_INTEGER else str(value)
+    if value is None or isinstance(value, float):
+        return value
+    encoded = encode_value(value).decode()
+    return msgspec.json.decode(encoded) if encoded.startswith('"') else encoded
+
+
+def check_sqlite(path: Path) -> None:
+    """Raise `BadInput` if the existing file is not a SQLite file, or has other tables of these names."""
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_LOCK_SECONDS)
+        try:
+            for table, key in (("pages", "request_id"), ("items", ITEM_KEYS[0])):
+                names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+                if names and key not in names:
+                    raise BadInput(f"the output {path} exists and has another table {table}; name another file")
+        finally:
+            connection.close()
+    except sqlite3.Error as exc:
+        raise BadInput(f"the output {path} exists and is not a SQLite file: {exc}") from exc
+
+
+def build_sqlite(existing: Path | None, spool: Path, out: Path) -> bool:
+    """Write to `out` the database `existing` (None: there is none) with the records of the spool; flush it to the disk.
+    A Build of `spool.py`."""
+    if existing is not None:
+        existing.replace(out)
+    else:
+        out.unlink(missing_ok=True)  # of a build that was killed
+    try:
+        with _translated_errors(out):
+            database = Database(out, durable=False)
+            try:
+                for records in _whole_pages(read_records(spool)):
+                    database.add(records)
+            finally:
+                database.close()
+            with out.open("rb") as stream:
+                flush(stream.fileno())
+    except BadInput as exc:
+        raise SinkError(str(exc)) from exc
+    return True
+
+
+def _whole_pages(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """Yield groups of records of which none ends within the items of a page."""
+    group: list[Record] = []
+    for record in records:
+        if len(group) >= _ROWS_AT_ONCE and record.request_id != group[-1].request_id:
+            yield group
+            group = []
+        group.append(record)
+    if group:
+        yield group

@@ -1,0 +1,368 @@
+"""Tables of pages or items: CSV files, and JSON files that hold one array. SQLite and exports use their columns too.
+
+A CSV file whose columns are known is appended to, row by row. Other tables are built from a spool, a local file that
+collects records, when the last writer closes.
+
+Safe to change: the columns of pages in new files (existing files with other columns are then refused), limits, and how
+values become text, as long as no cell has a NUL. Fixed: rows end with a newline outside quotes, by which the end of a
+torn file is found; and `_once`, without which a kill between two steps would add a spool's records twice.
+"""
+
+import csv
+import hashlib
+import io
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import msgspec
+
+from gossamer.errors import BadInput, SinkError
+from gossamer.model.record import ItemRecord, Output, PageRecord
+from gossamer.sinks.framing import RECENT, FileFormat, Tail, chunks_at, first_nul
+from gossamer.sinks.jsonl import encode_value, read_records, to_json_types
+from gossamer.sinks.spool import Build
+
+Record = PageRecord | ItemRecord
+
+PAGE_COLUMNS = (
+    "url", "response_url", "status_code", "success", "reason", "exception", "depth", "content_type", "encoding",
+    "truncated", "timestamp", "ip", "timings", "redirects", "links", "response_headers", "request_headers", "attrs",
+    "status_msg", "appid", "crawlid", "spiderid", "request_id", "attempt",
+)  # fmt: skip
+"""Columns of a CSV file of pages: all fields but the body, which would make cells of megabytes. May be changed freely:
+readers find columns by name, but a crawl cannot continue a file with other columns."""
+PAGE_URL = "page_url"
+"""First column of items: the URL of the page. Fixed: users select it by name."""
+OTHER_FIELDS = "other_fields"
+"""Column that holds, as a JSON object, the fields of an item that have no column. Fixed: users read it by name."""
+MAX_COLUMNS = 900
+"""Maximum number of columns for the fields of items. May be lowered freely. Must stay below 999, the number of values
+that an old SQLite takes in one statement, with room for the other columns."""
+_COPIED_BYTES = 1 << 20
+"""Bytes that are copied at once. Free to change."""
+_HEADER_BYTES = 1 << 20
+"""Longest row of column names that is read from an existing file. Free to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """Form of the tables of one crawl."""
+
+    has_items: bool = False
+    """True: the crawl extracts items, so a table takes them, not the pages, unless told otherwise."""
+    columns: Sequence[str] | None = None
+    """Columns of items, in order, beginning with `page_url`. None: they are found in the items."""
+    csv_guard: bool = False
+    """True: no cell of a CSV file can be a formula of a spreadsheet."""
+
+
+def item_fields(record: ItemRecord) -> dict[str, Any]:
+    """Return the fields of an item, the URL of its page first."""
+    item = record.item
+    return {PAGE_URL: item.get(PAGE_URL, record.url), **item}
+
+
+# --- rows of CSV ------------------------------------------------------------------------------------------------------
+
+_NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$')
+_FORMULA = re.compile("\\s*[=+\\-@＝＋－＠]|[\t\r\n]")
+"""Beginnings of cells that spreadsheets run as formulas, after OWASP's page on CSV injection. May be extended, but none
+may be removed: the names of settings promise this protection."""
+
+
+class CsvRows:
+    """Encoder of records as rows of one CSV file (RFC 4180, in UTF-8, with a newline at the end of rows).
+
+    Arrays and objects become JSON text, true and false these words, and a field that is missing or null an empty cell.
+    """
+
+    def __init__(self, kind: Literal["pages", "items"], columns: Sequence[str], *, guard: bool) -> None:
+        """`guard`: see `TableOptions.csv_guard`. Fields without a column go to the column `OTHER_FIELDS`, if there is
+        one."""
+        self.columns = tuple(columns)
+        self._kind = kind
+        self._guard = guard
+        self._known = frozenset(columns)
+        self._collects = kind == "items" and OTHER_FIELDS in self._known
+
+    def header(self) -> bytes:
+        """Return the row of column names."""
+        return self.cells(self.columns)
+
+    def encode(self, outputs: Sequence[Output]) -> list[bytes]:
+        """Return the rows of a batch as one unit."""
+        return [b"".join([self.row(output.record) for output in outputs])]
+
+    def row(self, record: Record) -> bytes:
+        """Return the row of a record."""
+        if isinstance(record, PageRecord):
+            values = [getattr(record, name, None) for name in self.columns]
+            return self.cells([None if value in ([], {}) else value for value in values])
+        fields = item_fields(record)
+        if self._collects and not self._known.issuperset(fields):
+            fields[OTHER_FIELDS] = {name: fields[name] for name in fields if name not in self._known}
+        return self.cells([fields.get(name) for name in self.columns])
+
+    def cells(self, values: Sequence[object]) -> bytes:
+        """Return a row of these values."""
+        cells = [self._cell(value) for value in values]
+        line = ",".join(cells) if cells != [""] else '""'  # readers skip an empty line
+        try:
+            return f"{line}\n".encode()
+        except UnicodeEncodeError:
+            return f"{to_json_types(line)}\n".encode()
+
+    def _cell(self, value: object) -> str:
+        text = cell_text(value)
+        if self._guard and (isinstance(value, str) or not isinstance(value, bool | int | float)):
+            if _FORMULA.match(text):
+                text = f"'{text}"
+            quoted = bool(text)  # also semicolons and tabs, which some spreadsheets take as the end of a cell
+        else:
+            quoted = _NEEDS_QUOTES.search(text) is not None
+        return '"' + text.replace('"', '""') + '"' if quoted else text
+
+
+def cell_text(value: object) -> str:
+    """Return a value as the text of a cell, without NUL."""
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd")
+    if value is None:
+        return ""
+    encoded = encode_value(value).decode()
+    if encoded.startswith('"'):  # a date, for example, is text in JSON
+        return str(msgspec.json.decode(encoded)).replace("\0", "\ufffd")
+    return "" if encoded == "null" else encoded
+
+
+class CsvFraming:
+    """Framing of a CSV file: a unit is a group of whole rows. A newline inside quotes does not end a row."""
+
+    def accepts(self, head: bytes) -> bool:
+        return True  # `check_csv` compares the columns
+
+    def pack(self, units: Sequence[bytes]) -> bytes:
+        return b"".join(units)
+
+    def count(self, fd: int, start: int, end: int) -> int:
+        rows = 0
+        outside = True
+        for chunk in chunks_at(fd, start, end):
+            for part in chunk.split(b'"'):
+                rows += part.count(b"\n") if outside else 0
+                outside = not outside
+            outside = not outside  # a chunk has one part more than quotes
+        return rows
+
+    def tail(self, fd: int, start: int, size: int, *, verify: bool) -> Tail:
+        if verify:  # a cell has no NUL, so zeros are what a power cut left
+            size = first_nul(fd, max(start, size - RECENT), size)
+        end = offset = start
+        outside = True
+        for chunk in chunks_at(fd, start, size):
+            found = _last_row_end(chunk, outside)
+            if found >= 0:
+                end = offset + found
+            outside ^= bool(chunk.count(b'"') % 2)
+            offset += len(chunk)
+        return Tail(end)
+
+
+def _last_row_end(chunk: bytes, outside: bool) -> int:
+    """Return the offset behind the last newline outside quotes; -1 if there is none. `outside`: whether the chunk
+    begins outside quotes."""
+    end = len(chunk)
+    is_outside = outside ^ bool(chunk.count(b'"') % 2)
+    while True:
+        quote = chunk.rfind(b'"', 0, end)
+        if is_outside:
+            found = chunk.rfind(b"\n", quote + 1, end)
+            if found >= 0:
+                return found + 1
+        if quote < 0:
+            return -1
+        end, is_outside = quote, not is_outside
+
+
+def csv_format(rows: CsvRows) -> FileFormat:
+    """Return the format of a CSV file with these columns, to which batches can be appended."""
+    return FileFormat(".csv", CsvFraming, rows.encode, lambda: [rows.header()])
+
+
+def read_header(path: Path) -> list[str]:
+    """Return the column names of a CSV file; empty for an empty file. Raises `BadInput`."""
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+        beginning = stream.read(_HEADER_BYTES)
+    return next(csv_rows(io.StringIO(beginning, newline="")), [])
+
+
+def csv_rows(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the rows of a CSV file. Cells may be of any size. Raises `BadInput`."""
+    csv.field_size_limit(sys.maxsize)  # by default 128 KiB, for all of the process; nothing else here reads CSV
+    try:
+        yield from csv.reader(lines)
+    except csv.Error as exc:
+        raise BadInput(f"not a CSV file: {exc}") from exc
+
+
+def check_csv(path: Path, kind: str, columns: Sequence[str] | None) -> None:
+    """Raise `BadInput` if an existing file does not have these columns (None: any columns of items)."""
+    header = read_header(path)
+    expected = PAGE_COLUMNS if kind == "pages" else columns
+    if not header or (list(expected) == header if expected is not None else header[0] == PAGE_URL):
+        return
+    raise BadInput(f"the output {path} exists and has other columns; name another file")
+
+
+# --- tables that are built from a spool -------------------------------------------------------------------------------
+
+
+def build_csv(kind: Literal["pages", "items"], options: TableOptions) -> Build:
+    """Return a Build of a CSV file. Columns that the options do not give are those of the existing file, then the
+    fields of the spool's items in the order in which they are found."""
+    return partial(_once, partial(_build_csv, kind, options))
+
+
+def build_json(kind: Literal["pages", "items", "all"]) -> Build:
+    """Return a Build of a JSON file. The elements of its array are records; in a file of items alone they are the items
+    themselves, each beginning with `page_url`."""
+    return partial(_once, partial(_build_json, kind))
+
+
+def _once(build: Callable[[Path | None, Path, BinaryIO], None], existing: Path | None, spool: Path, out: Path) -> bool:
+    """Build `out`, unless `existing` was built from this spool before. A file beside the spool has the digests of what
+    was built last and of its spool."""
+    marker = spool.with_name("built")
+    spool_digest = _digest(spool)
+    if existing is not None and marker.exists() and marker.read_text() == f"{spool_digest} {_digest(existing)}":
+        return False
+    if existing is not None and not existing.stat().st_size:
+        existing = None
+    try:
+        with out.open("wb") as stream:
+            build(existing, spool, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except (BadInput, msgspec.MsgspecError, UnicodeError) as exc:
+        raise SinkError(str(exc)) from exc
+    with marker.open("w") as stream_of_marker:
+        stream_of_marker.write(f"{spool_digest} {_digest(out)}")
+        stream_of_marker.flush()
+        os.fsync(stream_of_marker.fileno())
+    return True
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "blake2b").hexdigest()
+
+
+def _build_csv(kind: Literal["pages", "items"], options: TableOptions, existing: Path | None, spool: Path,
+               out: BinaryIO) -> None:  # fmt: skip
+    before = read_header(existing) if existing is not None else []
+    if kind == "pages":
+        columns: Sequence[str] = PAGE_COLUMNS
+    else:
+        columns = options.columns or find_columns(read_records(spool), before)
+    rows = CsvRows(kind, columns, guard=options.csv_guard)
+    if existing is not None and before == list(columns):
+        _copy_rows(existing, out)
+    else:
+        out.write(rows.header())
+        if existing is not None:
+            out.writelines(_wider_rows(existing, CsvRows(kind, columns, guard=False)))
+    for record in read_records(spool):
+        out.write(rows.row(record))
+
+
+def find_columns(records: Iterable[Record], before: Sequence[str] = ()) -> list[str]:
+    """Return `before` (columns of an existing file), then the fields of these items in the order in which they appear.
+
+    Beyond MAX_COLUMNS there is one column for all others.
+    """
+    found = dict.fromkeys([*before] or [PAGE_URL])
+    for record in records:
+        if isinstance(record, ItemRecord) and not found.keys() >= record.item.keys():
+            for name in record.item:
+                if name not in found:
+                    if len(found) >= MAX_COLUMNS:
+                        return [*found, OTHER_FIELDS] if OTHER_FIELDS not in found else list(found)
+                    found[name] = None
+    return list(found)
+
+
+def _copy_rows(existing: Path, out: BinaryIO) -> None:
+    """Copy a CSV file whose columns do not change."""
+    last = b"\n"
+    with existing.open("rb") as stream:
+        while part := stream.read(_COPIED_BYTES):
+            out.write(part)
+            last = part[-1:]
+    if last != b"\n":
+        out.write(b"\n")
+
+
+def _wider_rows(existing: Path, rows: CsvRows) -> Iterator[bytes]:
+    """Yield the rows of a CSV file with empty cells for the columns that it lacks."""
+    with existing.open(encoding="utf-8-sig", newline="") as stream:
+        reader = csv_rows(stream)
+        next(reader, None)
+        for cells in reader:
+            yield rows.cells([*cells, *[""] * (len(rows.columns) - len(cells))])
+
+
+def _build_json(kind: str, existing: Path | None, spool: Path, out: BinaryIO) -> None:
+    first = _copy_array(existing, out) if existing is not None else _begin_array(out)
+    for record in read_records(spool):
+        out.write(b"" if first else b",\n")
+        out.write(json_element(record, kind))
+        first = False
+    out.write(END_OF_ARRAY)
+
+
+END_OF_ARRAY = b"\n]\n"
+
+
+def _begin_array(out: BinaryIO) -> bool:
+    out.write(b"[\n")
+    return True
+
+
+def json_element(record: Record, kind: str) -> bytes:
+    """Return a record as an element of a JSON file of this kind of records."""
+    return encode_value(item_fields(record) if kind == "items" and isinstance(record, ItemRecord) else record)
+
+
+def _copy_array(existing: Path, out: BinaryIO) -> bool:
+    """Copy an array without its closing bracket. Returns whether it is empty. Raises `BadInput` if it is no array."""
+    end = array_end(existing)
+    with existing.open("rb") as stream:
+        left = end
+        last = b""
+        while left > 0 and (part := stream.read(min(_COPIED_BYTES, left))):
+            out.write(part)
+            left -= len(part)
+            last = part.rstrip()[-1:] or last
+    return last == b"["
+
+
+def array_end(path: Path) -> int:
+    """Return the offset of the bracket that closes the array in a JSON file, without the white space before it.
+
+    Raises `BadInput` if the file holds no array.
+    """
+    with path.open("rb") as stream:
+        beginning = stream.read(_COPIED_BYTES).lstrip(b"\xef\xbb\xbf \t\r\n")
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - _COPIED_BYTES))
+        ending = stream.read()
+    closed = ending.rstrip()
+    if not beginning.startswith(b"[") or not closed.endswith(b"]"):
+        raise BadInput(f"the output {path} exists and is not a JSON array; name another file")
+    return size - len(ending) + len(closed[:-1].rstrip())
