@@ -17,6 +17,10 @@ from gossamer.cli import terminal
 COMMANDS = {
     "crawl": ("crawl:crawl", "Crawl a site into a file, politely and completely."),
     "fetch": ("fetch:fetch", "Fetch one page and show what a crawl would learn from it."),
+    "report": (
+        "report:report",
+        "Make a page about a crawl from its records: what failed and why, then everything else.",
+    ),
     "why": (
         "why:why",
         "Explain the state of a URL in a crawl: scope rule, robots.txt verdict, position in the queue, result.",

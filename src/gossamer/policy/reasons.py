@@ -1,0 +1,93 @@
+"""Reasons of failed and skipped requests in words, for people: what happened, and what they can do.
+
+The keys are the words that records and counters carry (`reason`); a word that is not in the table is shown as it is.
+Safe to change: the sentences. Fixed: every `kind` of a FetchError, every DropReason and every reason of the worker has
+a row (a test compares).
+"""
+
+from http import HTTPStatus
+from typing import NamedTuple
+
+
+class Explanation(NamedTuple):
+    """A reason in words."""
+
+    title: str
+    """What happened, in a few words."""
+    advice: str = ""
+    """What a person can do, as a sentence; empty where nothing is to be done."""
+
+
+_EXPLANATIONS = {
+    # Kinds of FetchError.
+    "fetch": Explanation("The page could not be fetched"),
+    "blocked_address": Explanation(
+        "The address is not on the public internet", "Permit it with --allow-private if these are your own servers."
+    ),
+    "dns": Explanation(
+        "The host name could not be resolved", "Look for a typing error, or ask whether the host moved."
+    ),
+    "connect": Explanation("The server did not accept the connection", "Check whether it is running."),
+    "connect_timeout": Explanation("The connection was not made in time", "A firewall may drop connections."),
+    "tls": Explanation(
+        "The secure connection could not be established",
+        "The certificate may have expired. --ca-file names a certificate of your own, --insecure accepts any.",
+    ),
+    "proxy": Explanation("The proxy could not be used", "Check its address and password."),
+    "first_byte_timeout": Explanation("The response did not begin in time", "The server may be overloaded."),
+    "idle_timeout": Explanation("The response stopped in the middle", "The server may be overloaded."),
+    "total_timeout": Explanation("The whole response took too long", "A larger --timeout waits for it."),
+    "not_sent_in_time": Explanation("The request was not sent in time"),
+    "connection_lost": Explanation("The connection ended before the response was complete"),
+    "bad_response": Explanation("The response is not HTTP"),
+    "headers_too_large": Explanation("The headers of the response exceed the limit"),
+    "decode": Explanation("The compression of the response is broken"),
+    "decode_bomb": Explanation("The response expands beyond the limits"),
+    # Reasons of the worker.
+    "bad_redirect": Explanation("It redirects to something that is no web page"),
+    "too_many_redirects": Explanation("Too many redirects"),
+    "redirect_loop": Explanation("It redirects in a circle"),
+    "bad_request": Explanation("The request cannot be sent"),
+    "bad_entry": Explanation("The entry of the queue cannot be read"),
+    "spider_error": Explanation("The spider failed on this page", "The error of each page is beside its URL."),
+    "worker_died": Explanation("Workers died with this page", "Its size or content may have used up their memory."),
+    "internal_error": Explanation("An error in Gossamer", "Please report it with the error beside the URL."),
+    # Dropped on purpose.
+    "duplicate": Explanation("It redirects to a page that was found before"),
+    "offsite": Explanation("It redirects out of the crawl's scope", "--allow-domain adds a domain."),
+    "depth": Explanation("Deeper than the crawl's limit"),
+    "robots": Explanation("robots.txt does not allow it"),
+    "budget": Explanation("A limit of pages was reached"),
+    "stopped": Explanation("The crawl was stopped"),
+    "expired": Explanation("The time of the crawl was over"),
+    "blacklisted": Explanation("The domain is blacklisted"),
+    "extension": Explanation("It redirects to a file type that is not fetched"),
+    "filtered": Explanation("It redirects to a URL that --allow or --deny refuses"),
+    "unknown_spider": Explanation("No worker has its spider"),
+    "nofollow": Explanation("The page asks not to follow its links"),
+    "scheme": Explanation("It leads to neither http nor https"),
+    "bad_url": Explanation("It leads to an invalid URL"),
+    "moved": Explanation("It continues under another domain"),
+}
+_HTTP_ADVICE = {
+    401: "The server asks for a login: --header or --cookie can send one.",
+    403: "The server refuses these pages to this crawler.",
+    429: "The server asks for fewer requests: crawl with a lower --rate.",
+    503: "The server may be overloaded: crawl with a lower --rate.",
+}
+
+
+def explain(reason: str) -> Explanation:
+    """Return a reason in words. `http_404` becomes `404 Not Found`."""
+    if reason.startswith("http_") and reason[5:].isdecimal():
+        status = int(reason[5:])
+        return Explanation(f"{status} {status_phrase(status)}".strip(), _HTTP_ADVICE.get(status, ""))
+    return _EXPLANATIONS.get(reason) or Explanation(reason or "Unknown")
+
+
+def status_phrase(status: int) -> str:
+    """Return the standard's phrase for a status; empty if it has none."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""

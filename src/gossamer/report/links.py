@@ -1,0 +1,196 @@
+"""Second reading of the records: the titles of pages, and which pages link to those that failed or are in a sitemap.
+
+Links come from the records if they list them (`--links`), else from the bodies. Only links to URLs of interest are
+kept, so that a site of any size needs little memory. Safe to change: the limits below. Fixed: a page counts once for
+each URL that it links to, and never for itself.
+"""
+
+import contextlib
+import re
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from html import unescape
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from gossamer.errors import BadUrl
+from gossamer.extract.encoding import is_html, is_utf8
+from gossamer.extract.flatten import flatten, is_costly
+from gossamer.extract.links import MAX_PARSED_BYTES, refresh_target, with_encoded_query
+from gossamer.policy.urls import BaseUrl, canonical
+from gossamer.report.records import PageFacts
+from gossamer.report.store import PageOutcome, PageStore, key_of
+
+LINKS_KEPT = 1000
+"""Pages that are named of those that link to one URL; all are counted. May be changed: more take disk and time."""
+_MAX_TITLE = 300
+"""Characters of a title that are kept. May be changed freely."""
+_MAX_TEXT = 100
+"""Characters of an anchor's text that are kept. May be changed freely."""
+_MEMORY = 50_000
+"""Resolved links that are remembered, because the pages of a site share most of theirs. May be changed freely."""
+_BATCH = 1000
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+_TITLE_WITHIN = 64 * 1024
+
+
+class LinkFinder:
+    """Finds titles and links of pages, and writes them to the store in batches."""
+
+    def __init__(self, store: PageStore) -> None:
+        """The store must have all pages."""
+        self.pages_with_links = 0
+        """Pages whose links are known: the record lists them, or has the body."""
+        self.pages_without_links = 0
+        """Fetched pages whose links are unknown, because the record has neither."""
+        self._store = store
+        self._current = bytearray(store.added)
+        for (number,) in store.query("SELECT id FROM pages"):
+            self._current[number] = 1
+        self._wanted = array(
+            "q",
+            (
+                key
+                for (key,) in store.query(
+                    "SELECT key FROM pages WHERE outcome = ? OR hops > 0 UNION SELECT key FROM listed ORDER BY 1",
+                    (int(PageOutcome.FAILED),),
+                )
+            ),
+        )
+        self._counts = array("L", bytes(array("L").itemsize * len(self._wanted)))
+        self._remembered: dict[tuple[str, str], int] = {}
+        self._links: list[tuple[int, int, str]] = []
+        self._titles: list[tuple[int, str]] = []
+
+    def read(self, number: int, page: PageFacts) -> None:
+        """Take title and links from the page with this number in the store."""
+        if number >= len(self._current) or not self._current[number] or not page.success:
+            return
+        tree_title, found = self._parse(page)
+        if tree_title:
+            self._titles.append((number, tree_title))
+        if found is None:
+            self.pages_without_links += 1
+        else:
+            self.pages_with_links += 1
+            self._keep(number, page, found)
+        if len(self._titles) >= _BATCH or len(self._links) >= _BATCH:
+            self._flush()
+
+    def finish(self) -> None:
+        """Write what is left. Then the store can be asked who links to what."""
+        self._flush()
+        rows = ((key, count) for key, count in zip(self._wanted, self._counts, strict=True) if count)
+        self._store.insert("INSERT INTO targets VALUES(?, ?)", rows)
+        self._store.database.execute("CREATE INDEX links_target ON links(target)")
+
+    def _flush(self) -> None:
+        self._store.insert("INSERT INTO titles VALUES(?, ?)", self._titles)
+        self._store.insert("INSERT INTO links VALUES(?, ?, ?)", self._links)
+        self._titles.clear()
+        self._links.clear()
+
+    def _keep(self, number: int, page: PageFacts, found: dict[int, str]) -> None:
+        """Count the links to URLs of interest, by their positions in `_wanted`, and keep the first ones."""
+        own = (key_of(page.url), key_of(page.final_url))
+        for position, text in found.items():
+            key = self._wanted[position]
+            if key in own:
+                continue
+            self._counts[position] += 1
+            if self._counts[position] <= LINKS_KEPT:
+                clean = " ".join(text[: 4 * _MAX_TEXT].split())[:_MAX_TEXT]
+                self._links.append((key, number, clean.encode("utf-8", "replace").decode()))
+
+    def _parse(self, page: PageFacts) -> tuple[str, dict[int, str] | None]:
+        """Return the title, and the texts of links by the position of their URL; None: the links are unknown."""
+        if page.body is None:
+            return "", self._listed(page) if page.links else None
+        if not is_html(page.content_type, page.body[:1024].encode("utf-8", "replace")):
+            return "", self._listed(page)
+        html = page.text()
+        data = html[: MAX_PARSED_BYTES + 1].encode("utf-8", "replace")[:MAX_PARSED_BYTES]
+        if is_costly(data):
+            match = _TITLE.search(html, 0, _TITLE_WITHIN)
+            title = _clean_title(unescape(match[1])) if match else ""
+            trees = map(LexborHTMLParser, flatten(data)) if not page.links else iter(())
+            return title, self._listed(page) if page.links else self._resolved(page, trees)
+        tree = LexborHTMLParser(data)
+        head = tree.css_first("head > title") or tree.css_first("title")
+        title = _clean_title(head.text()) if head is not None else ""
+        return title, self._listed(page) if page.links else self._resolved(page, iter((tree,)))
+
+    def _listed(self, page: PageFacts) -> dict[int, str]:
+        """Return the links that the record lists."""
+        found: dict[int, str] = {}
+        for link in page.links:
+            position = self._position(link.url.partition("#")[0])
+            if position >= 0:
+                found.setdefault(position, link.text)
+        return found
+
+    def _resolved(self, page: PageFacts, trees: Iterator[LexborHTMLParser]) -> dict[int, str]:
+        """Return the links of a parsed page: all that a crawl may follow."""
+        found: dict[int, str] = {}
+        try:
+            base = BaseUrl(canonical(page.final_url))
+        except BadUrl:
+            return found
+        site, has_base = page.final_url.split("/", 3)[2], False
+        charset = None if is_utf8(page.encoding) or not page.encoding else page.encoding
+        for tree in trees:
+            declared = None if has_base else tree.css_first("base[href]")
+            if declared is not None:
+                has_base = True
+                with contextlib.suppress(BadUrl):
+                    base = BaseUrl(base.join(declared.attributes.get("href") or ""))
+            for element, href in _hrefs(tree):
+                # Only a link from the root of the site leads to the same page from everywhere on it.
+                shared = href[:1] == "/" and href[:2] != "//" and charset is None and not has_base
+                position = self._remembered.get((site, href)) if shared else None
+                if position is None:
+                    position = self._resolve(base, href, charset)
+                    if shared:
+                        if len(self._remembered) >= _MEMORY:
+                            self._remembered.clear()
+                        self._remembered[site, href] = position
+                if position >= 0 and position not in found:
+                    found[position] = _text(element)
+        return found
+
+    def _resolve(self, base: BaseUrl, href: str, charset: str | None) -> int:
+        target = href.partition("#")[0] if "#" in href else href
+        try:
+            return self._position(base.join(target if charset is None else with_encoded_query(target, charset)))
+        except BadUrl:
+            return -1
+
+    def _position(self, url: str) -> int:
+        """Return the position of a URL in `_wanted`; -1: it is of no interest."""
+        key = key_of(url)
+        position = bisect_left(self._wanted, key)
+        return position if position < len(self._wanted) and self._wanted[position] == key else -1
+
+
+def _hrefs(tree: LexborHTMLParser) -> Iterator[tuple[LexborNode | None, str]]:
+    """Yield each link that a crawl follows: anchors, areas, `link rel=next`, and a refresh, which has no element."""
+    for element in tree.css("a[href],area[href],link[rel~=next][href]"):
+        yield element, (element.attributes.get("href") or "").strip()
+    for meta in tree.css("meta[http-equiv][content]"):
+        if (meta.attributes.get("http-equiv") or "").strip().lower() == "refresh":
+            target = refresh_target(meta.attributes.get("content") or "")
+            if target is not None:
+                yield None, target
+
+
+def _text(element: LexborNode | None) -> str:
+    """Return the text by which a person recognises a link."""
+    if element is None:
+        return ""
+    return element.text() if element.tag == "a" else element.attributes.get("alt") or ""
+
+
+def _clean_title(text: str) -> str:
+    """Return a title on one line, cut where it is very long."""
+    return " ".join(text[: 4 * _MAX_TITLE].split())[:_MAX_TITLE].encode("utf-8", "replace").decode()

@@ -1,0 +1,203 @@
+"""The report's page: one HTML file without script, and its tables as CSV files.
+
+Everything that comes from the web is hostile: Jinja2 escapes every text, only http and https addresses become links,
+and the Content-Security-Policy allows nothing but the page's own style sheet, by its hash. Safe to change: the template
+`report.html.j2` and `report.css`; neither may have a `style` attribute or load anything. Fixed: those three defences.
+"""
+
+import base64
+import csv
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import DictLoader, Environment, StrictUndefined
+from markupsafe import Markup, escape
+
+from gossamer import __version__
+from gossamer.errors import BadInput, SinkError
+from gossamer.report import tables
+from gossamer.report.charts import Bar, column_chart, row_bar
+from gossamer.report.figures import Figures, bytes_text, chart_table, seconds_text
+from gossamer.report.store import PageStore
+
+MARKER = "<!-- Gossamer report -->"
+"""Beginning of every page, by which an older report is recognised that may be overwritten. Must not change."""
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+"""Control characters and those that change the direction of the text around them."""
+_URL_CHARACTERS = 150
+_TEXT_CHARACTERS = 300
+"""Characters that the page shows of a URL and of another text. May be changed freely: CSV files have all of them."""
+_BAR_COLUMNS = 60
+
+
+def check_target(path: Path, inputs: Sequence[Path]) -> None:
+    """Raise BadInput if the page cannot be written to this path, or would replace something that is no report."""
+    shown = f"the report {path}"
+    if path.is_dir():
+        raise BadInput(f"{shown} is a folder. Name a file, for example {path / 'report.html'}.")
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise BadInput(f"{shown} cannot be written: there is no folder {folder}.")
+    if not os.access(folder, os.W_OK):
+        raise BadInput(f"{shown} cannot be written: no permission for the folder {folder}.")
+    if not path.exists():
+        return
+    if any(one.exists() and one.samefile(path) for one in inputs):
+        raise BadInput(f"{shown} is one of the files with the records. Name another file.")
+    if path.is_file() and path.stat().st_size:
+        try:
+            with path.open("rb") as file:
+                begin = file.read(100)
+        except OSError as error:
+            raise BadInput(f"{shown} cannot be written: {error.strerror}.") from None
+        if MARKER.encode() not in begin:
+            raise BadInput(f"{shown} exists and is no report of Gossamer. Name another file.")
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write the page at once, so that a reader never sees half of it. Raises SinkError."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(page, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise SinkError(f"{path}: {error.strerror}") from None
+
+
+def write_csv_files(folder: Path, store: PageStore, figures: Figures) -> list[Path]:
+    """Write each table that has rows as a CSV file, and return their paths. Raises SinkError."""
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for table in tables.TABLES:
+            path = folder / f"{table.name}.csv"
+            if figures.totals[table.name]:
+                _write_csv(path, table, table.rows(store, table.csv_rows))
+                written.append(path)
+            else:
+                path.unlink(missing_ok=True)  # of an earlier report
+        for table, rows in _chart_tables(figures):
+            if rows:
+                _write_csv(folder / f"{table.name}.csv", table, rows)
+                written.append(folder / f"{table.name}.csv")
+    except OSError as error:
+        raise SinkError(f"{folder}: {error.strerror}") from None
+    return written
+
+
+def _chart_tables(figures: Figures) -> list[tuple[tables.Table, list[tuple[Any, ...]]]]:
+    return [
+        chart_table("pages-over-time", "time", figures.over_time, stacked=True),
+        chart_table("response-times", "from", figures.times, stacked=False),
+        chart_table("sizes", "from", figures.sizes, stacked=False),
+    ]
+
+
+def _write_csv(path: Path, table: tables.Table, rows: Any) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([column.name for column in table.columns])
+        for row in rows:
+            writer.writerow([tables.csv_value(column, value) for column, value in zip(table.columns, row, strict=True)])
+
+
+def render(
+    figures: Figures, *, crawls: Sequence[str], sources: Sequence[str], notes: Sequence[str], csv_link: str
+) -> str:
+    """Return the page. `crawls`: ids. `sources`: names of the files with the records. `notes`: sentences about what the
+    records lack. `csv_link`: relative path of the folder with the CSV files; empty: there is none."""
+    parts = files("gossamer.report")
+    style = parts.joinpath("report.css").read_text(encoding="utf-8")
+    environment = Environment(
+        loader=DictLoader({"report.html": parts.joinpath("report.html.j2").read_text(encoding="utf-8")}),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    only_host = figures.main_host if figures.hosts == 1 else ""
+    environment.filters |= {
+        "number": _number,
+        "bytes": lambda value: "–" if value is None else bytes_text(value),
+        "seconds": lambda value: "–" if value is None else seconds_text(value),
+        "share": _share,
+        "link": partial(_link, only_host=only_host),
+        "shown": _shown,
+        "reason": tables.reason_words,
+        "moment": _moment,
+    }
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return environment.get_template("report.html").render(
+        marker=Markup(MARKER),  # noqa: S704 (a constant)
+        style=Markup(style),  # noqa: S704 (a file of this package)
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        figures=figures,
+        tables={table.name: table for table in tables.TABLES},
+        crawls=crawls,
+        sources=sources,
+        notes=notes,
+        csv=quote(csv_link),
+        version=__version__,
+        made=datetime.now(UTC).timestamp(),
+        column_chart=column_chart,
+        row_bar=row_bar,
+        describe=describe,
+    )
+
+
+def describe(bars: Sequence[Bar], what: str) -> str:
+    """Return a sentence on a chart for people who cannot see it."""
+    if not bars:
+        return what
+    most = max(bars, key=lambda bar: bar.total)
+    columns = f"{len(bars)} columns from {bars[0].label} to {bars[-1].label}"
+    return f"{what}: {columns}; the highest is {most.total:,} at {most.label}."
+
+
+def _link(url: str, only_host: str = "") -> Markup:
+    """Return a URL as a link if it is http or https, else as text. The host is left out if all pages have the same."""
+    text = url
+    if only_host:
+        _, scheme_end, rest = url.partition("://")
+        if scheme_end and (rest == only_host or rest.startswith(f"{only_host}/")):
+            text = rest.removeprefix(only_host) or "/"
+    if len(text) > _URL_CHARACTERS:
+        text = f"{text[: _URL_CHARACTERS - 40]}…{text[-39:]}"
+    shown = escape(_shown(text))
+    if not url.lower().startswith(("http://", "https://")):
+        return Markup('<bdi class="url">{}</bdi>').format(shown)
+    return Markup('<a class="url" rel="noreferrer nofollow noopener" href="{}">{}</a>').format(url, shown)
+
+
+def _shown(text: object) -> str:
+    """Return a text without characters that would disturb the page, cut where it is very long."""
+    clean = _UNPRINTABLE.sub("\ufffd", str(text))
+    return clean if len(clean) <= _TEXT_CHARACTERS else f"{clean[: _TEXT_CHARACTERS - 1]}…"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def _share(part: int, whole: int) -> str:
+    """Return a share in percent that is 0 or 100 only if it is exactly that."""
+    if not whole:
+        return "–"
+    percent = part / whole * 100
+    if 0 < percent < 0.1:
+        return "< 0.1 %"
+    if 99.9 < percent < 100:
+        return "> 99.9 %"
+    return f"{percent:.0f} %" if percent >= 10 or percent == int(percent) else f"{percent:.1f} %"
+
+
+def _moment(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%-d %B %Y, %H:%M UTC") if time else "–"

@@ -1,0 +1,185 @@
+"""Reads the page records of a file, whatever its format, one at a time and without failing at a damaged line.
+
+The format is recognised by the first bytes, not by the name. Safe to change: add a format in `RecordFile.pages`, and
+what counts as damage. Fixed: a file is read in the same order every time, because the report reads it twice and
+numbers the pages by their place.
+"""
+
+import base64
+import binascii
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import msgspec
+import zstandard
+
+from gossamer.errors import BadInput
+from gossamer.extract.encoding import decode
+from gossamer.model.record import RecordLink, RedirectHop
+from gossamer.report.warc import read_warc
+from gossamer.sinks.framing import GZIP_MAGIC, ZSTD_MAGIC, ZSTD_SKIPPABLE_MAGIC_REST, ZstdFrames
+from gossamer.sinks.spool import require_parquet
+
+_BUFFER_BYTES = 1 << 20
+"""Bytes that are decompressed ahead. Free to change."""
+_PARQUET_MAGIC = b"PAR1"
+_PARQUET_ROWS = 500
+"""Rows of a Parquet file that are held in memory at once. May be changed freely; a row may have a large body."""
+_SHOWN_CHARACTERS = 200
+"""Characters of an error's text that are kept. Free to change."""
+
+
+class PageFacts(msgspec.Struct):
+    """The fields of a page record that a report needs. A field that the record lacks has the value for "unknown"."""
+
+    type: str = "page"
+    crawlid: str = ""
+    depth: int = 0
+    url: str = ""
+    response_url: str = ""
+    status_code: int = 0
+    body: str | None = None
+    """None: the record was written without bodies."""
+    body_encoding: str = "text"
+    encoding: str = ""
+    content_type: str = ""
+    links: list[RecordLink] = []
+    timestamp: str = ""
+    success: bool = True
+    reason: str = ""
+    exception: str = ""
+    redirects: list[RedirectHop] = []
+    timings: dict[str, float] = {}
+    truncated: bool = False
+
+    @property
+    def final_url(self) -> str:
+        """URL of the response, after redirects."""
+        return self.response_url or self.url
+
+    def raw_body(self) -> bytes:
+        """Return the body as bytes: as they came if they were no text, else as UTF-8."""
+        if self.body_encoding != "base64":
+            return (self.body or "").encode("utf-8", "replace")
+        try:
+            return base64.b64decode(self.body or "")
+        except (binascii.Error, ValueError):
+            return b""
+
+    def text(self) -> str:
+        """Return the body as text. Bytes that cannot be decoded become U+FFFD."""
+        if self.body_encoding != "base64":
+            return self.body or ""
+        return decode(self.raw_body(), self.content_type).text
+
+
+_line = msgspec.json.Decoder(PageFacts)
+
+
+class RecordFile:
+    """A file of records. `pages` may be called more than once; the other attributes describe the latest call."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises BadInput for a file that cannot be opened."""
+        self.path = path
+        self.items = 0
+        """Records of items, which a report does not use."""
+        self.unreadable = 0
+        """Lines or rows that are no records."""
+        self.first_error = ""
+        """Place and reason of the first of them."""
+        self.torn = False
+        """True: the end is incomplete, because the file is being written or its writer was killed."""
+        try:
+            with path.open("rb") as stream:
+                self._magic = stream.read(8)
+        except OSError as error:
+            raise BadInput(f"{path}: {error.strerror}. Name a file with the records of a crawl.") from None
+
+    def pages(self) -> Iterator[PageFacts]:
+        """Yield the pages in the file's order. Raises BadInput when the file cannot be read at all."""
+        self.items = self.unreadable = 0
+        self.first_error, self.torn = "", False
+        try:
+            found = self._parquet_pages() if self._magic.startswith(_PARQUET_MAGIC) else self._stream_pages()
+            for page in found:
+                if page.type == "page" and page.url:
+                    yield page
+                elif page.type == "item":
+                    self.items += 1
+                else:
+                    self._count_unreadable("a record without a URL")
+        except (OSError, zstandard.ZstdError, zlib.error) as error:
+            raise BadInput(f"{self.path}: {error}") from error
+
+    def _count_unreadable(self, error: str) -> None:
+        self.unreadable += 1
+        self.first_error = self.first_error or error[:_SHOWN_CHARACTERS]
+
+    def _stream_pages(self) -> Iterator[PageFacts]:
+        with self._open() as stream:
+            try:
+                if stream.peek(5)[:5] == b"WARC/":  # type: ignore[attr-defined]
+                    for fields in read_warc(stream):
+                        yield from self._converted(fields)
+                else:
+                    yield from self._lines(stream)
+            except EOFError:  # a gzip file whose last member is incomplete
+                self.torn = True
+        if self._is_zstd():
+            size = self.path.stat().st_size
+            with self.path.open("rb") as file:
+                self.torn = ZstdFrames().tail(file.fileno(), 0, size, verify=False).end < size
+
+    def _lines(self, stream: BinaryIO) -> Iterator[PageFacts]:
+        for number, line in enumerate(stream, 1):
+            try:
+                page = _line.decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                if not line.endswith(b"\n"):
+                    self.torn = True
+                elif line.strip():
+                    self._count_unreadable(f"line {number}: {error}")
+            else:
+                yield page
+
+    def _open(self) -> BinaryIO:
+        """Return the decompressed content."""
+        if self._magic.startswith(GZIP_MAGIC):
+            return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, gzip.open(self.path, "rb")), _BUFFER_BYTES))
+        file = self.path.open("rb")
+        if not self._is_zstd():
+            return file
+        reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=True)
+        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, reader), _BUFFER_BYTES))
+
+    def _is_zstd(self) -> bool:
+        return self._magic.startswith(ZSTD_MAGIC) or self._magic[1:4] == ZSTD_SKIPPABLE_MAGIC_REST
+
+    def _parquet_pages(self) -> Iterator[PageFacts]:
+        require_parquet()
+        import pyarrow as pa  # takes as long as all other imports
+        import pyarrow.parquet as pq
+
+        try:
+            with pq.ParquetFile(self.path) as file:
+                columns = [name for name in PageFacts.__struct_fields__ if name in file.schema_arrow.names]
+                for batch in file.iter_batches(_PARQUET_ROWS, columns=columns):
+                    for row in batch.to_pylist():
+                        yield from self._converted(row)
+        except pa.ArrowException as error:
+            raise BadInput(f"{self.path}: {error}") from error
+
+    def _converted(self, fields: dict[str, Any]) -> Iterator[PageFacts]:
+        """Yield the page that these fields describe. A map may be a list of pairs, and null is "unknown"."""
+        known = {name: value for name, value in fields.items() if value is not None}
+        if isinstance(known.get("timings"), list):
+            known["timings"] = dict(known["timings"])
+        try:
+            yield msgspec.convert(known, PageFacts)
+        except (msgspec.MsgspecError, ValueError) as error:
+            self._count_unreadable(str(error))

@@ -1,0 +1,203 @@
+"""Facts about the pages of a crawl in a temporary SQLite database, so that a report of any size needs little memory.
+
+The database is a file without a name: it is gone when the process ends, however it ends. Safe to change: columns,
+which nothing outside this package reads, and the limits below. Fixed: memory must not grow with the number of pages,
+except by the eight bytes a page that `links.py` needs.
+"""
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from datetime import datetime
+from enum import IntEnum
+from types import TracebackType
+from typing import Any, Self
+
+import xxhash
+
+from gossamer.errors import BadUrl
+from gossamer.extract.sitemap import is_gzip, parse_sitemap
+from gossamer.model.request import DropReason
+from gossamer.policy.urls import canonical
+from gossamer.report.records import PageFacts
+
+_CACHE_KIB = 64 * 1024
+"""Memory for the database's pages. May be changed freely: a smaller one makes large reports slower."""
+_BATCH = 1000
+"""Rows that are inserted at once. Free to change."""
+_MAX_LISTED = 2_000_000
+"""URLs of sitemaps that are kept. May be changed: each takes eight bytes of memory and its length on disk."""
+_MAX_TEXT = 2000
+"""Characters of a text from the web (reason, error, type) that are kept. May be changed freely."""
+_SITEMAP_ROOT = re.compile(r"<(?:\w+:)?(?:urlset|sitemapindex)[\s>]")
+_SNIFFED = 1024
+"""Beginning of a body in which a sitemap's root element is looked for, as the worker does."""
+
+
+class PageOutcome(IntEnum):
+    """Result of a request, as the report counts it."""
+
+    PAGE = 0
+    FAILED = 1
+    SKIPPED = 2
+    """Left out on purpose: by robots.txt, by a filter, or as a redirect to a page that was fetched already."""
+
+
+_SKIPPED = {reason.value for reason in DropReason} - {DropReason.BLOCKED_ADDRESS.value}
+"""Reasons that are no failure. A blocked address is one: the person who crawls can permit it."""
+
+_SCHEMA = """
+CREATE TABLE pages(
+    id INTEGER PRIMARY KEY, key INTEGER, url TEXT, final TEXT, outcome INTEGER, status INTEGER, reason TEXT,
+    detail TEXT, depth INTEGER, seconds REAL, bytes INTEGER, host TEXT, type TEXT, time REAL, content INTEGER,
+    chain TEXT, hops INTEGER, truncated INTEGER
+);
+CREATE TABLE titles(id INTEGER PRIMARY KEY, title TEXT);
+CREATE TABLE listed(key INTEGER PRIMARY KEY, url TEXT);
+CREATE TABLE targets(key INTEGER PRIMARY KEY, pages INTEGER);
+CREATE TABLE links(target INTEGER, source INTEGER, text TEXT);
+"""
+
+
+def key_of(url: str) -> int:
+    """Return the number that stands for a URL: 64 bits with sign, as SQLite stores it."""
+    digest = xxhash.xxh3_64_intdigest(url.encode("utf-8", "surrogatepass"))
+    return digest - (1 << 64) if digest >= 1 << 63 else digest
+
+
+class PageStore:
+    """The facts of one report. Pages are numbered from 0 in the order in which they are added."""
+
+    def __init__(self) -> None:
+        # An empty name makes a temporary database on disk, which SQLite deletes as soon as it has opened it.
+        self.database = sqlite3.connect("", isolation_level=None)
+        self.database.executescript(
+            f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA temp_store=FILE;"
+            f"PRAGMA cache_size=-{_CACHE_KIB};{_SCHEMA}"
+        )
+        self.database.create_function("key_of", 1, key_of, deterministic=True)
+        self.added = 0
+        """Records of pages that were added."""
+        self.replaced = 0
+        """Those of them that a later record of the same URL replaces."""
+        self.sitemaps = 0
+        """Sitemaps among the pages."""
+        self.crawls: dict[str, None] = {}
+        """Ids of the crawls, the first few of them, in the order of their appearance."""
+        self._rows: list[tuple[Any, ...]] = []
+
+    def __enter__(self) -> Self:
+        self.database.execute("BEGIN")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.database.close()
+
+    def add(self, page: PageFacts) -> None:
+        """Add a page, and the entries of a sitemap."""
+        self._rows.append(_row(self.added, page))
+        self.added += 1
+        if page.crawlid and len(self.crawls) < 10:
+            self.crawls[page.crawlid[:_MAX_TEXT]] = None
+        if page.depth == 0 and page.success and page.body and _is_sitemap(page):
+            self._add_sitemap(page)
+        if len(self._rows) >= _BATCH:
+            self._flush()
+
+    def finish_pages(self) -> None:
+        """Keep only the latest record of each URL: a repeated crawl appends to the same file, and so does a retry."""
+        self._flush()
+        self.database.execute("CREATE INDEX pages_key ON pages(key)")
+        self.replaced = self.database.execute(
+            "DELETE FROM pages WHERE EXISTS (SELECT 1 FROM pages AS later WHERE later.key = pages.key"
+            " AND (later.time, later.id) > (pages.time, pages.id))"
+        ).rowcount
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query."""
+        with closing(self.database.execute(sql, values)) as cursor:
+            yield from cursor
+
+    def value(self, sql: str, values: Sequence[Any] = ()) -> Any:
+        """Return the only value of the only row of a query."""
+        return self.database.execute(sql, values).fetchone()[0]
+
+    def insert(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Run an INSERT for each row."""
+        self.database.executemany(sql, rows)
+
+    def _flush(self) -> None:
+        marks = ",".join("?" * 18)
+        self.insert(f"INSERT INTO pages VALUES({marks})", self._rows)
+        self._rows.clear()
+
+    def _add_sitemap(self, page: PageFacts) -> None:
+        self.sitemaps += 1
+        try:
+            entries = parse_sitemap(page.raw_body(), canonical(page.final_url))
+        except BadUrl:
+            return
+        if self.value("SELECT count(*) FROM listed") < _MAX_LISTED:
+            self.insert("INSERT OR IGNORE INTO listed VALUES(?, ?)", ((key_of(url), url) for url in entries.urls))
+
+
+def _is_sitemap(page: PageFacts) -> bool:
+    """Return whether a page is a sitemap: XML with its root element, or compressed XML."""
+    if page.body_encoding == "base64":
+        return is_gzip(page.raw_body()[:2])
+    return _SITEMAP_ROOT.search(page.body or "", 0, _SNIFFED) is not None
+
+
+def _row(number: int, page: PageFacts) -> tuple[Any, ...]:
+    """Return a page as a row of the table `pages`."""
+    url, final = page.url, page.final_url
+    body = page.raw_body() if page.body else b""
+    outcome = (
+        PageOutcome.PAGE if page.success else PageOutcome.SKIPPED if page.reason in _SKIPPED else PageOutcome.FAILED
+    )
+    chain = [(hop.url, hop.status) for hop in page.redirects]
+    return (
+        number,
+        key_of(url),
+        _storable(url),
+        None if final == url else _storable(final),
+        int(outcome),
+        page.status_code,
+        _storable(page.reason[:_MAX_TEXT]),
+        _storable(page.exception[:_MAX_TEXT]),
+        page.depth,
+        page.timings.get("total"),
+        len(body) if page.body is not None else None,
+        _host(final),
+        _storable(page.content_type.partition(";")[0].strip().lower()[:100]),
+        _time(page.timestamp),
+        xxhash.xxh3_64_intdigest(body) - (1 << 63) if body and page.success else None,
+        _storable(json.dumps(chain)) if chain else None,
+        len(chain),
+        page.truncated,
+    )
+
+
+def _storable(text: str) -> str:
+    """Return the text without lone surrogates, which SQLite refuses."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _host(url: str) -> str:
+    """Return the host of a URL, with a port that is not the default."""
+    parts = url.split("/", 3)
+    return _storable(parts[2].rpartition("@")[2][:300]) if len(parts) > 2 else ""
+
+
+def _time(timestamp: str) -> float:
+    """Return Unix time; 0 if it is unknown. A timestamp without a zone is UTC."""
+    if not timestamp:
+        return 0.0
+    try:
+        if not timestamp.endswith("Z") and timestamp[-6:-5] not in ("+", "-"):
+            timestamp += "+00:00"
+        return datetime.fromisoformat(timestamp).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0

@@ -1,0 +1,111 @@
+"""`gossamer report`, through the real command, on the records of real crawls."""
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gossamer.fakeweb import FakeWeb, WebSpec, html, plain, redirect
+from tests.servers.crawling import FAST_FLAGS, gossamer, resolving
+
+
+def page(title: str, *links: str, more: str = "") -> str:
+    anchors = "".join(f'<a href="{href}">to {href}</a>' for href in links)
+    return f"<!DOCTYPE html><html><head><title>{title}</title></head><body>{anchors}{more}</body></html>"
+
+
+def sitemap(*urls: str) -> str:
+    entries = "".join(f"<url><loc>{url}</loc></url>" for url in urls)
+    return f'<?xml version="1.0"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{entries}</urlset>'
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[FakeWeb]:
+    mounts = {
+        ("a.test", "/robots.txt"): plain("User-agent: *\nDisallow: /private\n"),
+        ("a.test", "/"): html(page("Home", "/one", "/two", "/gone", "/moved", "/private", "javascript:alert(3)")),
+        ("a.test", "/one"): html(page("Same", "/gone", "/gone", "/copy", "/odd")),
+        ("a.test", "/two"): html(page("Same", "/gone", "/broken", "/original", more="<p>two</p>")),
+        ("a.test", "/copy"): html(page("Copied", "/one")),
+        ("a.test", "/original"): html(page("Copied", "/one")),
+        ("a.test", "/odd"): html(page("&lt;script&gt;alert(1)&lt;/script&gt;\u202e&quot;'&gt;&lt;img src=x&gt;")),
+        ("a.test", "/moved"): redirect("/target", status=301),
+        ("a.test", "/target"): html(page("Target")),
+        ("a.test", "/gone"): html("nothing here", status=404),
+        ("a.test", "/broken"): html("broken", status=500),
+        ("a.test", "/alone"): html(page("Alone")),
+    }
+    with FakeWeb.start(WebSpec(hosts=1, pages=5), mounts=mounts) as running:
+        site = f"http://a.test:{running.port}"
+        listed = plain(sitemap(f"{site}/one", f"{site}/alone", f"{site}/target", f"{site}/gone"))
+        running.mount("a.test", "/sitemap.xml", listed)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def crawled(web: FakeWeb, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the outputs of one crawl in every format that has pages."""
+    folder = tmp_path_factory.mktemp("crawled")
+    site = f"http://a.test:{web.port}"
+    outputs = [f"pages{ending}" for ending in (".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc", ".warc.gz", ".parquet")]
+    result = gossamer(
+        "crawl", f"{site}/", f"{site}/sitemap.xml", *resolving(web.resolve_overrides()), *FAST_FLAGS, "--retries", "0",
+        "--concurrency", "1",  # so that /target is known from the sitemap when /moved redirects to it
+        *[word for name in outputs for word in ("-o", name)],
+        cwd=folder,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+def table(folder: Path, name: str) -> list[dict[str, str]]:
+    with (folder / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc", ".warc.gz", ".parquet"])
+def test_every_format_gives_the_same_report(web: FakeWeb, crawled: Path, tmp_path: Path, ending: str) -> None:
+    result = gossamer("report", str(crawled / f"pages{ending}"), "--csv", "csv", "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert (told["pages"], told["failed"], told["skipped"], told["broken_urls"]) == (9, 2, 2, 2)
+    assert told["notes"] == []
+    site, folder = f"http://a.test:{web.port}", tmp_path / "csv"
+    assert {row["url"]: row["reason"] for row in table(folder, "failed-pages")} == {
+        f"{site}/gone": "http_404",
+        f"{site}/broken": "http_500",
+    }
+    broken = [
+        (row["broken_url"], row["linking_pages"], row["page"], row["text"]) for row in table(folder, "broken-links")
+    ]
+    assert sorted(broken) == [
+        (f"{site}/broken", "1", f"{site}/two", "to /broken"),
+        (f"{site}/gone", "3", f"{site}/", "to /gone"),
+        (f"{site}/gone", "3", f"{site}/one", "to /gone"),
+        (f"{site}/gone", "3", f"{site}/two", "to /gone"),
+    ]
+    assert [(row["url"], row["leads_to"], row["statuses"]) for row in table(folder, "redirects")] == [
+        (f"{site}/moved", f"{site}/target", "301")
+    ]
+    titles = {row["title"]: row["pages"] for row in table(folder, "duplicate-titles")}
+    assert titles == {"Same": "2", "Copied": "2"}
+    assert {row["url"] for row in table(folder, "duplicate-contents")} == {f"{site}/copy", f"{site}/original"}
+    # Something links to /moved, which leads to /target: only /alone is reached by the sitemap alone.
+    assert [row["url"] for row in table(folder, "unlinked-pages")] == [f"{site}/alone"]
+
+
+def test_the_page_begins_with_what_failed_and_loads_nothing(crawled: Path, tmp_path: Path) -> None:
+    result = gossamer("report", str(crawled / "pages.jsonl"), cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "2 failed: report.html" in result.stdout
+    text = (tmp_path / "report.html").read_text()
+    headings = re.findall(r"<h2>(.*?)</h2>", text)
+    assert headings == [
+        "2 pages failed", "Pages over time", "Status codes", "Depth", "Response times", "Sizes", "Domains", "Redirects",
+        "Broken links", "Duplicate titles", "Duplicate contents", "Pages of the sitemap that nothing links to",
+    ]  # fmt: skip
+    assert "404 Not Found" in text
+    assert not re.search(r"<script|<link|<img|<iframe|\bstyle=|\bon\w+=|\bsrc=|url\(|@import", text)
