@@ -13,9 +13,9 @@ class Explanation(NamedTuple):
     """A reason in words."""
 
     title: str
-    """What happened, in a few words."""
+    """The event, in a few words."""
     advice: str = ""
-    """What a person can do, as a sentence; empty where nothing is to be done."""
+    """Sentence on what a person can do; empty where nothing is to be done."""
 
 
 _EXPLANATIONS = {

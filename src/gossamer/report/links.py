@@ -15,9 +15,9 @@ from html import unescape
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from gossamer.errors import BadUrl
+from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import is_html, is_utf8
-from gossamer.extract.flatten import flatten, is_costly
-from gossamer.extract.links import MAX_PARSED_BYTES, refresh_target, with_encoded_query
+from gossamer.extract.links import refresh_target, with_encoded_query
 from gossamer.policy.urls import BaseUrl, canonical
 from gossamer.report.records import PageFacts
 from gossamer.report.store import PageOutcome, PageStore, key_of
@@ -31,8 +31,9 @@ _MAX_TEXT = 100
 _MEMORY = 50_000
 """Resolved links that are remembered, because the pages of a site share most of theirs. May be changed freely."""
 _BATCH = 1000
-_TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+_TITLE = re.compile(rb"<title[^>]*+>(.*?)</title", re.IGNORECASE | re.DOTALL)
 _TITLE_WITHIN = 64 * 1024
+"""Beginning of a page that is too costly to parse in which its title is looked for. May be changed freely."""
 
 
 class LinkFinder:
@@ -109,17 +110,9 @@ class LinkFinder:
             return "", self._listed(page) if page.links else None
         if not is_html(page.content_type, page.body[:1024].encode("utf-8", "replace")):
             return "", self._listed(page)
-        html = page.text()
-        data = html[: MAX_PARSED_BYTES + 1].encode("utf-8", "replace")[:MAX_PARSED_BYTES]
-        if is_costly(data):
-            match = _TITLE.search(html, 0, _TITLE_WITHIN)
-            title = _clean_title(unescape(match[1])) if match else ""
-            trees = map(LexborHTMLParser, flatten(data)) if not page.links else iter(())
-            return title, self._listed(page) if page.links else self._resolved(page, trees)
-        tree = LexborHTMLParser(data)
-        head = tree.css_first("head > title") or tree.css_first("title")
-        title = _clean_title(head.text()) if head is not None else ""
-        return title, self._listed(page) if page.links else self._resolved(page, iter((tree,)))
+        document = HtmlDocument(page.text())
+        links = self._listed(page) if page.links else self._resolved(page, document)
+        return _title_of(document), links
 
     def _listed(self, page: PageFacts) -> dict[int, str]:
         """Return the links that the record lists."""
@@ -130,7 +123,7 @@ class LinkFinder:
                 found.setdefault(position, link.text)
         return found
 
-    def _resolved(self, page: PageFacts, trees: Iterator[LexborHTMLParser]) -> dict[int, str]:
+    def _resolved(self, page: PageFacts, document: HtmlDocument) -> dict[int, str]:
         """Return the links of a parsed page: all that a crawl may follow."""
         found: dict[int, str] = {}
         try:
@@ -139,7 +132,7 @@ class LinkFinder:
             return found
         site, has_base = page.final_url.split("/", 3)[2], False
         charset = None if is_utf8(page.encoding) or not page.encoding else page.encoding
-        for tree in trees:
+        for tree in document.trees():
             declared = None if has_base else tree.css_first("base[href]")
             if declared is not None:
                 has_base = True
@@ -191,6 +184,13 @@ def _text(element: LexborNode | None) -> str:
     return element.text() if element.tag == "a" else element.attributes.get("alt") or ""
 
 
-def _clean_title(text: str) -> str:
-    """Return a title on one line, cut where it is very long."""
+def _title_of(document: HtmlDocument) -> str:
+    """Return the title of a page on one line, cut where it is very long; empty if there is none."""
+    tree = document.tree
+    if tree is None:  # too costly to parse
+        match = _TITLE.search(document.data, 0, _TITLE_WITHIN)
+        text = unescape(match[1].decode("utf-8", "replace")) if match else ""
+    else:
+        element = tree.css_first("head > title") or tree.css_first("title")
+        text = element.text() if element is not None else ""
     return " ".join(text[: 4 * _MAX_TITLE].split())[:_MAX_TITLE].encode("utf-8", "replace").decode()
