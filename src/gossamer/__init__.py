@@ -1,3 +1,43 @@
-"""Gossamer, a crawling cluster: any number of crawlers share one frontier of URLs."""
+"""Gossamer, a crawling cluster: any number of crawlers share one frontier of URLs.
+
+    import gossamer
+
+    for page in gossamer.crawl("https://example.com", max_pages=100):
+        print(page.url, page.status_code)
+
+The names in `__all__` are the Python API. They are loaded on first use, so that `import gossamer` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gossamer.crawling.python import Crawler, Result, crawl
+    from gossamer.errors import GossamerError
+    from gossamer.worker.spider import Follow, Page, Spider
 
 __version__ = "0.1.0"
+
+__all__ = ["Crawler", "Follow", "GossamerError", "Page", "Result", "Spider", "crawl"]
+
+_MODULES = {
+    "Crawler": "gossamer.crawling.python",
+    "Follow": "gossamer.worker.spider",
+    "GossamerError": "gossamer.errors",
+    "Page": "gossamer.worker.spider",
+    "Result": "gossamer.crawling.python",
+    "Spider": "gossamer.worker.spider",
+    "crawl": "gossamer.crawling.python",
+}
+"""Module of each name of the Python API. Must have the names of `__all__`."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -272,6 +272,11 @@ class SinkError(GossamerError):
 class OutputClosed(SinkError):
     """The reader closed the output."""
 
+    def __init__(self, detail: str = "", *, taken: int = 0) -> None:
+        super().__init__(detail)
+        self.taken = taken
+        """Number of records of the refused batch, from its beginning, that the reader had taken."""
+
 
 class SinkFull(SinkError):
     """The output has no room; the crawl waits until it has."""
@@ -282,6 +287,14 @@ class SinkFull(SinkError):
 
 class IllegalTransition(GossamerError):
     """A request cannot go from this state by this event."""
+
+
+class NothingFetched(GossamerError):
+    """No page could be fetched."""
+
+
+class AlreadyFinished(GossamerError):
+    """This crawl is already finished."""
 
 
 class WorkerFailed(GossamerError):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from gossamer.commit.committer import CommitLimits, Committer, FinishedLease
+from gossamer.commit.committer import CommitLimits, Committer
+from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.retrier import Retrier
 from gossamer.commit.worker_session import WorkerSession
 from gossamer.frontier.valkey import ValkeyFrontier

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from gossamer.commit.committer import Committer, FinishedLease
+from gossamer.commit.committer import Committer
+from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.retrier import Retrier
 from gossamer.fakeweb import WebSpec, html, plain, redirect, serve
 from gossamer.fakeweb.answer import Answer

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gossamer.cli import terminal
 from gossamer.cli.terminal import Interruption
+from gossamer.crawling.background import loop_factory
 from gossamer.errors import BadInput, BusUnavailable, FrontierUnavailable
 from gossamer.policy.retry import retry_delay
 from gossamer.settings import Settings
@@ -101,7 +102,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     gc.freeze()  # what is loaded now stays; the collector need not look at it
     gc.set_threshold(*_COLLECT_AFTER)
     _keep_freed_memory()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main)
 
 
@@ -114,13 +115,3 @@ def _keep_freed_memory() -> None:
         return
     mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
     mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's factory of event loops. None: uvloop is not installed, and asyncio's own loop serves."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory

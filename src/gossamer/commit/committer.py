@@ -3,233 +3,20 @@
 The frontier is the store of the requests that wait, divided into shards by domain. A lease is its loan of a request to
 this worker. To settle a lease is to report the outcome, after which no worker fetches the page again.
 
-Safe to change: the sizes and waits below, and how links are grouped into calls. Fixed: the order of the three steps,
-the unlimited retries, and the names of additions (`_call_id`), because pages would be lost or added twice after a
-crash.
+Safe to change: the sizes and waits below. Fixed: the order of the three steps and the unlimited retries, because pages
+would be lost after a crash.
 """
 
 import asyncio
 import contextlib
-import hashlib
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
-import msgspec
-
+from gossamer.commit.outlinks import FinishedLease, Outlinks
 from gossamer.commit.retrier import Retrier
-from gossamer.errors import FrontierForgot
-from gossamer.frontier.base import AddResult, Frontier, Leaseholder
-from gossamer.model.crawl import Run, Terms
-from gossamer.model.record import Output
-from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.errors import FrontierForgot, OutputClosed
+from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.sinks.base import Sink
-
-_PAGE_BYTES = 2048
-"""Estimate of the memory that a page without links takes after its records are written. Must stay above 0, and should
-not be too low: `CommitLimits.waiting_bytes` would be exceeded."""
-LINK_BYTES = 300
-"""Estimate of the memory that one link takes besides its characters, in all places that hold it on its way to the
-frontier. Too low a value makes a worker exceed its limits of memory, too high a one makes it wait early."""
-
-LinksAddedCallback = Callable[[Collection[int]], None]
-"""Called when the frontier has added the outlinks, with the fingerprints that it rejected. Rejected ones are not in the
-frontier's seen-set; all others are."""
-
-
-@dataclass(slots=True)
-class FinishedLease:
-    """Result of the work on one lease.
-
-    The outlinks are added under the lease's run (one life of a crawl, from its first request to its end) and terms (the
-    options that its submission carried).
-    """
-
-    settlement: Settlement
-    outputs: Sequence[Output] = ()
-    batches: list[Batch] = field(default_factory=list)
-    """Outlinks."""
-    on_links_added: LinksAddedCallback | None = None
-    size: int = 0
-    """Approximate memory that the result takes, in bytes."""
-    on_released: Callable[[], None] | None = None
-    """Called once, when that memory is free again, even if the result is discarded."""
-
-    def links_size(self) -> int:
-        """Return an upper estimate of the memory in bytes that the result takes after its records are written."""
-        size = _PAGE_BYTES
-        for batch in self.batches:
-            size += sum(LINK_BYTES + len(url) for url in batch.urls)
-            size += sum(len(payload or b"") for payload in batch.payloads or ())
-        return size
-
-    def release_outputs(self) -> None:
-        """Release the outputs, which are durable now or discarded. May be repeated."""
-        self.outputs = ()
-        on_released, self.on_released = self.on_released, None
-        if on_released:
-            on_released()
-
-
-@dataclass(slots=True, eq=False)
-class _LinkGroup:
-    """Outlinks on one shard, of one spider's pages under the same run and terms. They are added in one call."""
-
-    run: Run
-    terms: Terms
-    shard: int
-    batches: list[Batch]
-    page: FinishedLease
-    """First of the pages. What the frontier rejects is counted in its settlement."""
-    data_epoch: int | None = None
-    """Data epoch in which the frontier added the links; None: not yet. It increases when the frontier may have lost
-    what it confirmed; the links are then added again."""
-    rejected: Collection[int] = frozenset()
-    """Fingerprints of links that are not in the frontier's seen-set."""
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
-class Outlinks:
-    """Outlinks of a batch of pages, merged into as few calls to the frontier as possible.
-
-    The caller keeps the pages in memory as long as this object: they are known by `id()`.
-    """
-
-    def __init__(
-        self,
-        pages: Iterable[FinishedLease],
-        frontier: Frontier,
-        retrier: Retrier,
-        on_failure: Callable[[], None] | None = None,
-    ) -> None:
-        """`on_failure` is called for each call to a shard that failed."""
-        self._on_failure = on_failure
-        self._frontier = frontier
-        self._retrier = retrier
-        self._groups: list[_LinkGroup] = []
-        self._groups_of_page: dict[int, list[_LinkGroup]] = {}
-        """By the page's id()."""
-        for run, terms, some_pages in _group_by_terms(pages):
-            self._form_groups(run, terms, some_pages)
-
-    def _form_groups(self, run: Run, terms: Terms, pages: Sequence[FinishedLease]) -> None:
-        """Form one group for each shard that these pages link to."""
-        shard_of = self._frontier.shard_of
-        batches: dict[int, list[Batch]] = {}
-        for batch in _merge_batches(pages):
-            batches.setdefault(shard_of(batch.domain), []).append(batch)
-        groups: dict[int, _LinkGroup] = {}
-        for page in pages:
-            groups_of_page = self._groups_of_page[id(page)] = []
-            for shard in {shard_of(batch.domain) for batch in page.batches}:
-                if shard not in groups:
-                    groups[shard] = _LinkGroup(run, terms, shard, batches[shard], page)
-                groups_of_page.append(groups[shard])
-        self._groups += groups.values()
-
-    def add_all(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        """Start one task for each group of links. It ends when the group's shard has answered."""
-        return [tasks.create_task(self._add(group)) for group in self._groups]
-
-    def all_added(self, page: FinishedLease) -> bool:
-        """Return whether the frontier has decided on all links of this page: queued, known or rejected."""
-        return all(group.data_epoch is not None for group in self._groups_of_page.get(id(page), ()))
-
-    async def ensure_added(self, pages: Iterable[FinishedLease]) -> None:
-        """Return when the frontier has decided on all links of these pages, and each page's `on_links_added` was
-        called.
-
-        May be repeated: links that the frontier has added in its current data epoch are not sent again. Their counts
-        are entered in the settlement of a page once.
-        """
-        for page in pages:
-            groups = self._groups_of_page.get(id(page), ())
-            for group in groups:
-                await self._add(group)
-            on_links_added, page.on_links_added = page.on_links_added, None
-            if on_links_added:
-                if len(groups) == 1:
-                    on_links_added(groups[0].rejected)
-                else:
-                    on_links_added({fingerprint for group in groups for fingerprint in group.rejected})
-
-    async def _add(self, group: _LinkGroup) -> None:
-        if group.data_epoch != self._frontier.data_epoch:
-            async with group.lock:  # several tasks may need the same group
-                await self._retrier.call_frontier(
-                    partial(self._add_once, group), shard=group.shard, on_failure=self._on_failure
-                )
-
-    async def _add_once(self, group: _LinkGroup) -> None:
-        # Read before the call: a loss during the call must make the links be added again.
-        data_epoch = self._frontier.data_epoch
-        if group.data_epoch == data_epoch:
-            return
-        added = await self._frontier.add(group.run, group.terms, group.batches)
-        if added.rejected:
-            group.rejected = {group.batches[batch].fingerprints[position] for batch, position in added.rejected}
-        if group.data_epoch is None:  # else the links may be duplicates of this page's own, from the first addition
-            _count_rejected(group.page, added)
-        group.data_epoch = data_epoch
-
-
-def _count_rejected(page: FinishedLease, added: AddResult) -> None:
-    """Count links that were not added in this page's settlement."""
-    drops = Counter(page.settlement.drops)
-    drops.update(added.rejected_by_reason)
-    drops["duplicate"] += added.duplicates
-    page.settlement.drops = +drops or None  # `+` removes the counts of 0
-
-
-def _group_by_terms(pages: Iterable[FinishedLease]) -> list[tuple[Run, Terms, list[FinishedLease]]]:
-    """Group the pages whose links may share a call.
-
-    Run and terms are compared by identity: leases of one submission share these objects. Where they do not, the only
-    cost is one more call.
-    """
-    groups: dict[tuple[int, int, str], tuple[Run, Terms, list[FinishedLease]]] = {}
-    for page in pages:
-        if page.batches or page.on_links_added:
-            lease = page.settlement.lease
-            group = groups.setdefault((id(lease.run), id(lease.terms), lease.spider), (lease.run, lease.terms, []))
-            group[2].append(page)
-    return list(groups.values())
-
-
-def _merge_batches(pages: Iterable[FinishedLease]) -> list[Batch]:
-    """Merge the pages' batches of one spider, domain, priority and depth.
-
-    A URL that several pages link to is sent once; its repeats count as duplicates of the later pages.
-    """
-    merged: dict[tuple[str, str, int, int], dict[int, str]] = {}  # by the first four fields of Batch
-    unmergeable: list[Batch] = []
-    for page in pages:
-        for number, batch in enumerate(page.batches):
-            if batch.unfiltered and not batch.call:
-                batch.call = _call_id(page.settlement.lease, number, batch)
-            if batch.payloads is not None or batch.unfiltered:
-                unmergeable.append(batch)
-                continue
-            known = merged.setdefault((batch.spider, batch.domain, batch.priority, batch.depth), {})
-            expected = len(known) + len(batch.urls)
-            known.update(zip(batch.fingerprints, batch.urls, strict=True))
-            if len(known) < expected:
-                drops = page.settlement.drops = page.settlement.drops or {}
-                drops["duplicate"] = drops.get("duplicate", 0) + expected - len(known)
-    batches = [Batch(*key, urls=list(known.values()), fingerprints=list(known)) for key, known in merged.items()]
-    return batches + unmergeable
-
-
-def _call_id(lease: Lease, number: int, batch: Batch) -> str:
-    """Return the name of the call that adds a page's `number`th batch.
-
-    It must be the same when the page is read again after a crash, so that the frontier, which remembers it for an hour,
-    adds the batch once. So it may depend only on the request and the links.
-    """
-    content = (lease.request_id, number, batch.spider, batch.depth, batch.priority, batch.urls, batch.payloads)
-    return hashlib.blake2b(msgspec.msgpack.encode(content), digest_size=16).hexdigest()
-
 
 _BATCH_WAIT_SECONDS = 0.05
 """Time that pages whose links are added wait for the rest of their batch, so that all are settled in one call. May be
@@ -253,6 +40,9 @@ class CommitLimits:
     batches keep their slots, and the worker stops until the shard answers."""
 
 
+_CLOSE_SECONDS = 3.0
+"""Longest wait for settlements after the reader of an output went away. May be changed: pages that are not settled by
+then are fetched and written again when the crawl is resumed."""
 _BATCHES_IN_PROGRESS = 2
 """The disk writes of one batch overlap the frontier's round trips of the other. May be changed: 1 is slower, more take
 memory."""
@@ -304,6 +94,11 @@ class Committer:
         self._drained = asyncio.Event()
         self._drained.set()
         self._stopped_lingering = False
+        self._commits = 0
+        """Batches in one of the three steps."""
+        self._commits_waiting = 0
+        """Those of them that wait for the others, because the reader of an output went away."""
+        self._commit_changed = asyncio.Event()
 
     @property
     def pending(self) -> int:
@@ -394,12 +189,41 @@ class Committer:
 
     async def _commit(self, batch: list[FinishedLease]) -> None:
         """Carry out the three steps for a batch, and release its slot."""
+        self._commits += 1
         try:
-            await self._write(batch)
+            written, closed = await self._write(batch)
+            await self._settle(written)
+            if closed:
+                await self._wait_for_other_commits()
+                raise closed
+        finally:
+            self._commits -= 1
+            self._commit_changed.set()
+
+    async def _write(self, batch: list[FinishedLease]) -> tuple[list[FinishedLease], OutputClosed | None]:
+        """Step 1: return when the records are durable.
+
+        Returns the pages that are written, and an error if the others never will be, because the reader of an output
+        went away.
+        """
+        try:
+            if outputs := [output for finished in batch for output in finished.outputs]:
+                await self._retrier.write_output(lambda: self._sink.write(outputs))
+            return batch, None
+        except OutputClosed as closed:
+            count = _written_leases(batch, closed.taken)
+            self._mark_settled(batch[count:])
+            return batch[:count], closed
         except BaseException:
             self._batch_slots.release()
             self._mark_settled(batch)
             raise
+        finally:
+            for finished in batch:
+                finished.release_outputs()
+
+    async def _settle(self, batch: list[FinishedLease]) -> None:
+        """Steps 2 and 3."""
         if self._frontier.shard_count > 1:
             await self._settle_sharded(batch)
             return
@@ -408,14 +232,16 @@ class Committer:
         finally:
             self._batch_slots.release()
 
-    async def _write(self, batch: Sequence[FinishedLease]) -> None:
-        """Step 1: return when the records are durable."""
-        try:
-            if outputs := [output for finished in batch for output in finished.outputs]:
-                await self._retrier.write_output(lambda: self._sink.write(outputs))
-        finally:
-            for finished in batch:
-                finished.release_outputs()
+    async def _wait_for_other_commits(self) -> None:
+        """Wait, before the worker ends because a reader went away, until the other batches that it read are settled:
+        the end cancels them, and their pages would be fetched and read again."""
+        self._commits_waiting += 1
+        self._commit_changed.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                while self._commits > self._commits_waiting:
+                    self._commit_changed.clear()
+                    await self._commit_changed.wait()
 
     async def _settle_sharded(self, batch: Sequence[FinishedLease]) -> None:
         """Steps 2 and 3 with several shards. Once a shard has failed, the batch leaves its slot to the next one, while
@@ -495,3 +321,14 @@ class Committer:
         """Count pages as no longer pending: settled, or given up with an error."""
         self._in_progress -= len(pages)
         self._update_events()
+
+
+def _written_leases(batch: Sequence[FinishedLease], records: int) -> int:
+    """Return how many leases at the beginning of a batch have all their outputs among its first `records` ones."""
+    if not records:
+        return 0
+    for count, finished in enumerate(batch):
+        records -= len(finished.outputs)
+        if records < 0:
+            return count
+    return len(batch)

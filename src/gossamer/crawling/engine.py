@@ -20,6 +20,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, Run
 from gossamer.model.info import CrawlInfo
 from gossamer.settings import Settings
+from gossamer.sinks.base import Sink
 from gossamer.sinks.open import check_outputs
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.frontier import CrawlNote, connect, frontier_address, read_note, warn_of_memory_only, write_note
@@ -85,7 +86,8 @@ async def prepare(
     a sentence to a person if there are many look-ups. Raises BadInput.
     """
     check_settings(settings)
-    check_outputs(settings.crawl.output, tables=table_options(settings))
+    if settings.crawl.output:
+        check_outputs(settings.crawl.output, tables=table_options(settings))
     resolver = make_resolver(settings)
     try:
         seeds = await gather_seeds(settings, resolver, urls, sources)
@@ -105,19 +107,27 @@ async def prepare(
 
 
 async def run_crawl(
-    settings: Settings, plan: Plan, *, fresh: bool, observer: Observer, control: WorkControl, program: str
+    settings: Settings,
+    plan: Plan,
+    *,
+    fresh: bool,
+    observer: Observer,
+    control: WorkControl,
+    program: str,
+    reader: Sink | None = None,
 ) -> CrawlResult:
     """Run a prepared crawl to its end, or until `control` interrupts it.
 
     `fresh`: start the crawl again if it is finished. `program`: the caller, named to another command that wants the
-    same data directory. Raises GossamerError before anything is started, or when the frontier cannot be used.
+    same data directory. `reader`: a sink of this program that gets the pages before the outputs do. Raises
+    GossamerError before anything is started, or when the frontier cannot be used.
     """
     name = f"{program} {plan.crawl.id.crawlid}"
     async with frontier_address(settings, name=name, on_trouble=observer.say) as address:
         frontier = await connect(settings, address)
         warn_of_memory_only(frontier, observer.say)
         try:
-            return await _Crawling(settings, plan, frontier, address, observer, control).run(fresh=fresh)
+            return await _Crawling(settings, plan, frontier, address, observer, control, reader).run(fresh=fresh)
         finally:
             await frontier.close()
 
@@ -133,6 +143,7 @@ class _Crawling:
     """Address of the frontier, for worker processes."""
     observer: Observer
     control: WorkControl
+    reader: Sink | None
 
     async def run(self, *, fresh: bool) -> CrawlResult:
         """Start or resume the crawl, and run it to its end. `fresh`: start it again if it is finished."""
@@ -204,7 +215,7 @@ class _Crawling:
             settings,
             self.frontier,
             self.address,
-            Assignment(plan.crawl.pool, spiders_for(plan), run),
+            Assignment(plan.crawl.pool, spiders_for(plan), run, reader=self.reader),
             observer=self.observer,
             control=self.control,
         )

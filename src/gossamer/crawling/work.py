@@ -18,6 +18,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, Run
 from gossamer.model.info import CrawlInfo
 from gossamer.settings import Settings
+from gossamer.sinks.base import Sink
 from gossamer.sinks.open import missing_folders
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally
@@ -81,6 +82,8 @@ class Assignment:
     """The work ends when this run, one life of a crawl, is over. None: it has no end."""
     bus: bool = False
     """True: pages also go to the message bus of the settings."""
+    reader: Sink | None = None
+    """Sink of this program that gets the pages before the outputs do. Needs a single worker in this process."""
 
 
 @dataclass(slots=True)
@@ -131,7 +134,15 @@ async def work(
             return WorkResult(await _attend(processes, frontier, observer, control, crawl), processes.fault)
     result: WorkResult | None = None
     try:
-        async with open_worker(settings, frontier, pool=pool, spiders=spiders, run=run, say=observer.say) as worker:
+        async with open_worker(
+            settings,
+            frontier,
+            pool=pool,
+            spiders=spiders,
+            run=run,
+            reader=assignment.reader,
+            say=observer.say,
+        ) as worker:
             with _metrics_served(metrics_address, worker, frontier):
                 result = WorkResult(await _attend(worker, frontier, observer, control, crawl))
     except SinkError as error:
@@ -174,10 +185,11 @@ async def _attend(
     except BaseExceptionGroup as group:
         if group.subgroup(OutputClosed) is None:
             raise
-        control.was_interrupted = True
-        observer.say(
-            "The reader closed the output: stopped. Requests whose pages were not written stay in the frontier."
-        )
+        if not control.was_interrupted:
+            control.was_interrupted = True
+            observer.say(
+                "The reader closed the output: stopped. Requests whose pages were not written stay in the frontier."
+            )
     finally:
         control.set_ending()
         watching.cancel()

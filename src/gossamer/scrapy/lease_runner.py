@@ -22,7 +22,8 @@ from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from twisted.internet.defer import Deferred
 
-from gossamer.commit.committer import Committer, FinishedLease
+from gossamer.commit.committer import Committer
+from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.retrier import Retrier
 from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import LeaseLost

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
-from gossamer.errors import SinkError, SinkFull
+from gossamer.errors import OutputClosed, SinkError, SinkFull
 from gossamer.model.record import ItemRecord, Output, PageRecord
 
 
@@ -68,6 +68,39 @@ class Fanout:
         failures = [result for result in results if result is not None]
         if failures:
             raise _most_severe(failures)
+
+
+class ReaderFirst:
+    """Sink that hands each batch to a reader of this process, then writes to files what the reader took.
+
+    When the reader closes, the files get the records that it took of the batch, and no more: the others come again when
+    the crawl is resumed, and would be in the files twice.
+    """
+
+    def __init__(self, reader: Sink, files: Sink) -> None:
+        self._reader = reader
+        self._files = files
+        self.wants_wire = files.wants_wire
+        self._taken: dict[tuple[int, ...], Sequence[Output]] = {}
+        """By the ids of its outputs: each batch that the reader took, and the files could not write."""
+
+    async def write(self, outputs: Sequence[Output]) -> None:
+        if not outputs:
+            return
+        key = tuple(map(id, outputs))
+        if key not in self._taken:
+            try:
+                await self._reader.write(outputs)
+            except OutputClosed as closed:
+                await self._files.write(outputs[: closed.taken])
+                raise
+        self._taken[key] = outputs  # keeps the outputs alive, so that no other object can get one of these ids
+        await self._files.write(outputs)
+        del self._taken[key]
+
+    async def close(self) -> None:
+        await self._reader.close()
+        await self._files.close()
 
 
 def _most_severe(failures: Sequence[BaseException]) -> BaseException:

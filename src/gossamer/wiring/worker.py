@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from gossamer.commit.committer import Committer
+from gossamer.commit.committer import CommitLimits, Committer
 from gossamer.commit.retrier import Retrier
 from gossamer.control.stats import Counters, StatsReporter
 from gossamer.fetch.budget import ByteBudget
@@ -32,7 +32,7 @@ from gossamer.model.crawl import SHARED_POOL, Run, Terms
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.settings import Settings
 from gossamer.sinks.append import FileSink, OnMissing
-from gossamer.sinks.base import Fanout, RecordFilter, Sink
+from gossamer.sinks.base import Fanout, ReaderFirst, RecordFilter, Sink
 from gossamer.sinks.bus import BusSink
 from gossamer.sinks.open import delete_ledgers, open_sinks
 from gossamer.sinks.tables import TableOptions
@@ -59,6 +59,10 @@ _CONNECTIONS_PER_REQUEST = 2
 """Connections for each request in flight, if that is more than _MIN_CONNECTIONS. Must be at least 1."""
 _SPIDERS_WITHOUT_ITEMS = {"link", "wandering"}
 """Spiders that only follow links. May be extended: a table gets the pages of their crawls unless told otherwise."""
+
+_READER_LIMITS = CommitLimits(batch_pages=16, queue_pages=64, queue_bytes=16 * 1024 * 1024)
+"""Limits of the committer where the program itself reads the pages: how far the worker is ahead of a slow program. May
+be changed freely: more hides pauses of the program, and fetches more pages that it may never read."""
 
 
 def make_resolver(settings: Settings) -> Resolver:
@@ -108,18 +112,19 @@ async def open_worker(
     spiders: Sequence[str] = (),
     run: Run | None = None,
     bus: BusSink | None = None,
+    reader: Sink | None = None,
     say: Callable[[str], None] | None = None,
 ) -> AsyncIterator[Worker]:
     """Return a worker of this process, ready to `run`. Its connections and outputs are closed with the context.
 
     `pool`: the worker fetches the requests of the crawls in this pool. `run`, one life of a crawl: the worker ends when
     it is over; None: the worker works until it is stopped. `spiders` empty: all that are installed. `bus`: pages also
-    go to this message queue; it is closed with the outputs. `say` shows a sentence to a person; None: troubles are only
-    logged.
+    go to this message queue. `reader`: pages first go to this sink of the program itself, a few at a time. Both are
+    closed with the outputs. `say` shows a sentence to a person; None: troubles are only logged.
     """
     check_settings(settings)
     spiders = spiders or known_spiders()
-    parts = _WorkerParts(settings, frontier, pool=pool, run=run, bus=bus, say=say)
+    parts = _WorkerParts(settings, frontier, pool=pool, run=run, bus=bus, reader=reader, say=say)
     try:
         async with (
             _spiders_announced(frontier, spiders, parts.retrier, pool=pool),
@@ -142,6 +147,7 @@ class _WorkerParts:
         pool: str,
         run: Run | None,
         bus: BusSink | None,
+        reader: Sink | None,
         say: Callable[[str], None] | None,
     ) -> None:
         self._settings = settings
@@ -159,6 +165,10 @@ class _WorkerParts:
         self.retrier = Retrier(self.troubles)
         self.tally = Tally()
         self._sink = _sink(settings, bus, run, self._on_missing)
+        self._commit_limits = CommitLimits()
+        if reader is not None:
+            self._sink = ReaderFirst(reader, self._sink)
+            self._commit_limits = _READER_LIMITS
         self.resolver = make_resolver(settings)
         self._budget = ByteBudget(settings.fetch.bodies_in_flight)
         self._clients = make_clients(settings, self.resolver, budget=self._budget)
@@ -190,7 +200,7 @@ class _WorkerParts:
         return Worker(
             access,
             fetcher,
-            Committer(frontier, holder, self._sink, self.retrier),
+            Committer(frontier, holder, self._sink, self.retrier, self._commit_limits),
             waits,
             self.tally,
             limits=WorkerLimits(

@@ -15,7 +15,7 @@ from functools import partial
 
 from msgspec import structs
 
-from gossamer.commit.committer import FinishedLease
+from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import (
     BadInput,

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from sys import getsizeof
 
-from gossamer.commit.committer import LINK_BYTES, FinishedLease, LinksAddedCallback
+from gossamer.commit.outlinks import LINK_BYTES, FinishedLease, LinksAddedCallback
 from gossamer.errors import BadInput, BadUrl, FrontierUnavailable
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import Links

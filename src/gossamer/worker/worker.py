@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gossamer.commit.committer import Committer, FinishedLease
+from gossamer.commit.committer import Committer
+from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import FrontierUnavailable, LeaseLost
 from gossamer.model.crawl import CrawlId, CrawlState

@@ -1,6 +1,6 @@
 """Links that are followed again although they were seen, of a page that is committed more than once."""
 
-from gossamer.commit.committer import FinishedLease, Outlinks
+from gossamer.commit.outlinks import FinishedLease, Outlinks
 from gossamer.commit.retrier import Retrier
 from gossamer.model.crawl import Terms
 from gossamer.model.request import Batch, Outcome, Settlement

@@ -1,0 +1,258 @@
+"""Options of `gossamer.crawl` and `gossamer.get`: those of the command line, with underscores and Python's own types.
+
+To add an option of the command, add it here, too, with the setting that it sets; a test compares the two. Safe to
+change: what each option accepts may grow. Fixed: names, which people's programs use.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+from gossamer.errors import BadInput
+from gossamer.fetch.resolve import parse_override
+
+Texts = str | Iterable[str]
+"""One text, or several."""
+PathLike = str | os.PathLike[str]
+
+
+class RequestOptions(TypedDict, total=False):
+    """Options of requests. Each option is optional; docs/reference/settings.md has the defaults."""
+
+    resolve: Mapping[str, str] | Texts
+    """Address to use for a host instead of looking it up: `{"a.test": "10.0.0.7"}`."""
+    allow_private: bool
+    """True: the hosts of the given URLs may have private addresses."""
+    ignore_robots: bool
+    """True: robots.txt is neither fetched nor obeyed."""
+    insecure: bool
+    """True: TLS certificates are not verified."""
+    ca_file: PathLike
+    """PEM file of certificates to trust in addition to the system's."""
+    user_agent: str
+    """User-Agent header, and the name that selects the rules of robots.txt."""
+    header: Mapping[str, str] | Texts
+    """Further request headers: `{"Accept-Language": "de"}`."""
+    cookie: str
+    """Cookie header. It is sent to the registered domains of the given URLs and to those in `headers_for`."""
+    secret_header: Texts
+    """Names of headers that are sent only where the cookie is sent."""
+    headers_for: Texts
+    """Further domains, with their subdomains, that get the cookie and the secret headers."""
+    proxy: str
+    """Proxy as an http://, socks5:// or socks5h:// URL."""
+    timeout: float
+    """Seconds for a complete request and response."""
+    config: PathLike
+    """TOML file of settings. Without it, gossamer.toml in the working folder is read if it exists."""
+
+
+class CrawlOptions(RequestOptions, total=False):
+    """Options of a crawl. Each is optional; docs/reference/settings.md has the defaults."""
+
+    seeds: PathLike | Iterable[PathLike]
+    """Further URLs to start from: files or URLs of lists with one URL per line."""
+    depth: int
+    """Number of links to follow away from the given URLs. 0: only these are fetched."""
+    max_pages: int
+    """Stop after this many fetched pages."""
+    domain_max_pages: int
+    """Largest number of pages of one domain."""
+    scope: Literal["domain", "host", "path", "any"]
+    """Links to follow: to the domains of the given URLs, to their hosts, into their directories, or anywhere."""
+    query_order: Literal["significant", "ignored"]
+    """ignored: URLs whose query parameters differ only in their order are one page."""
+    allow_domain: Texts
+    """Further domains whose links are followed."""
+    allow: Texts
+    """Follow only links that match one of these regular expressions."""
+    deny: Texts
+    """Never follow links that match one of these regular expressions."""
+    deny_extension: Texts
+    """Do not follow links with these file extensions."""
+    sitemaps: bool
+    """True: the URLs of the sitemaps that robots.txt names are crawled, too."""
+    follow_nofollow: bool
+    """True: links that are marked nofollow are followed."""
+    spider: str
+    """Spider that reads the pages."""
+    priority: int
+    """Priority of the given URLs; the highest is fetched first."""
+    expires: str | float | timedelta | datetime
+    """When to drop the requests that are left: seconds or a timedelta from now, `"12h"`, or a time."""
+    rate: str | float
+    """Requests to each domain: a number per second, or `"10/60"` for ten in 60 seconds."""
+    domain_concurrency: int
+    """Requests in flight per domain."""
+    concurrency: int
+    """Requests in flight in all."""
+    processes: int
+    """Number of worker processes. More than one is for `run`, without a loop over the pages."""
+    output: PathLike | Iterable[PathLike]
+    """Where to write the pages; the ending selects the format. Unset: no file is written."""
+    links: bool
+    """True: `page.record.links` lists all links of each page, with their texts."""
+    attrs: Mapping[str, Any]
+    """JSON object that is copied to every record of the crawl."""
+    egress: str
+    """Name of the public address from which this machine fetches, for budgets that are kept per address."""
+    retries: int
+    """Further attempts after a temporary failure."""
+    frontier: str
+    """Shared frontier (redis://, unix://): all programs and commands that name it can work on the same crawl."""
+    data_dir: PathLike
+    """Directory for the private frontier, by which the same call resumes the crawl. Unset: .gossamer if there is an
+    output, else a temporary folder that is deleted."""
+    crawl_id: str
+    """Name of the crawl. Unset: a name made from the URLs and options."""
+    fresh: bool
+    """True: a finished crawl is crawled again from the start."""
+    failures: bool
+    """True: the loop also gets what is no page: error statuses, and requests without a response, whose `status_code` is
+    0. `page.record.reason` and `page.record.exception` say why."""
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _paths(value: Any) -> tuple[str, ...]:
+    return (os.fspath(value),) if isinstance(value, (str, os.PathLike)) else tuple(os.fspath(one) for one in value)
+
+
+def _headers(value: Any) -> dict[str, str]:
+    """Return headers from a mapping, or from texts like `NAME: VALUE`."""
+    if isinstance(value, Mapping):
+        return {str(name): str(text) for name, text in value.items()}
+    found = {}
+    for text in _texts(value):
+        name, colon, rest = text.partition(":")
+        if not colon or not name.strip():
+            raise BadInput(f"cannot read {text!r}. Write {{'NAME': 'VALUE'}}.")
+        found[name.strip()] = rest.strip()
+    return found
+
+
+def _overrides(value: Any) -> dict[str, str]:
+    """Return addresses by host from a mapping, or from texts like `HOST:ADDRESS`."""
+    if isinstance(value, Mapping):
+        return {str(name): str(address) for name, address in value.items()}
+    return dict(map(parse_override, _texts(value)))
+
+
+def _rate(value: Any) -> str:
+    """Return `HITS/SECONDS` for a number of hits per second."""
+    if isinstance(value, str):
+        return value
+    if not value > 0:
+        raise BadInput(f"{value!r} is no rate. Write requests per second, for example 0.5 or 5, or '10/60'.")
+    return f"{value:.0f}/1" if value == int(value) else f"1/{1 / value:.9g}"
+
+
+def _moment(value: Any) -> str:
+    """Return `expires` as the command line has it."""
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():.3f}"
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    return str(value)
+
+
+_Convert = Callable[[Any], Any]
+_SETTINGS: dict[str, tuple[str, _Convert | None]] = {
+    "resolve": ("fetch.resolve", _overrides),
+    "allow_private": ("crawl.allow_private", None),
+    "ignore_robots": ("crawl.ignore_robots", None),
+    "insecure": ("crawl.insecure", None),
+    "ca_file": ("fetch.ca_file", os.fspath),
+    "user_agent": ("fetch.user_agent", None),
+    "header": ("crawl.header", _headers),
+    "cookie": ("crawl.cookie", None),
+    "secret_header": ("crawl.secret_header", _texts),
+    "headers_for": ("crawl.headers_for", _texts),
+    "proxy": ("fetch.proxy", None),
+    "timeout": ("fetch.timeout", None),
+    "depth": ("crawl.depth", None),
+    "max_pages": ("crawl.max_pages", None),
+    "domain_max_pages": ("crawl.domain_max_pages", None),
+    "scope": ("crawl.scope", None),
+    "query_order": ("crawl.query_order", None),
+    "allow_domain": ("crawl.allow_domain", _texts),
+    "allow": ("crawl.allow", _texts),
+    "deny": ("crawl.deny", _texts),
+    "deny_extension": ("crawl.deny_extension", _texts),
+    "sitemaps": ("crawl.sitemaps", None),
+    "follow_nofollow": ("crawl.follow_nofollow", None),
+    "spider": ("crawl.spider", None),
+    "priority": ("crawl.priority", None),
+    "expires": ("crawl.expires", _moment),
+    "rate": ("crawl.rate", _rate),
+    "domain_concurrency": ("crawl.domain_concurrency", None),
+    "concurrency": ("worker.concurrency", None),
+    "processes": ("worker.processes", None),
+    "output": ("crawl.output", _paths),
+    "links": ("crawl.links", None),
+    "attrs": ("crawl.attrs", dict),
+    "egress": ("egress", None),
+    "retries": ("fetch.retries", None),
+    "frontier": ("frontier", None),
+    "data_dir": ("data_dir", Path),
+}
+"""Setting of each option, and the function that converts its value; None: the setting gets the value as it is."""
+NOT_SETTINGS = frozenset({"seeds", "config", "crawl_id", "fresh", "failures"})
+"""Options that set no setting."""
+
+
+def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of settings, by dotted name. An option that is None counts as not given.
+
+    Raises TypeError for a name that is no option, and BadInput for a value that cannot be read.
+    """
+    values: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in NOT_SETTINGS or value is None:
+            continue
+        setting, convert = _SETTINGS[name]
+        try:
+            values[setting] = convert(value) if convert else value
+        except BadInput as error:
+            raise BadInput(f"{name}: {error}") from None
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"{name}: cannot use {value!r:.200}: {error}") from None
+    return values
+
+
+def check_names(function: str, options: Iterable[str], kind: type[Any]) -> None:
+    """Check that these are options of the TypedDict `kind`. Raises TypeError, as Python does, and names the nearest."""
+    known = kind.__annotations__
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name.lower().replace("-", "_"), known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known))}."
+            raise TypeError(f"{function}() has no option {name}; {hint}")
+
+
+_FLAGS = frozenset(name for name, kind in CrawlOptions.__annotations__.items() if kind is bool)
+_OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: ([a-z]+://\S+[\w/]))?")
+"""An option as messages write it, with the address that may follow."""
+_OVERRIDE = re.compile(r"--resolve (\S+):ADDRESS")
+
+
+def in_python_words(message: str) -> str:
+    """Return a message of Gossamer with the options as a program writes them: `allow_private=True` instead of
+    `--allow-private`."""
+
+    def option(match: re.Match[str]) -> str:
+        name = match[1].replace("-", "_")
+        if match[2]:
+            return f'{name}="{match[2]}"'
+        return f"{name}=True" if name in _FLAGS and match.start() else name
+
+    for name, (setting, _) in _SETTINGS.items():
+        if message.startswith(f"{setting}:"):
+            message = name + message.removeprefix(setting)
+    return _OPTION.sub(option, _OVERRIDE.sub(r'resolve={"\1": "ADDRESS"}', message))

@@ -1,0 +1,330 @@
+"""The Python API: `gossamer.crawl` and `gossamer.get`.
+
+A crawl runs in a thread with an event loop of its own, so that the same object serves scripts, notebooks and asyncio
+programs, and code in the loop over the pages may take its time. Safe to change: messages. Fixed: names and what the
+docstrings promise, on which people's programs rely.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from gossamer.crawling import engine
+from gossamer.crawling.background import BackgroundTask
+from gossamer.crawling.engine import CrawlResult
+from gossamer.crawling.handover import Entry, Handover
+from gossamer.crawling.options import CrawlOptions, check_names, in_python_words, settings_of
+from gossamer.crawling.work import Snapshot
+from gossamer.errors import AlreadyFinished, BadInput, GossamerError, NothingFetched
+from gossamer.model.record import PageRecord
+from gossamer.policy.urls import from_user_input
+from gossamer.settings import Settings, load
+from gossamer.worker.spider import Page
+
+log = logging.getLogger("gossamer")
+
+
+def crawl(*urls: str, **options: Unpack[CrawlOptions]) -> "Crawler":
+    """Return a crawl from these URLs. Nothing is fetched before the program asks for the first page.
+
+        for page in gossamer.crawl("https://example.com", max_pages=100):
+            print(page.url, page.css("h1::text").get())
+
+        async for page in gossamer.crawl("https://example.com"):  # the same in an asyncio program
+            ...
+
+        gossamer.crawl("https://example.com", output="pages.jsonl").run()  # into a file, without a loop
+
+    The options are those of the command `gossamer crawl`, with underscores; see `CrawlOptions`. By default the crawl
+    stays on the domains of the URLs, obeys robots.txt, and sends each domain one request a second. No file is written
+    unless `output` is given.
+
+    Raises BadInput for a value that cannot be used, and TypeError for an unknown option.
+    """
+    return Crawler(*urls, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Outcome of a crawl, and of the part of it that this program did."""
+
+    crawl_id: str
+    """Name of the crawl."""
+    finished: bool
+    """True: nothing is left to fetch. False: the program left the loop, or something else stopped the crawl."""
+    pages: int
+    """Number of pages that this program fetched."""
+    failed: Mapping[str, int]
+    """Number of requests of the whole crawl that got no page, by reason: `http_404`, `dns`, `timeout`."""
+    dropped: Mapping[str, int]
+    """Number of URLs of the whole crawl that were not fetched, by reason: `robots`, `budget`."""
+    items: int
+    """Number of items that this program extracted."""
+    bytes: int
+    """Bytes that this program received."""
+    seconds: float
+    """Time of the work."""
+    outputs: tuple[str, ...]
+    """Files and URLs to which the records were written."""
+    notes: tuple[str, ...]
+    """Sentences for a person on what went wrong."""
+
+
+class Crawler:
+    """Crawl as an iterable of its pages, in `for` and in `async for`.
+
+    A page counts as done when the program asks for the next one. When the program leaves the loop early (`break`, an
+    exception, Ctrl-C), the crawl stops and loses nothing: with `data_dir` or `frontier`, the same call goes on with the
+    page that the program had in hand. The worker is ahead of a slow loop by at most about 100 pages, then it waits.
+
+    Errors of the crawl are raised in the loop: NothingFetched when not one page could be fetched, AlreadyFinished when
+    an earlier call finished this crawl, FrontierError when the frontier cannot be used.
+    """
+
+    def __init__(self, *urls: str, **options: Unpack[CrawlOptions]) -> None:
+        """Raises as `crawl`."""
+        check_names("crawl", options, CrawlOptions)
+        given: Mapping[str, Any] = options
+        seeds = given.get("seeds")
+        self._sources = [os.fspath(one) for one in ([seeds] if isinstance(seeds, (str, os.PathLike)) else seeds or ())]
+        self._urls = list(urls)
+        with _python_words():
+            if not urls and not self._sources:
+                raise BadInput("no URL is given. Try gossamer.crawl('https://example.com')")
+            for url in urls:
+                if not isinstance(url, str):
+                    raise BadInput(
+                        f"{url!r:.200} is no URL. Write texts: gossamer.crawl('https://a.test', 'https://b.test')"
+                    )
+                from_user_input(url)
+            self._settings, self._temporary = _settings(given)
+        self._crawl_id: str | None = given.get("crawl_id")
+        self._fresh = bool(given.get("fresh"))
+        self._failures = bool(given.get("failures"))
+        self._has_loop = False
+        self._handover = Handover(wants=self._wants)
+        self._control = _Control()
+        self._task: BackgroundTask[CrawlResult] | None = None
+        self._first_failure = ""
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Page]:
+        """Start the crawl and yield its pages, each as soon as it is fetched."""
+        self._start(has_loop=True)
+        try:
+            while True:
+                entry = self._handover.next()
+                if entry is not None:
+                    yield _page(entry)
+                elif self._handover.ended:
+                    break
+                else:
+                    ready = threading.Event()
+                    self._handover.notify(ready.set)
+                    ready.wait()
+            self._raise_error()
+        finally:
+            self.stop()
+
+    async def __aiter__(self) -> AsyncIterator[Page]:
+        """Start the crawl and yield its pages, each as soon as it is fetched."""
+        self._start(has_loop=True)
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                entry = self._handover.next()
+                if entry is not None:
+                    yield _page(entry)
+                elif self._handover.ended:
+                    break
+                else:
+                    ready = asyncio.Event()
+                    self._handover.notify(partial(loop.call_soon_threadsafe, ready.set))
+                    await ready.wait()
+            self._raise_error()
+        finally:
+            self._begin_stop()
+            await asyncio.to_thread(self.stop)
+
+    def run(self) -> Result:
+        """Run the crawl to its end without a loop, for its outputs and its spider, and return what came of it."""
+        self._start(has_loop=False)
+        assert self._task is not None
+        try:
+            self._task.wait()
+            self._raise_error()
+        finally:
+            self.stop()
+        return self.result
+
+    def stop(self) -> None:
+        """Stop the crawl if it runs, and wait until its server and its files are closed. Any thread may call it."""
+        self._begin_stop()
+        if self._task is not None:
+            self._task.wait()
+
+    @property
+    def result(self) -> Result:
+        """Outcome of the crawl, after its end. Raises RuntimeError before."""
+        if self._task is None or not self._task.wait(0):
+            raise RuntimeError("the crawl has not ended; its result comes after the loop over its pages")
+        return _result(self._task.result())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    # --- the crawl, in its thread -------------------------------------------------------------------------------------
+
+    def _start(self, *, has_loop: bool) -> None:
+        """Start the crawl. `has_loop`: the program reads the pages."""
+        if self._task is not None:
+            raise RuntimeError("this crawl was started before; call gossamer.crawl again for another one")
+        if has_loop and self._settings.worker.processes > 1:
+            raise BadInput(
+                "processes: a loop gets its pages from one process. Omit processes, or call run() with output."
+            )
+        self._has_loop = has_loop
+        self._task = BackgroundTask(
+            self._main(), name="gossamer-crawl", stop=self._begin_stop, on_end=self._handover.end
+        )
+
+    async def _main(self) -> CrawlResult:
+        try:
+            plan = await engine.prepare(
+                self._settings, self._urls, self._sources, crawl_id=self._crawl_id, say=self._control.say
+            )
+            return await engine.run_crawl(
+                self._settings,
+                plan,
+                fresh=self._fresh,
+                observer=self._control,
+                control=self._control,
+                program="a Python program with the crawl",
+                reader=self._handover if self._settings.worker.processes == 1 else None,
+            )
+        finally:
+            if self._temporary:
+                shutil.rmtree(self._settings.data_dir, ignore_errors=True)
+
+    def _wants(self, record: PageRecord) -> bool:
+        """Return whether the loop gets a page. Called in the thread of the crawl, for each page."""
+        if not record.success and not self._first_failure:
+            why = record.exception or f"{record.status_code} {record.status_msg}".strip() or record.reason
+            self._first_failure = f"{record.url}: {why}"
+        return self._has_loop and (record.success or self._failures)
+
+    def _begin_stop(self) -> None:
+        task = self._task
+        if task is not None and not task.wait(0):
+            self._handover.stop()
+            task.call(partial(self._control.stop, task))
+
+    def _raise_error(self) -> None:
+        """Raise what the crawl raised, or what a program would otherwise overlook: a loop without a single page."""
+        assert self._task is not None
+        with _python_words():
+            result = self._task.result()
+            if result.already_finished and self._has_loop:
+                raise AlreadyFinished(
+                    f"{result.crawl_id}. Its pages were read or written before; fresh=True crawls again."
+                )
+            fetched = result.info.total().fetched if result.info else result.tally.pages
+            if not fetched and not self._failures and not result.interrupted:
+                raise NothingFetched(self._first_failure or ", ".join((*result.tally.dropped, *result.notes)))
+
+
+class _Control:
+    """The crawl's observer, which logs, and the switch that stops the crawl."""
+
+    def __init__(self) -> None:
+        self.drain: Callable[[], None] | None = None
+        self.was_interrupted = False
+
+    def say(self, sentence: str) -> None:
+        log.warning("%s", sentence)
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Do nothing: a program counts its own pages."""
+
+    def set_ending(self) -> None:
+        """Do nothing: `stop` is harmless at the end."""
+
+    def limit_time(self) -> None:
+        """Do nothing: the program decides how long it waits."""
+
+    def stop(self, task: BackgroundTask[CrawlResult]) -> None:
+        """Stop the work, or what comes before the work. Called in the event loop of the crawl."""
+        self.was_interrupted = True
+        if self.drain is not None:
+            self.drain()
+        else:
+            task.cancel()
+
+
+def _settings(options: Mapping[str, Any]) -> tuple[Settings, bool]:
+    """Return the settings of a crawl, and whether their data directory is a temporary one. Raises BadInput.
+
+    Output and data directory are never those of a settings file or the environment: no program writes files unasked.
+    """
+    values = settings_of(options)
+    values.setdefault("crawl.output", ())
+    temporary = "data_dir" not in values and not values["crawl.output"]
+    if temporary:
+        values["data_dir"] = Path(tempfile.gettempdir()) / f"gossamer-{os.getpid()}-{os.urandom(6).hex()}"
+    config = options.get("config")
+    return load(values, config=Path(config) if config else None), temporary
+
+
+def _page(entry: Entry) -> Page:
+    """Return the page of an entry."""
+    record = entry.page.record
+    assert isinstance(record, PageRecord)
+    return Page(record, entry.page.body, record.body if record.body_encoding == "text" else "", None)
+
+
+def _result(found: CrawlResult) -> Result:
+    total = found.info.total() if found.info else None
+    return Result(
+        crawl_id=found.crawl_id,
+        finished=found.finished,
+        pages=found.tally.pages,
+        failed=dict(total.failed if total else found.tally.failed),
+        dropped=dict(total.dropped if total else found.tally.dropped),
+        items=found.tally.items,
+        bytes=found.tally.bytes,
+        seconds=found.seconds,
+        outputs=found.outputs,
+        notes=tuple(found.notes),
+    )
+
+
+@contextlib.contextmanager
+def _python_words() -> Generator[None, None, None]:
+    """Let errors name options as a program writes them."""
+    try:
+        yield
+    except GossamerError as error:
+        error.args = (in_python_words(str(error)),)
+        raise

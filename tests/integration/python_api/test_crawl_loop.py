@@ -1,0 +1,216 @@
+"""`gossamer.crawl` as programs use it: loops over pages, left early or not, with and without asyncio."""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gossamer
+from gossamer.errors import AlreadyFinished, BadInput, NothingFetched
+from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer.fetch.resolve import parse_override
+from gossamer_fakeweb import graph
+from tests.servers.crawling import records_of
+from tests.servers.program import python
+
+SPEC = WebSpec(hosts=2, pages=60)
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[FakeWeb]:
+    with FakeWeb.start(SPEC) as web:
+        yield web
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder, with an empty folder for temporary files."""
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "work").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path
+
+
+def fast(web: FakeWeb, **options: Any) -> dict[str, Any]:
+    """Return options for a crawl of a web that is ours."""
+    return {
+        "resolve": dict(map(parse_override, web.resolve_overrides())),
+        "rate": 10_000,
+        "domain_concurrency": 16,
+        **options,
+    }
+
+
+def test_a_loop_gets_every_page_once_and_leaves_no_file(web: FakeWeb, folder: Path) -> None:
+    crawl = gossamer.crawl(*web.seeds(), **fast(web))
+    urls = [page.record.url for page in crawl]
+    assert sorted(urls) == sorted(graph(web.site))
+    assert crawl.result.finished
+    assert crawl.result.pages == len(urls)
+    assert not list((folder / "work").iterdir())
+    assert not list((folder / "temporary").iterdir())
+
+
+def test_async_loops_get_the_same(web: FakeWeb) -> None:
+    async def read() -> list[str]:
+        return [page.record.url async for page in gossamer.crawl(*web.seeds(), **fast(web))]
+
+    assert sorted(asyncio.run(read())) == sorted(graph(web.site))
+
+
+async def test_a_plain_loop_works_while_an_event_loop_runs_as_in_a_notebook(web: FakeWeb) -> None:
+    assert len(list(gossamer.crawl(*web.seeds(), **fast(web, max_pages=5)))) == 5
+
+
+def test_a_loop_that_is_left_loses_nothing(web: FakeWeb, folder: Path) -> None:
+    """The page in hand comes again, because the program may have failed on it; every other page comes once."""
+    options = fast(web, data_dir=folder / "data")
+    seen: list[str] = []
+    for count in (1, 20, 33):
+        for page in gossamer.crawl(*web.seeds(), **options):
+            if not count:
+                break
+            seen.append(page.record.url)
+            count -= 1
+    seen += [page.record.url for page in gossamer.crawl(*web.seeds(), **options)]
+    assert sorted(seen) == sorted(graph(web.site))
+
+
+def test_an_error_in_the_loop_stops_the_crawl_and_keeps_the_page(web: FakeWeb, folder: Path) -> None:
+    options = fast(web, data_dir=folder / "data")
+    crawl = gossamer.crawl(*web.seeds(), **options)
+    failed_at = ""
+
+    def fail_at_first() -> None:
+        nonlocal failed_at
+        for page in crawl:
+            failed_at = page.record.url
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_at_first()
+    crawl.stop()
+    assert not crawl.result.finished
+    assert failed_at in [page.record.url for page in gossamer.crawl(*web.seeds(), **options)]
+
+
+async def test_an_async_loop_that_is_left_ends_the_crawl(web: FakeWeb, folder: Path) -> None:
+    options = fast(web, data_dir=folder / "data")
+    seen = []
+    async with gossamer.crawl(*web.seeds(), **options) as crawl:
+        async for page in crawl:
+            if len(seen) == 7:
+                break
+            seen.append(page.record.url)
+    assert not crawl.result.finished
+    seen += [page.record.url async for page in gossamer.crawl(*web.seeds(), **options)]
+    assert sorted(seen) == sorted(graph(web.site))
+
+
+def test_a_slow_loop_holds_the_crawl_back(folder: Path) -> None:
+    """However long the program takes for a page, the worker is ahead by a bounded number of pages."""
+    with FakeWeb.start(WebSpec(hosts=4, pages=300)) as web:
+        for read, _ in enumerate(gossamer.crawl(*web.seeds(), **fast(web))):
+            if read < 100:
+                continue
+            requests = 0
+            while (now := len(web.log())) > requests:  # until the crawl makes no more requests
+                requests = now
+                time.sleep(1)
+            assert read < requests < read + 250
+            break
+
+
+def test_outputs_get_what_the_loop_got(web: FakeWeb, folder: Path) -> None:
+    options = fast(web, output="pages.jsonl")
+    seen = []
+    for page in gossamer.crawl(*web.seeds(), **options):
+        if len(seen) == 30:
+            break
+        seen.append(page.record.url)
+    assert [record.url for record in records_of(Path("pages.jsonl"))] == seen
+    seen += [page.record.url for page in gossamer.crawl(*web.seeds(), **options)]
+    assert [record.url for record in records_of(Path("pages.jsonl"))] == seen
+    assert sorted(seen) == sorted(graph(web.site))
+    with pytest.raises(AlreadyFinished, match="fresh=True"):
+        list(gossamer.crawl(*web.seeds(), **options))
+    assert len(list(gossamer.crawl(*web.seeds(), **options, fresh=True))) == len(seen)
+
+
+def test_a_crawl_without_a_loop_writes_its_output(web: FakeWeb) -> None:
+    result = gossamer.crawl(*web.seeds(), **fast(web, output=Path("pages.jsonl.gz"), processes=2)).run()
+    assert result.finished
+    assert result.pages == len(graph(web.site)) == len(records_of(Path("pages.jsonl.gz")))
+
+
+def test_a_program_without_a_main_guard_may_leave_the_loop_and_end(web: FakeWeb, folder: Path) -> None:
+    """It leaves its iterator behind, too: nothing may keep the program from its end, nor stay when it ends."""
+    Path("script.py").write_text(
+        "import gossamer\n"
+        f"pages = iter(gossamer.crawl(*{web.seeds()!r}, **{fast(web)!r}))\n"
+        "print(next(pages).status_code if hasattr(gossamer.Page, 'status_code') else next(pages).status)\n"
+    )
+    done = subprocess.run([python(), "script.py"], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "200\n", "")
+    assert [path.name for path in Path().iterdir()] == ["script.py"]
+    assert not list((folder / "temporary").iterdir())
+
+
+def test_a_crawl_is_read_once(web: FakeWeb) -> None:
+    crawl = gossamer.crawl(*web.seeds(), **fast(web, max_pages=1))
+    with pytest.raises(RuntimeError, match="has not ended"):
+        _ = crawl.result
+    list(crawl)
+    with pytest.raises(RuntimeError, match="started before"):
+        list(crawl)
+
+
+# --- what a program gets for mistakes ---------------------------------------------------------------------------------
+
+
+def test_a_crawl_without_any_page_says_why() -> None:
+    with pytest.raises(NothingFetched, match=r"http://a.test:1/: The server did not accept"):
+        list(gossamer.crawl("http://a.test:1/", resolve={"a.test": "127.0.0.1"}, ignore_robots=True, retries=0))
+
+
+def test_failures_come_where_they_are_asked_for() -> None:
+    options: dict[str, Any] = {"resolve": {"a.test": "127.0.0.1"}, "ignore_robots": True, "retries": 0}
+    (page,) = gossamer.crawl("http://a.test:1/", failures=True, **options)
+    assert not page.record.success
+    assert "did not accept" in page.record.exception
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rate": "5x"}, "^rate: cannot read '5x'"),
+        ({"scope": "page"}, "^scope: Input should be 'domain'"),
+        ({"expires": "soon"}, "^expires: cannot read 'soon'"),
+        ({"header": "no colon"}, "^header: cannot read 'no colon'"),
+        ({"output": "pages.txt"}, "unknown ending"),
+        ({"spider": "nobody"}, "no spider nobody"),
+        ({"config": "no.toml"}, "^config: there is no file no.toml"),
+        ({"processes": 2}, "^processes: a loop gets its pages from one process"),
+        ({"resolve": {"a.test": "x"}}, "is not an IP address"),
+        ({}, "^127.0.0.1 is not on the public internet .* add allow_private=True, "),
+    ],
+)
+def test_mistakes_are_named_as_the_program_wrote_them(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        list(gossamer.crawl("http://127.0.0.1/", **options))
+
+
+def test_an_unknown_option_names_the_nearest() -> None:
+    with pytest.raises(TypeError, match=r"^crawl\(\) has no option max_page; did you mean max_pages\?$"):
+        gossamer.crawl("http://a.test/", max_page=3)  # type: ignore[call-arg]
+
+
+def test_no_url_is_an_error_at_once() -> None:
+    with pytest.raises(BadInput, match="no URL is given"):
+        gossamer.crawl()
