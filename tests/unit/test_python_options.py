@@ -5,7 +5,7 @@ import inspect
 from gossamer.cli.commands.crawl import crawl
 from gossamer.crawling.options import CrawlOptions
 
-ONLY_FOR_A_TERMINAL = {"json", "quiet"}
+ONLY_FOR_A_TERMINAL = {"json", "quiet", "items", "pages"}
 ONLY_FOR_PROGRAMS = {"failures"}
 
 

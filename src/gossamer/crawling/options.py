@@ -92,8 +92,11 @@ class CrawlOptions(RequestOptions, total=False):
     """Requests in flight in all."""
     processes: int
     """Number of worker processes. More than one is for `run`, without a loop over the pages."""
-    output: PathLike | Iterable[PathLike]
-    """Where to write the pages; the ending selects the format. Unset: no file is written."""
+    output: PathLike | Iterable[PathLike] | Mapping[PathLike, Literal["items", "pages", "all"]]
+    """Where to write the pages and items; the ending selects the format. A dict says which records each file takes:
+    `{"items.csv": "items", "pages.jsonl": "pages"}`. Unset: no file is written."""
+    csv_guard: bool
+    """True: a cell of a CSV file that a spreadsheet would run as a formula gets a single quote before it."""
     links: bool
     """True: `page.record.links` lists all links of each page, with their texts."""
     attrs: Mapping[str, Any]
@@ -120,8 +123,9 @@ def _texts(value: Any) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-def _paths(value: Any) -> tuple[str, ...]:
-    return (os.fspath(value),) if isinstance(value, (str, os.PathLike)) else tuple(os.fspath(one) for one in value)
+def _outputs(value: Any) -> Any:
+    """Return outputs in a form that the setting accepts: a path, a list of paths, or a dict of records by path."""
+    return value if isinstance(value, (str, os.PathLike, Mapping)) else list(value)
 
 
 def _headers(value: Any) -> dict[str, str]:
@@ -194,7 +198,8 @@ _SETTINGS: dict[str, tuple[str, _Convert | None]] = {
     "domain_concurrency": ("crawl.domain_concurrency", None),
     "concurrency": ("worker.concurrency", None),
     "processes": ("worker.processes", None),
-    "output": ("crawl.output", _paths),
+    "output": ("crawl.output", _outputs),
+    "csv_guard": ("crawl.csv_guard", None),
     "links": ("crawl.links", None),
     "attrs": ("crawl.attrs", dict),
     "egress": ("egress", None),
@@ -253,6 +258,6 @@ def in_python_words(message: str) -> str:
         return f"{name}=True" if name in _FLAGS and match.start() else name
 
     for name, (setting, _) in _SETTINGS.items():
-        if message.startswith(f"{setting}:"):
+        if message.startswith((f"{setting}:", f"{setting}.")):
             message = name + message.removeprefix(setting)
     return _OPTION.sub(option, _OVERRIDE.sub(r'resolve={"\1": "ADDRESS"}', message))

@@ -194,6 +194,7 @@ def test_failures_come_where_they_are_asked_for() -> None:
         ({"expires": "soon"}, "^expires: cannot read 'soon'"),
         ({"header": "no colon"}, "^header: cannot read 'no colon'"),
         ({"output": "pages.txt"}, "unknown ending"),
+        ({"output": {"pages.jsonl": "some"}}, "^output.*should be 'auto', 'pages', 'items'"),
         ({"spider": "nobody"}, "no spider nobody"),
         ({"config": "no.toml"}, "^config: there is no file no.toml"),
         ({"processes": 2}, "^processes: a loop gets its pages from one process"),
