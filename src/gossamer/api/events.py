@@ -98,7 +98,7 @@ class _EventStreamResponse(StreamingResponse):
 )
 async def crawl_events(context: Context, crawl: PathCrawl, request: Request) -> Response:
     """The stream ends with the crawl's run; if the run has ended, `end` is the only event. After an interruption
-    connect again: every event contains the whole state."""
+    connect again: every `progress` and `end` event contains the whole state."""
     streams: EventStreams = request.app.state.streams
     info = await context.frontier.crawl_info(crawl)
     if info is None:

@@ -45,8 +45,8 @@ them as well."""
 
 
 class SubmissionCounter:
-    """Counts submissions in memory, and adds them to the cluster's counters every `_FLUSH_SECONDS`. Later counts are
-    lost when the process dies."""
+    """Counts submissions in memory, and adds them to the cluster's counters every `_FLUSH_SECONDS`. When the
+    process dies, the counts that are not added yet are lost."""
 
     def __init__(self, context: ApiContext) -> None:
         self._context = context

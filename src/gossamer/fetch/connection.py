@@ -401,9 +401,10 @@ class ConnectionPool:
             if self._reserve(key):
                 return None
         while True:
+            # A caller whose turn came to nothing (another host took the room) queues again, at the end.
             turn: asyncio.Future[None] = self._loop.create_future()
             self._waiting[turn] = key
-            self._wake()
+            self._wake()  # this caller may be the only one who can use what is free
             try:
                 await turn
             except asyncio.CancelledError:

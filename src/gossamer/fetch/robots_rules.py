@@ -237,14 +237,15 @@ def _weight(pattern: str, rule: Rule) -> tuple[int, bool]:
     return len(pattern), rule.allow
 
 
-# None of these four may change without the others: patterns and URLs are compared in the spelling that they define.
+# The next four constants define the normal spelling, in which patterns and URLs are compared: change them together.
 _PLAIN = re.compile(r"/[A-Za-z0-9._~/=&?-]*")
 """Paths and patterns that are in their normal spelling already; only a shortcut."""
 _UNUSUAL = re.compile(r"%[0-9A-Fa-f]{2}|[^!-~]|[%*$]")
 """Escapes, and characters that must be escaped."""
 _NEVER_DECODED = frozenset("/?%#*$")
-"""Characters that differ from their escapes, which therefore stay: they separate parts of a path, begin an escape, a
-comment or a fragment, or are special in a pattern. A literal `*` or `$` of a URL is always escaped."""
+"""Characters whose escapes are not decoded, because an escape means something else: the characters separate parts of a
+path, begin an escape, a comment or a fragment, or are special in a pattern. A literal `*` or `$` of a URL is always
+escaped."""
 _SLASH_OR_QUESTION = re.compile("%2F|%3F|[/?]")
 """Characters of a query that count as equal to their escapes."""
 
@@ -281,7 +282,8 @@ def _normalize(octets: str) -> str:
 
 @cache
 def _normalize_octet(octet: str) -> str:
-    """Return the normal spelling of an escape or an unusual character. The cache stays below 700 entries."""
+    """Return the normal spelling of an escape or an unusual character. The cache stays below 700 entries: 484
+    escapes (each hexadecimal letter in two cases) and the single bytes."""
     value = int(octet[1:], 16) if len(octet) == 3 else ord(octet)
     character = chr(value)
     return character if "!" <= character <= "~" and character not in _NEVER_DECODED else f"%{value:02X}"
@@ -295,8 +297,8 @@ class RobotsVerdict:
     rule: str
     """Line that decided (`Disallow: /private`), NO_RULE or ALWAYS. Empty: the caller did not ask for it."""
     crawl_delay: float | None
-    """Seconds between fetches that the site asks of this user agent, at most `CRAWL_DELAY_CAP_SECONDS`. None: the site
-    asks for no delay."""
+    """Seconds between fetches that the site asks of this user agent, at most `CRAWL_DELAY_CAP_SECONDS` of
+    policy/robots.py. None: the site asks for no delay."""
 
 
 # Values of `RobotsVerdict.rule` where no line decided. The texts may be changed freely.

@@ -36,8 +36,8 @@ class BoundedCache(Generic[K, V]):
         return entry[0]
 
     def put(self, key: K, value: V, size: int) -> None:
-        """Enter a value of about `size` bytes in place of the key's old value. Values of size 0 fill the memory without
-        limit."""
+        """Enter a value of about `size` bytes in place of the key's old value. `size` must be above 0: values
+        of size 0 would fill the memory without limit."""
         old = self._entries.pop(key, None)
         self._entries[key] = (value, size)
         self.bytes += size - (old[1] if old else 0)

@@ -18,6 +18,7 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.reactor import is_reactor_installed
 from twisted.internet import defer
+from twisted.python.failure import Failure
 
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import BadUrl, BlockedAddress, DnsFailed
@@ -44,6 +45,16 @@ _OVERLOAD_STATUSES = (429, 503)
 only: add none of those."""
 
 
+class LeaseTakenOver(IgnoreRequest):
+    """Raised for a leased request that another process runs by now, because this one was silent for too long
+    (suspended, cut off). It is not sent, or the page would be fetched twice, and the spider gets no result of it."""
+
+
+def was_taken_over(result: object) -> bool:
+    """Return whether this result of a request is LeaseTakenOver."""
+    return isinstance(result, Failure) and isinstance(result.value, LeaseTakenOver)
+
+
 class SharedThrottle:
     """Downloader middleware that makes requests without a usable hit wait for one from the frontier.
 
@@ -64,26 +75,35 @@ class SharedThrottle:
         settings: BaseSettings,
         *,
         send_by: Callable[[Request], float | None],
+        is_taken_over: Callable[[Request], bool],
     ) -> None:
-        """`send_by` returns the monotonic time until which a leased request may use its hit. None: not leased."""
+        """`send_by` returns the monotonic time until which a leased request may use its hit. None: not leased.
+        `is_taken_over` returns whether a leased request is another process's by now."""
         self._frontier = frontier
         self._holder = holder
         self._retrier = retrier
         self._run = run
         self._spider = spider
         self._send_by = send_by
+        self._is_taken_over = is_taken_over
         self._user_agent = str(settings["ROBOTSTXT_USER_AGENT"] or settings["USER_AGENT"])
         self._crawl_delays: dict[str, float] = {}
         """Seconds last reported for each domain whose robots.txt has a Crawl-delay."""
 
     async def process_request(self, request: Request) -> None:
-        """Return when the request may be sent."""
+        """Return when the request may be sent. Raises LeaseTakenOver."""
+        self._check_lease(request)
         send_by = self._send_by(request)
         if send_by is not None and time.monotonic() <= send_by:
             return
         # Where the domain was paused after the lease, the request goes on its old hit: a closing spider would otherwise
         # wait for it.
         await self._wait_for_hit(request.url, until_paused=send_by is not None)
+        self._check_lease(request)
+
+    def _check_lease(self, request: Request) -> None:
+        if self._is_taken_over(request):
+            raise LeaseTakenOver("another process has taken this request over")
 
     async def may_repeat(self, url: str) -> bool:
         """Return True when a request may be sent a second time, on a new hit, because its connection was lost. False:

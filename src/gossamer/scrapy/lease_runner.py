@@ -20,7 +20,7 @@ from typing import Any
 
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from gossamer.commit.committer import Committer
 from gossamer.commit.outlinks import FinishedLease
@@ -31,6 +31,7 @@ from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.record import Output
 from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome, Payload, Settlement, unpack
 from gossamer.policy.timing import is_late, send_by
+from gossamer.scrapy.downloader import was_taken_over
 from gossamer.scrapy.engine import EngineAdapter, FeedFiles, ResultHandler
 from gossamer.scrapy.entries import (
     BatchKey,
@@ -226,6 +227,11 @@ class LeaseRunner:
         active = self._active.get(request)
         return None if active is None else send_by(active.start, active.lease.spacing_seconds)
 
+    def _is_taken_over(self, request: Request) -> bool:
+        """Return whether a leased request is another process's by now, because this one was silent for too long."""
+        active = self._active.get(request)
+        return active is not None and not self.holder.holds(active.lease)
+
     def _free_slots(self) -> int:
         """Return how many more requests to lease: as many as can be sent at once, and some to be sent soon after."""
         if self._is_closing or self._suspect or self._committer.pending >= _MAX_UNSETTLED or self._engine.is_full:
@@ -256,6 +262,10 @@ class LeaseRunner:
     def _handle_result(self, result: Any, request: Request, original: ResultHandler) -> "Deferred[None]":
         """Let the engine handle a result with the request's lease as CURRENT_LEASE; settle the lease afterwards."""
         active = self._active.get(request)
+        if active is not None and was_taken_over(result):
+            active.handled = True
+            self._end(active)  # settles nothing, because the lease is not held
+            return succeed(None)
         parent = active or self._local.parent_of(request)
         token = CURRENT_LEASE.set(parent)
         try:

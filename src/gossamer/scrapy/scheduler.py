@@ -221,6 +221,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
             self._spider.name,
             self._crawler.settings,
             send_by=self._send_by,
+            is_taken_over=self._is_taken_over,
         )
         self._engine.add_downloader_middleware(throttle)
         self._engine.charge_repeated_requests(throttle.may_repeat)

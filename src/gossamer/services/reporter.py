@@ -151,8 +151,8 @@ class OutboundPublisher:
     """Publishes answers and events, to the common topic and to the topic of the message's `appid`, the application that
     sent the request.
 
-    A rejection goes to an application's topic only if that topic exists already. Methods raise errors of the bus. A
-    call that is repeated may publish messages twice."""
+    Rejections alone do not create an application's topic: unless it exists, they go only to the common one. Methods
+    raise errors of the bus. A call that is repeated may publish messages twice."""
 
     def __init__(
         self, bus: Bus, topics: Topics, blobs: BlobStore, *, firehose: bool = True, per_app: bool = True
@@ -191,6 +191,7 @@ class OutboundPublisher:
         """Publish each message to its topics. Messages of one topic stay in their order."""
         by_topic: dict[str, list[bytes]] = {}
         rejection_topics: set[str] = set()
+        other_topics: set[str] = set()
         for message in messages:
             value = await self._encoded(message)
             if self._firehose:
@@ -199,11 +200,12 @@ class OutboundPublisher:
             if self._per_app and appid:
                 topic = self._topics.outbound_to(appid)
                 by_topic.setdefault(topic, []).append(value)
-                if message.get("action") == answers.REJECTED:
-                    rejection_topics.add(topic)
-        # An invalid request may name any application, so its rejection must not create a topic.
-        if rejection_topics:
-            for topic in rejection_topics - await self._bus.existing(rejection_topics):
+                is_rejection = message.get("action") == answers.REJECTED
+                (rejection_topics if is_rejection else other_topics).add(topic)
+        # An invalid request may name any application, so rejections alone must not create a topic.
+        only_rejections = rejection_topics - other_topics
+        if only_rejections:
+            for topic in only_rejections - await self._bus.existing(only_rejections):
                 del by_topic[topic]
         await asyncio.gather(*(self._bus.publish(topic, values) for topic, values in by_topic.items()))
 

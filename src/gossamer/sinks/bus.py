@@ -26,13 +26,13 @@ sends a few more bodies to the blob store; with too low a value, the bus would r
 class BusSink:
     """Sink that publishes each record as a message of a bus.
 
-    A body that is longer than `body_bytes`, or that makes the message larger than the bus accepts, goes to the blob
-    store (files that are read by address); the message has `body_address` and `body_bytes` instead. A record that is
-    too large even without its body goes to the blob store as a whole (`record_address`). Nothing is truncated or left
-    out.
+    A body that is longer than `max_inline_bytes`, or that makes the message larger than the bus accepts, goes to the
+    blob store (files that are read by address). Its message has an empty `body`, and names the address and the length
+    in `body_address` and `body_bytes`. A record that is too large even without its body goes to the blob store as a
+    whole (`record_address`). Nothing is truncated or left out.
     """
 
-    wants_wire = False
+    wants_wire = False  # no raw bytes of the HTTP exchange, which only archives need
 
     def __init__(
         self,
@@ -42,20 +42,20 @@ class BusSink:
         *,
         firehose: bool = True,
         per_app: bool = True,
-        body_bytes: int | None = None,
+        max_inline_bytes: int | None = None,
         base64_bodies: bool = False,
         wire: str = "1.2",
     ) -> None:
         """`firehose`, `per_app`: whether to write to the firehose topic and to the applications' topics.
-        `body_bytes`: longer bodies go to the blob store; None: only bodies that the bus cannot take.
-        `base64_bodies`: send every body as base64 of its bytes. `wire`: message format of Scrapy Cluster, `1.2` or
-        `1.0`."""
+        `max_inline_bytes`: longer bodies go to the blob store; None: only bodies that the bus cannot take.
+        `base64_bodies`: send every body as base64 of its bytes. `wire`: version of Scrapy Cluster's message format,
+        `1.2` or `1.0`."""
         self._bus = bus
         self._topics = topics
         self._blobs = blobs
         self._firehose = firehose
         self._per_app = per_app
-        self._body_bytes = body_bytes
+        self._max_inline_bytes = max_inline_bytes
         self._base64 = base64_bodies
         self._wire_1_0 = wire == "1.0"
 
@@ -103,13 +103,14 @@ class BusSink:
         values: list[bytes] = [b""] * len(outputs)
         too_large: list[int] = []  # indexes of the outputs whose bodies go to the blob store
         for at, output in enumerate(outputs):
-            if self._body_bytes is not None and len(output.body) > self._body_bytes:
+            if self._max_inline_bytes is not None and len(output.body) > self._max_inline_bytes:
                 too_large.append(at)
             else:
                 values[at] = encode_value(self._message(output))
                 if len(values[at]) > self._max_value_bytes:
                     too_large.append(at)
         if too_large:
+            # An item has no body: what is stored for it is empty, and `_without_body` does not use the address.
             addresses = await self._blobs.put([outputs[at].body for at in too_large])
             for at, address in zip(too_large, addresses, strict=True):
                 values[at] = await self._without_body(outputs[at], address)
@@ -132,7 +133,7 @@ class BusSink:
         return encode_value(self._in_wire_version({**fields, "record_address": whole_address}))
 
     def _message(self, output: Output) -> Any:
-        """Return the message of an output with its body, before it is encoded."""
+        """Return the whole message of an output, before it is encoded. The record already has the body as text."""
         record = _as_scrapy_cluster(output.record)
         if not self._wire_1_0 and not self._base64:
             return record
@@ -142,6 +143,7 @@ class BusSink:
         return self._in_wire_version(fields)
 
     def _in_wire_version(self, fields: dict[str, Any]) -> dict[str, Any]:
+        # Converts items, too; `body_address` and `record_address` stay as they are.
         return page_1_0(fields) if self._wire_1_0 else fields
 
 

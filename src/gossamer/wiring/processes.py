@@ -193,7 +193,7 @@ class WorkerProcesses:
             process.stdin.write(msgspec.json.encode(command) + b"\n")
             if self._stopping.is_set():  # `stop` was called before this process was in `_alive`
                 process.terminate()
-            with contextlib.suppress(ValueError):  # the incomplete last line of a killed process
+            with contextlib.suppress(ValueError):  # a line that is incomplete (its process was killed) or too long
                 await self._read_reports(number, reader)
             return await process.wait()
         finally:

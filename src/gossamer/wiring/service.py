@@ -194,7 +194,7 @@ def make_bus_sink(settings: Settings, bus: Bus) -> BusSink:
         BlobStore(blob_place(settings)),
         firehose=topics.firehose,
         per_app=topics.per_app,
-        body_bytes=max_inline_body,
+        max_inline_bytes=max_inline_body,
         base64_bodies=topics.base64,
         wire=topics.wire,
     )

@@ -53,7 +53,7 @@ async def test_times_have_no_zone_as_scrapy_clusters(bus: StreamsBus, blobs: Blo
         appid="app", crawlid="crawl", spiderid="shop", request_id="r", attempt=0, url="https://a.test/", attrs=None,
         timestamp="2015-04-27T21:26:24.095468+00:00", item={"timestamp": "2015-04-27T21:26:24+00:00"},
     )  # fmt: skip
-    sink = BusSink(bus, Topics(), blobs, wire=wire, body_bytes=100)
+    sink = BusSink(bus, Topics(), blobs, wire=wire, max_inline_bytes=100)
     await sink.write([page, Output(record=item)])
     for topic in ("demo.crawled_firehose", "demo.crawled_app"):
         there = await sent(bus, topic)
@@ -73,7 +73,7 @@ async def test_each_topic_can_be_switched_off(bus: StreamsBus, blobs: BlobStore,
 
 async def test_a_long_body_goes_to_the_blob_store_and_nothing_is_cut(bus: StreamsBus, blobs: BlobStore) -> None:
     body = bytes(range(256)) * 100
-    sink = BusSink(bus, Topics(), blobs, body_bytes=4096)
+    sink = BusSink(bus, Topics(), blobs, max_inline_bytes=4096)
     await sink.write([a_page("small"), a_page("large", body=body)])
     await sink.close()
     small, large = await sent(bus, "demo.crawled_app")

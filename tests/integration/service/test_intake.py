@@ -118,6 +118,15 @@ def a_stop(crawlid: str = "c") -> dict[str, Any]:
     return {"uuid": f"stop-{crawlid}", "appid": "app", "spiderid": "link", "action": "stop", "crawlid": crawlid}
 
 
+async def test_an_answer_reaches_its_new_applications_topic_beside_a_rejection(stage: Stage) -> None:
+    """Rejections alone make no topic; they must not take an answer of the same batch with them."""
+    topic = stage.topics.outbound_to("app")
+    await stage.take(a_crawl(maxdepth=-1))
+    assert topic not in {one.name for one in await stage.bus.topics()}
+    await stage.take(a_crawl(maxdepth=-1), a_crawl("begun"), a_stop("begun"))
+    assert sorted(m["action"] for m in await stage.said(topic) if "action" in m) == ["rejected", "stop"]
+
+
 async def test_a_bad_request_is_answered_and_kept_and_holds_up_nobody(stage: Stage) -> None:
     await stage.take(
         a_crawl(path="1"), a_crawl("bad", maxdepth=-1), b"{", b"\xff\xfe", b'"text"', a_crawl(path="2"),

@@ -171,6 +171,7 @@ async def _attend(settings: Settings, cluster: ServiceContext, processes: Worker
         else:
             terminal.say("Stopped; unfinished requests are fetched after the next start.")
             return
+    # Only an interruption that did not wait for the requests in flight gets here.
     terminal.say("Stopped at once; requests in flight will be fetched again.")
     raise typer.Exit(terminal.INTERRUPTED_EXIT_CODE)
 

@@ -36,7 +36,7 @@ from gossamer.scrapy import scheduler
 from gossamer.scrapy.cluster.pipelines import SINKS, BusPipeline, CrawlerBusSink
 from gossamer.scrapy.cluster.records import failure_output
 from gossamer.scrapy.cluster.terms import ClusterEntryEncoder, apply_terms, is_handover, remove_secrets
-from gossamer.scrapy.downloader import AddressGuard, AddressRefused
+from gossamer.scrapy.downloader import AddressGuard, AddressRefused, was_taken_over
 from gossamer.scrapy.engine import ResultHandler
 from gossamer.scrapy.entries import EntryEncoder
 from gossamer.scrapy.leasing import CURRENT_LEASE, ActiveLease
@@ -53,7 +53,12 @@ memory, fewer are compiled more often."""
 
 
 class Scheduler(scheduler.Scheduler):
-    """Leases requests from all crawls of the service. Its process runs until it is asked to stop."""
+    """Leases requests from all crawls of the service. Its process runs until it is asked to stop.
+
+    The base class has the scheduler of one crawl, and calls the methods that this one overrides: the first group when
+    it opens and closes, the second for each request of the spider, the third when a request has a result. Its `_active`
+    has the leases in work by request, and `_end` settles one.
+    """
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
@@ -80,7 +85,7 @@ class Scheduler(scheduler.Scheduler):
         """Return a run that exists nowhere. It only stands for the spider where a request has no lease.
 
         Its number must stay 0: `StartClaims` in scrapy/start.py recognizes it by that."""
-        return Run(self.options.crawl, 0, 0)
+        return Run(self.options.crawl, number=0, generation=0)
 
     def _describe_work(self, run: Run) -> str:
         return f"Waiting for crawl requests with the spiderid {self._spider.name}"
@@ -116,7 +121,9 @@ class Scheduler(scheduler.Scheduler):
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def _prepare_request(self, request: Request, lease: Lease, payload: Payload) -> Request:
-        return apply_terms(request, lease, payload, may_ignore_robots=not self._robots.applies(True))
+        # A crawl may ignore robots.txt unless the operator's policy applies it even to a crawl that asks for that.
+        robots_always_apply = self._robots.applies(True)
+        return apply_terms(request, lease, payload, may_ignore_robots=not robots_always_apply)
 
     def enqueue_request(self, request: Request) -> bool:
         """Store a request under its parent's terms.
@@ -130,7 +137,7 @@ class Scheduler(scheduler.Scheduler):
             return False
         reason = self._refusal(request, active)
         if reason is None:
-            if active.replacing:
+            if active.replacing:  # a redirect or retry, which takes the place of its parent
                 remove_secrets(request, active.lease.terms)
             return super().enqueue_request(request)
         if not active.replacing:
@@ -168,38 +175,38 @@ class Scheduler(scheduler.Scheduler):
 
     def _handle_result(self, result: Any, request: Request, original: ResultHandler) -> "Deferred[None]":
         active = self._active.get(request)
-        if active is None or isinstance(result, Request):
+        if active is None or isinstance(result, Request) or was_taken_over(result):
             return super()._handle_result(result, request, original)
         active.result = result
-        failure = _failure_reason(result)
-        retry = self._retry(active, failure) if failure else None
+        status_or_reason = _status_or_reason(result)
+        retry = self._retry(active, status_or_reason) if status_or_reason else None
         if retry is not None:
             # The engine's handler is not called, so the spider gets only the result of the last attempt.
             active.outcome, active.retry_delay_seconds, active.handled = Outcome.RETRY, retry.delay_seconds, True
-            self._sink.tally.retry(str(failure))
+            self._sink.tally.retry(str(status_or_reason))
             self._end(active)
             return succeed(None)
         is_refused = isinstance(result, Failure) and isinstance(result.value, AddressRefused)
         if not is_refused:
             # Status 0 counts requests without a response.
             self._sink.tally.status(self._spider.name, getattr(result, "status", 0))
-        if isinstance(failure, str):
-            active.fail(failure)
+        if isinstance(status_or_reason, str):
+            active.fail(status_or_reason)
         handled = super()._handle_result(result, request, original)
-        if is_refused:  # set last: the rules for all schedulers took it for a filtered request
+        if is_refused:  # the base class has just recorded it as filtered, as every IgnoreRequest
             active.outcome, active.reason = Outcome.DROPPED, str(DropReason.BLOCKED_ADDRESS)
         return handled
 
-    def _retry(self, active: ActiveLease, failure: str | int) -> Retry | None:
-        """Return the retry of a failed request, by any worker. None: no retry.
+    def _retry(self, active: ActiveLease, status_or_reason: str | int) -> Retry | None:
+        """Return the retry of a request, by any worker. None: no retry, as for the status of a good response.
 
-        `failure`: a reason, or the status of a response. The number of retries is that of the crawl request, else of
-        the request's meta, else of RETRY_TIMES."""
+        `status_or_reason`: as `_status_or_reason` returns it. The number of retries is that of the crawl request, else
+        of the request's meta, else of RETRY_TIMES."""
         if active.request.meta.get("dont_retry"):
             return None
         retries = active.lease.terms.retries
         decision = decide(
-            failure,
+            status_or_reason,
             active.lease.attempt + 1,
             active.request.meta.get("max_retry_times", self._retries) if retries is None else retries,
             random=random.random(),
@@ -249,8 +256,8 @@ Names instead of classes, because the classes differ between versions of Scrapy 
 """
 
 
-def _failure_reason(result: object) -> str | int | None:
-    """Return the reason of a failed download, or the status of a response. None: the result is neither."""
+def _status_or_reason(result: object) -> str | int | None:
+    """Return the status of a response, or the reason of a failed download. None: neither, such as an IgnoreRequest."""
     if isinstance(result, Response):
         return result.status
     if not isinstance(result, Failure) or isinstance(result.value, IgnoreRequest):

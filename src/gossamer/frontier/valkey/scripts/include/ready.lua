@@ -1,9 +1,13 @@
 -- Ready sets: which domain of a group ("<pool>|<spider>") is next. A domain's score is the time from which on it may be
--- leased; "inf" where a request in flight must end first. Band: one of five ranges of priorities; agenda: a domain's
--- queues, the next one first; scope: what shares one rate limit; egress: the address that requests leave from.
+-- leased; "inf" where a request in flight must end first. Words: a band is one of five ranges of priorities; an agenda
+-- lists a domain's queues, the next one first; a scope is what shares one rate limit; an egress is the address that
+-- requests leave from. A queue rests while its crawl may not lease from the domain yet (its requested rate is lower).
+-- A policy, from policies.lua: `off`, its domain is paused; `drops`, its requests are dropped at once; `by_ip`, each
+-- egress has limits of its own, and so a ready set of its own. A block: a time until which a domain may not be hit.
 -- Must hold: a domain with work stands where its policy and the head of its agenda say, with a time that is not too
 -- late, or its requests wait for ever. A time that is too early costs one look: `lease` computes it again. So code
 -- that changes an agenda, a budget or a block must call place_domain or update_domain afterwards.
+-- Fixed: the key names and the scores, which are stored. Free to change: how due_of computes a time, within that rule.
 -- include writes
 -- include agendas
 -- include windows
@@ -59,7 +63,11 @@ local function park(scope, group)
 end
 
 -- Returns when this group may next lease from the domain through this egress; INF while a request in flight must end
--- first. `token`, `resting`: the head of the domain's agenda, and until when it rests, if it does.
+-- first. `token`, `resting`: the crawl at the head of the domain's agenda, and until when it rests, if it does.
+-- The earliest of three times, but never before the domain's block ends:
+--   1. when the head may go: after its rest, or after the next free hit at its crawl's rate; or when a request ends
+--   2. when another crawl that asked for another rate may go, because the head of a slower crawl must not delay it
+--   3. when the first resting queue has rested, because that one may go before the head
 local function due_of(group, spider, domain, egress, token, resting)
   local policy = policy_of(domain)
   if policy.drops then
@@ -70,10 +78,11 @@ local function due_of(group, spider, domain, egress, token, resting)
   local scope = scope_of(policy, spider, domain, egress)
   local record = record_of(scope)
   local at = math.max(resting or next_allowed(scope, policy, budgets), block_of(domain)[1])
-  -- A request in flight that ends before the next hit is due holds nothing up: it is looked at when the hit is due.
+  -- 1. A request in flight that ends before the next hit is due delays nothing: it is counted when the hit is due.
   if at <= now and record[IN_FLIGHT] >= concurrency_of(policy, crawl, budgets) then
     return park(scope, group)
   end
+  -- 2. Not where the head rests: then every queue rests, and the third time is the right one.
   if at > now and crawl and not resting then
     for _, other in ipairs(crawls_with_other_rates(group, domain, crawl)) do
       local their_budgets = budgets_of(policy, other, domain)
@@ -84,13 +93,15 @@ local function due_of(group, spider, domain, egress, token, resting)
       at = math.min(at, their_time)
     end
   end
+  -- 3. Queues rest only where crawls share the domain and one asked for a rate. In the agenda, a resting queue has the
+  -- score RESTING plus the time until which it rests.
   if at > now and is_shared(group, domain) and has_requested_rates() then
     local first = redis.call("ZRANGEBYSCORE", agenda_key(group, domain), RESTING, "+inf", "WITHSCORES", "LIMIT", 0, 1)
     if first[2] then
       at = math.min(at, tonumber(first[2]) - RESTING)
     end
   end
-  return math.max(at, block_of(domain)[1])
+  return math.max(at, block_of(domain)[1]) -- again: the second and third time do not know the block
 end
 
 -- Takes the domain out of every ready set of the group.
@@ -122,7 +133,8 @@ local function set_ready(group, band, egress, domain, at)
   end
 end
 
--- Takes a domain without queues from where it stands.
+-- Takes a domain without queues from where it stands, and marks the record of its scope as idle, so that this pause
+-- without work does not count as time that may be caught up (see windows.lua).
 local function remove_domain(group, domain, policy, old_band)
   if policy.by_ip then
     redis.call("SREM", place_key(group, PER_EGRESS), domain)

@@ -1,10 +1,13 @@
--- Starving: queues that wait for a page of a budget (of their crawl, or of the crawl on their domain). They are on no
--- agenda, so nothing leases them; z:{token} names their domains. Token: 16 characters that stand for a crawl.
--- Must hold: a domain leaves z:{token} in the call that puts its queues back, or they would wait for ever.
+-- Starving queues: queues that may not run for now, because the page limit of their crawl (max_pages), or of the crawl
+-- on their domain (domain_max_pages), would be exceeded if all requests in flight became pages. They are on no agenda
+-- (the list of a domain's queues to lease from); the set z:{token} names their domains. Token: 16 characters that stand
+-- for a crawl.
+-- Must hold: a domain is taken from z:{token} in the same call that puts its queues back, or they would wait for ever.
 -- May be changed: the hundred domains of one call; those that are left come back with the next page or by maintenance.
 -- include queues
 
--- Puts the queues of a starved domain back on the agenda.
+-- Puts the queues of a starved domain back on the agenda. The caller has taken the domain from z:{token}. The row of a
+-- share (see shares.lua) has three fields for each queue from FIRST_QUEUE on: spider, priority, number of requests.
 local function end_starving(crawl, domain)
   local row = share_of(crawl.token, domain).row
   for i = FIRST_QUEUE, #row, 3 do
