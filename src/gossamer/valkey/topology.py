@@ -113,7 +113,10 @@ class Topology:
         self._refreshing = asyncio.Lock()
         self._turn = 0
         """Counts up, so that servers take turns where any of them will do."""
-        self._checking: asyncio.Task[None] | None = None
+        self._checks: dict[ValkeyClient, asyncio.Task[None]] = {}
+        """Running checks of why replies are late, by the client of the late server."""
+        self._warned_of_slots = False
+        """True since the slots could not be read, so that an outage is reported once."""
         self.has_replicas = False
         """True once any primary was seen with a replica, which may replace it."""
         self.gap_listeners: set[Callable[[], None]] = set()
@@ -214,7 +217,9 @@ class Topology:
             if not self._owners or not isinstance(failure, FrontierUnavailable):
                 raise failure
             # No node answers, but the old map may still be right for the next call.
-            _log.warning("cannot read the cluster's slots: %s", failure)
+            if not self._warned_of_slots:
+                self._warned_of_slots = True
+                _log.warning("cannot read the cluster's slots: %s", failure)
 
     def _clients_to_ask(self) -> list[ValkeyClient]:
         """Return the clients of all nodes that may know the slots; those that failed to answer lately come last."""
@@ -227,7 +232,7 @@ class Topology:
 
     async def _apply_slots(self, reply: Sequence[Any], replied_by: ValkeyClient) -> None:
         before, self._owners = self._owners, read_slots(reply, replied_by=replied_by.endpoint)
-        self._stale = False
+        self._stale = self._warned_of_slots = False
         self._slots_read_at = time.monotonic()
         self.has_replicas = self.has_replicas or any(len(row) > 3 for row in reply)
         await self._close_unknown_clients()
@@ -246,13 +251,19 @@ class Topology:
     def _on_late_reply(self, client: ValkeyClient) -> None:
         """Start a background check of why a reply is late.
 
-        In a cluster, the server may hang and a replica may have taken its slots, which no server reports by itself.
-        With a single server, that server may no longer know the connection.
+        The server may no longer know the connection. In a cluster, it may also hang, and a replica may have taken its
+        slots, which no server reports by itself. Each late server has a check of its own: several may be late at once.
         """
         client.failed_at = time.monotonic()
-        if self._checking is None or self._checking.done():
-            check = self._check_slots if self.address.cluster else self._check_connection
-            self._checking = asyncio.get_running_loop().create_task(check(client))
+        if client not in self._checks:
+            check = self._checks[client] = asyncio.get_running_loop().create_task(self._check(client))
+            check.add_done_callback(lambda _: self._checks.pop(client, None))
+
+    async def _check(self, late: ValkeyClient) -> None:
+        if self.address.cluster:
+            await asyncio.gather(self._check_slots(late), self._check_connection(late))
+        else:
+            await self._check_connection(late)
 
     async def _check_connection(self, late: ValkeyClient) -> None:
         """Disconnect a server that no longer knows our connection, so that the next call makes a new one."""
@@ -309,9 +320,10 @@ class Topology:
 
     async def close(self) -> None:
         """Close every connection."""
-        if self._checking is not None:
-            self._checking.cancel()
-            await asyncio.gather(self._checking, return_exceptions=True)
+        checks = list(self._checks.values())
+        for check in checks:
+            check.cancel()
+        await asyncio.gather(*checks, return_exceptions=True)
         with contextlib.suppress(FrontierUnavailable):
             await asyncio.gather(*(client.close() for client in self._clients.values()))
 

@@ -2,13 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 
 import pytest
 
 from gossamer.errors import FrontierUnavailable
+from gossamer.valkey.client import Script
+from gossamer.valkey.connection import retrying
 from gossamer.valkey.shards import Shards
 from tests.chaos.tcp_proxy import Link, Network
-from tests.servers.valkey import standalone
+from tests.servers.valkey import cluster, standalone
 
 LONG_SECONDS = 600.0
 SOON_SECONDS = 60.0
@@ -55,3 +58,28 @@ async def test_a_stalled_way_is_waited_for(shards: Shards, link: Link) -> None:
     assert not done
     link.resume()
     assert await asking == b"3"
+
+
+async def test_every_forgotten_connection_to_a_cluster_is_replaced_soon() -> None:
+    """All servers are cut off at once, so none of them can say anything about another; each has two connections."""
+    with (
+        cluster(primaries=3, replicas=1, options={"cluster-preferred-endpoint-type": "unknown-endpoint"}) as servers,
+        Network("127.0.0.1", *(node.port for node in servers.nodes)) as network,
+    ):
+        link = network.link()
+        shards = await Shards.connect(f"redis+cluster://{link.host}:{link.port}", call_seconds=LONG_SECONDS)
+        keys = [f"{{{letter}}}" for letter in "abcdefgh"]
+        writing = Script("writing", "return redis.call('SET', KEYS[1], ARGV[1])")
+
+        async def write(value: str) -> None:
+            for key in keys:
+                await retrying(partial(shards.call, 0, writing, [key], [value]))
+                await retrying(partial(shards.call_confirmed, 0, writing, [key], [value]))
+
+        try:
+            await write("before")
+            link.half_open()
+            async with asyncio.timeout(SOON_SECONDS):
+                await write("after")
+        finally:
+            await shards.close()
