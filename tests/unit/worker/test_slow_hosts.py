@@ -1,0 +1,50 @@
+"""Requests to a host where connecting takes long have a limit of lateness, too."""
+
+import math
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+from gossamer.errors import NotSentInTime
+from gossamer.fetch.exchange import FetchRequest
+from gossamer.policy.timing import send_by
+from gossamer.worker.fetcher import Fetcher
+
+CONNECT_SECONDS = 0.4
+SPACING = 0.05
+
+
+class SlowClients:
+    """Sends nothing; every connection takes as long."""
+
+    def __init__(self) -> None:
+        self.limits: list[float] = []
+
+    async def fetch(self, request: FetchRequest, timeout: float | None, **_: Any) -> None:
+        assert request.send_by is not None
+        self.limits.append(request.send_by)
+        error = NotSentInTime()
+        error.connecting, error.connect_seconds = True, CONNECT_SECONDS
+        raise error
+
+
+async def test_a_request_may_be_late_by_what_connecting_takes_and_no_more() -> None:
+    clients = SlowClients()
+    nothing = cast(Any, SimpleNamespace(frontier=None, holder=None, retrier=None, keep_wire=False, retries=0))
+    nothing.retry_base_seconds = 0.0
+    fetcher = Fetcher(
+        nothing, cast(Any, clients), nothing, nothing, nothing, nothing, policy=nothing, budget=nothing
+    )  # fmt: skip
+    late = []
+    for _ in range(5):
+        start = time.monotonic()
+        attempt = cast(Any, SimpleNamespace(url="https://slow.test/", start=start))
+        attempt.lease = SimpleNamespace(spacing_seconds=SPACING)
+        attempt.context = SimpleNamespace(terms=SimpleNamespace(timeout_seconds=None))
+        try:
+            await fetcher._send(attempt, FetchRequest(attempt.url))
+        except NotSentInTime:
+            late.append(clients.limits[-1] - send_by(start, SPACING))
+    assert late[0] == 0.0
+    assert all(math.isfinite(seconds) for seconds in late)
+    assert CONNECT_SECONDS <= late[-1] <= 1.5 * CONNECT_SECONDS
